@@ -1,0 +1,2 @@
+//! The pelton command.
+fn main() {}
