@@ -1,1 +1,30 @@
-//! Placeholder story.
+//! Linear support vector machines and logistic regression by dual coordinate descent, on blocks of
+//! rows: the whole data when they fit in memory, else whatever fits.
+//!
+//! A [`Problem`] says what is minimised. [`solve_block`] improves [`Weights`] and [`Duals`] on the
+//! rows of one block. [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from
+//! the optimum the solution can be at most.
+
+mod error;
+mod problem;
+
+mod duals;
+mod weights;
+
+mod block;
+mod random;
+mod step;
+
+mod kernels;
+mod solve;
+
+mod certificate;
+
+pub use block::Scratch;
+pub use certificate::{Certificate, LossSum, add_dual_weights, dual_value};
+pub use duals::Duals;
+pub use error::LinearError;
+pub use kernels::Simd;
+pub use problem::{Loss, Problem};
+pub use solve::{BlockReport, InnerPasses, solve_block};
+pub use weights::Weights;
