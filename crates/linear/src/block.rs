@@ -8,6 +8,7 @@ use std::ops::Range;
 use pelton_format::{Layout, RowTable};
 
 use crate::error::LinearError;
+use crate::huge_pages;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
 use crate::weights::squared_norm;
@@ -92,7 +93,9 @@ impl Scratch {
             .map(|class| problem.diagonal(class))
             .collect();
         self.visits.clear();
-        self.visits.reserve_exact(block.len());
+        if self.visits.capacity() < block.len() {
+            self.visits = huge_pages::with_capacity(block.len());
+        }
         for i in 0..block.len() {
             let (place, values) = locate(problem.features(), block, i)?;
             let class = block.label(i);

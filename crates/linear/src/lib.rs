@@ -12,6 +12,7 @@ mod duals;
 mod weights;
 
 mod block;
+mod huge_pages;
 mod random;
 mod step;
 

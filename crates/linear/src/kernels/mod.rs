@@ -83,6 +83,8 @@ trait Dots {
 
 /// w and the rows: how to change w.
 trait Vectors: Dots {
+    /// Whether adding 0·x costs less than a branch on 0, which cannot be predicted.
+    const ADD_IS_CHEAP: bool = false;
     /// w += scale·x.
     fn add(&mut self, place: Place, scale: f32);
 }
@@ -118,7 +120,7 @@ fn pass_loop<V: Vectors, S: Step>(
         let visit = &mut visits[i as usize];
         let dot = vectors.dot(visit.place);
         let outcome = step.step(visit, dot);
-        if outcome.scale != 0.0 {
+        if V::ADD_IS_CHEAP || outcome.scale != 0.0 {
             vectors.add(visit.place, outcome.scale);
         }
         order[kept] = i;

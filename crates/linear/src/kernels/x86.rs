@@ -251,6 +251,8 @@ impl<R: Registers> Dots for Narrow<'_, R> {
 }
 
 impl<R: Registers> Vectors for Narrow<'_, R> {
+    const ADD_IS_CHEAP: bool = true;
+
     #[inline(always)]
     fn add(&mut self, place: Place, scale: f32) {
         // SAFETY: `new` was told that the features are there.
