@@ -11,6 +11,7 @@ mod problem;
 mod duals;
 mod weights;
 
+mod active;
 mod block;
 mod huge_pages;
 mod random;
