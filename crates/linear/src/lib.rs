@@ -3,7 +3,8 @@
 //!
 //! A [`Problem`] says what is minimised. [`solve_block`] improves [`Weights`] and [`Duals`] on the
 //! rows of one block. [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from
-//! the optimum the solution can be at most.
+//! the optimum the solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`]
+//! saves them, also in LIBLINEAR's format.
 
 mod error;
 mod problem;
@@ -21,12 +22,17 @@ mod kernels;
 mod solve;
 
 mod certificate;
+mod predict;
+
+mod model;
 
 pub use block::Scratch;
 pub use certificate::{Certificate, LossSum, add_dual_weights, dual_value};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use kernels::Simd;
+pub use model::Model;
+pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use weights::Weights;
