@@ -102,6 +102,8 @@ pub(crate) fn divide(
     let batches_in_memory = available / batch_bytes;
     let sweeps = matches!(plan.order(), Order::Full) && !options.epoch_barrier && !options.refill;
     let (sections, ahead, pane_batches) = match access {
+        // A consumer that declines records by what it has learnt is asked one batch ahead only.
+        _ if options.epoch_barrier => (1, 1, 1),
         Access::Direct => {
             let pane = (DIRECT_PANE_BYTES / batch_bytes).clamp(1, batches_in_memory / 2);
             (1, (batches_in_memory / pane - 1).clamp(1, 8), pane)

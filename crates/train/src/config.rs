@@ -170,6 +170,8 @@ pub struct LinearConfig {
     pub access: Access,
     /// Bytes for look-ahead, blocks and the row cache together.
     pub memory_bytes: u64,
+    /// The same as a share of the data's size in memory; wins over `memory_bytes` where present.
+    pub memory_share: Option<f64>,
     /// Passes over a block while it is in memory.
     #[serde(with = "as_text")]
     pub inner_passes: InnerPasses,
@@ -210,6 +212,7 @@ impl Default for LinearConfig {
             blocks: None,
             access: Access::Auto,
             memory_bytes: 1 << 30,
+            memory_share: None,
             inner_passes: InnerPasses::Until {
                 epsilon: 0.1,
                 at_most: 200,
