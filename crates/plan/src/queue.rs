@@ -59,6 +59,16 @@ impl Queue {
         }
     }
 
+    /// Memory of the buffers of all cursors.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let input = if self.file_order.is_some() {
+            INPUT_CHUNK.min(self.records)
+        } else {
+            0
+        };
+        CURSORS as u64 * (self.slots + input) * 8
+    }
+
     /// Outputs `start..start + out.len()` of `epoch`.
     pub(crate) fn fill(&self, epoch: u64, start: u64, out: &mut [u64]) {
         let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
