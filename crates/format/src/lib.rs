@@ -2,4 +2,4 @@
 
 mod rows;
 
-pub use rows::{Layout, Row, RowTable, Rows};
+pub use rows::{Layout, Row, RowTable, Rows, Slot};

@@ -201,10 +201,13 @@ impl Rows {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    segment: u32,
-    row: u32,
+/// Where a listed row lies: row `row` of segment `segment`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Number of the segment in the table.
+    pub segment: u32,
+    /// Row within the segment.
+    pub row: u32,
 }
 
 /// An ordered list of rows over shared segments, each with its record id.
@@ -212,7 +215,7 @@ struct Slot {
 /// Cost: 16 bytes a row beside the segments. Cloning shares the segments.
 #[derive(Clone, Debug, Default)]
 pub struct RowTable {
-    segments: Vec<Arc<Rows>>,
+    segments: Arc<Vec<Rows>>,
     slots: Vec<Slot>,
     ids: Vec<u64>,
 }
@@ -223,47 +226,62 @@ impl RowTable {
         RowTable::default()
     }
 
-    /// A table that lists every row of one segment in order under the given ids.
-    pub fn from_rows(rows: Arc<Rows>, ids: Vec<u64>) -> RowTable {
-        assert_eq!(rows.len(), ids.len());
-        let slots = (0..rows.len() as u32)
-            .map(|row| Slot { segment: 0, row })
-            .collect();
+    /// A table that lists `slots` of `segments` in order under the record ids `ids`; panics when
+    /// the two lists differ in length.
+    pub fn from_parts(segments: Vec<Rows>, slots: Vec<Slot>, ids: Vec<u64>) -> RowTable {
+        assert_eq!(slots.len(), ids.len());
+        debug_assert!(
+            slots
+                .iter()
+                .all(|slot| (slot.row as usize) < segments[slot.segment as usize].len())
+        );
         RowTable {
-            segments: vec![rows],
+            segments: Arc::new(segments),
             slots,
             ids,
         }
     }
 
-    /// Adds a segment without listing any of its rows; returns its number for [`RowTable::push`].
-    pub fn add_segment(&mut self, rows: Arc<Rows>) -> u32 {
-        self.segments.push(rows);
-        (self.segments.len() - 1) as u32
+    /// A table that lists every row of one segment in order under the given ids.
+    pub fn from_rows(rows: Rows, ids: Vec<u64>) -> RowTable {
+        let slots = (0..rows.len() as u32)
+            .map(|row| Slot { segment: 0, row })
+            .collect();
+        RowTable::from_parts(vec![rows], slots, ids)
     }
 
-    /// Lists row `row` of segment `segment` next, under record id `id`.
-    pub fn push(&mut self, segment: u32, row: u32, id: u64) {
-        debug_assert!((row as usize) < self.segments[segment as usize].len());
-        self.slots.push(Slot { segment, row });
-        self.ids.push(id);
+    /// The segments, where this table is their only owner: for reusing their memory.
+    pub fn into_segments(self) -> Option<Vec<Rows>> {
+        Arc::try_unwrap(self.segments).ok()
     }
 
-    /// Lists every row of `other` after those here.
-    pub fn append(&mut self, other: &RowTable) {
-        let base = self.segments.len() as u32;
-        self.segments.extend(other.segments.iter().cloned());
-        self.slots.extend(other.slots.iter().map(|slot| Slot {
-            segment: slot.segment + base,
-            row: slot.row,
-        }));
-        self.ids.extend_from_slice(&other.ids);
+    /// Lists every row of `rows` after those here, under the given ids; panics when another table
+    /// shares the segments. [`RowTable::detach`] takes them off again.
+    pub fn attach(&mut self, rows: Rows, ids: &[u64]) {
+        assert_eq!(rows.len(), ids.len());
+        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
+        let segment = segments.len() as u32;
+        self.slots
+            .extend((0..rows.len() as u32).map(|row| Slot { segment, row }));
+        self.ids.extend_from_slice(ids);
+        segments.push(rows);
+    }
+
+    /// Takes off the rows that the last [`RowTable::attach`] listed; panics when there are none or
+    /// another table shares the segments.
+    pub fn detach(&mut self) -> Rows {
+        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
+        let rows = segments.pop().expect("rows were attached");
+        let kept = self.slots.len() - rows.len();
+        self.slots.truncate(kept);
+        self.ids.truncate(kept);
+        rows
     }
 
     /// Rows `range` of this table as a table over the same segments.
     pub fn slice(&self, range: std::ops::Range<usize>) -> RowTable {
         RowTable {
-            segments: self.segments.clone(),
+            segments: Arc::clone(&self.segments),
             slots: self.slots[range.clone()].to_vec(),
             ids: self.ids[range].to_vec(),
         }
@@ -305,7 +323,7 @@ impl RowTable {
     }
 
     /// The segments the rows lie in.
-    pub fn segments(&self) -> &[Arc<Rows>] {
+    pub fn segments(&self) -> &[Rows] {
         &self.segments
     }
 }
