@@ -7,6 +7,7 @@
 //! Cost: one id is one permutation step; the order of the blocks is kept for the last epoch asked
 //! for (24 bytes a block).
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::key::{Stage, key};
@@ -57,6 +58,16 @@ impl Blocks {
         } else {
             step
         }
+    }
+
+    /// The positions of an epoch that `step` covers.
+    pub(crate) fn step_positions(&self, epoch: u64, step: u64) -> Range<u64> {
+        assert!(step < self.blocks, "step {step} of {} blocks", self.blocks);
+        if !self.permute {
+            return self.start(step)..self.start(step + 1);
+        }
+        let first = &self.of_epoch(epoch).first_position;
+        first[step as usize]..first[step as usize + 1]
     }
 
     pub(crate) fn block_len(&self, block: u64) -> u64 {

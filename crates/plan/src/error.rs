@@ -48,6 +48,30 @@ pub enum PlanError {
         "order queue:0 has no room for a record: give at least 1, for instance --order queue:10000"
     )]
     EmptyQueue,
+    /// A shuffle buffer, or a table of blocks, larger than a plan keeps in memory.
+    #[error(
+        "order {order} needs a table of {entries} entries: give {limit} or fewer, or use --order \
+         full, which needs no table"
+    )]
+    TableTooLarge {
+        /// The order as asked for.
+        order: String,
+        /// Entries it needs.
+        entries: u64,
+        /// Most entries allowed.
+        limit: u64,
+    },
+    /// A record is larger than the memory for a batch.
+    #[error(
+        "the largest record has {largest_bytes} bytes and a batch may have {memory_bytes}: give at \
+         least --memory {largest_bytes}"
+    )]
+    MemoryTooSmall {
+        /// Bytes of the largest record.
+        largest_bytes: u64,
+        /// Bytes a batch may have.
+        memory_bytes: u64,
+    },
     /// A page unit of zero bytes.
     #[error("order page:0 has no unit size: give at least 1 byte, for instance --order page:4096")]
     EmptyUnit,

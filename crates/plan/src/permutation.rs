@@ -14,7 +14,9 @@ const TABLE_LIMIT: u64 = 1024;
 
 /// A random permutation of `0..len` chosen by a key.
 ///
-/// Cost: about 2 ns an id in bulk, 20 ns alone (n ≤ 2^32); no memory above 1024 elements.
+/// Cost on one core of a 2023 server with AVX2 (`examples/ids_per_second.rs`): 3 to 10 ns an id in
+/// bulk for n ≤ 2^32, 4 to 13 ns beyond, most just above a power of two; 20 to 90 ns alone. No memory
+/// above 1024 elements.
 #[derive(Debug, Clone)]
 pub struct Permutation {
     len: u64,

@@ -28,6 +28,9 @@ use crate::units::Units;
 /// Most records a plan can number.
 const MAX_RECORDS: u64 = 1 << 63;
 
+/// Most slots of a shuffle buffer or permuted blocks: their tables have 8 and 24 bytes an entry.
+const MAX_TABLE: u64 = 1 << 28;
+
 /// Which records each step of each epoch uses: a pure function of what it was made from.
 ///
 /// Shared between threads by reference; the small caches inside change speed, never results.
@@ -41,6 +44,9 @@ pub struct Plan {
     cuts: Cuts,
     source: Source,
 }
+
+/// Units looked up at a time when an epoch is walked.
+const UNIT_CHUNK: usize = 256;
 
 /// What an order needs beyond its parameters.
 #[derive(Debug)]
@@ -87,11 +93,15 @@ impl Plan {
             Order::Queue {
                 examples,
                 initial_shuffle,
-            } => Source::Queue(Queue::new(records, examples, initial_shuffle, seed)),
+            } => {
+                check_table(order, examples.min(records))?;
+                Source::Queue(Queue::new(records, examples, initial_shuffle, seed))
+            }
             Order::Block { blocks, permute } => {
                 if blocks == 0 || blocks > records {
                     return Err(PlanError::BlockCount { blocks, records });
                 }
+                check_table(order, if permute { blocks } else { 0 })?;
                 cuts = Cuts::new(Batching::Batches(blocks), records, 1.0, "records");
                 Source::Block(Blocks::new(records, blocks, permute, seed))
             }
@@ -180,6 +190,20 @@ impl Plan {
             }
             Source::Block(blocks) => blocks.block_len(blocks.block_of(epoch, step)),
             _ => range.end - range.start,
+        }
+    }
+
+    /// The positions of the epoch's order that a step covers. O(1), for `page` one pass over the
+    /// units before it. Asserts `step < steps`.
+    pub fn step_positions(&self, epoch: u64, step: u64) -> Range<u64> {
+        match &self.source {
+            Source::Page { units, .. } => {
+                let range = self.cuts.range(step);
+                let start = self.positions_before_unit(epoch, units, range.start);
+                start..start + self.step_len(epoch, step)
+            }
+            Source::Block(blocks) => blocks.step_positions(epoch, step),
+            _ => self.cuts.range(step),
         }
     }
 
@@ -286,6 +310,22 @@ impl Plan {
         )
     }
 
+    /// Memory the plan may come to hold, beyond its own few hundred bytes; part of a reader's budget.
+    pub fn memory_bytes(&self) -> u64 {
+        match (&self.source, self.order) {
+            (Source::Page { units, .. }, _) => units.table_bytes(),
+            (Source::Queue(queue), _) => queue.memory_bytes(),
+            (
+                Source::Block(_),
+                Order::Block {
+                    blocks,
+                    permute: true,
+                },
+            ) => 24 * blocks,
+            _ => 0,
+        }
+    }
+
     /// How well the order shuffles.
     pub fn randomness(&self) -> Randomness {
         Randomness::of(self.order, self.records, self.units().map_or(0, Units::len))
@@ -343,6 +383,22 @@ impl Plan {
         );
     }
 
+    fn positions_before_unit(&self, epoch: u64, units: &Units, unit_position: u64) -> u64 {
+        let order = self.unit_order(epoch, units);
+        let mut chunk = [0; UNIT_CHUNK];
+        let mut positions = 0;
+        let mut at = 0;
+        while at < unit_position {
+            let count = (unit_position - at).min(UNIT_CHUNK as u64);
+            order.fill(at, &mut chunk[..count as usize]);
+            for &unit in &chunk[..count as usize] {
+                positions += run_len(&units.unit_records(unit));
+            }
+            at += count;
+        }
+        positions
+    }
+
     /// Walks the units of the epoch from the last known place, or from the start.
     fn fill_page_ids(
         &self,
@@ -363,7 +419,7 @@ impl Plan {
             }
         };
         let order = self.unit_order(epoch, units);
-        let mut chunk = [0; 256];
+        let mut chunk = [0; UNIT_CHUNK];
         'epoch: loop {
             let count = (units.len() - at.unit_position).min(chunk.len() as u64) as usize;
             order.fill(at.unit_position, &mut chunk[..count]);
@@ -390,6 +446,17 @@ impl Plan {
     }
 }
 
+fn check_table(order: Order, entries: u64) -> Result<(), PlanError> {
+    if entries > MAX_TABLE {
+        return Err(PlanError::TableTooLarge {
+            order: order.to_string(),
+            entries,
+            limit: MAX_TABLE,
+        });
+    }
+    Ok(())
+}
+
 fn page_source(units: Units) -> Source {
     Source::Page {
         units,
@@ -399,4 +466,107 @@ fn page_source(units: Units) -> Source {
 
 fn run_len(range: &Range<u64>) -> u64 {
     range.end - range.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(records: u64, order: &str, batching: Batching) -> PlanError {
+        let order = match order {
+            "page:0" => Order::Page { unit_bytes: 0 },
+            "queue:0" => Order::Queue {
+                examples: 0,
+                initial_shuffle: false,
+            },
+            "block:0" => Order::Block {
+                blocks: 0,
+                permute: false,
+            },
+            text => text.parse().unwrap(),
+        };
+        Plan::new(records, order, batching, 0).unwrap_err()
+    }
+
+    fn check_refused(records: u64, order: &str, remedy: &str) {
+        let message = refusal(records, order, Batching::Examples(1)).to_string();
+        assert!(message.contains(remedy), "{message}");
+    }
+
+    #[test]
+    fn impossible_orders_are_refused_with_a_remedy() {
+        check_refused(100, "block:0", "--order block:40");
+        check_refused(10, "block:11", "from 1 to 10 blocks");
+        check_refused(0, "block:1", "0 records");
+        check_refused(100, "queue:0", "--order queue:10000");
+        check_refused(100, "page:0", "--order page:4096");
+        check_refused(1 << 40, "queue:300000000", "--order full");
+        check_refused(1 << 40, "block:300000000:permute", "--order full");
+        check_refused((1 << 63) + 1, "full", "below 2^63");
+        assert_eq!(
+            refusal(9, "full", Batching::Examples(0)),
+            PlanError::EmptyBatch
+        );
+        let batches = refusal(9, "full", Batching::Batches(10)).to_string();
+        assert!(batches.contains("from 1 to 9 batches"), "{batches}");
+    }
+
+    #[test]
+    fn units_of_other_data_are_refused() {
+        let page =
+            || Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Examples(1), 0).unwrap();
+        for units in [Units::fixed(8, 4, 8), Units::fixed(9, 4, 16)] {
+            let error = page().with_units(units).unwrap_err();
+            assert!(matches!(error, PlanError::UnitsMismatch { .. }), "{error}");
+        }
+        let full = Plan::new(9, Order::Full, Batching::Examples(1), 0).unwrap();
+        let error = full.with_units(Units::fixed(9, 4, 8)).unwrap_err();
+        assert_eq!(
+            error,
+            PlanError::UnitsUnused {
+                order: "full".to_owned()
+            }
+        );
+        let batches = Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Batches(9), 0).unwrap();
+        let error = batches.with_units(Units::fixed(9, 4, 8)).unwrap_err();
+        assert_eq!(
+            error,
+            PlanError::TooManyBatches {
+                batches: 9,
+                items: 5,
+                what: "page units"
+            }
+        );
+    }
+
+    #[test]
+    fn a_page_batch_is_a_number_of_units() {
+        let plan = Plan::new(
+            100,
+            Order::Page { unit_bytes: 8 },
+            Batching::Examples(10),
+            0,
+        )
+        .unwrap();
+        let plan = plan.with_units(Units::fixed(100, 2, 8)).unwrap();
+        // 25 units of 4 records; 10 examples are 2.5 units, rounded to 3.
+        assert_eq!(plan.steps(), 9);
+        assert_eq!(plan.step_len(0, 0), 12);
+        assert_eq!(plan.step_len(0, 8), 4);
+    }
+
+    #[test]
+    fn tables_are_accounted_for() {
+        let bytes = |records, order: &str| {
+            let order = order.parse().unwrap();
+            Plan::new(records, order, Batching::Examples(1), 0)
+                .unwrap()
+                .memory_bytes()
+        };
+        assert_eq!(bytes(1 << 40, "full"), 0);
+        assert_eq!(bytes(1 << 40, "block:40"), 0);
+        assert_eq!(bytes(1 << 40, "block:40:permute"), 960);
+        assert_eq!(bytes(1 << 40, "queue:1000"), 16_000);
+        assert_eq!(bytes(10, "queue:1000"), 160);
+    }
 }

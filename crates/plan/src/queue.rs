@@ -29,19 +29,15 @@ pub(crate) struct Queue {
 
 const CURSORS: usize = 2;
 
-/// Input ids computed at a time when the file order is a permutation.
-const INPUT_CHUNK: u64 = 1024;
+/// Outputs made at a time.
+const RUN: usize = 256;
 
 #[derive(Debug)]
 struct Cursor {
     epoch: u64,
     /// Outputs already made.
     position: u64,
-    /// Records already taken from the file.
-    taken: u64,
     buffer: Vec<u64>,
-    /// Ids of the file from a multiple of `INPUT_CHUNK` on; empty when the file order is plain.
-    input: Vec<u64>,
     rng: KeyedRng,
 }
 
@@ -59,6 +55,11 @@ impl Queue {
         }
     }
 
+    /// Memory of the buffers of all cursors.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        CURSORS as u64 * self.slots * 8
+    }
+
     /// Outputs `start..start + out.len()` of `epoch`.
     pub(crate) fn fill(&self, epoch: u64, start: u64, out: &mut [u64]) {
         let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,61 +73,62 @@ impl Queue {
                 self.start(epoch)
             }
         };
+        let mut skipped = [0; RUN];
         while cursor.position < start {
-            self.advance(&mut cursor);
+            let count = (start - cursor.position).min(RUN as u64) as usize;
+            self.advance(&mut cursor, &mut skipped[..count]);
         }
-        for slot in out {
-            *slot = self.advance(&mut cursor);
+        for run in out.chunks_mut(RUN) {
+            self.advance(&mut cursor, run);
         }
         cursors.insert(0, cursor);
     }
 
     fn start(&self, epoch: u64) -> Cursor {
         let rng = KeyedRng::new(key(self.seed, epoch, Stage::Queue));
-        let mut cursor = Cursor {
+        let mut buffer = vec![0; self.slots as usize];
+        self.take(0, &mut buffer);
+        Cursor {
             epoch,
             position: 0,
-            taken: 0,
-            buffer: Vec::new(),
-            input: Vec::new(),
+            buffer,
             rng,
-        };
-        cursor.buffer.reserve_exact(self.slots as usize);
-        for _ in 0..self.slots {
-            let id = self.take(&mut cursor);
-            cursor.buffer.push(id);
-        }
-        cursor
-    }
-
-    #[inline]
-    fn advance(&self, cursor: &mut Cursor) -> u64 {
-        let drawn = cursor.rng.below(cursor.buffer.len() as u64) as usize;
-        cursor.position += 1;
-        if cursor.taken < self.records {
-            let next = self.take(cursor);
-            std::mem::replace(&mut cursor.buffer[drawn], next)
-        } else {
-            cursor.buffer.swap_remove(drawn)
         }
     }
 
-    /// The next record of the file.
-    #[inline]
-    fn take(&self, cursor: &mut Cursor) -> u64 {
-        let place = cursor.taken;
-        cursor.taken += 1;
-        let Some(file_order) = &self.file_order else {
-            return place;
-        };
-        let offset = place % INPUT_CHUNK;
-        if offset == 0 {
-            cursor
-                .input
-                .resize(INPUT_CHUNK.min(self.records - place) as usize, 0);
-            file_order.fill(place, &mut cursor.input);
+    /// The next at most [`RUN`] outputs.
+    ///
+    /// Slots are drawn for the whole run before any is touched, so that the loads of a buffer larger
+    /// than the caches overlap.
+    fn advance(&self, cursor: &mut Cursor, out: &mut [u64]) {
+        let taken = (self.slots + cursor.position).min(self.records);
+        let refills = (self.records - taken).min(out.len() as u64) as usize;
+        let (refilled, drained) = out.split_at_mut(refills);
+        self.take(taken, refilled);
+        let mut slots = [0; RUN];
+        for slot in &mut slots[..refills] {
+            *slot = cursor.rng.below(self.slots) as usize;
         }
-        cursor.input[offset as usize]
+        for (&slot, id) in slots.iter().zip(&mut *refilled) {
+            std::mem::swap(&mut cursor.buffer[slot], id);
+        }
+        for id in &mut *drained {
+            let slot = cursor.rng.below(cursor.buffer.len() as u64) as usize;
+            *id = cursor.buffer.swap_remove(slot);
+        }
+        cursor.position += (refilled.len() + drained.len()) as u64;
+    }
+
+    /// The records of the file from place `first` on.
+    fn take(&self, first: u64, out: &mut [u64]) {
+        match &self.file_order {
+            Some(file_order) => file_order.fill(first, out),
+            None => {
+                for (id, place) in out.iter_mut().zip(first..) {
+                    *id = place;
+                }
+            }
+        }
     }
 }
 

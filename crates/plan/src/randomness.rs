@@ -27,7 +27,13 @@
 
 use crate::order::Order;
 
-/// The randomness of an order; see the table in the crate's documentation of each order below.
+/// How well an order shuffles: 0 for file order, 1 when any order is equally likely.
+///
+/// `rl` is DeepIO's level, H(m)/H(N) with H(n) = Σ_{k≤n} log2(k)/k for m things in random order;
+/// `rl_exact` is ln(orders an epoch can have)/ln(N!). Both are 0 for an order that is the same in
+/// every epoch and 1 for `full`, and for at most one record.
+///
+/// *page*: the units are in random order, m of them, so m! orders.
 ///
 /// *queue*: a slot is drawn from min(q, k) records when k are left, and different draws give
 /// different outputs (the record that comes out names its slot), so q^(N−q)·q! orders are reachable,

@@ -228,10 +228,10 @@ mod tests {
 
     #[test]
     fn empty_records_and_no_records_are_fine() {
-        assert_eq!(cut(&Units::from_lengths([0, 0, 0], 4)), [0..3]);
+        assert_eq!(Units::from_lengths([0, 0, 0], 4).unit_records(0), 0..3);
         assert!(Units::from_lengths([], 4).is_empty());
         assert!(Units::fixed(0, 0, 4).is_empty());
-        assert_eq!(cut(&Units::fixed(3, 0, 4)), [0..3]);
+        assert_eq!(Units::fixed(3, 0, 4).unit_records(0), 0..3);
     }
 
     #[test]

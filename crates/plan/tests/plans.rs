@@ -40,6 +40,8 @@ fn check_plan(plan: &Plan, epoch: u64) {
         let before = batched.len();
         plan.batch_ids(epoch, step, &mut batched);
         assert_eq!((batched.len() - before) as u64, plan.step_len(epoch, step));
+        let positions = before as u64..batched.len() as u64;
+        assert_eq!(plan.step_positions(epoch, step), positions);
         assert!(batched.len() > before, "step {step} of {plan:?} is empty");
     }
     assert_eq!(batched, ids[..batched.len()]);
@@ -47,7 +49,7 @@ fn check_plan(plan: &Plan, epoch: u64) {
         assert_eq!(batched.len(), ids.len());
     }
 
-    // Seeking backwards gives what walking forwards gave.
+    // Starting in the middle gives what walking forwards gave.
     let mut again = vec![0; (records - records / 3) as usize];
     plan.fill_ids(epoch, records / 3, &mut again);
     assert_eq!(again, ids[(records / 3) as usize..]);
