@@ -20,14 +20,25 @@ mod pread;
 mod ring;
 mod scratch;
 
+mod device_model;
+mod faulty;
 mod metered;
 mod splitmix64;
+mod throttled;
 
 pub mod conformance;
+mod probe;
 
+pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
+pub use faulty::{Faults, Faulty};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
 pub use page_cache::cached_fraction;
+pub use probe::{
+    DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
+    probe_dir, quick_probe,
+};
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 pub use scratch::ScratchFile;
+pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
