@@ -12,7 +12,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use pelton_storage::{
-    AlignedBuffer, LocalFile, LocalMode, LocalOptions, RangeRead, Storage, StorageError,
+    LocalFile, LocalMode, LocalOptions, RangeRead, Storage, StorageError, huge_buffer,
 };
 
 struct Settings {
@@ -75,8 +75,7 @@ fn read_rows(
     let rows = storage.size()? / settings.row_bytes;
     let stride = (settings.row_bytes + 2 * u64::from(units.offset_bytes))
         .next_multiple_of(u64::from(units.memory_bytes)) as usize;
-    let mut arena = AlignedBuffer::new(4096);
-    arena.resize(stride * settings.batch, 0);
+    let mut arena = huge_buffer(stride * settings.batch);
     let mut word = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let (mut rows_read, mut bytes_read) = (0, 0);
     let until = Instant::now() + Duration::from_secs_f64(settings.seconds);

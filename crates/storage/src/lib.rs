@@ -6,9 +6,10 @@
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do.
 //!
-//! Unsafe code lives in one module, the io_uring ring, where the kernel writes into buffers that
-//! Rust lends it.
+//! Unsafe code lives in two modules: the io_uring ring, where the kernel writes into buffers that
+//! Rust lends it, and the one call that asks for huge pages.
 
+mod huge_pages;
 mod read;
 
 mod direct;
@@ -31,6 +32,7 @@ mod probe;
 
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use faulty::{Faults, Faulty};
+pub use huge_pages::huge_buffer;
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::splitmix64::mix;
 use crate::{AlignedBuffer, DeviceModel, LocalFile, LocalMode, LocalOptions, PAGE_BYTES};
-use crate::{RangeRead, ScratchFile, Storage, StorageError};
+use crate::{RangeRead, ScratchFile, Storage, StorageError, huge_buffer};
 
 /// Block sizes measured by [`probe_dir`].
 pub const PROBE_BLOCKS: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -249,8 +249,7 @@ fn measure(
     };
     // Reads and bytes a second of one thread, its buffers being ready.
     let reader = |_| {
-        let mut arena = AlignedBuffer::new(4096);
-        arena.resize((batch * block_bytes) as usize, 0);
+        let mut arena = huge_buffer((batch * block_bytes) as usize);
         let (mut done, mut bytes) = (0u64, 0u64);
         let begun = Instant::now();
         loop {
