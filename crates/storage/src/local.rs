@@ -125,6 +125,17 @@ impl LocalFile {
         self.queue_depth
     }
 
+    /// The same open file at another depth.
+    pub(crate) fn at_depth(&self, queue_depth: u32) -> Result<LocalFile, StorageError> {
+        let file = self.file.try_clone();
+        Ok(LocalFile {
+            path: self.path.clone(),
+            file: file.map_err(|e| StorageError::at_path(&self.path, "open", e))?,
+            queue_depth,
+            ..*self
+        })
+    }
+
     fn check_ranges(&self, reads: &[RangeRead<'_>]) -> Result<(), StorageError> {
         for read in reads {
             let length = read.buffer.len();
@@ -250,10 +261,10 @@ fn ring_available() -> io::Result<()> {
 fn lives_in_memory(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {
-        const TMPFS_MAGIC: i64 = 0x0102_1994;
-        const RAMFS_MAGIC: i64 = 0x8584_58f6;
+        const TMPFS_MAGIC: u32 = 0x0102_1994;
+        const RAMFS_MAGIC: u32 = 0x8584_58f6;
         rustix::fs::fstatfs(file).is_ok_and(|status| {
-            let kind = status.f_type as i64;
+            let kind = status.f_type as u32;
             kind == TMPFS_MAGIC || kind == RAMFS_MAGIC
         })
     }

@@ -303,3 +303,111 @@ fn is_transient(error: &io::Error) -> bool {
         io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    fn file_of(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().expect("temporary file");
+        file.write_all(bytes).expect("write");
+        file
+    }
+
+    fn skipped() -> bool {
+        available().is_err_and(|error| {
+            eprintln!("SKIPPED: io_uring is refused: {error}");
+            true
+        })
+    }
+
+    /// Half of the requests are impossible, and fail while the others are in flight. None may
+    /// still be in flight afterwards: the buffers are overwritten at once and must stay so.
+    #[test]
+    fn after_a_failure_the_kernel_owns_no_buffer() {
+        if skipped() {
+            return;
+        }
+        let file = file_of(&vec![1; 4 << 20]);
+        for round in 0..50u64 {
+            let mut buffers = vec![vec![0u8; 64 << 10]; 60];
+            let mut reads: Vec<RangeRead<'_>> = buffers
+                .iter_mut()
+                .enumerate()
+                .map(|(i, buffer)| RangeRead {
+                    // Offsets with the sign bit set are invalid to the kernel.
+                    offset: if i % 2 == 0 {
+                        i as u64
+                    } else {
+                        (1 << 63) + round
+                    },
+                    buffer,
+                    filled: 0,
+                })
+                .collect();
+            let failure = read_batch(file.as_fd(), &mut reads, 32, 1).expect_err("invalid");
+            assert_eq!(failure.offset, (1 << 63) + round);
+            assert_eq!(failure.source.kind(), io::ErrorKind::InvalidInput);
+            for buffer in &mut buffers {
+                buffer.fill(9);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+            assert!(buffers.iter().flatten().all(|&byte| byte == 9));
+        }
+        let mut byte = [0u8];
+        let mut reads = [RangeRead {
+            offset: 5,
+            buffer: &mut byte,
+            filled: 0,
+        }];
+        read_batch(file.as_fd(), &mut reads, 32, 1).expect("the pool still works");
+        assert_eq!((reads[0].filled, byte), (1, [1]));
+    }
+
+    /// A short read ends the range only at the end of the file.
+    #[test]
+    fn short_reads_are_continued_and_the_end_is_found() {
+        if skipped() {
+            return;
+        }
+        let file = file_of(b"0123456789");
+        let mut ring = Ring::new(4).expect("ring");
+        let (mut one, mut two) = ([0u8; 6], [0u8; 6]);
+        let range = |offset, buffer| RangeRead {
+            offset,
+            buffer,
+            filled: 0,
+        };
+        let mut reads = [range(1, &mut one[..]), range(7, &mut two[..])];
+        let mut flight = Flight {
+            ring: &mut ring,
+            file: file.as_fd(),
+            reads: &mut reads,
+            unit_bytes: 2,
+            unfinished: Vec::new(),
+            next: Piece::default(),
+            transient_left: 1,
+            failure: None,
+        };
+        for read in flight.reads.iter_mut() {
+            read.filled = read.buffer.len();
+        }
+        let first = flight.next_piece().expect("a piece");
+        flight.complete(first, 4);
+        let again = flight.next_piece().expect("the remainder");
+        assert_eq!((again.read, again.start, again.length), (0, 4, 2));
+        flight.complete(again, -rustix::io::Errno::INTR.raw_os_error());
+        let again = flight.next_piece().expect("tried again");
+        assert_eq!((again.read, again.start, again.length), (0, 4, 2));
+        flight.complete(again, 2);
+        let second = flight.next_piece().expect("a piece");
+        flight.complete(second, 3);
+        assert!(flight.next_piece().is_none());
+        assert!(flight.failure.is_none());
+        drop(flight);
+        assert_eq!((reads[0].filled, reads[1].filled), (6, 3));
+    }
+}

@@ -111,6 +111,18 @@ impl ScratchFile {
         self.direct.as_ref().map(|(_, units)| *units)
     }
 
+    /// The file as its reads see it, to be read at other depths.
+    pub(crate) fn reader(&self) -> &LocalFile {
+        &self.reader
+    }
+
+    /// Waits until what was written is on the device.
+    pub(crate) fn sync(&self) -> Result<(), StorageError> {
+        self.buffered
+            .sync_data()
+            .map_err(|e| StorageError::at_path(&self.folder, "sync a file in", e))
+    }
+
     fn write_all(&self, file: &File, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         file.write_all_at(bytes, offset).map_err(|source| {
             if is_full(&source) {

@@ -201,7 +201,7 @@ fn bad_paths_have_their_own_errors() {
 fn unreadable_files_are_refused_by_name() {
     use std::os::unix::fs::PermissionsExt;
     let (_folder, path) = written(b"x");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).expect("chmod");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).expect("chmod");
     if fs::File::open(&path).is_ok() {
         eprintln!("SKIPPED: the superuser may read everything");
         return;
