@@ -51,6 +51,11 @@ impl RowCache {
         result
     }
 
+    /// Ids frozen by [`RowCache::begin_epoch`], ascending.
+    pub fn ids_at_epoch_start(&self) -> Option<Vec<u64>> {
+        self.held_at_epoch_start.as_ref().map(IdSet::ids)
+    }
+
     /// Whether a block that is being planned leaves the row out because it is held. A block is
     /// planned while the one before it has yet to be trained; `replay` asks for what was held one
     /// block ago, as the first block after a resumed start needs, which was planned before the
@@ -102,8 +107,19 @@ impl RowCache {
 
     /// Puts back rows that a checkpoint lists as held, read anew in the order of
     /// [`RowCache::ids`], and the ids held one block before.
-    pub fn restore(&mut self, rows: Rows, ids: Vec<u64>, ids_before: &[u64]) {
+    pub fn restore(
+        &mut self,
+        rows: Rows,
+        ids: Vec<u64>,
+        ids_before: &[u64],
+        ids_at_epoch_start: Option<&[u64]>,
+    ) {
         assert_eq!(rows.len(), ids.len());
+        self.held_at_epoch_start = ids_at_epoch_start.map(|ids| {
+            let mut set = self.held.clone();
+            set.replace(ids);
+            set
+        });
         self.rows = rows;
         self.ids = ids;
         self.held.replace(&self.ids);
