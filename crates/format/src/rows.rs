@@ -81,6 +81,32 @@ impl Rows {
         self.labels.is_empty()
     }
 
+    /// The stored values of every row, row after row.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The feature indices beside [`Rows::values`]; empty for dense rows.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// Where the values of row `i` lie in [`Rows::values`]; panics when `i` is not below
+    /// [`Rows::len`].
+    #[inline]
+    pub fn span(&self, i: usize) -> std::ops::Range<usize> {
+        match self.layout {
+            Layout::Dense { width } => {
+                assert!(i < self.len());
+                i * width..(i + 1) * width
+            }
+            Layout::Sparse => {
+                let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
+                start..self.ends[i] as usize
+            }
+        }
+    }
+
     /// Number of stored values over all rows.
     pub fn stored_values(&self) -> usize {
         self.values.len()
@@ -320,6 +346,11 @@ impl RowTable {
     /// Record ids in listed order.
     pub fn ids(&self) -> &[u64] {
         &self.ids
+    }
+
+    /// Where each listed row lies.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
     }
 
     /// The segments the rows lie in.
