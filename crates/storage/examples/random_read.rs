@@ -73,8 +73,15 @@ fn read_rows(
 ) -> Result<(u64, u64), StorageError> {
     let units = storage.granularity();
     let rows = storage.size()? / settings.row_bytes;
-    let stride = (settings.row_bytes + 2 * u64::from(units.offset_bytes))
-        .next_multiple_of(u64::from(units.memory_bytes)) as usize;
+    // Rows that are whole units start on units; others reach into one more unit at either end.
+    let unit = u64::from(units.offset_bytes);
+    let ragged = if settings.row_bytes.is_multiple_of(unit) {
+        0
+    } else {
+        2 * unit
+    };
+    let stride =
+        (settings.row_bytes + ragged).next_multiple_of(u64::from(units.memory_bytes)) as usize;
     let mut arena = huge_buffer(stride * settings.batch);
     let mut word = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let (mut rows_read, mut bytes_read) = (0, 0);

@@ -219,7 +219,7 @@ impl Storage for LocalFile {
 }
 
 /// Refuses anything but a regular file, by name: opening a pipe would hang.
-fn check_regular(path: &Path) -> Result<(), StorageError> {
+pub(crate) fn check_regular(path: &Path) -> Result<(), StorageError> {
     let status = fs::metadata(path).map_err(|e| StorageError::at_path(path, "open", e))?;
     if status.is_file() {
         return Ok(());

@@ -7,10 +7,12 @@
 use std::fs::File;
 use std::path::Path;
 
+use crate::local::check_regular;
 use crate::splitmix64::mix;
 use crate::{RangeRead, StorageError};
 
 /// Ranges in a row that miss before a batch is taken to be cold and the rest is not tried.
+#[cfg(target_os = "linux")]
 const MISSES_BEFORE_COLD: usize = 32;
 
 /// Fills what the page cache holds, setting each `filled`, and returns the ranges still to read
@@ -96,6 +98,7 @@ const SAMPLED_PAGES: u64 = 256;
 /// file. The price of sampling is that each page looked at and missing is then read ahead, at most
 /// 1 MiB in all; the places looked at differ from call to call so that they do not count twice.
 pub fn cached_fraction(path: &Path) -> Result<f64, StorageError> {
+    check_regular(path)?;
     let open_error = |source| StorageError::at_path(path, "open", source);
     let file = File::open(path).map_err(open_error)?;
     let size = file.metadata().map_err(open_error)?.len();

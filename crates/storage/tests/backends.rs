@@ -169,6 +169,39 @@ fn cached_fraction_follows_the_cache() {
     assert!(cold < 0.2, "just dropped, yet {cold}");
 }
 
+#[test]
+fn cached_fraction_of_nothing() {
+    let (folder, path) = written(b"");
+    assert_eq!(cached_fraction(&path).expect("sample"), 1.0);
+    let refused = cached_fraction(folder.path());
+    assert!(matches!(refused, Err(StorageError::NotAFile { .. })));
+    let refused = cached_fraction(&folder.path().join("absent"));
+    assert!(matches!(refused, Err(StorageError::NotFound { .. })));
+}
+
+/// In memory the page cache is the data, and going past it would only copy more.
+#[test]
+fn a_memory_filesystem_is_read_through_the_page_cache() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        eprintln!("SKIPPED: no memory filesystem at /dev/shm");
+        return;
+    };
+    let bytes = pattern(300_001);
+    let path = folder.path().join("data");
+    fs::write(&path, &bytes).expect("write");
+    for mode in MODES {
+        if let Some(file) = opened(&path, mode, 64) {
+            check_storage(&file, &bytes);
+            if mode == LocalMode::Auto {
+                assert_ne!(file.mode(), LocalMode::Direct);
+            }
+        }
+    }
+    let scratch = ScratchFile::create(folder.path(), 300_001).expect("create");
+    scratch.write_at(0, &bytes).expect("write");
+    check_storage(&scratch, &bytes);
+}
+
 fn drop_from_cache(path: &PathBuf) {
     let file = fs::File::open(path).expect("open");
     file.sync_all().expect("sync");
