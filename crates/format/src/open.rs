@@ -387,7 +387,11 @@ impl Text<'_> {
         let read_only = fs::metadata(folder).is_ok_and(|status| status.permissions().readonly());
         let name = cache_name(self.source, &self.stamp, ".pelton-index");
         let cached = cache_dir(self.options).join(name);
-        if read_only { vec![cached] } else { vec![beside, cached] }
+        if read_only {
+            vec![cached]
+        } else {
+            vec![beside, cached]
+        }
     }
 }
 
