@@ -81,6 +81,32 @@ impl Rows {
         self.labels.is_empty()
     }
 
+    /// The stored values of every row, row after row.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// The feature indices beside [`Rows::values`]; empty for dense rows.
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// Where the values of row `i` lie in [`Rows::values`]; panics when `i` is not below
+    /// [`Rows::len`].
+    #[inline]
+    pub fn span(&self, i: usize) -> std::ops::Range<usize> {
+        match self.layout {
+            Layout::Dense { width } => {
+                assert!(i < self.len());
+                i * width..(i + 1) * width
+            }
+            Layout::Sparse => {
+                let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
+                start..self.ends[i] as usize
+            }
+        }
+    }
+
     /// Number of stored values over all rows.
     pub fn stored_values(&self) -> usize {
         self.values.len()
@@ -255,6 +281,29 @@ impl RowTable {
         Arc::try_unwrap(self.segments).ok()
     }
 
+    /// Lists every row of `rows` after those here, under the given ids; panics when another table
+    /// shares the segments. [`RowTable::detach`] takes them off again.
+    pub fn attach(&mut self, rows: Rows, ids: &[u64]) {
+        assert_eq!(rows.len(), ids.len());
+        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
+        let segment = segments.len() as u32;
+        self.slots
+            .extend((0..rows.len() as u32).map(|row| Slot { segment, row }));
+        self.ids.extend_from_slice(ids);
+        segments.push(rows);
+    }
+
+    /// Takes off the rows that the last [`RowTable::attach`] listed; panics when there are none or
+    /// another table shares the segments.
+    pub fn detach(&mut self) -> Rows {
+        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
+        let rows = segments.pop().expect("rows were attached");
+        let kept = self.slots.len() - rows.len();
+        self.slots.truncate(kept);
+        self.ids.truncate(kept);
+        rows
+    }
+
     /// Rows `range` of this table as a table over the same segments.
     pub fn slice(&self, range: std::ops::Range<usize>) -> RowTable {
         RowTable {
@@ -297,6 +346,11 @@ impl RowTable {
     /// Record ids in listed order.
     pub fn ids(&self) -> &[u64] {
         &self.ids
+    }
+
+    /// Where each listed row lies.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
     }
 
     /// The segments the rows lie in.

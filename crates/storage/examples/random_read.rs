@@ -75,7 +75,7 @@ fn read_rows(
     let rows = storage.size()? / settings.row_bytes;
     // Rows that are whole units start on units; others reach into one more unit at either end.
     let unit = u64::from(units.offset_bytes);
-    let ragged = if settings.row_bytes % unit == 0 {
+    let ragged = if settings.row_bytes.is_multiple_of(unit) {
         0
     } else {
         2 * unit

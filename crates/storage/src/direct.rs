@@ -4,7 +4,7 @@
 //! read of 512 bytes, then of 4096, the two sector sizes that exist. A filesystem may accept the
 //! flag at open and refuse every read, so the trial is also the proof that it works.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(crate) fn open(path: &Path, write: bool) -> io::Result<Option<(File, Granula
     use rustix::fs::OFlags;
     use std::os::unix::fs::OpenOptionsExt;
 
-    let file = OpenOptions::new()
+    let file = File::options()
         .read(true)
         .write(write)
         .custom_flags(OFlags::DIRECT.bits() as i32)

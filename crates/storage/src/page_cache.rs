@@ -12,6 +12,7 @@ use crate::splitmix64::mix;
 use crate::{RangeRead, StorageError};
 
 /// Ranges in a row that miss before a batch is taken to be cold and the rest is not tried.
+#[cfg(target_os = "linux")]
 const MISSES_BEFORE_COLD: usize = 32;
 
 /// Fills what the page cache holds, setting each `filled`, and returns the ranges still to read

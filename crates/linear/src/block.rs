@@ -1,0 +1,241 @@
+//! A block of rows made ready for visits: where each row lies and what its variable is, in one
+//! 32-byte entry a row, so that a visit in random order costs one cache line beside the row itself.
+//!
+//! Cost: 36 bytes a row (entry and place in the visiting order), one pass over the values for ‖x‖².
+
+use std::ops::Range;
+
+use pelton_format::{Layout, RowTable};
+
+use crate::error::LinearError;
+use crate::kernels::{BlockRows, Simd};
+use crate::problem::{Loss, Problem};
+use crate::weights::squared_norm;
+
+/// Where a row lies in its segment.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    /// First value of a sparse row; number of a dense row.
+    pub(crate) start: u32,
+    /// Values of the row.
+    pub(crate) length: u32,
+}
+
+/// All that a visit reads and writes of a row beside its values.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Visit {
+    pub(crate) place: Place,
+    pub(crate) class: u32,
+    pub(crate) alpha: f32,
+    pub(crate) gradient: f32,
+    /// Q_ii and its inverse.
+    pub(crate) q: f32,
+    pub(crate) inverse_q: f32,
+}
+
+/// The arrays of one segment.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment<'a> {
+    pub(crate) values: &'a [f32],
+    pub(crate) indices: &'a [u32],
+}
+
+/// Working memory for blocks, reused from block to block.
+#[derive(Debug)]
+pub struct Scratch {
+    pub(crate) simd: Simd,
+    pub(crate) visits: Vec<Visit>,
+    pub(crate) order: Vec<u32>,
+    pub(crate) slack: Vec<f32>,
+}
+
+impl Scratch {
+    /// Empty working memory; `simd` says which instructions the solver uses.
+    pub fn new(simd: Simd) -> Scratch {
+        Scratch {
+            simd,
+            visits: Vec::new(),
+            order: Vec::new(),
+            slack: Vec::new(),
+        }
+    }
+
+    /// For each row of the block solved last: 0 or more when α lies at a bound in every subproblem,
+    /// and then |G| at the last visit (the least over subproblems): how far the row is from leaving
+    /// the bound. Negative when it is free in some subproblem, and then −|G| of the freest.
+    pub fn slack(&self) -> &[f32] {
+        &self.slack
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Visit>() * self.visits.capacity()
+            + 4 * (self.order.capacity() + self.slack.capacity())
+    }
+
+    /// Bytes that a block of `rows` rows will need.
+    pub fn bytes_for(rows: usize) -> usize {
+        rows * (size_of::<Visit>() + 8)
+    }
+
+    /// Fills the entries for `block`: places, classes and Q_ii; α is left at 0.
+    pub(crate) fn prepare(
+        &mut self,
+        problem: &Problem,
+        block: &RowTable,
+    ) -> Result<(), LinearError> {
+        let bias = f64::from(problem.bias().unwrap_or(0.0));
+        let diagonals: Vec<f32> = (0..problem.classes() as u32)
+            .map(|class| problem.diagonal(class))
+            .collect();
+        self.visits.clear();
+        self.visits.reserve_exact(block.len());
+        for i in 0..block.len() {
+            let (place, values) = locate(problem.features(), block, i)?;
+            let class = block.label(i);
+            let Some(&diagonal) = diagonals.get(class as usize) else {
+                return Err(LinearError::UnknownClass {
+                    class,
+                    classes: diagonals.len(),
+                });
+            };
+            let q = (squared_norm(values) + bias * bias + f64::from(diagonal)) as f32;
+            self.visits.push(Visit {
+                place,
+                class,
+                alpha: 0.0,
+                gradient: 0.0,
+                q,
+                inverse_q: 1.0 / q,
+            });
+        }
+        Ok(())
+    }
+
+    /// Folds the gradients of the subproblem just solved into `slack`.
+    pub(crate) fn fold_slack(&mut self, problem: &Problem, first: bool) {
+        let uppers: Vec<f32> = (0..problem.classes() as u32)
+            .map(|class| problem.upper(class))
+            .collect();
+        if first {
+            self.slack.clear();
+            self.slack.resize(self.visits.len(), f32::INFINITY);
+        }
+        let logistic = problem.loss() == Loss::Logistic;
+        for (slack, visit) in self.slack.iter_mut().zip(&self.visits) {
+            let free =
+                logistic || (visit.alpha > 0.0 && visit.alpha < uppers[visit.class as usize]);
+            let g = visit.gradient.abs();
+            // −0.0 would not be below 0.
+            let this = if free { -g.max(f32::MIN_POSITIVE) } else { g };
+            let both_free = free && *slack < 0.0;
+            *slack = if both_free {
+                slack.max(this)
+            } else {
+                slack.min(this)
+            };
+        }
+    }
+}
+
+/// Finds row `i` of `block` and checks that its features lie below `features`.
+fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32]), LinearError> {
+    let slot = block.slots()[i];
+    let rows = &block.segments()[slot.segment as usize];
+    let span = rows.span(slot.row as usize);
+    let start = match rows.layout() {
+        Layout::Dense { width } => {
+            if width != features {
+                return Err(LinearError::Width {
+                    record: block.id(i),
+                    found: width,
+                    expected: features,
+                });
+            }
+            slot.row
+        }
+        Layout::Sparse => {
+            let largest = rows.indices()[span.clone()].iter().max();
+            if let Some(&index) = largest.filter(|&&index| index as usize >= features) {
+                return Err(LinearError::FeatureOutOfRange {
+                    record: block.id(i),
+                    index: index as usize,
+                    features,
+                });
+            }
+            // A segment holds under 2^32 sparse values.
+            span.start as u32
+        }
+    };
+    let place = Place {
+        segment: slot.segment,
+        start,
+        length: span.len() as u32,
+    };
+    Ok((place, &rows.values()[span]))
+}
+
+/// The places of rows `range` of `block`, cut to the features below `features`.
+pub(crate) fn places_clipped(
+    features: usize,
+    block: &RowTable,
+    range: Range<usize>,
+    places: &mut Vec<Place>,
+) {
+    places.extend(block.slots()[range].iter().map(|slot| {
+        let rows = &block.segments()[slot.segment as usize];
+        let span = rows.span(slot.row as usize);
+        match rows.layout() {
+            Layout::Dense { width } => Place {
+                segment: slot.segment,
+                start: slot.row,
+                length: width.min(features) as u32,
+            },
+            Layout::Sparse => {
+                let indices = &rows.indices()[span.clone()];
+                let known = match indices.last() {
+                    Some(&last) if last as usize >= features => {
+                        indices.partition_point(|&index| (index as usize) < features)
+                    }
+                    _ => indices.len(),
+                };
+                Place {
+                    segment: slot.segment,
+                    start: span.start as u32,
+                    length: known as u32,
+                }
+            }
+        }
+    }));
+}
+
+/// The rows of a block for the kernels; all its segments must be of one layout.
+pub(crate) fn block_rows(features: usize, bias: Option<f32>, block: &RowTable) -> BlockRows<'_> {
+    let mut layouts = block
+        .segments()
+        .iter()
+        .filter(|rows| !rows.is_empty())
+        .map(|rows| rows.layout());
+    let layout = layouts.next().unwrap_or(Layout::Sparse);
+    assert!(
+        layouts.all(|other| other == layout),
+        "the rows of a block are of one layout"
+    );
+    let segments = block
+        .segments()
+        .iter()
+        .map(|rows| Segment {
+            values: rows.values(),
+            indices: rows.indices(),
+        })
+        .collect();
+    BlockRows {
+        segments,
+        layout,
+        features,
+        bias: bias.unwrap_or(0.0),
+    }
+}

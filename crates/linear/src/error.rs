@@ -1,0 +1,88 @@
+//! What can go wrong.
+
+use std::path::PathBuf;
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinearError {
+    /// The data have fewer than two classes.
+    #[error("the data hold {found} class(es); training needs rows of at least two classes")]
+    TooFewClasses {
+        /// Number of classes.
+        found: usize,
+    },
+    /// The number of features is 0 or too large.
+    #[error("{found} features a row cannot be trained on; the number must lie in 1..2^32")]
+    Features {
+        /// Number of features.
+        found: usize,
+    },
+    /// The cost, or a cost times a class weight, is unusable.
+    #[error("a cost of {found} is unusable; give a number between 1e-30 and 1e30")]
+    Cost {
+        /// The cost.
+        found: f64,
+    },
+    /// The bias is unusable.
+    #[error("a bias of {found} is unusable; give a finite number above 0, or none")]
+    Bias {
+        /// The bias.
+        found: f32,
+    },
+    /// A class weight or a label names a class that does not exist.
+    #[error("class {class} does not exist: there are {classes} classes, counted from 0")]
+    UnknownClass {
+        /// The class named.
+        class: u32,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// A row holds a feature that the model has no weight for.
+    #[error(
+        "record {record} has feature {index} (from 0), but the model has {features} features; \
+         count the features of the whole data set before training"
+    )]
+    FeatureOutOfRange {
+        /// Record id.
+        record: u64,
+        /// The feature.
+        index: usize,
+        /// Features of the model.
+        features: usize,
+    },
+    /// A dense row has another width than the model.
+    #[error("record {record} has {found} features, the model {expected}; use data of one width")]
+    Width {
+        /// Record id.
+        record: u64,
+        /// Features of the row.
+        found: usize,
+        /// Features of the model.
+        expected: usize,
+    },
+    /// A record id lies beyond the dual variables.
+    #[error("record {record} lies beyond the {records} records that have a dual variable")]
+    RecordOutOfRange {
+        /// Record id.
+        record: u64,
+        /// Number of records.
+        records: usize,
+    },
+    /// A model file cannot be opened, read or written.
+    #[error("cannot {action} model file {path}: {source}; check the path, its rights and the space left", path = .path.display())]
+    Io {
+        /// What was being done: "read", "write".
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A saved state has other shapes than the run.
+    #[error("the saved {part} do not fit this data and configuration; start anew")]
+    StateMismatch {
+        /// What does not fit.
+        part: &'static str,
+    },
+}

@@ -1,0 +1,209 @@
+//! Dual coordinate descent on a block of rows (Hsieh et al., ICML 2008, Alg. 3).
+//!
+//! min over α of ½‖w‖² + Σ (½ D α_i² − α_i), 0 ≤ α_i ≤ U, w = Σ α_i y_i x_i; the α of rows outside the
+//! block stay as they are, so each block lowers the objective of the whole problem (block
+//! minimization: Yu et al., TKDD 2012). Every α lives in [`Duals`], so w always is their sum.
+//!
+//! Cost of a pass: one visit of each active row, two touches of its values and of their weights.
+//! Deterministic in `key` for one [`Simd`] level.
+
+use pelton_format::RowTable;
+
+use crate::block::{Scratch, block_rows};
+use crate::duals::Duals;
+use crate::error::LinearError;
+use crate::kernels::{self, BlockRows, Simd};
+use crate::problem::{Loss, Problem};
+use crate::random::{Stream, derive};
+use crate::step::{ClassTerms, HingeStep, LogisticStep};
+use crate::weights::Weights;
+
+/// When a block is done with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum InnerPasses {
+    /// After this many passes.
+    Fixed(u32),
+    /// When the largest and the smallest projected gradient differ by at most `epsilon` over all rows
+    /// of the block, or after `at_most` passes. (Logistic: when no |gradient| exceeds `epsilon`.)
+    Until {
+        /// The tolerance; 0.1 is the usual one.
+        epsilon: f32,
+        /// Most passes; 200 is the usual number.
+        at_most: u32,
+    },
+}
+
+/// What was done on a block, over all subproblems.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BlockReport {
+    /// Most passes of any subproblem.
+    pub passes: u32,
+    /// Visits of a row.
+    pub visits: u64,
+    /// Largest difference of projected gradients in the last pass of any subproblem.
+    pub violation: f32,
+}
+
+/// Solves `block` from the present weights and duals. `key` decides the visiting orders: it should be
+/// a hash of the run's seed, the epoch and the step.
+pub fn solve_block(
+    problem: &Problem,
+    block: &RowTable,
+    weights: &mut Weights,
+    duals: &mut Duals,
+    inner: InnerPasses,
+    key: u64,
+    scratch: &mut Scratch,
+) -> Result<BlockReport, LinearError> {
+    let records = duals.records();
+    if let Some(&record) = block.ids().iter().find(|&&id| id >= records as u64) {
+        return Err(LinearError::RecordOutOfRange { record, records });
+    }
+    scratch.prepare(problem, block)?;
+    let rows = block_rows(problem.features(), problem.bias(), block);
+    let mut report = BlockReport::default();
+    for subproblem in 0..problem.subproblems() {
+        let (stored, term) = duals.stored_mut(subproblem);
+        let mut before = 0.0;
+        for (visit, &id) in scratch.visits.iter_mut().zip(block.ids()) {
+            visit.alpha = stored[id as usize];
+            before += problem.dual_term(visit.class, visit.alpha);
+        }
+        let classes = class_terms(problem, subproblem);
+        let w = weights.vector_mut(subproblem);
+        let mut run = Run {
+            rows: &rows,
+            classes: &classes,
+            simd: scratch.simd,
+            orders: derive(key, subproblem as u64),
+            report: &mut report,
+        };
+        match problem.loss() {
+            Loss::Hinge | Loss::SquaredHinge => run.hinge(w, inner, scratch),
+            Loss::Logistic => run.logistic(w, inner, scratch),
+        }
+        let mut after = 0.0;
+        for (visit, &id) in scratch.visits.iter().zip(block.ids()) {
+            stored[id as usize] = visit.alpha;
+            after += problem.dual_term(visit.class, visit.alpha);
+        }
+        *term += after - before;
+        scratch.fold_slack(problem, subproblem == 0);
+    }
+    Ok(report)
+}
+
+fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
+    (0..problem.classes() as u32)
+        .map(|class| ClassTerms {
+            sign: problem.sign(subproblem, class),
+            upper: problem.upper(class),
+            diagonal: problem.diagonal(class),
+        })
+        .collect()
+}
+
+/// One subproblem on one block.
+struct Run<'a> {
+    rows: &'a BlockRows<'a>,
+    classes: &'a [ClassTerms],
+    simd: Simd,
+    orders: u64,
+    report: &'a mut BlockReport,
+}
+
+impl Run<'_> {
+    fn hinge(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
+        let (epsilon, at_most) = limits(inner);
+        let count = scratch.visits.len();
+        scratch.order.clear();
+        scratch.order.extend(0..count as u32);
+        let mut active = count;
+        let mut step = HingeStep {
+            classes: self.classes,
+            shrink_above: f32::INFINITY,
+            shrink_below: f32::NEG_INFINITY,
+            largest: 0.0,
+            smallest: 0.0,
+        };
+        let mut passes = 0;
+        while passes < at_most {
+            let order = &mut scratch.order[..active];
+            Stream::new(derive(self.orders, u64::from(passes))).shuffle(order);
+            (step.largest, step.smallest) = (f32::NEG_INFINITY, f32::INFINITY);
+            let visited = order.len();
+            active = kernels::pass(
+                self.simd,
+                self.rows,
+                w,
+                &mut step,
+                &mut scratch.visits,
+                order,
+            );
+            passes += 1;
+            self.report.visits += visited as u64;
+            if step.largest - step.smallest <= epsilon || active == 0 {
+                if visited == count {
+                    break;
+                }
+                // Done among the active rows: look at all of them again, without shrinking.
+                scratch.order.clear();
+                scratch.order.extend(0..count as u32);
+                active = count;
+                (step.shrink_above, step.shrink_below) = (f32::INFINITY, f32::NEG_INFINITY);
+                continue;
+            }
+            step.shrink_above = positive_or(step.largest, f32::INFINITY);
+            step.shrink_below = -positive_or(-step.smallest, f32::INFINITY);
+        }
+        self.finish(passes, step.largest - step.smallest);
+    }
+
+    fn logistic(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
+        let (epsilon, at_most) = limits(inner);
+        let count = scratch.visits.len();
+        scratch.order.clear();
+        scratch.order.extend(0..count as u32);
+        let mut step = LogisticStep {
+            classes: self.classes,
+            largest: 0.0,
+        };
+        let mut passes = 0;
+        while passes < at_most {
+            let order = &mut scratch.order[..];
+            Stream::new(derive(self.orders, u64::from(passes))).shuffle(order);
+            step.largest = 0.0;
+            kernels::pass(
+                self.simd,
+                self.rows,
+                w,
+                &mut step,
+                &mut scratch.visits,
+                order,
+            );
+            passes += 1;
+            self.report.visits += count as u64;
+            if step.largest <= epsilon {
+                break;
+            }
+        }
+        self.finish(passes, step.largest);
+    }
+
+    fn finish(&mut self, passes: u32, violation: f32) {
+        self.report.passes = self.report.passes.max(passes);
+        self.report.violation = self.report.violation.max(violation);
+    }
+}
+
+/// The tolerance and the most passes; a fixed number of passes never stops early.
+fn limits(inner: InnerPasses) -> (f32, u32) {
+    match inner {
+        InnerPasses::Fixed(passes) => (f32::NEG_INFINITY, passes),
+        InnerPasses::Until { epsilon, at_most } => (epsilon, at_most),
+    }
+}
+
+fn positive_or(value: f32, otherwise: f32) -> f32 {
+    if value > 0.0 { value } else { otherwise }
+}

@@ -1,0 +1,85 @@
+//! The weight vectors, one a subproblem.
+
+use crate::problem::Problem;
+
+/// A weight vector for each subproblem: `features` entries, then the bias weight where there is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weights {
+    features: usize,
+    bias: Option<f32>,
+    vectors: Vec<Vec<f32>>,
+}
+
+impl Weights {
+    /// All weights 0.
+    pub fn zeros(problem: &Problem) -> Weights {
+        let length = problem.features() + usize::from(problem.bias().is_some());
+        Weights {
+            features: problem.features(),
+            bias: problem.bias(),
+            vectors: vec![vec![0.0; length]; problem.subproblems()],
+        }
+    }
+
+    /// Weights from given vectors; panics unless each holds `features` entries and one more for a
+    /// bias.
+    pub fn from_vectors(features: usize, bias: Option<f32>, vectors: Vec<Vec<f32>>) -> Weights {
+        let length = features + usize::from(bias.is_some());
+        assert!(vectors.iter().all(|vector| vector.len() == length));
+        Weights {
+            features,
+            bias,
+            vectors,
+        }
+    }
+
+    /// Features a row, without the bias.
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// Value of the constant feature.
+    pub fn bias(&self) -> Option<f32> {
+        self.bias
+    }
+
+    /// Number of subproblems.
+    pub fn subproblems(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// The vector of a subproblem, the bias weight last.
+    pub fn vector(&self, subproblem: usize) -> &[f32] {
+        &self.vectors[subproblem]
+    }
+
+    /// The vector of a subproblem, to be changed.
+    pub fn vector_mut(&mut self, subproblem: usize) -> &mut [f32] {
+        &mut self.vectors[subproblem]
+    }
+
+    /// ‖w‖² of a subproblem, summed in f64.
+    pub fn squared_norm(&self, subproblem: usize) -> f64 {
+        squared_norm(&self.vectors[subproblem])
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        4 * self.vectors.iter().map(Vec::len).sum::<usize>()
+    }
+}
+
+/// ‖x‖² in f64, in sixteen sums so that the compiler can use vector registers.
+pub(crate) fn squared_norm(x: &[f32]) -> f64 {
+    let mut sums = [0.0_f64; 16];
+    let (chunks, rest) = x.as_chunks::<16>();
+    for chunk in chunks {
+        for (sum, &value) in sums.iter_mut().zip(chunk) {
+            *sum += f64::from(value) * f64::from(value);
+        }
+    }
+    for (sum, &value) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(value) * f64::from(value);
+    }
+    sums.iter().sum()
+}

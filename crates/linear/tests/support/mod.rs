@@ -1,0 +1,84 @@
+//! Synthetic rows with a planted separator, shared by the tests.
+
+#![allow(dead_code)] // each test binary uses a part
+
+use pelton_format::{Layout, RowTable, Rows};
+
+/// Numbers for test data: xorshift64*, Vigna 2016.
+pub struct Numbers(u64);
+
+impl Numbers {
+    pub fn new(seed: u64) -> Numbers {
+        Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 11) as usize % bound
+    }
+
+    /// Uniform in [−1, 1).
+    pub fn symmetric(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+}
+
+/// `count` rows of `classes` classes: dense of `features` features, or sparse with about a fifth of
+/// them. Every seventh label is wrong at random, so that the classes are not separable.
+pub fn planted(layout: Layout, count: usize, features: usize, classes: usize, seed: u64) -> Rows {
+    let mut numbers = Numbers::new(seed);
+    let centres: Vec<f32> = (0..classes * features)
+        .map(|_| numbers.symmetric())
+        .collect();
+    let mut rows = Rows::new(layout);
+    for _ in 0..count {
+        let keep = |numbers: &mut Numbers| layout != Layout::Sparse || numbers.below(5) == 0;
+        let row: Vec<f32> = (0..features)
+            .map(|_| {
+                if keep(&mut numbers) {
+                    numbers.symmetric()
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        let score = |class: usize| -> f32 {
+            let centre = &centres[class * features..(class + 1) * features];
+            centre.iter().zip(&row).map(|(c, x)| c * x).sum()
+        };
+        let mut label = (0..classes)
+            .max_by(|&a, &b| score(a).total_cmp(&score(b)))
+            .unwrap();
+        if numbers.below(7) == 0 {
+            label = numbers.below(classes);
+        }
+        push(&mut rows, label as u32, &row);
+    }
+    rows
+}
+
+/// Appends a row, leaving its zeros out when rows are sparse.
+pub fn push(rows: &mut Rows, label: u32, row: &[f32]) {
+    match rows.layout() {
+        Layout::Dense { .. } => rows.push_dense(label, row),
+        Layout::Sparse => {
+            let indices: Vec<u32> = (0..row.len() as u32)
+                .filter(|&i| row[i as usize] != 0.0)
+                .collect();
+            let values: Vec<f32> = indices.iter().map(|&i| row[i as usize]).collect();
+            rows.push_sparse(label, &indices, &values);
+        }
+    }
+}
+
+/// All rows of a segment under the ids 0, 1, …
+pub fn table(rows: Rows) -> RowTable {
+    let ids = (0..rows.len() as u64).collect();
+    RowTable::from_rows(rows, ids)
+}
