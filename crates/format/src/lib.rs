@@ -1,5 +1,48 @@
 //! Where each record lies and what it says.
+//!
+//! [`Dataset::open`] looks at one or many files, finds their format ([`FormatKind`]) and where every
+//! record lies: by arithmetic where records are of one size, otherwise by one parallel scan whose
+//! result is an Elias–Fano list, kept beside the data in a sidecar file. Whoever reads then asks
+//! [`Dataset::locate`] for a range, fetches its bytes through the file's storage in whatever way
+//! suits, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding touches no
+//! file: it sees the bytes of one record.
 
+mod error;
+mod kind;
+mod labels;
 mod rows;
 
+mod data_file;
+mod dataset;
+mod open;
+
+mod delimited;
+mod libsvm;
+mod npy;
+mod number;
+mod packed;
+mod packed_reader;
+mod packed_writer;
+
+mod compressed;
+mod elias_fano;
+mod fingerprint;
+mod line_scan;
+mod newlines;
+mod replace_file;
+mod sidecar;
+
+pub use data_file::DataFile;
+pub use dataset::{Dataset, IndexReport, IndexSource, Location, RecordBytes};
+pub use delimited::LabelColumn;
+pub use error::{Fault, FormatError};
+pub use kind::FormatKind;
+pub use labels::LabelMap;
+pub use open::{OpenOptions, StorageChoice};
+pub use packed::{IndexCoding, PackedShape};
+pub use packed_writer::{PackedSummary, PackedWriter};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
+
+/// Entry points over plain bytes, for fuzzing and measurements.
+#[doc(hidden)]
+pub mod raw;

@@ -281,6 +281,29 @@ impl RowTable {
         Arc::try_unwrap(self.segments).ok()
     }
 
+    /// Lists every row of `rows` after those here, under the given ids; panics when another table
+    /// shares the segments. [`RowTable::detach`] takes them off again.
+    pub fn attach(&mut self, rows: Rows, ids: &[u64]) {
+        assert_eq!(rows.len(), ids.len());
+        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
+        let segment = segments.len() as u32;
+        self.slots
+            .extend((0..rows.len() as u32).map(|row| Slot { segment, row }));
+        self.ids.extend_from_slice(ids);
+        segments.push(rows);
+    }
+
+    /// Takes off the rows that the last [`RowTable::attach`] listed; panics when there are none or
+    /// another table shares the segments.
+    pub fn detach(&mut self) -> Rows {
+        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
+        let rows = segments.pop().expect("rows were attached");
+        let kept = self.slots.len() - rows.len();
+        self.slots.truncate(kept);
+        self.ids.truncate(kept);
+        rows
+    }
+
     /// Rows `range` of this table as a table over the same segments.
     pub fn slice(&self, range: std::ops::Range<usize>) -> RowTable {
         RowTable {

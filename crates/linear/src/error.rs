@@ -103,4 +103,10 @@ pub enum LinearError {
         /// The label.
         label: f64,
     },
+    /// A saved state has other shapes than the run.
+    #[error("the saved {part} do not fit this data and configuration; start anew")]
+    StateMismatch {
+        /// What does not fit.
+        part: &'static str,
+    },
 }

@@ -1,5 +1,46 @@
 //! Read many byte ranges at once from anything.
+//!
+//! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Two backends hold
+//! bytes, [`LocalFile`] and [`MemoryStorage`]; [`ScratchFile`] is a temporary file that can also be
+//! written. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
+//! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
+//! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do.
+//!
+//! Unsafe code lives in two modules: the io_uring ring, where the kernel writes into buffers that
+//! Rust lends it, and the one call that asks for huge pages.
 
+mod huge_pages;
 mod read;
 
+mod direct;
+mod local;
+mod memory;
+mod page_cache;
+mod pread;
+#[cfg(target_os = "linux")]
+mod ring;
+mod scratch;
+
+mod device_model;
+mod faulty;
+mod metered;
+mod splitmix64;
+mod throttled;
+
+pub mod conformance;
+mod probe;
+
+pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
+pub use faulty::{Faults, Faulty};
+pub use huge_pages::huge_buffer;
+pub use local::{LocalFile, LocalMode, LocalOptions};
+pub use memory::MemoryStorage;
+pub use metered::{Metered, ReadMeter};
+pub use page_cache::cached_fraction;
+pub use probe::{
+    DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
+    probe_dir, quick_probe,
+};
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
+pub use scratch::ScratchFile;
+pub use throttled::{ModelledDevice, ThrottleMode, Throttled};

@@ -7,7 +7,8 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A buffer whose address and capacity suit direct I/O (4096-byte alignment).
 pub type AlignedBuffer = aligned_vec::AVec<u8, aligned_vec::ConstAlign<4096>>;
@@ -29,6 +30,28 @@ impl Granularity {
         offset_bytes: 1,
         memory_bytes: 1,
     };
+
+    /// The smallest readable range that holds `length` bytes at `offset`: `(start, length)`, both
+    /// multiples of `offset_bytes`; `None` where it would pass the largest offset.
+    pub fn align_out(self, offset: u64, length: u64) -> Option<(u64, u64)> {
+        let unit = u64::from(self.offset_bytes);
+        let start = offset - offset % unit;
+        let end = offset.checked_add(length)?.checked_next_multiple_of(unit)?;
+        Some((start, end - start))
+    }
+
+    /// Whether a range of `length` bytes at `offset` into memory at `address` may be read as it
+    /// is; otherwise the unit it breaks.
+    pub(crate) fn check(self, offset: u64, length: usize, address: *const u8) -> Result<(), u32> {
+        let unit = u64::from(self.offset_bytes);
+        if !offset.is_multiple_of(unit) || !(length as u64).is_multiple_of(unit) {
+            return Err(self.offset_bytes);
+        }
+        if length > 0 && !(address as usize).is_multiple_of(self.memory_bytes as usize) {
+            return Err(self.memory_bytes);
+        }
+        Ok(())
+    }
 }
 
 /// One range of a batch: `buffer.len()` bytes from `offset`.
@@ -62,6 +85,24 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError>;
 }
 
+impl<S: Storage + ?Sized> Storage for Arc<S> {
+    fn name(&self) -> String {
+        (**self).name()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        (**self).size()
+    }
+
+    fn granularity(&self) -> Granularity {
+        (**self).granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        (**self).read_batch(reads)
+    }
+}
+
 /// Why a storage could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,6 +127,57 @@ pub enum StorageError {
         /// What lies there, such as `a directory`.
         found: &'static str,
     },
+    /// Nothing lies at the path.
+    #[error("{}: no such file or folder; check the path", path.display())]
+    NotFound {
+        /// The path as given.
+        path: PathBuf,
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The file or folder exists but its permissions forbid the operation.
+    #[error("{}: permission to {operation} it is refused; check its owner and mode", path.display())]
+    PermissionDenied {
+        /// The path as given.
+        path: PathBuf,
+        /// What was attempted, such as `open`.
+        operation: &'static str,
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// A folder was needed and something else lies there.
+    #[error("{}: is not a folder", path.display())]
+    NotAFolder {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The filesystem cannot bypass its page cache for this file.
+    #[error("{}: its filesystem refuses direct reads; use buffered reads", path.display())]
+    DirectUnsupported {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The kernel offers no io_uring.
+    #[error("{}: the kernel refuses io_uring ({source}); use the pread mode", path.display())]
+    RingUnavailable {
+        /// The file that was to be read.
+        path: PathBuf,
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The disk is full, or would be.
+    #[error(
+        "{}: {needed} bytes are needed and {available} are free; free some or choose another folder",
+        path.display()
+    )]
+    NoSpace {
+        /// The folder or file being written.
+        path: PathBuf,
+        /// Bytes that had to be written.
+        needed: u64,
+        /// Bytes free at that moment.
+        available: u64,
+    },
     /// A range, buffer or address does not fit [`Storage::granularity`].
     #[error("{path}: read of {length} bytes at {offset} is not aligned to {expected}")]
     Misaligned {
@@ -98,4 +190,25 @@ pub enum StorageError {
         /// The unit required.
         expected: u32,
     },
+}
+
+impl StorageError {
+    /// The typed error for a failed operation on a path as a whole.
+    pub(crate) fn at_path(path: &Path, operation: &'static str, source: io::Error) -> StorageError {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::NotFound => StorageError::NotFound { path, source },
+            io::ErrorKind::PermissionDenied => StorageError::PermissionDenied {
+                path,
+                operation,
+                source,
+            },
+            _ => StorageError::Io {
+                path: path.display().to_string(),
+                operation,
+                offset: 0,
+                source,
+            },
+        }
+    }
 }

@@ -1,0 +1,426 @@
+//! Every flag of every command. A flag left out keeps the value of `--config`, or the default.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use pelton_train::{
+    Access, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, OnBadRecord, Optimum, Order,
+};
+
+use crate::bytes::Memory;
+
+/// Train from files larger than memory, in a new full random order every epoch.
+#[derive(Debug, Parser)]
+#[command(name = "pelton", version, about, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Train a model
+    #[command(subcommand)]
+    Train(TrainCommand),
+    /// Measure a trained model on data with labels
+    Eval(EvalArguments),
+    /// Print the predicted label of every row of a file
+    Predict(PredictArguments),
+    /// Locate the records of files and say what one random access costs
+    Index(IndexArguments),
+    /// Show one record
+    Inspect(InspectArguments),
+    /// Write data as packed binary rows
+    Pack(PackArguments),
+    /// Measure the device under a folder: this machine's row of LIRS Table 2
+    Probe(ProbeArguments),
+    /// Measure how fast batches arrive, without training
+    Bench(BenchArguments),
+    /// Run the work of a published table and print its figures beside ours
+    Reproduce(ReproduceArguments),
+}
+
+/// Kinds of model.
+#[derive(Debug, Subcommand)]
+pub enum TrainCommand {
+    /// Linear SVM or logistic regression, out of core
+    Linear(Box<LinearArguments>),
+}
+
+/// Flags that say what the data is.
+#[derive(Debug, Default, Args)]
+pub struct DataArguments {
+    /// Format of the files: libsvm, csv, tsv, prow or npy (default: by name and content)
+    #[arg(long)]
+    pub format: Option<String>,
+    /// Feature indices of LIBSVM text start at 0
+    #[arg(long)]
+    pub zero_based: bool,
+    /// Label column of CSV, TSV and npy: first, last, a position from 0, or a name
+    #[arg(long)]
+    pub label: Option<String>,
+    /// Take this label for +1 against all others
+    #[arg(long, allow_negative_numbers = true)]
+    pub positive: Option<f64>,
+    /// How files are opened: auto, direct, buffered or pread
+    #[arg(long)]
+    pub io: Option<IoMode>,
+    /// Folder for indexes, decompressed text and demo data
+    #[arg(long)]
+    pub cache_dir: Option<PathBuf>,
+    /// Impose a device's speed on reads: hdd, ssd, optane or none
+    #[arg(long)]
+    pub device_model: Option<String>,
+}
+
+impl DataArguments {
+    /// Writes the flags that were given over a configuration.
+    pub fn apply(self, config: &mut DataConfig) {
+        set_option(&mut config.format, self.format);
+        config.zero_based |= self.zero_based;
+        set(&mut config.label, self.label);
+        set_option(&mut config.positive, self.positive);
+        set(&mut config.io, self.io);
+        set_option(&mut config.cache_dir, self.cache_dir);
+        match self.device_model.as_deref() {
+            Some("none") => config.device_model = None,
+            Some(model) => config.device_model = Some(model.to_string()),
+            None => {}
+        }
+    }
+
+    /// The data configuration of these flags over the given paths.
+    pub fn config(self, paths: Vec<String>) -> DataConfig {
+        let mut config = DataConfig {
+            paths,
+            ..DataConfig::default()
+        };
+        self.apply(&mut config);
+        config
+    }
+}
+
+/// `pelton train linear`
+#[derive(Debug, Args)]
+pub struct LinearArguments {
+    /// Files of the training data, or demo:higgs, demo:epsilon, demo:webspam, demo:kdd (demo:NAME:ROWS)
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Start from the configuration in this file (a run.toml); flags given here win
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Test data
+    #[arg(long)]
+    pub test: Vec<String>,
+    /// Loss: l1 (hinge), l2 (squared hinge) or logistic
+    #[arg(long)]
+    pub loss: Option<Loss>,
+    /// Cost C of a unit of loss
+    #[arg(long)]
+    pub cost: Option<f64>,
+    /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
+    #[arg(long, value_parser = class_weight, allow_hyphen_values = true)]
+    pub class_weight: Vec<(f64, f64)>,
+    /// Append a constant feature of this value to every row
+    #[arg(long, allow_negative_numbers = true)]
+    pub bias: Option<f32>,
+    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute] or sequential
+    #[arg(long)]
+    pub order: Option<Order>,
+    /// With --order block:N: take the blocks in a new random order every epoch
+    #[arg(long)]
+    pub permute_blocks: bool,
+    /// With --order page: least bytes of a unit
+    #[arg(long)]
+    pub unit_bytes: Option<u64>,
+    /// Blocks an epoch is cut into (default: as large as memory allows)
+    #[arg(long)]
+    pub blocks: Option<u64>,
+    /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
+    #[arg(long)]
+    pub access: Option<Access>,
+    /// Memory for look-ahead, blocks and row cache: 64MiB, 1.5GB, or a share of the data (1/8)
+    #[arg(long)]
+    pub memory: Option<Memory>,
+    /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
+    #[arg(long)]
+    pub inner_passes: Option<InnerPasses>,
+    /// Most epochs
+    #[arg(long)]
+    pub epochs: Option<u64>,
+    /// Seed of everything random
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Leave rows that are settled at a bound unread for 1, 2, 4, 8 epochs
+    #[arg(long)]
+    pub skip: bool,
+    /// Share of the block memory that keeps undecided rows between blocks
+    #[arg(long)]
+    pub cache_fraction: Option<f64>,
+    /// End at this relative difference to the optimum, certified by the duality gap
+    #[arg(long)]
+    pub target: Option<f64>,
+    /// What relative differences refer to: auto (solve for it first), unknown, or a number
+    #[arg(long)]
+    pub optimum: Option<Optimum>,
+    /// Loading threads
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Records that cannot be read: fail, skip or skip:LIMIT
+    #[arg(long)]
+    pub on_bad_record: Option<OnBadRecord>,
+    /// Folder for shuffled scratch files
+    #[arg(long)]
+    pub scratch: Option<PathBuf>,
+    /// Seconds between checkpoints, beside the one at each epoch's end
+    #[arg(long)]
+    pub checkpoint_every: Option<f64>,
+    /// Run folder (default: runs/NAME-OF-DATA)
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Go on from the run folder's last checkpoint
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace what is in the run folder
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl LinearArguments {
+    /// Writes the flags that were given over a configuration. Memory given as a share is resolved
+    /// when the data is open and is returned as such.
+    pub fn apply(&mut self, config: &mut LinearConfig) {
+        if !self.data.is_empty() {
+            config.data.paths = std::mem::take(&mut self.data);
+        }
+        std::mem::take(&mut self.format).apply(&mut config.data);
+        if !self.test.is_empty() {
+            config.test = std::mem::take(&mut self.test);
+        }
+        set(&mut config.loss, self.loss);
+        set(&mut config.cost, self.cost);
+        if !self.class_weight.is_empty() {
+            config.class_weights = std::mem::take(&mut self.class_weight);
+        }
+        set_option(&mut config.bias, self.bias);
+        set(&mut config.order, self.order);
+        if let Order::Block { permute, .. } = &mut config.order {
+            *permute |= self.permute_blocks;
+        }
+        if let (Order::Page { unit_bytes }, Some(bytes)) = (&mut config.order, self.unit_bytes) {
+            *unit_bytes = bytes;
+        }
+        set_option(&mut config.blocks, self.blocks);
+        set(&mut config.access, self.access);
+        set(&mut config.inner_passes, self.inner_passes);
+        set(&mut config.epochs, self.epochs);
+        set(&mut config.seed, self.seed);
+        config.skip |= self.skip;
+        set(&mut config.cache_fraction, self.cache_fraction);
+        set_option(&mut config.target, self.target);
+        set(&mut config.optimum, self.optimum);
+        set(&mut config.threads, self.threads);
+        set(&mut config.on_bad_record, self.on_bad_record);
+        set_option(&mut config.scratch_dir, self.scratch.take());
+        set(&mut config.checkpoint_every_s, self.checkpoint_every);
+        match self.memory {
+            Some(Memory::Bytes(bytes)) => {
+                config.memory_bytes = bytes;
+                config.memory_share = None;
+            }
+            Some(Memory::Share(share)) => config.memory_share = Some(share),
+            None => {}
+        }
+    }
+}
+
+fn set<T>(place: &mut T, given: Option<T>) {
+    if let Some(value) = given {
+        *place = value;
+    }
+}
+
+fn set_option<T>(place: &mut Option<T>, given: Option<T>) {
+    if given.is_some() {
+        *place = given;
+    }
+}
+
+fn class_weight(text: &str) -> Result<(f64, f64), String> {
+    let wrong = || format!("`{text}` is not LABEL=FACTOR, for example 1=2.5 or -1=0.5");
+    let (label, factor) = text.split_once('=').ok_or_else(wrong)?;
+    Ok((
+        label.parse().map_err(|_| wrong())?,
+        factor.parse().map_err(|_| wrong())?,
+    ))
+}
+
+/// `pelton eval`
+#[derive(Debug, Args)]
+pub struct EvalArguments {
+    /// Run folder, or a model file
+    pub model: PathBuf,
+    /// Files with labels
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Memory for the data
+    #[arg(long, default_value = "256MiB")]
+    pub memory: Memory,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton predict`
+#[derive(Debug, Args)]
+pub struct PredictArguments {
+    /// Run folder, or a model file
+    pub model: PathBuf,
+    /// Files in the format of the training data; labels in them are not used
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Memory for the data
+    #[arg(long, default_value = "256MiB")]
+    pub memory: Memory,
+    /// Print probabilities of every class as well (logistic models)
+    #[arg(long)]
+    pub probabilities: bool,
+}
+
+/// `pelton index`
+#[derive(Debug, Args)]
+pub struct IndexArguments {
+    /// Files
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton inspect`
+#[derive(Debug, Args)]
+pub struct InspectArguments {
+    /// Files
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Number of the record, from 0
+    #[arg(long, default_value_t = 0)]
+    pub id: u64,
+    /// Print the record as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton pack`
+#[derive(Debug, Args)]
+pub struct PackArguments {
+    /// Files
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// File to write
+    #[arg(short, long)]
+    pub out: PathBuf,
+    /// Store sparse indices as variable-length differences: smaller, slower to read
+    #[arg(long)]
+    pub delta: bool,
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton probe`
+#[derive(Debug, Args)]
+pub struct ProbeArguments {
+    /// Folder on the device
+    pub folder: PathBuf,
+    /// Size of the file written for the measurement
+    #[arg(long, default_value = "1GiB")]
+    pub size: Memory,
+    /// Seconds for each point
+    #[arg(long, default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton bench`
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// Files, or demo:NAME
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute] or sequential
+    #[arg(long, default_value = "full")]
+    pub order: Order,
+    /// Examples of a batch
+    #[arg(long, default_value_t = 4096)]
+    pub batch: u64,
+    /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
+    #[arg(long, default_value = "auto")]
+    pub access: Access,
+    /// Memory for look-ahead and batches
+    #[arg(long, default_value = "256MiB")]
+    pub memory: Memory,
+    /// Epochs to run
+    #[arg(long, default_value_t = 1)]
+    pub epochs: u64,
+    /// Seed of the order
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Loading threads
+    #[arg(long, default_value_t = 3)]
+    pub threads: usize,
+    /// Records that cannot be read: fail, skip or skip:LIMIT
+    #[arg(long, default_value = "fail")]
+    pub on_bad_record: OnBadRecord,
+    /// Folder for shuffled scratch files
+    #[arg(long)]
+    pub scratch: Option<PathBuf>,
+    /// Drop the files' pages from the page cache first
+    #[arg(long)]
+    pub cold: bool,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton reproduce`
+#[derive(Debug, Args)]
+pub struct ReproduceArguments {
+    /// Table: lirs-svm, lirs-pages or lirs-memory
+    pub name: String,
+    /// Scale of the generated data, 1 being the default number of rows
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
+    /// Seeds to repeat with
+    #[arg(long, default_value_t = 5)]
+    pub seeds: u64,
+    /// Folder for data, scratch files and the report
+    #[arg(long, default_value = "runs/reproduce")]
+    pub out: PathBuf,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,122 @@
+//! What a person sees while a command runs: a progress bar on a terminal, plain lines elsewhere.
+//! Everything here goes to standard error; standard output carries results only.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use pelton_train::{EpochRecord, Event};
+
+/// Shows the events of a job.
+pub struct Console {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+    told_heading: bool,
+}
+
+impl Console {
+    /// A console on standard error.
+    pub fn new() -> Console {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(0);
+            let style = ProgressStyle::with_template("{msg:24} [{bar:32}] {percent:>3} % {eta}")
+                .expect("the template is valid");
+            bar.set_style(style.progress_chars("=> "));
+            bar
+        });
+        Console {
+            bar,
+            last_line: Instant::now(),
+            told_heading: false,
+        }
+    }
+
+    /// Shows one event.
+    pub fn show(&mut self, event: Event<'_>) {
+        match event {
+            Event::Note(note) => self.line(note),
+            Event::Progress { what, done, total } => self.progress(what, done, total),
+            Event::Epoch(record) => self.epoch(record),
+        }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    fn progress(&mut self, what: &str, done: u64, total: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+            bar.set_message(what.to_string());
+        } else if self.last_line.elapsed() >= Duration::from_secs(10) {
+            self.last_line = Instant::now();
+            eprintln!("{what}: {done} of {total}");
+        }
+    }
+
+    fn epoch(&mut self, record: &EpochRecord) {
+        if !self.told_heading {
+            self.told_heading = true;
+            self.line("epoch  passes        primal          dual       gap   wait   compute");
+        }
+        let mark = if record.certified { ' ' } else { '~' };
+        let mut text = format!(
+            "{:5}  {:6.2}  {:12.6e}{mark} {:12.6e}  {:8.2e}  {:4.1}s  {:7.1}s",
+            record.epoch,
+            record.passes,
+            record.primal,
+            record.dual,
+            record.relative_gap,
+            record.wait_s,
+            record.compute_s
+        );
+        if let Some(difference) = record.relative_difference {
+            text += &format!("  difference {difference:.2e}");
+        }
+        self.last_line = Instant::now();
+        self.line(&text);
+    }
+
+    /// Takes the bar off the screen.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends the process at once.
+pub fn interrupt_flag() -> Arc<AtomicBool> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first handler ends the process only when the flag is already set.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
+        let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+    }
+    flag
+}
+
+/// Whether Ctrl-C was pressed.
+pub fn interrupted(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed)
+}
+
+/// Prints an error as one sentence, with what caused it where that adds anything.
+pub fn say_error(error: &anyhow::Error) {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    eprintln!("pelton: {text}");
+}

@@ -1,0 +1,63 @@
+//! Why a feed could not start or go on.
+
+use pelton_format::FormatError;
+use pelton_storage::StorageError;
+
+/// Why a feed could not start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedError {
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// A record could not be decoded, or a file changed.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The budget cannot hold two batches and the read buffers.
+    #[error(
+        "a memory budget of {budget} bytes is too small: {needed} bytes are needed for {what}; raise the budget (--memory) or take smaller batches"
+    )]
+    BudgetTooSmall {
+        /// The budget in bytes.
+        budget: u64,
+        /// What the smallest working division of it needs, in bytes.
+        needed: u64,
+        /// What the bytes are needed for.
+        what: String,
+    },
+    /// More bad records than the policy allows.
+    #[error("{found} records could not be decoded, over the limit of {limit}; the last one: {last}")]
+    TooManyBadRecords {
+        /// Bad records met.
+        found: u64,
+        /// The limit given.
+        limit: u64,
+        /// Message of the last one.
+        last: String,
+    },
+    /// A file ended before a record that was there when the data set was opened.
+    #[error(
+        "{path}: ends within the record at byte {offset} ({found} of {expected} bytes are there): the file shrank while it was read; restore it and run again"
+    )]
+    Shrunk {
+        /// The file.
+        path: String,
+        /// First byte of the record.
+        offset: u64,
+        /// Bytes the record should have.
+        expected: u64,
+        /// Bytes that were there.
+        found: u64,
+    },
+    /// The access path cannot serve this order or filter.
+    #[error("access path `{access}` cannot be used here: {reason}")]
+    Unsupported {
+        /// The access path.
+        access: String,
+        /// Why not, and what to use instead.
+        reason: String,
+    },
+    /// A thread of the feed ended by a panic, which is a defect of this program.
+    #[error("a feed thread panicked: {0}; this is a defect, please report it")]
+    Panicked(String),
+}

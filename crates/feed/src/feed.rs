@@ -1,0 +1,351 @@
+//! The feed itself: hands out batches in plan order and keeps the loader ahead of the consumer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_format::{Dataset, RowTable};
+use pelton_plan::{Order, Plan};
+
+use crate::access::{AccessCase, AccessChoice, choose_access};
+use crate::error::FeedError;
+use crate::meters::Meters;
+use crate::options::{Access, FeedOptions};
+use crate::pane::Pane;
+use crate::planner::{Cursor, PlannedBatch, Planner};
+use crate::reader::{Merge, Reader, Shared};
+use crate::scatter::{self, Scatter};
+use crate::sizing::{self, Sizes};
+
+/// One batch: the rows of one step in the plan's order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Batches of the epoch before this one.
+    pub step: u64,
+    /// Where the batch after this one starts: what a checkpoint taken after it records.
+    pub end: Cursor,
+    /// Whether this is the last batch of its epoch.
+    pub ends_epoch: bool,
+    /// The rows in order with their ids; records left out as bad are missing.
+    pub rows: RowTable,
+}
+
+enum Loader {
+    Reader(Reader),
+    Scatter(Scatter),
+}
+
+impl Loader {
+    fn lead_steps(&self) -> u64 {
+        match self {
+            Loader::Reader(reader) => reader.lead_steps(),
+            Loader::Scatter(_) => 0,
+        }
+    }
+}
+
+/// Executes a plan: loads ahead within the memory budget and yields batches in the plan's order.
+///
+/// The order of examples depends on the plan alone, never on the access path, the number of threads
+/// or timing. Dropping the feed stops its threads.
+pub struct Feed {
+    // Declared first so that its threads end before what they share.
+    loader: Loader,
+    shared: Arc<Shared>,
+    plan: Arc<Plan>,
+    planner: Planner,
+    access: Access,
+    choice: Option<AccessChoice>,
+    sizes: Sizes,
+    barrier: bool,
+    steps_issued: u64,
+    panes_planned: u64,
+    panes_taken: u64,
+    pane: Option<Pane>,
+    batch_of_pane: usize,
+    current: Batch,
+    meters: Meters,
+    left_at: Option<Instant>,
+}
+
+impl Feed {
+    /// A feed of `plan` over `dataset`. Nothing is read before the first [`Feed::next_batch`].
+    ///
+    /// Errors: a budget that cannot hold two batches and the read buffers; an access path that
+    /// cannot serve the order.
+    pub fn new(
+        dataset: Arc<Dataset>,
+        plan: Arc<Plan>,
+        options: &FeedOptions,
+    ) -> Result<Feed, FeedError> {
+        assert_eq!(
+            dataset.records(),
+            plan.records(),
+            "the plan is for another data set"
+        );
+        let (access, choice) = choose_path(&dataset, &plan, options)?;
+        let scatter_bytes = match access {
+            Access::Scatter => scatter::buffer_bytes(options),
+            _ => 0,
+        };
+        let sizes = sizing::divide(&dataset, &plan, options, access, scatter_bytes)?;
+        let shared = Arc::new(Shared::new(Arc::clone(&dataset), options.on_bad_record));
+        let loader = match access {
+            Access::Scatter => Loader::Scatter(Scatter::new(
+                Arc::clone(&shared),
+                Arc::clone(&plan),
+                options,
+                sizes,
+            )?),
+            _ => {
+                let merge = merge_of(access, options);
+                Loader::Reader(Reader::new(Arc::clone(&shared), sizes, options.threads, merge))
+            }
+        };
+        Ok(Feed {
+            planner: Planner::new(
+                Arc::clone(&plan),
+                options.start,
+                options.end_epoch,
+                options.refill,
+                sizes.pane_batches,
+            ),
+            loader,
+            shared,
+            plan,
+            access,
+            choice,
+            sizes,
+            barrier: options.epoch_barrier,
+            steps_issued: 0,
+            panes_planned: 0,
+            panes_taken: 0,
+            pane: None,
+            batch_of_pane: 0,
+            current: Batch::default(),
+            meters: Meters::default(),
+            left_at: None,
+        })
+    }
+
+    /// The access path in use.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Why that path was chosen, where the choice was left to the feed.
+    pub fn access_choice(&self) -> Option<&AccessChoice> {
+        self.choice.as_ref()
+    }
+
+    /// The plan being executed.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The next batch of every record the plan lists; `None` after the last epoch.
+    pub fn next_batch(&mut self) -> Result<Option<&mut Batch>, FeedError> {
+        self.next_batch_where(&mut |_, _| true)
+    }
+
+    /// The next batch, where `keep` (batch number since the feed began, record id) may decline
+    /// records. `keep` is asked when a batch is planned, at fixed points of the sequence of calls:
+    /// with panes of one batch, the batch after the one returned is planned during this call, and
+    /// the first two together at the start and after an epoch barrier. Declined records are not
+    /// read.
+    ///
+    /// The batch is lent until the next call, so that at most the budget is ever held.
+    pub fn next_batch_where(
+        &mut self,
+        keep: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<&mut Batch>, FeedError> {
+        let asked_at = Instant::now();
+        if let Some(left_at) = self.left_at.take() {
+            self.meters.compute_s += (asked_at - left_at).as_secs_f64();
+        }
+        self.release_batch();
+        let more = self.pane.is_some() || self.take_pane(keep)?;
+        if !more {
+            return Ok(None);
+        }
+        self.lend_batch();
+        if self.meters.batches == 0 {
+            self.meters.first_batch_s = self.shared.meters.began().elapsed().as_secs_f64();
+        }
+        self.meters.batches += 1;
+        self.meters.records += self.current.rows.len() as u64;
+        self.left_at = Some(Instant::now());
+        Ok(Some(&mut self.current))
+    }
+
+    /// Counters since the feed began.
+    pub fn meters(&self) -> Meters {
+        let mut meters = self.meters.clone();
+        self.shared.meters.fill(&mut meters);
+        if let Some(left_at) = self.left_at {
+            meters.compute_s += left_at.elapsed().as_secs_f64();
+        }
+        meters
+    }
+
+    fn release_batch(&mut self) {
+        let rows = std::mem::take(&mut self.current.rows);
+        let done = match &self.pane {
+            Some(pane) => self.batch_of_pane >= pane.batches.len(),
+            None => true,
+        };
+        if done && let Some(pane) = self.pane.take() {
+            // The last batch of a pane may be the pane's own table: whichever holds the segments.
+            let table = if pane.table.is_empty() { rows } else { drop(rows); pane.table };
+            if let Some(segments) = table.into_segments() {
+                self.shared.give_rows(segments);
+            }
+        }
+    }
+
+    fn take_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool, FeedError> {
+        let began = Instant::now();
+        self.issue_steps(keep);
+        if self.panes_taken >= self.panes_planned {
+            return Ok(false);
+        }
+        let planned = Instant::now();
+        self.meters.plan_s += (planned - began).as_secs_f64();
+        let pane = self.shared.wait_for(self.panes_taken)?;
+        self.meters.wait_s += planned.elapsed().as_secs_f64();
+        self.panes_taken += 1;
+        self.batch_of_pane = 0;
+        self.pane = Some(pane);
+        Ok(true)
+    }
+
+    /// Issues steps so that, while one pane is consumed, the next `ahead` are being completed.
+    fn issue_steps(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) {
+        let wanted = self.panes_taken + 1 + self.sizes.ahead + self.loader.lead_steps();
+        while self.steps_issued < wanted {
+            let planned = if self.may_plan() {
+                self.planner.plan_pane(keep)
+            } else {
+                None
+            };
+            if planned.is_none() && self.barrier {
+                return;
+            }
+            self.panes_planned += u64::from(planned.is_some());
+            self.steps_issued += 1;
+            match &mut self.loader {
+                Loader::Reader(reader) => reader.step(planned),
+                Loader::Scatter(scatter) => scatter.step(planned),
+            }
+        }
+    }
+
+    /// With a barrier, the first pane of an epoch waits until every pane before it was consumed.
+    fn may_plan(&self) -> bool {
+        let outstanding = self.panes_planned > self.panes_taken;
+        !(self.barrier && outstanding && self.planner.at_epoch_start())
+    }
+
+    fn lend_batch(&mut self) {
+        let pane = self.pane.as_mut().expect("a pane was taken");
+        let PlannedBatch {
+            epoch,
+            step,
+            start,
+            len,
+            end,
+        } = pane.batches[self.batch_of_pane].clone();
+        // A pane of one batch is lent whole, so that its consumer owns the segments.
+        let rows = if pane.batches.len() == 1 {
+            std::mem::take(&mut pane.table)
+        } else {
+            pane.table.slice(start..start + len)
+        };
+        self.batch_of_pane += 1;
+        self.current = Batch {
+            epoch,
+            step,
+            end,
+            ends_epoch: self.planner.ends_epoch(end),
+            rows,
+        };
+    }
+}
+
+fn merge_of(access: Access, options: &FeedOptions) -> Merge {
+    match access {
+        Access::Window { gap_bytes } => {
+            Merge::Gap(gap_bytes.unwrap_or_else(|| options.device.break_even_gap_bytes()))
+        }
+        _ => Merge::Never,
+    }
+}
+
+/// The access path a feed with these options takes, with the modelled costs where the choice is
+/// left to it.
+///
+/// Errors: a path that cannot serve the order.
+pub fn choose_path(
+    dataset: &Dataset,
+    plan: &Plan,
+    options: &FeedOptions,
+) -> Result<(Access, Option<AccessChoice>), FeedError> {
+    let scatter = scatter::possible(dataset, plan, options);
+    match options.access {
+        Access::Auto => {}
+        Access::Scatter => {
+            return match scatter {
+                Ok(()) => Ok((Access::Scatter, None)),
+                Err(reason) => Err(FeedError::Unsupported {
+                    access: options.access.to_string(),
+                    reason,
+                }),
+            };
+        }
+        access => return Ok((access, None)),
+    }
+    if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
+        // Sequential, queue and page orders read runs of neighbours: merging is all they need.
+        return Ok((Access::Window { gap_bytes: None }, None));
+    }
+    let records = dataset.records().max(1);
+    let resident = options.memory_bytes as f64
+        / (sizing::pane_row_bytes(dataset) * records) as f64;
+    let window = Access::Window { gap_bytes: None };
+    let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
+        Ok(sizes) => {
+            let rows = sizes.pane_batches * plan.step_len(0, 0) * sizes.sections;
+            rows as f64 / records as f64
+        }
+        Err(_) => resident / 2.0,
+    };
+    let unit = dataset
+        .files()
+        .first()
+        .map_or(1, |file| file.storage().granularity().offset_bytes);
+    let epochs = options
+        .end_epoch
+        .map_or(10, |end| end.saturating_sub(options.start.epoch));
+    let choice = choose_access(&AccessCase {
+        records,
+        record_bytes: dataset.bytes() as f64 / records as f64,
+        unit_bytes: f64::from(unit),
+        sweep_share,
+        scatter_possible: scatter.is_ok(),
+        epochs: epochs as f64,
+        device: options.device,
+    });
+    Ok((choice.access, Some(choice)))
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed")
+            .field("access", &self.access)
+            .field("sizes", &self.sizes)
+            .field("panes_taken", &self.panes_taken)
+            .finish_non_exhaustive()
+    }
+}
+

@@ -1,0 +1,217 @@
+//! Where the time and the bytes of a feed went.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Counters of a feed since it began. Times of several threads are added up unless said otherwise.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meters {
+    /// Records handed to the consumer.
+    pub records: u64,
+    /// Batches handed to the consumer.
+    pub batches: u64,
+    /// Records left out because they could not be decoded.
+    pub skipped_records: u64,
+    /// Bytes of the records that were decoded.
+    pub used_bytes: u64,
+    /// Bytes read from storage, scratch files included.
+    pub read_bytes: u64,
+    /// Ranges read from storage.
+    pub reads: u64,
+    /// Bytes written to scratch files.
+    pub written_bytes: u64,
+    /// Seconds from the start of the feed until its scratch files were ready.
+    pub prepare_s: f64,
+    /// Seconds that threads waited for reads.
+    pub read_s: f64,
+    /// Seconds that threads spent decoding.
+    pub decode_s: f64,
+    /// Wall seconds during which something was being loaded.
+    pub load_s: f64,
+    /// Seconds the consumer waited for a batch.
+    pub wait_s: f64,
+    /// Seconds the consumer spent between batches.
+    pub compute_s: f64,
+    /// Seconds the consumer's thread spent planning.
+    pub plan_s: f64,
+    /// Seconds from the start of the feed to its first batch.
+    pub first_batch_s: f64,
+    /// Wall seconds since the feed began.
+    pub wall_s: f64,
+    /// Reads in flight on average while any was: read time of all ranges over load time.
+    pub mean_queue_depth: f64,
+}
+
+impl Meters {
+    /// Bytes read from storage over bytes used: 1 is ideal, 0 when nothing was used.
+    pub fn read_amplification(&self) -> f64 {
+        ratio(self.read_bytes as f64, self.used_bytes as f64)
+    }
+
+    /// Seconds during which loading and computing went on at the same time.
+    pub fn overlap_s(&self) -> f64 {
+        (self.load_s - self.wait_s).clamp(0.0, self.load_s)
+    }
+
+    /// Whether the consumer was kept waiting, where, and what would help.
+    pub fn verdict(&self) -> Verdict {
+        let waiting = ratio(self.wait_s, self.wait_s + self.compute_s);
+        let stage = if self.read_s >= self.decode_s {
+            "read"
+        } else {
+            "decode"
+        };
+        Verdict { waiting, stage }
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// Answer to "was I input-bound, at which stage, and what would fix it?".
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    /// Share of the consumer's time spent waiting for batches, 0 to 1.
+    pub waiting: f64,
+    /// The stage that took most of the loading threads' time: `read` or `decode`.
+    pub stage: &'static str,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.waiting;
+        if self.waiting < 0.1 {
+            write!(
+                f,
+                "compute-bound: the trainer waited {percent:.0} % of the time for data"
+            )
+        } else if self.stage == "read" {
+            write!(
+                f,
+                "input-bound: reading, the trainer waited {percent:.0} % of the time; more memory, another access path or a faster device would help"
+            )
+        } else {
+            write!(
+                f,
+                "input-bound: decoding, the trainer waited {percent:.0} % of the time; more threads or `pelton pack` would help"
+            )
+        }
+    }
+}
+
+/// The shared counters behind [`Meters`].
+#[derive(Debug)]
+pub(crate) struct MeterCounters {
+    began: Instant,
+    pub used_bytes: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub reads: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub skipped_records: AtomicU64,
+    read_ns: AtomicU64,
+    read_depth_ns: AtomicU64,
+    decode_ns: AtomicU64,
+    prepare_ns: AtomicU64,
+    busy: Mutex<Busy>,
+}
+
+#[derive(Debug, Default)]
+struct Busy {
+    active: u32,
+    since: Option<Instant>,
+    total: Duration,
+}
+
+impl MeterCounters {
+    pub fn new() -> MeterCounters {
+        MeterCounters {
+            began: Instant::now(),
+            used_bytes: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            skipped_records: AtomicU64::new(0),
+            read_ns: AtomicU64::new(0),
+            read_depth_ns: AtomicU64::new(0),
+            decode_ns: AtomicU64::new(0),
+            prepare_ns: AtomicU64::new(0),
+            busy: Mutex::new(Busy::default()),
+        }
+    }
+
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Counts one batch of reads: `ranges` ranges of `bytes` bytes together, done in `took`.
+    pub fn count_read(&self, ranges: u64, bytes: u64, took: Duration) {
+        self.reads.fetch_add(ranges, Relaxed);
+        self.read_bytes.fetch_add(bytes, Relaxed);
+        let nanoseconds = took.as_nanos() as u64;
+        self.read_ns.fetch_add(nanoseconds, Relaxed);
+        self.read_depth_ns.fetch_add(nanoseconds * ranges, Relaxed);
+    }
+
+    pub fn count_decode(&self, used_bytes: u64, took: Duration) {
+        self.used_bytes.fetch_add(used_bytes, Relaxed);
+        self.decode_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+    }
+
+    pub fn prepared(&self) {
+        self.prepare_ns
+            .store(self.began.elapsed().as_nanos() as u64, Relaxed);
+    }
+
+    /// Marks a loading task as under way until the guard is dropped.
+    pub fn loading(&self) -> impl Drop + '_ {
+        self.change_active(true);
+        Loading(self)
+    }
+
+    fn change_active(&self, enter: bool) {
+        let mut busy = self.busy.lock().expect("no holder of this lock panics");
+        if enter {
+            busy.active += 1;
+            busy.since.get_or_insert_with(Instant::now);
+        } else {
+            busy.active -= 1;
+            if busy.active == 0
+                && let Some(since) = busy.since.take()
+            {
+                busy.total += since.elapsed();
+            }
+        }
+    }
+
+    fn load_time(&self) -> Duration {
+        let busy = self.busy.lock().expect("no holder of this lock panics");
+        busy.total + busy.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Adds the shared counters to those the consumer keeps itself.
+    pub fn fill(&self, meters: &mut Meters) {
+        let seconds = |counter: &AtomicU64| counter.load(Relaxed) as f64 * 1e-9;
+        meters.used_bytes = self.used_bytes.load(Relaxed);
+        meters.read_bytes = self.read_bytes.load(Relaxed);
+        meters.reads = self.reads.load(Relaxed);
+        meters.written_bytes = self.written_bytes.load(Relaxed);
+        meters.skipped_records = self.skipped_records.load(Relaxed);
+        meters.read_s = seconds(&self.read_ns);
+        meters.decode_s = seconds(&self.decode_ns);
+        meters.prepare_s = seconds(&self.prepare_ns);
+        meters.load_s = self.load_time().as_secs_f64();
+        meters.mean_queue_depth = ratio(seconds(&self.read_depth_ns), meters.load_s);
+        meters.wall_s = self.began.elapsed().as_secs_f64();
+    }
+}
+
+struct Loading<'a>(&'a MeterCounters);
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.0.change_active(false);
+    }
+}

@@ -1,0 +1,168 @@
+//! Turns an epoch plan into panes: the ids of the next batches, decided on the consumer's thread at
+//! fixed points of its sequence of calls, so that a filter that depends on what the consumer has
+//! learnt sees the same state in every run.
+
+use std::sync::Arc;
+
+use pelton_plan::Plan;
+
+/// A place in the endless sequence of batches: the next one to be produced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// Epoch, from 0.
+    pub epoch: u64,
+    /// Without refill the step within the epoch; with refill the position in the epoch's order.
+    pub next: u64,
+}
+
+/// One batch of a pane.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedBatch {
+    pub epoch: u64,
+    /// Batches before this one in its epoch.
+    pub step: u64,
+    /// Rows of the pane before this batch.
+    pub start: usize,
+    /// Rows of this batch.
+    pub len: usize,
+    /// Where the batch after this one starts.
+    pub end: Cursor,
+}
+
+/// The batches of one pane with the ids of all their records in order.
+#[derive(Debug, Default)]
+pub(crate) struct PlannedPane {
+    pub batches: Vec<PlannedBatch>,
+    pub ids: Vec<u64>,
+}
+
+pub(crate) struct Planner {
+    plan: Arc<Plan>,
+    cursor: Cursor,
+    step: u64,
+    end_epoch: u64,
+    refill: bool,
+    batches_per_pane: u64,
+    batches_planned: u64,
+}
+
+impl Planner {
+    pub fn new(
+        plan: Arc<Plan>,
+        start: Cursor,
+        end_epoch: Option<u64>,
+        refill: bool,
+        batches_per_pane: u64,
+    ) -> Planner {
+        let step = if refill {
+            start.next / plan.step_len(start.epoch, 0).max(1)
+        } else {
+            start.next
+        };
+        Planner {
+            plan,
+            cursor: start,
+            step,
+            end_epoch: end_epoch.unwrap_or(u64::MAX),
+            refill,
+            batches_per_pane,
+            batches_planned: 0,
+        }
+    }
+
+    /// Epoch of the next batch, or `None` when there is none.
+    pub fn next_epoch(&self) -> Option<u64> {
+        let mut epoch = self.cursor.epoch;
+        if self.cursor.next >= self.epoch_end() {
+            epoch += 1;
+        }
+        (epoch < self.end_epoch && self.plan.records() > 0).then_some(epoch)
+    }
+
+    /// Whether the next batch is the first of its epoch.
+    pub fn at_epoch_start(&self) -> bool {
+        self.cursor.next == 0 || self.cursor.next >= self.epoch_end()
+    }
+
+    /// Whether a batch that ends at `end` is the last of its epoch.
+    pub fn ends_epoch(&self, end: Cursor) -> bool {
+        end.next >= self.epoch_end()
+    }
+
+    fn epoch_end(&self) -> u64 {
+        if self.refill {
+            self.plan.records()
+        } else {
+            self.plan.steps()
+        }
+    }
+
+    /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
+    /// (batch number since the feed began, id) has declined some records. `None` at the end.
+    pub fn plan_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Option<PlannedPane> {
+        let epoch = self.next_epoch()?;
+        if epoch != self.cursor.epoch {
+            self.cursor = Cursor { epoch, next: 0 };
+            self.step = 0;
+        }
+        let mut pane = PlannedPane::default();
+        // Panes end at multiples of their length whatever the start, so that buckets filled by
+        // position match them.
+        while (pane.batches.is_empty() || !self.step.is_multiple_of(self.batches_per_pane))
+            && self.cursor.next < self.epoch_end()
+        {
+            let start = pane.ids.len();
+            if self.refill {
+                self.fill_batch(&mut pane.ids, keep);
+            } else {
+                self.take_step(&mut pane.ids, keep);
+            }
+            self.batches_planned += 1;
+            self.step += 1;
+            pane.batches.push(PlannedBatch {
+                epoch,
+                step: self.step - 1,
+                start,
+                len: pane.ids.len() - start,
+                end: self.cursor,
+            });
+        }
+        Some(pane)
+    }
+
+    fn take_step(&mut self, ids: &mut Vec<u64>, keep: &mut dyn FnMut(u64, u64) -> bool) {
+        let start = ids.len();
+        self.plan
+            .batch_ids(self.cursor.epoch, self.cursor.next, ids);
+        let mut kept = start;
+        for i in start..ids.len() {
+            if keep(self.batches_planned, ids[i]) {
+                ids[kept] = ids[i];
+                kept += 1;
+            }
+        }
+        ids.truncate(kept);
+        self.cursor.next += 1;
+    }
+
+    fn fill_batch(&mut self, ids: &mut Vec<u64>, keep: &mut dyn FnMut(u64, u64) -> bool) {
+        const CHUNK: usize = 1024;
+        let mut chunk = [0u64; CHUNK];
+        let records = self.plan.records();
+        let mut wanted = self.plan.step_len(self.cursor.epoch, 0);
+        while wanted > 0 && self.cursor.next < records {
+            // A chunk never asks for more than is wanted, so the cursor never passes a record that
+            // was neither taken nor declined.
+            let len = CHUNK.min(wanted as usize).min((records - self.cursor.next) as usize);
+            self.plan
+                .fill_ids(self.cursor.epoch, self.cursor.next, &mut chunk[..len]);
+            for &id in &chunk[..len] {
+                if keep(self.batches_planned, id) {
+                    ids.push(id);
+                    wanted -= 1;
+                }
+            }
+            self.cursor.next += len as u64;
+        }
+    }
+}

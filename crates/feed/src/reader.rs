@@ -1,0 +1,533 @@
+//! Loads panes from the data set's files: the direct and window paths.
+//!
+//! One *step* opens a new pane and sweeps one section of the files for every open pane; the pane
+//! opened `sections` steps before is then complete. A section is cut into cells, and a cell is one
+//! task: a thread gathers the rows that open panes want from it, sorts them by place, merges
+//! neighbours into ranges, reads the ranges as one batch and decodes each row into the segment of
+//! its pane. Several threads do so at once, so that the device's queue never drains between tasks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender};
+use pelton_format::{Dataset, FormatError, Location, Rows};
+use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
+
+use crate::error::FeedError;
+use crate::meters::MeterCounters;
+use crate::options::OnBadRecord;
+use crate::pane::{CellDivision, Pane, PaneBuild};
+use crate::planner::PlannedPane;
+use crate::sizing::Sizes;
+
+/// Ranges longer than this are read as several requests, so that one sweep fills a deep queue.
+const REQUEST_BYTES: usize = 128 << 10;
+
+/// What loading threads and the consumer share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub dataset: Arc<Dataset>,
+    pub meters: MeterCounters,
+    pub on_bad_record: OnBadRecord,
+    delivery: Mutex<Delivery>,
+    changed: Condvar,
+    spare: Mutex<Vec<Rows>>,
+}
+
+#[derive(Debug, Default)]
+struct Delivery {
+    ready: BTreeMap<u64, Pane>,
+    failure: Option<FeedError>,
+    failed: bool,
+}
+
+impl Shared {
+    pub fn new(dataset: Arc<Dataset>, on_bad_record: OnBadRecord) -> Shared {
+        Shared {
+            dataset,
+            meters: MeterCounters::new(),
+            on_bad_record,
+            delivery: Mutex::new(Delivery::default()),
+            changed: Condvar::new(),
+            spare: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn delivery(&self) -> std::sync::MutexGuard<'_, Delivery> {
+        self.delivery.lock().expect("no holder of this lock panics")
+    }
+
+    pub fn deliver(&self, pane: Pane) {
+        self.delivery().ready.insert(pane.number, pane);
+        self.changed.notify_all();
+    }
+
+    pub fn fail(&self, error: FeedError) {
+        let mut delivery = self.delivery();
+        if !delivery.failed {
+            delivery.failed = true;
+            delivery.failure = Some(error);
+        }
+        self.changed.notify_all();
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.delivery().failed
+    }
+
+    /// Waits for a pane. After a failure was returned once, further calls return a plain repeat.
+    pub fn wait_for(&self, number: u64) -> Result<Pane, FeedError> {
+        let mut delivery = self.delivery();
+        loop {
+            if let Some(pane) = delivery.ready.remove(&number) {
+                return Ok(pane);
+            }
+            if delivery.failed {
+                return Err(delivery.failure.take().unwrap_or_else(|| {
+                    FeedError::Panicked("the feed was used after it had failed".to_string())
+                }));
+            }
+            delivery = self
+                .changed
+                .wait(delivery)
+                .expect("no holder of this lock panics");
+        }
+    }
+
+    /// An empty segment, with the memory of a used one where there is one.
+    pub fn take_rows(&self) -> Rows {
+        self.spare
+            .lock()
+            .expect("no holder of this lock panics")
+            .pop()
+            .unwrap_or_else(|| Rows::new(self.dataset.layout()))
+    }
+
+    pub fn give_rows(&self, segments: Vec<Rows>) {
+        let mut spare = self.spare.lock().expect("no holder of this lock panics");
+        spare.extend(segments.into_iter().map(|mut rows| {
+            rows.clear();
+            rows
+        }));
+    }
+
+    /// Applies the policy for bad records.
+    pub fn bad_record(&self, error: FormatError) -> Result<(), FeedError> {
+        let OnBadRecord::Skip { limit } = self.on_bad_record else {
+            return Err(error.into());
+        };
+        let found = 1 + self.meters.skipped_records.fetch_add(1, Ordering::Relaxed);
+        match limit {
+            Some(limit) if found > limit => Err(FeedError::TooManyBadRecords {
+                found,
+                limit,
+                last: error.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs one piece of loading work; a failure or panic of it ends the feed.
+    pub fn guard(&self, work: impl FnOnce() -> Result<(), FeedError>) {
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(error),
+            Err(panic) => {
+                let message = panic
+                    .downcast_ref::<String>()
+                    .cloned()
+                    .or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
+                    .unwrap_or_default();
+                self.fail(FeedError::Panicked(message));
+            }
+        }
+    }
+}
+
+/// How neighbouring records become ranges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Merge {
+    /// Never: every record is its own read.
+    Never,
+    /// Where the hole is at most this many bytes.
+    Gap(u64),
+}
+
+/// One cell for every open pane. A pane is shared by the tasks that still have rows to add to it,
+/// so the task that drops the last share completes it.
+struct Task {
+    cell: usize,
+    panes: Vec<Arc<PaneBuild>>,
+}
+
+/// Threads that load panes from the data set's files.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    shared: Arc<Shared>,
+    tasks: Option<Sender<Task>>,
+    threads: Vec<JoinHandle<()>>,
+    open: VecDeque<Arc<PaneBuild>>,
+    sections: u64,
+    rows_per_task: u64,
+    cells_per_section: u64,
+    next_pane: u64,
+    section: u64,
+}
+
+impl Reader {
+    pub fn new(shared: Arc<Shared>, sizes: Sizes, threads: usize, merge: Merge) -> Reader {
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let threads = (0..threads)
+            .map(|_| {
+                let mut worker = Worker::new(Arc::clone(&shared), sizes.task_bytes, merge);
+                let receiver: Receiver<Task> = receiver.clone();
+                std::thread::spawn(move || {
+                    for task in receiver {
+                        worker.run(task);
+                    }
+                })
+            })
+            .collect();
+        let mean_bytes = (shared.dataset.bytes() / shared.dataset.records().max(1)).max(1);
+        Reader {
+            shared,
+            tasks: Some(sender),
+            threads,
+            open: VecDeque::new(),
+            sections: sizes.sections,
+            rows_per_task: (sizes.task_bytes / mean_bytes).max(1),
+            cells_per_section: 0,
+            next_pane: 0,
+            section: 0,
+        }
+    }
+
+    /// Number of steps before the first pane is complete.
+    pub fn lead_steps(&self) -> u64 {
+        self.sections - 1
+    }
+
+    /// Opens a pane (none at the end of the plan) and sweeps the next section.
+    pub fn step(&mut self, planned: Option<PlannedPane>) {
+        if let Some(planned) = planned {
+            let division = self.division(&planned.ids);
+            let pane = PaneBuild::new(self.next_pane, planned, division);
+            self.next_pane += 1;
+            self.open.push_back(Arc::new(pane));
+            self.cells_per_section = division.count / self.sections;
+        }
+        let panes: Vec<_> = self.open.iter().cloned().collect();
+        // The pane opened `sections` steps ago has its last section now.
+        if let Some(front) = self.open.front()
+            && front.number + self.sections <= self.section + 1
+        {
+            self.open.pop_front();
+        }
+        let first = (self.section % self.sections) * self.cells_per_section;
+        self.section += 1;
+        if panes.is_empty() {
+            return;
+        }
+        // Made before the first is sent: from then on tasks alone share the panes.
+        let count = self.cells_per_section as usize;
+        let tasks: Vec<Task> = std::iter::repeat_n(panes, count)
+            .zip(first..)
+            .map(|(panes, cell)| Task {
+                cell: cell as usize,
+                panes,
+            })
+            .collect();
+        let queue = self.tasks.as_ref().expect("present until dropped");
+        for task in tasks {
+            queue.send(task).expect("threads live as long as the reader");
+        }
+    }
+
+    fn division(&self, ids: &[u64]) -> CellDivision {
+        if self.sections == 1 {
+            let from = ids.iter().copied().min().unwrap_or(0);
+            let to = ids.iter().copied().max().map_or(1, |id| id + 1);
+            let count = (ids.len() as u64).div_ceil(self.rows_per_task).max(1);
+            return CellDivision { from, to, count };
+        }
+        // Every open pane must be cut alike, so the first pane decides.
+        let per_section = if self.cells_per_section > 0 {
+            self.cells_per_section
+        } else {
+            let mean_rows = ids.len() as u64 * (self.sections + 1) / 2 / self.sections;
+            mean_rows.div_ceil(self.rows_per_task).max(1)
+        };
+        CellDivision {
+            from: 0,
+            to: self.shared.dataset.records(),
+            count: per_section * self.sections,
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.tasks = None;
+        for thread in self.threads.drain(..) {
+            // A panic was already turned into a failure by `Shared::guard`.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    id: u64,
+    pane: u32,
+    slot: u32,
+}
+
+struct Range {
+    file: u32,
+    offset: u64,
+    length: u64,
+    buffer_start: usize,
+    filled: u64,
+}
+
+/// One loading thread's buffers.
+struct Worker {
+    shared: Arc<Shared>,
+    merge: Merge,
+    buffer: AlignedBuffer,
+    entries: Vec<Entry>,
+    ids: Vec<u64>,
+    locations: Vec<Location>,
+    ranges: Vec<Range>,
+    range_of: Vec<u32>,
+}
+
+impl Worker {
+    fn new(shared: Arc<Shared>, task_bytes: u64, merge: Merge) -> Worker {
+        let buffer = huge_buffer(task_bytes as usize);
+        Worker {
+            shared,
+            merge,
+            buffer,
+            entries: Vec::new(),
+            ids: Vec::new(),
+            locations: Vec::new(),
+            ranges: Vec::new(),
+            range_of: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, task: Task) {
+        let Task { cell, panes } = task;
+        let shared = Arc::clone(&self.shared);
+        if shared.has_failed() {
+            return;
+        }
+        let _loading = shared.meters.loading();
+        shared.guard(|| {
+            self.load(cell, &panes)?;
+            for pane in panes.into_iter().filter_map(Arc::into_inner) {
+                shared.deliver(pane.finish());
+            }
+            Ok(())
+        });
+    }
+
+    fn load(&mut self, cell: usize, panes: &[Arc<PaneBuild>]) -> Result<(), FeedError> {
+        self.gather(cell, panes);
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        self.shared.dataset.check_unchanged()?;
+        self.locations.clear();
+        self.shared
+            .dataset
+            .locate_into(&self.ids, &mut self.locations);
+        let mut segments: Vec<_> = (0..panes.len()).map(|_| None).collect();
+        let mut from = 0;
+        while from < self.entries.len() {
+            let to = self.cut_round(from);
+            self.read_round()?;
+            self.decode_round(from, to, &mut segments)?;
+            from = to;
+        }
+        for (pane, segment) in panes.iter().zip(segments) {
+            if let Some((rows, slots)) = segment {
+                pane.add(rows, &slots);
+            }
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, cell: usize, panes: &[Arc<PaneBuild>]) {
+        self.entries.clear();
+        for (number, pane) in panes.iter().enumerate() {
+            let wanted = pane.cells.slots(cell);
+            self.entries.extend(wanted.iter().map(|&slot| Entry {
+                id: pane.ids[slot as usize],
+                pane: number as u32,
+                slot,
+            }));
+        }
+        radsort::sort_by_key(&mut self.entries, |entry| entry.id);
+        self.ids.clear();
+        self.ids.extend(self.entries.iter().map(|entry| entry.id));
+    }
+
+    /// Merges the records from entry `from` on into ranges until the buffer is full; returns the
+    /// first entry of the next round.
+    fn cut_round(&mut self, from: usize) -> usize {
+        self.ranges.clear();
+        self.range_of.clear();
+        let mut used = 0usize;
+        for (i, place) in self.locations[from..].iter().enumerate() {
+            let unit = self.shared.dataset.files()[place.file as usize]
+                .storage()
+                .granularity();
+            let mask = u64::from(unit.offset_bytes) - 1;
+            let start = place.offset & !mask;
+            let end = (place.offset + place.length + mask) & !mask;
+            let gap = match self.merge {
+                Merge::Gap(gap) => Some(gap),
+                Merge::Never => None,
+            };
+            let joins = |range: &Range| {
+                let range_end = range.offset + range.length;
+                range.file == place.file && gap.is_some_and(|gap| start <= range_end + gap)
+            };
+            let grown = match self.ranges.last_mut() {
+                Some(range) if joins(range) => {
+                    let grown = end.saturating_sub(range.offset + range.length);
+                    if used + grown as usize > self.buffer.len() {
+                        return from + i;
+                    }
+                    range.length += grown;
+                    grown as usize
+                }
+                _ => {
+                    let memory = unit.memory_bytes as usize;
+                    let buffer_start = used.next_multiple_of(memory);
+                    let needed = buffer_start + (end - start) as usize;
+                    if needed > self.buffer.len() {
+                        if i > 0 {
+                            return from + i;
+                        }
+                        self.buffer.resize(needed, 0);
+                    }
+                    self.ranges.push(Range {
+                        file: place.file,
+                        offset: start,
+                        length: end - start,
+                        buffer_start,
+                        filled: 0,
+                    });
+                    needed - used
+                }
+            };
+            used += grown;
+            self.range_of.push(self.ranges.len() as u32 - 1);
+        }
+        self.locations.len()
+    }
+
+    fn read_round(&mut self) -> Result<(), FeedError> {
+        let began = Instant::now();
+        let bytes = read_ranges(&self.shared.dataset, &mut self.ranges, &mut self.buffer)?;
+        self.shared
+            .meters
+            .count_read(self.ranges.len() as u64, bytes, began.elapsed());
+        Ok(())
+    }
+
+    fn decode_round(
+        &mut self,
+        from: usize,
+        to: usize,
+        segments: &mut [Option<(Rows, Vec<u32>)>],
+    ) -> Result<(), FeedError> {
+        let began = Instant::now();
+        let shared = &self.shared;
+        let mut used_bytes = 0;
+        for (i, (entry, place)) in self.entries[from..to]
+            .iter()
+            .zip(&self.locations[from..to])
+            .enumerate()
+        {
+            let range = &self.ranges[self.range_of[i] as usize];
+            let start = (place.offset - range.offset) as usize;
+            let end = start + place.length as usize;
+            if (end as u64) > range.filled {
+                let found = range.filled.saturating_sub(start as u64);
+                return Err(shrunk(&shared.dataset, place, found));
+            }
+            let bytes = &self.buffer[range.buffer_start + start..range.buffer_start + end];
+            let (rows, slots) =
+                segments[entry.pane as usize].get_or_insert_with(|| (shared.take_rows(), Vec::new()));
+            match shared.dataset.decode(entry.id, bytes, rows) {
+                Ok(()) => slots.push(entry.slot),
+                Err(error) => shared.bad_record(error)?,
+            }
+            used_bytes += place.length;
+        }
+        shared.meters.count_decode(used_bytes, began.elapsed());
+        Ok(())
+    }
+}
+
+fn shrunk(dataset: &Dataset, place: &Location, found: u64) -> FeedError {
+    FeedError::Shrunk {
+        path: dataset.files()[place.file as usize].storage().name(),
+        offset: place.offset,
+        expected: place.length,
+        found,
+    }
+}
+
+/// Reads ranges into their places in `buffer`, file by file, each file's as one batch; returns the
+/// number of bytes read.
+fn read_ranges(
+    dataset: &Dataset,
+    ranges: &mut [Range],
+    buffer: &mut [u8],
+) -> Result<u64, FeedError> {
+    let mut total = 0;
+    let mut rest = buffer;
+    let mut rest_start = 0;
+    for group in ranges.chunk_by_mut(|a, b| a.file == b.file) {
+        let mut reads = Vec::with_capacity(group.len());
+        for range in group.iter() {
+            let (_, after) = rest.split_at_mut(range.buffer_start - rest_start);
+            let (mut bytes, after) = after.split_at_mut(range.length as usize);
+            rest = after;
+            rest_start = range.buffer_start + range.length as usize;
+            let mut offset = range.offset;
+            while !bytes.is_empty() {
+                let (piece, others) = bytes.split_at_mut(REQUEST_BYTES.min(bytes.len()));
+                reads.push(RangeRead {
+                    offset,
+                    filled: 0,
+                    buffer: piece,
+                });
+                offset += reads.last().expect("just pushed").buffer.len() as u64;
+                bytes = others;
+            }
+        }
+        let file = &dataset.files()[group[0].file as usize];
+        file.storage().read_batch(&mut reads)?;
+        let mut reads = reads.iter();
+        for range in group {
+            let mut left = range.length;
+            while left > 0 {
+                let read = reads.next().expect("a read for every piece");
+                range.filled += read.filled as u64;
+                left -= read.buffer.len() as u64;
+            }
+            total += range.filled;
+        }
+    }
+    Ok(total)
+}

@@ -1,0 +1,85 @@
+//! `.gz` and `.zst` text: decompressed once into a cache folder and read from there.
+//!
+//! Records of a compressed stream cannot be read in random order, so a copy is made; its name holds
+//! a hash of path, size and time of the original, so that another original never finds it. Building
+//! an index into the compressed stream was rejected: every random read would decompress a stretch.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::data_file::Stamp;
+use crate::error::FormatError;
+use crate::fingerprint::mix;
+use crate::kind::Compression;
+use crate::replace_file;
+
+/// Where copies and sidecars go when no folder is given: the user's cache folder.
+pub(crate) fn default_cache_dir() -> PathBuf {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    set("XDG_CACHE_HOME")
+        .or_else(|| set("HOME").map(|home| home.join(".cache")))
+        .or_else(|| set("LOCALAPPDATA"))
+        .unwrap_or_else(std::env::temp_dir)
+        .join("pelton")
+}
+
+/// Name in the cache folder for something made from `path` in the state `stamp`.
+pub(crate) fn cache_name(path: &Path, stamp: &Stamp, suffix: &str) -> String {
+    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut hash = mix(stamp.size, stamp.modified_ns() as u64);
+    for byte in whole.as_os_str().as_encoded_bytes() {
+        hash = mix(hash, u64::from(*byte));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("{name}-{hash:016x}{suffix}")
+}
+
+/// The decompressed copy of `path`, made now unless it is there, and whether it was made now.
+pub(crate) fn decompressed(
+    path: &Path,
+    compression: Compression,
+    stamp: &Stamp,
+    cache_dir: &Path,
+) -> Result<(PathBuf, bool), FormatError> {
+    let copy = cache_dir.join(cache_name(path, stamp, ".text"));
+    if copy.is_file() {
+        return Ok((copy, false));
+    }
+    fs::create_dir_all(cache_dir)
+        .map_err(|e| FormatError::io(cache_dir, "create the folder", e))?;
+    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
+    let file = BufReader::with_capacity(256 << 10, file);
+    let mut text: Box<dyn Read> = match compression {
+        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(
+            |source| FormatError::Compressed {
+                path: path.to_path_buf(),
+                source,
+            },
+        )?),
+    };
+    let write_error = |e: io::Error| FormatError::io(&copy, "write it", e);
+    let mut out = replace_file::begin(&copy).map_err(write_error)?;
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let length = match text.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(source) => {
+                return Err(FormatError::Compressed {
+                    path: path.to_path_buf(),
+                    source,
+                });
+            }
+        };
+        out.write_all(&buffer[..length]).map_err(write_error)?;
+    }
+    replace_file::complete(out, &copy).map_err(write_error)?;
+    Ok((copy, true))
+}

@@ -1,0 +1,222 @@
+//! One file of a data set: where its records lie and how to decode them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use pelton_storage::Storage;
+
+use crate::delimited::{DelimitedRules, decode_delimited_line};
+use crate::elias_fano::EliasFano;
+use crate::error::Fault;
+use crate::kind::FormatKind;
+use crate::labels::Classes;
+use crate::libsvm::{LibsvmRules, decode_libsvm_line};
+use crate::npy::{NpyRules, decode_npy_row};
+use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
+use crate::rows::Rows;
+
+/// One file of a data set.
+#[derive(Clone, Debug)]
+pub struct DataFile {
+    pub(crate) path: PathBuf,
+    /// Where the bytes lie: the path, or the decompressed copy.
+    pub(crate) source: PathBuf,
+    pub(crate) kind: FormatKind,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) first_id: u64,
+    pub(crate) records: u64,
+    pub(crate) places: Places,
+    pub(crate) decoder: Decoder,
+    pub(crate) stamp: Stamp,
+}
+
+impl DataFile {
+    /// The path as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The format.
+    pub fn kind(&self) -> FormatKind {
+        self.kind
+    }
+
+    /// What record reads go through.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// Id of the file's first record.
+    pub fn first_id(&self) -> u64 {
+        self.first_id
+    }
+
+    /// Number of records in the file.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Where the bytes of the records lie, when not at the path: the decompressed copy.
+    pub fn decompressed(&self) -> Option<&Path> {
+        (self.source != self.path).then_some(&self.source)
+    }
+}
+
+/// Size and time of last change, which tell whether a file is still the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) size: u64,
+    pub(crate) modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    pub(crate) fn of(status: &std::fs::Metadata) -> Stamp {
+        Stamp {
+            size: status.len(),
+            modified: status.modified().ok(),
+        }
+    }
+
+    /// Nanoseconds since 1970, for files and keys.
+    pub(crate) fn modified_ns(&self) -> i128 {
+        let Some(modified) = self.modified else {
+            return 0;
+        };
+        match modified.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => after.as_nanos() as i128,
+            Err(before) => -(before.duration().as_nanos() as i128),
+        }
+    }
+}
+
+/// Where the records of a file lie.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    /// Each `bytes` long, from `from` on.
+    Fixed { from: u64, bytes: u64 },
+    /// From each start to the next, the last to `end`.
+    Listed { starts: EliasFano, end: u64 },
+}
+
+impl Places {
+    /// Offset and length of record `i` of the file.
+    #[inline]
+    pub(crate) fn get(&self, i: u64) -> (u64, u64) {
+        match self {
+            Places::Fixed { from, bytes } => (from + i * bytes, *bytes),
+            Places::Listed { starts, end } => {
+                let mut walk = starts.walk(i);
+                let start = walk.next().expect("the record exists");
+                (start, walk.next().unwrap_or(*end) - start)
+            }
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        match self {
+            Places::Fixed { .. } => 0,
+            Places::Listed { starts, .. } => starts.heap_bytes(),
+        }
+    }
+}
+
+/// How records of a file become rows.
+#[derive(Clone, Debug)]
+pub(crate) enum Decoder {
+    Libsvm {
+        rules: LibsvmRules,
+        classes: Classes,
+    },
+    Delimited {
+        rules: DelimitedRules,
+        classes: Classes,
+    },
+    Npy {
+        rules: NpyRules,
+        classes: Classes,
+    },
+    PackedDense {
+        classes: StoredClasses,
+    },
+    PackedSparse {
+        coding: IndexCoding,
+        features: u64,
+        keep: u64,
+        classes: StoredClasses,
+    },
+}
+
+/// What the class numbers of a packed file mean in the data set.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredClasses {
+    pub(crate) labels: Arc<[f64]>,
+    pub(crate) classes: Arc<[Option<u32>]>,
+}
+
+impl StoredClasses {
+    pub(crate) fn new(labels: Vec<f64>, classes: &Classes) -> StoredClasses {
+        StoredClasses {
+            classes: labels
+                .iter()
+                .map(|label| classes.class_of(*label))
+                .collect(),
+            labels: labels.into(),
+        }
+    }
+
+    #[inline]
+    fn class(&self, stored: u32) -> Result<u32, Fault> {
+        match self.classes.get(stored as usize) {
+            Some(Some(class)) => Ok(*class),
+            Some(None) => Err(Fault::UnknownLabel {
+                found: self.labels[stored as usize],
+            }),
+            None => Err(Fault::Malformed {
+                what: "its label is not in the file's list",
+            }),
+        }
+    }
+}
+
+#[inline]
+fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
+    classes
+        .class_of(label)
+        .ok_or(Fault::UnknownLabel { found: label })
+}
+
+impl Decoder {
+    /// Appends the row that `bytes` hold; on a fault `rows` is as before.
+    #[inline]
+    pub(crate) fn decode(&self, bytes: &[u8], rows: &mut Rows) -> Result<(), Fault> {
+        match self {
+            Decoder::Libsvm { rules, classes } => rows.push_sparse_with(|indices, values| {
+                known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
+            }),
+            Decoder::Delimited { rules, classes } => rows
+                .push_dense_with(|row| known(classes, decode_delimited_line(bytes, *rules, row)?)),
+            Decoder::Npy { rules, classes } => {
+                rows.push_dense_with(|row| known(classes, decode_npy_row(bytes, *rules, row)?))
+            }
+            Decoder::PackedDense { classes } => {
+                rows.push_dense_with(|row| classes.class(decode_packed_dense(bytes, row)?))
+            }
+            Decoder::PackedSparse {
+                coding,
+                features,
+                keep,
+                classes,
+            } => rows.push_sparse_with(|indices, values| {
+                let first = indices.len();
+                let class = decode_packed_sparse(bytes, *coding, *features, indices, values)?;
+                if keep < features {
+                    let kept = indices[first..].partition_point(|index| u64::from(*index) < *keep);
+                    indices.truncate(first + kept);
+                    values.truncate(first + kept);
+                }
+                classes.class(class)
+            }),
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! A data set: one or many files as one sequence of records with ids from 0.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_storage::Storage;
+
+use crate::data_file::{DataFile, Decoder, Places, Stamp, StoredClasses};
+use crate::elias_fano::Walk;
+use crate::error::{Fault, FormatError};
+use crate::fingerprint::mix;
+use crate::kind::FormatKind;
+use crate::labels::{Classes, LabelCollector, LabelMap};
+use crate::libsvm::LibsvmRules;
+use crate::open::{OpenOptions, Opened, Reading, changed, open_file, regular_file};
+use crate::rows::{Layout, Rows};
+
+/// One or many files as one sequence of records.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    files: Vec<DataFile>,
+    labels: Arc<LabelMap>,
+    layout: Layout,
+    features: u64,
+    records: u64,
+    bytes: u64,
+    longest: u64,
+    nonzeros: u64,
+    fingerprint: u64,
+    index: IndexSource,
+    scan_seconds: f64,
+    notes: Vec<String>,
+}
+
+/// Where a record lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Number of the file in [`Dataset::files`].
+    pub file: u32,
+    /// First byte of the record.
+    pub offset: u64,
+    /// Bytes of the record, with what separates it from the next.
+    pub length: u64,
+}
+
+/// How long records are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RecordBytes {
+    /// All of one length.
+    Fixed(u64),
+    /// Of different lengths.
+    Variable {
+        /// Mean length.
+        mean: f64,
+        /// Length of the longest.
+        max: u64,
+    },
+}
+
+impl RecordBytes {
+    /// Length of the longest record.
+    pub fn max(self) -> u64 {
+        match self {
+            RecordBytes::Fixed(bytes) => bytes,
+            RecordBytes::Variable { max, .. } => max,
+        }
+    }
+
+    /// Mean length.
+    pub fn mean(self) -> f64 {
+        match self {
+            RecordBytes::Fixed(bytes) => bytes as f64,
+            RecordBytes::Variable { mean, .. } => mean,
+        }
+    }
+}
+
+/// How the places of records came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IndexSource {
+    /// By arithmetic, or from tables in the file itself.
+    Arithmetic,
+    /// From a sidecar file.
+    Sidecar,
+    /// By a scan just now.
+    Built,
+}
+
+/// What the location index holds and cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IndexReport {
+    /// Number of records.
+    pub records: u64,
+    /// Bytes of all records.
+    pub bytes: u64,
+    /// Bytes the index takes in memory.
+    pub index_bytes: u64,
+    /// The same for one record.
+    pub bytes_per_record: f64,
+    /// Where it came from; with several files the costliest.
+    pub source: IndexSource,
+    /// Seconds spent on scanning or loading.
+    pub scan_seconds: f64,
+    /// Bytes of data over those seconds.
+    pub scan_bytes_per_s: f64,
+}
+
+impl Dataset {
+    /// Opens files as one data set, in the order given.
+    pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
+        let mut notes = Vec::new();
+        let opened = paths
+            .iter()
+            .map(|path| open_file(path, options, &mut notes))
+            .collect::<Result<Vec<Opened>, FormatError>>()?;
+        let first = opened.first().ok_or(FormatError::NoFiles)?;
+        let layout = first.layout;
+        check_layouts(&opened, options)?;
+        let labels = Arc::new(labels_of(&opened, options)?);
+        let classes = Classes {
+            labels: Arc::clone(&labels),
+            positive: options.positive,
+        };
+        let widest = opened.iter().map(|file| file.features).max().unwrap_or(0);
+        let features = options.features.unwrap_or(widest);
+        let mut dataset = Dataset {
+            files: Vec::with_capacity(opened.len()),
+            labels,
+            layout,
+            features,
+            records: 0,
+            bytes: 0,
+            longest: 0,
+            nonzeros: 0,
+            fingerprint: 0,
+            index: IndexSource::Arithmetic,
+            scan_seconds: 0.0,
+            notes,
+        };
+        for file in opened {
+            dataset.add(file, &classes, options);
+        }
+        Ok(dataset)
+    }
+
+    fn add(&mut self, file: Opened, classes: &Classes, options: &OpenOptions) {
+        let first_id = self.records;
+        self.records += file.records;
+        self.bytes += file.bytes;
+        self.longest = self.longest.max(file.longest);
+        self.nonzeros += file.nonzeros;
+        for value in [file.stamp.size, file.sample, file.records, file.features] {
+            self.fingerprint = mix(self.fingerprint, value);
+        }
+        self.index = self.index.max(file.index);
+        self.scan_seconds += file.scan_seconds;
+        let classes = classes.clone();
+        let decoder = match file.reading {
+            Reading::Libsvm => Decoder::Libsvm {
+                rules: LibsvmRules {
+                    zero_based: options.zero_based,
+                    features: options.features.unwrap_or(u64::MAX),
+                },
+                classes,
+            },
+            Reading::Delimited(rules) => Decoder::Delimited { rules, classes },
+            Reading::Npy(rules) => Decoder::Npy { rules, classes },
+            Reading::PackedDense => Decoder::PackedDense {
+                classes: StoredClasses::new(file.labels, &classes),
+            },
+            Reading::PackedSparse { coding, features } => Decoder::PackedSparse {
+                coding,
+                features,
+                keep: options.features.unwrap_or(features),
+                classes: StoredClasses::new(file.labels, &classes),
+            },
+        };
+        self.files.push(DataFile {
+            path: file.path,
+            source: file.source,
+            kind: file.kind,
+            storage: file.storage,
+            first_id,
+            records: file.records,
+            places: file.places,
+            decoder,
+            stamp: file.stamp,
+        });
+    }
+
+    /// Number of records; ids are below it.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Number of features: one more than the largest index, or the model's number where that was
+    /// given.
+    pub fn features(&self) -> u64 {
+        self.features
+    }
+
+    /// Layout of every decoded row.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The classes.
+    pub fn labels(&self) -> &LabelMap {
+        &self.labels
+    }
+
+    /// Entries of all records; every value of dense rows counts.
+    pub fn nonzeros(&self) -> u64 {
+        self.nonzeros
+    }
+
+    /// Bytes of all records.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How long records are.
+    pub fn record_bytes(&self) -> RecordBytes {
+        let mut fixed = self.files.iter().map(|file| match file.places {
+            Places::Fixed { bytes, .. } => Some(bytes),
+            Places::Listed { .. } => None,
+        });
+        let first = fixed.next().flatten();
+        match first {
+            Some(bytes) if fixed.all(|other| other == first) => RecordBytes::Fixed(bytes),
+            _ => RecordBytes::Variable {
+                mean: self.bytes as f64 / self.records as f64,
+                max: self.longest,
+            },
+        }
+    }
+
+    /// The files in id order.
+    pub fn files(&self) -> &[DataFile] {
+        &self.files
+    }
+
+    /// What a user may want to know about opening: copies made, indexes that could not be kept.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Identifies the data by sizes, samples of content and shape, whatever the files are called.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Where record `id` lies; panics unless `id` is below [`Dataset::records`].
+    #[inline]
+    pub fn locate(&self, id: u64) -> Location {
+        let (number, file) = self.file_of(id);
+        let (offset, length) = file.places.get(id - file.first_id);
+        Location {
+            file: number as u32,
+            offset,
+            length,
+        }
+    }
+
+    /// Appends where each of `ids` lies; fastest when they ascend. Panics like [`Dataset::locate`].
+    pub fn locate_into(&self, ids: &[u64], out: &mut Vec<Location>) {
+        out.reserve(ids.len());
+        let mut cursor = Cursor {
+            file: usize::MAX,
+            walk: None,
+        };
+        out.extend(ids.iter().map(|id| cursor.locate(self, *id)));
+    }
+
+    /// Appends the row that record `id` holds; `bytes` are exactly its located range. On an error
+    /// `rows` is as before.
+    #[inline]
+    pub fn decode(&self, id: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), FormatError> {
+        let (_, file) = self.file_of(id);
+        let decoded = file.decoder.decode(bytes, rows);
+        decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))
+    }
+
+    /// An error when a file is no longer as it was opened.
+    pub fn check_unchanged(&self) -> Result<(), FormatError> {
+        for file in &self.files {
+            let now = Stamp::of(&regular_file(&file.source)?);
+            if now != file.stamp {
+                return Err(changed(&file.path, &file.stamp, &now));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same data read through decorated storages.
+    pub fn with_storage(mut self, wrap: impl Fn(Arc<dyn Storage>) -> Arc<dyn Storage>) -> Dataset {
+        for file in &mut self.files {
+            file.storage = wrap(Arc::clone(&file.storage));
+        }
+        self
+    }
+
+    /// What the location index holds and cost.
+    pub fn index_report(&self) -> IndexReport {
+        let index_bytes = self.files.iter().map(|file| file.places.heap_bytes()).sum();
+        IndexReport {
+            records: self.records,
+            bytes: self.bytes,
+            index_bytes,
+            bytes_per_record: index_bytes as f64 / self.records as f64,
+            source: self.index,
+            scan_seconds: self.scan_seconds,
+            scan_bytes_per_s: self.bytes as f64 / self.scan_seconds.max(1e-9),
+        }
+    }
+
+    #[inline]
+    fn file_of(&self, id: u64) -> (usize, &DataFile) {
+        assert!(id < self.records, "record {id} of {}", self.records);
+        if let [only] = self.files.as_slice() {
+            return (0, only);
+        }
+        let number = self.files.partition_point(|file| file.first_id <= id) - 1;
+        (number, &self.files[number])
+    }
+}
+
+/// Steps further than this by selecting anew.
+const NEAR: u64 = 16;
+
+/// Locates ids one after another, going on from the last where the next is near.
+struct Cursor<'a> {
+    file: usize,
+    walk: Option<Walk<'a>>,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn locate(&mut self, dataset: &'a Dataset, id: u64) -> Location {
+        let (number, file) = match dataset.files.get(self.file) {
+            Some(file) if id >= file.first_id && id - file.first_id < file.records => {
+                (self.file, file)
+            }
+            _ => {
+                self.walk = None;
+                dataset.file_of(id)
+            }
+        };
+        self.file = number;
+        let i = id - file.first_id;
+        let (starts, end) = match &file.places {
+            Places::Fixed { .. } => {
+                let (offset, length) = file.places.get(i);
+                return Location {
+                    file: number as u32,
+                    offset,
+                    length,
+                };
+            }
+            Places::Listed { starts, end } => (starts, *end),
+        };
+        let mut walk = match self.walk.take() {
+            Some(mut walk) if walk.index() <= i && i - walk.index() <= NEAR => {
+                while walk.index() < i {
+                    walk.advance();
+                    walk.current();
+                }
+                walk
+            }
+            _ => starts.walk(i),
+        };
+        let offset = walk.next().expect("the record exists");
+        let length = walk.current().unwrap_or(end) - offset;
+        self.walk = Some(walk);
+        Location {
+            file: number as u32,
+            offset,
+            length,
+        }
+    }
+}
+
+fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
+    let first = &opened[0];
+    for file in opened {
+        if file.layout != first.layout {
+            return Err(FormatError::MixedLayouts {
+                path: file.path.clone(),
+                found: describe(file.layout),
+                first: first.path.clone(),
+                expected: describe(first.layout),
+            });
+        }
+        if let (Layout::Dense { .. }, Some(expected)) = (file.layout, options.features)
+            && expected != file.features
+        {
+            let path = file.path.clone();
+            return Err(FormatError::FeatureCount {
+                path,
+                expected,
+                found: file.features,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn describe(layout: Layout) -> String {
+    match layout {
+        Layout::Dense { width } => format!("dense rows of {width} features"),
+        Layout::Sparse => "sparse rows".into(),
+    }
+}
+
+fn labels_of(opened: &[Opened], options: &OpenOptions) -> Result<LabelMap, FormatError> {
+    if let Some(labels) = &options.labels {
+        return Ok(labels.clone());
+    }
+    if options.positive.is_some() {
+        return Ok(LabelMap::new(vec![1.0, -1.0]));
+    }
+    let mut collector = LabelCollector::default();
+    for file in opened {
+        for &label in &file.labels {
+            if !collector.add(label) {
+                let path = file.path.clone();
+                return Err(FormatError::TooManyLabels {
+                    path,
+                    limit: crate::labels::MOST_LABELS,
+                });
+            }
+        }
+    }
+    Ok(LabelMap::from_first_appearance(collector.into_values()))
+}
+
+/// Puts the place before a fault; only now are lines counted.
+#[cold]
+fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
+    let path = file.path.clone();
+    let (offset, _) = file.places.get(record);
+    match file.kind {
+        FormatKind::Npy | FormatKind::Packed => FormatError::Record {
+            path,
+            record,
+            offset,
+            fault,
+        },
+        _ => match newlines_before(&file.source, offset) {
+            Ok(newlines) => FormatError::Line {
+                path,
+                line: newlines + 1,
+                offset,
+                fault,
+            },
+            Err(_) => FormatError::Record {
+                path,
+                record,
+                offset,
+                fault,
+            },
+        },
+    }
+}
+
+fn newlines_before(path: &Path, offset: u64) -> io::Result<u64> {
+    let mut text = File::open(path)?.take(offset);
+    let mut buffer = vec![0; 256 << 10];
+    let mut newlines = 0;
+    loop {
+        match text.read(&mut buffer)? {
+            0 => return Ok(newlines),
+            length => newlines += memchr::memchr_iter(b'\n', &buffer[..length]).count() as u64,
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Why data could not be opened, read or written.
+//!
+//! What is wrong with one record is a [`Fault`], which knows nothing of files; [`FormatError`] puts
+//! the file and the place before it. A decoder meets only bytes, so this keeps places out of the
+//! inner loops: the line number of a bad record is counted only when there is one.
+
+use std::io;
+use std::path::PathBuf;
+
+use pelton_storage::StorageError;
+
+use crate::number::NotANumber;
+
+/// Why a data set could not be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// A data set of no files.
+    #[error("no data file is given; name at least one")]
+    NoFiles,
+    /// Nothing lies at the path.
+    #[error("{}: no such file; check the path", path.display())]
+    NotFound {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A folder, pipe or device where a file is needed.
+    #[error("{}: is {found}; name a regular file", path.display())]
+    NotAFile {
+        /// The path as given.
+        path: PathBuf,
+        /// What lies there, such as `a folder`.
+        found: &'static str,
+    },
+    /// The operating system refused an operation.
+    #[error("{}: cannot {operation}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was attempted, such as `open it`.
+        operation: &'static str,
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The disk filled up while a file was written; what had been written is removed.
+    #[error("{}: no space is left on the disk to write it; free some or choose another folder", path.display())]
+    NoSpace {
+        /// The file being written.
+        path: PathBuf,
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The storage under a file failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// No records.
+    #[error("{}: holds no records; check that it is the right file", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Neither name nor content tells the format.
+    #[error("{}: is in no known format; expected LIBSVM, CSV or TSV text, .npy or .prow", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line of a text file is not a record.
+    #[error("{}: line {line}: {fault}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// Byte offset of the line.
+        offset: u64,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+    /// A record of a binary file is not sound.
+    #[error("{}: record {record} at byte {offset}: {fault}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Number of the record in its file, from 0.
+        record: u64,
+        /// Byte offset of the record.
+        offset: u64,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+    /// A packed file whose header, offsets or ends do not hold together.
+    #[error("{}: is damaged at byte {offset}: {what}; pack it again from its source", path.display())]
+    DamagedPacked {
+        /// The file.
+        path: PathBuf,
+        /// Where the damage shows.
+        offset: u64,
+        /// What does not hold.
+        what: &'static str,
+    },
+    /// A packed file of a later version.
+    #[error("{}: is packed in version {found}, and this program reads up to {expected}; update it or pack again", path.display())]
+    PackedVersion {
+        /// The file.
+        path: PathBuf,
+        /// The newest version read here.
+        expected: u32,
+        /// The version found.
+        found: u32,
+    },
+    /// An `.npy` file that is damaged or holds something other than a plain matrix.
+    #[error("{}: byte {offset}: {what}; save a 2-D little-endian f4, f8, i4 or i8 array in C order", path.display())]
+    Npy {
+        /// The file.
+        path: PathBuf,
+        /// Where it shows.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The label column does not exist.
+    #[error("{}: has no label column {wanted}; its columns are {columns}", path.display())]
+    NoLabelColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column asked for.
+        wanted: String,
+        /// The columns there are.
+        columns: String,
+    },
+    /// More distinct labels than a classification has.
+    #[error("{}: has more than {limit} distinct labels, so they look like regression targets; Pelton trains classifiers", path.display())]
+    TooManyLabels {
+        /// The file.
+        path: PathBuf,
+        /// The most that is accepted.
+        limit: usize,
+    },
+    /// Two files of a data set do not go together.
+    #[error("{}: holds {found} where {} holds {expected}; train on them separately or convert one", path.display(), first.display())]
+    MixedLayouts {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        found: String,
+        /// The first file.
+        first: PathBuf,
+        /// What that holds.
+        expected: String,
+    },
+    /// Dense data of another width than the model.
+    #[error("{}: has {found} features where the model has {expected}; use data with the columns the model was trained on", path.display())]
+    FeatureCount {
+        /// The file.
+        path: PathBuf,
+        /// Features of the model.
+        expected: u64,
+        /// Features of the file.
+        found: u64,
+    },
+    /// Compressed text that ends early or is damaged.
+    #[error("{}: cannot be decompressed ({source}); it is truncated or damaged: fetch or compress it again", path.display())]
+    Compressed {
+        /// The compressed file.
+        path: PathBuf,
+        /// What the decompressor says.
+        source: io::Error,
+    },
+    /// A file that is no longer what was opened.
+    #[error("{}: changed while it was read ({what}: {expected} became {found}); leave data alone during a run and start again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// As it was opened.
+        expected: String,
+        /// As it is now.
+        found: String,
+    },
+    /// A row that the packed file being written cannot hold.
+    #[error("{}: row {row} cannot be packed: {what}", path.display())]
+    Unpackable {
+        /// The file being written.
+        path: PathBuf,
+        /// Number of the row, from 0.
+        row: u64,
+        /// Why not.
+        what: &'static str,
+    },
+}
+
+/// What is wrong with one record. Columns count from 1.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The label is no number.
+    #[error("label {found:?} is not a number; write classes as numbers")]
+    BadLabel {
+        /// The label found.
+        found: String,
+    },
+    /// The label is not among those known.
+    #[error(
+        "label {found} does not occur in the training data; remove the line or train with that class"
+    )]
+    UnknownLabel {
+        /// The label found.
+        found: f64,
+    },
+    /// A feature without `:`.
+    #[error("feature {found:?} has no colon; write index:value")]
+    MissingColon {
+        /// The token found.
+        found: String,
+    },
+    /// A feature index that is no number.
+    #[error("feature index {found:?} is not a whole number; write index:value")]
+    BadIndex {
+        /// The index found.
+        found: String,
+    },
+    /// Index 0 where counting starts at 1.
+    #[error(
+        "feature index 0, but indices count from 1; pass --zero-based if this file counts from 0"
+    )]
+    IndexZero,
+    /// A negative index.
+    #[error("feature index {found} is negative; indices count from 1, or from 0 with --zero-based")]
+    IndexNegative {
+        /// The index found.
+        found: String,
+    },
+    /// An index above the largest.
+    #[error(
+        "feature index {found} is above {}, the largest; renumber the features",
+        u32::MAX
+    )]
+    IndexTooLarge {
+        /// The index found.
+        found: String,
+    },
+    /// An index below the one before.
+    #[error("feature index {found} follows {previous}; sort the features of each line by index")]
+    IndexDescending {
+        /// The index before.
+        previous: u32,
+        /// The index found.
+        found: u32,
+    },
+    /// The same index twice.
+    #[error("feature index {found} occurs twice; keep one of them")]
+    IndexRepeated {
+        /// The index found.
+        found: u32,
+    },
+    /// A feature value that is no number.
+    #[error("value {found:?} of feature {index} is not a number; write a decimal number")]
+    BadValue {
+        /// The feature's index.
+        index: u32,
+        /// The value found.
+        found: String,
+    },
+    /// A value that is not finite.
+    #[error("value {found:?} in column {column} is not finite; replace it or remove the record")]
+    NotFinite {
+        /// The column or feature index.
+        column: u64,
+        /// The value found.
+        found: String,
+    },
+    /// A value that 32 bits cannot hold.
+    #[error(
+        "value {found:?} in column {column} is beyond 32-bit floating point; scale the feature"
+    )]
+    Overflow {
+        /// The column or feature index.
+        column: u64,
+        /// The value found.
+        found: String,
+    },
+    /// A cell with nothing in it.
+    #[error("column {column} is empty; fill it or remove the record")]
+    EmptyCell {
+        /// The column.
+        column: u64,
+    },
+    /// A cell with text in it.
+    #[error(
+        "column {column} holds {found:?}, which is not a number; encode text columns as numbers"
+    )]
+    BadCell {
+        /// The column.
+        column: u64,
+        /// The cell found.
+        found: String,
+    },
+    /// A row with more or fewer cells than the first.
+    #[error("{found} columns where the first row has {expected}; make all rows alike")]
+    RaggedRow {
+        /// Columns of the first row.
+        expected: u64,
+        /// Columns of this one.
+        found: u64,
+    },
+    /// No record where one was.
+    #[error("holds no record; the file changed after it was indexed: run again")]
+    NoRecord,
+    /// A packed record whose checksum does not fit.
+    #[error(
+        "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: pack it again"
+    )]
+    Checksum {
+        /// The checksum of the bytes.
+        expected: u32,
+        /// The checksum stored.
+        found: u32,
+    },
+    /// A packed record that does not hold together although its checksum fits.
+    #[error("{what}; the file is damaged: pack it again")]
+    Malformed {
+        /// What does not hold.
+        what: &'static str,
+    },
+}
+
+/// The fault of a token that should have been a finite value.
+#[cold]
+pub(crate) fn bad_number(
+    why: NotANumber,
+    column: u64,
+    token: &[u8],
+    bad: impl FnOnce(String) -> Fault,
+) -> Fault {
+    let found = excerpt(token);
+    match why {
+        NotANumber::Malformed => bad(found),
+        NotANumber::NotFinite => Fault::NotFinite { column, found },
+        NotANumber::Overflow => Fault::Overflow { column, found },
+    }
+}
+
+/// At most 40 characters of a token, for a message.
+#[cold]
+pub(crate) fn excerpt(token: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&token[..token.len().min(160)]);
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < token.len() {
+        short.push('…');
+    }
+    short
+}
+
+impl FormatError {
+    /// The typed error for a failed operation on a file.
+    pub(crate) fn io(
+        path: &std::path::Path,
+        operation: &'static str,
+        source: io::Error,
+    ) -> FormatError {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::NotFound => FormatError::NotFound { path },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                FormatError::NoSpace { path, source }
+            }
+            _ => FormatError::Io {
+                path,
+                operation,
+                source,
+            },
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The classes of a data set: which label values there are and in what order.
+
+use std::collections::HashMap;
+
+/// Up to here a class is looked for by going through the list.
+const FEW: usize = 8;
+
+/// The label values of a data set; a class is an index into them.
+///
+/// The order is LIBLINEAR's, so that models read alike: order of first appearance, except that
+/// {-1, +1} is always [+1, -1].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LabelMap {
+    values: Vec<f64>,
+    /// Filled only when there are more than [`FEW`] values.
+    classes: HashMap<u64, u32>,
+}
+
+impl LabelMap {
+    /// A map over distinct values in the given order.
+    pub fn new(values: Vec<f64>) -> LabelMap {
+        let classes = if values.len() <= FEW {
+            HashMap::new()
+        } else {
+            (0u32..)
+                .zip(&values)
+                .map(|(class, value)| (bits(*value), class))
+                .collect()
+        };
+        LabelMap { values, classes }
+    }
+
+    /// A map over values in order of first appearance, put in LIBLINEAR's order.
+    pub fn from_first_appearance(mut values: Vec<f64>) -> LabelMap {
+        if values == [-1.0, 1.0] {
+            values.swap(0, 1);
+        }
+        LabelMap::new(values)
+    }
+
+    /// The label values, one a class.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// Number of classes.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is no class.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The class of a label value.
+    #[inline]
+    pub fn class_of(&self, value: f64) -> Option<u32> {
+        if self.values.len() <= FEW {
+            return self
+                .values
+                .iter()
+                .position(|known| *known == value)
+                .map(|class| class as u32);
+        }
+        self.classes.get(&bits(value)).copied()
+    }
+}
+
+/// Equal values have equal bits once -0 is 0.
+pub(crate) fn bits(value: f64) -> u64 {
+    (value + 0.0).to_bits()
+}
+
+/// Distinct label values in order of first appearance, up to a limit.
+#[derive(Debug, Default)]
+pub(crate) struct LabelCollector {
+    values: Vec<f64>,
+    seen: std::collections::HashSet<u64>,
+}
+
+/// The most distinct labels a classification may have.
+pub(crate) const MOST_LABELS: usize = 1 << 24;
+
+impl LabelCollector {
+    /// Notes a label; false when there are too many.
+    pub(crate) fn add(&mut self, value: f64) -> bool {
+        if self.values.last().is_some_and(|last| *last == value) {
+            return true;
+        }
+        if self.seen.insert(bits(value)) {
+            self.values.push(value + 0.0);
+        }
+        self.values.len() <= MOST_LABELS
+    }
+
+    pub(crate) fn into_values(self) -> Vec<f64> {
+        self.values
+    }
+}
+
+/// How the label values of a file become classes of the data set.
+#[derive(Clone, Debug)]
+pub(crate) struct Classes {
+    pub(crate) labels: std::sync::Arc<LabelMap>,
+    /// This label against the rest: it stands for +1, any other for -1.
+    pub(crate) positive: Option<f64>,
+}
+
+impl Classes {
+    #[inline]
+    pub(crate) fn class_of(&self, value: f64) -> Option<u32> {
+        let value = match self.positive {
+            Some(positive) if value == positive => 1.0,
+            Some(_) => -1.0,
+            None => value,
+        };
+        self.labels.class_of(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn liblinear_order() {
+        assert_eq!(
+            LabelMap::from_first_appearance(vec![-1.0, 1.0]).values(),
+            [1.0, -1.0]
+        );
+        assert_eq!(
+            LabelMap::from_first_appearance(vec![1.0, -1.0]).values(),
+            [1.0, -1.0]
+        );
+        assert_eq!(
+            LabelMap::from_first_appearance(vec![0.0, 1.0]).values(),
+            [0.0, 1.0]
+        );
+        assert_eq!(
+            LabelMap::from_first_appearance(vec![3.0, 1.0, 2.0]).values(),
+            [3.0, 1.0, 2.0]
+        );
+    }
+
+    #[test]
+    fn few_and_many_are_found() {
+        for count in [0usize, 1, 8, 9, 100] {
+            let map = LabelMap::new((0..count).map(|i| i as f64 - 3.0).collect());
+            for class in 0..count {
+                assert_eq!(map.class_of(class as f64 - 3.0), Some(class as u32));
+            }
+            assert_eq!(map.class_of(1e9), None);
+        }
+        assert_eq!(
+            LabelMap::new((0..20).map(f64::from).collect()).class_of(-0.0),
+            Some(0)
+        );
+    }
+}

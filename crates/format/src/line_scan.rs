@@ -1,0 +1,890 @@
+//! One parallel pass over a text file: where its records start and what the table of contents needs.
+//!
+//! Threads take chunks of [`CHUNK`] bytes in file order, each read into a buffer that stays in the
+//! second-level cache, with some bytes of margin on both sides so that the label after the last
+//! newline and the last index before the first one are at hand. A chunk depends on no other; its
+//! results are merged in file order. What a chunk cannot settle from its margins, and every file with
+//! comments after its first record, is scanned again line by line by [`scan_lines`], which is also
+//! the reference in the tests.
+//!
+//! Only the label and the last index of a line are parsed. A line that is no sound record is
+//! counted all the same: decoding it says what is wrong.
+//!
+//! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::delimited::{bare, label_cell};
+use crate::elias_fano::{EliasFano, EliasFanoBuilder};
+use crate::error::FormatError;
+use crate::labels::{LabelCollector, MOST_LABELS};
+use crate::libsvm::label_token;
+use crate::newlines::find_newlines;
+use crate::number::parse_f64;
+
+/// Half of a small second-level cache, so that the bytes are still there when lines are looked at.
+const CHUNK: u64 = 256 << 10;
+/// Bytes before a chunk that are read with it.
+const BEHIND: u64 = 256;
+/// Bytes after a chunk that are read with it.
+const AHEAD: u64 = 256;
+/// The same where the label lies in the middle of a line.
+const AHEAD_OF_COLUMN: u64 = 64 << 10;
+
+/// Lines longer than this are no records, so a file without newlines does not fill the memory.
+const LONGEST_LINE: u64 = 1 << 30;
+
+/// What lines are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineShape {
+    /// LIBSVM text.
+    Libsvm,
+    /// Cells between delimiters with the label in a column (from 0) of several.
+    Delimited {
+        delimiter: u8,
+        label: usize,
+        columns: usize,
+    },
+}
+
+/// What the scan of a file found.
+#[derive(Clone, Debug)]
+pub(crate) struct Contents {
+    /// Byte offset of each record; a record reaches to the next, the last one to the end.
+    pub(crate) starts: EliasFano,
+    /// Distinct labels in order of first appearance.
+    pub(crate) labels: Vec<f64>,
+    /// Largest index as written, plus 1; 0 where there is none.
+    pub(crate) index_end: u64,
+    /// Entries of all lines.
+    pub(crate) nonzeros: u64,
+    /// Bytes of the longest record.
+    pub(crate) longest: u64,
+}
+
+/// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`.
+pub(crate) fn scan_file(
+    path: &Path,
+    shape: LineShape,
+    from: u64,
+    size: u64,
+    threads: usize,
+) -> Result<Contents, FormatError> {
+    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
+    let read_error = |e| FormatError::io(path, "read it", e);
+    let from = first_record(&file, shape, from, size).map_err(read_error)?;
+    let scan = Scan {
+        file: &file,
+        shape,
+        from,
+        size,
+    };
+    let found = match scan.in_parallel(threads).map_err(read_error)? {
+        Some(merged) => merged,
+        None => scan_lines(&file, shape, from, size).map_err(read_error)?,
+    };
+    found.finish(path, size)
+}
+
+/// Offset of the first line that is a record; `size` where there is none.
+fn first_record(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<u64> {
+    let mut lines = Lines::new(file, from, size)?;
+    while let Some((start, line)) = lines.next()? {
+        if is_record(line, shape) {
+            return Ok(start);
+        }
+    }
+    Ok(size)
+}
+
+/// The first line from `from` on that is not blank, with its offset.
+pub(crate) fn first_line_from(
+    file: &File,
+    from: u64,
+    size: u64,
+) -> io::Result<Option<(u64, Vec<u8>)>> {
+    let mut lines = Lines::new(file, from, size)?;
+    while let Some((start, line)) = lines.next()? {
+        if !line.trim_ascii().is_empty() {
+            return Ok(Some((start, line.to_vec())));
+        }
+    }
+    Ok(None)
+}
+
+fn is_record(line: &[u8], shape: LineShape) -> bool {
+    let line = line.trim_ascii_start();
+    match line.first() {
+        None => false,
+        Some(b'#') => shape != LineShape::Libsvm,
+        Some(_) => true,
+    }
+}
+
+/// Lines of a file with their offsets, without loading more than one.
+struct Lines<'a> {
+    reader: io::Take<BufReader<&'a File>>,
+    at: u64,
+    line: Vec<u8>,
+}
+
+impl<'a> Lines<'a> {
+    fn new(file: &'a File, from: u64, size: u64) -> io::Result<Lines<'a>> {
+        let mut reader = BufReader::with_capacity(64 << 10, file);
+        reader.seek(SeekFrom::Start(from))?;
+        Ok(Lines {
+            reader: reader.take(size - from),
+            at: from,
+            line: Vec::new(),
+        })
+    }
+
+    fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+        self.line.clear();
+        let mut limited = self.reader.by_ref().take(LONGEST_LINE);
+        let length = limited.read_until(b'\n', &mut self.line)?;
+        if length as u64 == LONGEST_LINE {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a line is longer than 1 GiB",
+            ));
+        }
+        let start = self.at;
+        self.at += length as u64;
+        Ok((length > 0).then_some((start, &self.line)))
+    }
+}
+
+/// Results in file order.
+struct Merged {
+    starts: EliasFanoBuilder,
+    labels: LabelCollector,
+    too_many_labels: bool,
+    index_end: u64,
+    nonzeros: u64,
+    longest: u64,
+}
+
+impl Merged {
+    fn new(mean_bytes: u64) -> Merged {
+        Merged {
+            starts: EliasFanoBuilder::new(mean_bytes),
+            labels: LabelCollector::default(),
+            too_many_labels: false,
+            index_end: 0,
+            nonzeros: 0,
+            longest: 0,
+        }
+    }
+
+    #[inline]
+    fn start(&mut self, at: u64) {
+        if let Some(last) = self.starts.last() {
+            self.longest = self.longest.max(at - last);
+        }
+        self.starts.push(at);
+    }
+
+    /// Starts at `base` plus each of `offsets`.
+    fn starts_after(&mut self, base: u64, offsets: &[u32]) {
+        let Some((&first, rest)) = offsets.split_first() else {
+            return;
+        };
+        self.start(base + u64::from(first));
+        let gaps = rest.iter().zip(offsets).map(|(next, start)| next - start);
+        self.longest = self.longest.max(u64::from(gaps.max().unwrap_or(0)));
+        self.starts.extend(base, rest);
+    }
+
+    fn label(&mut self, value: f64) {
+        self.too_many_labels |= !self.labels.add(value);
+    }
+
+    fn finish(mut self, path: &Path, size: u64) -> Result<Contents, FormatError> {
+        if self.too_many_labels {
+            let path = path.to_path_buf();
+            return Err(FormatError::TooManyLabels {
+                path,
+                limit: MOST_LABELS,
+            });
+        }
+        if let Some(last) = self.starts.last() {
+            self.longest = self.longest.max(size - last);
+        }
+        Ok(Contents {
+            starts: self.starts.finish(size),
+            labels: self.labels.into_values(),
+            index_end: self.index_end,
+            nonzeros: self.nonzeros,
+            longest: self.longest,
+        })
+    }
+}
+
+/// The plain scan: line by line, right whatever the lines hold.
+fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<Merged> {
+    let mut merged = Merged::new(128);
+    let mut lines = Lines::new(file, from, size)?;
+    while let Some((start, line)) = lines.next()? {
+        if !is_record(line, shape) {
+            continue;
+        }
+        merged.start(start);
+        let label = match shape {
+            LineShape::Libsvm => {
+                let line = line
+                    .split(|byte| matches!(byte, b'#' | b'\n'))
+                    .next()
+                    .unwrap_or_default();
+                merged.nonzeros += memchr::memchr_iter(b':', line).count() as u64;
+                if let Backward::Index { index, .. } = last_index(line, line.len()) {
+                    merged.index_end = merged.index_end.max(index + 1);
+                }
+                Some(label_token(line.trim_ascii_start()))
+            }
+            LineShape::Delimited {
+                delimiter,
+                label,
+                columns,
+            } => {
+                merged.nonzeros += columns as u64 - 1;
+                label_cell(line.trim_ascii_end(), delimiter, label, columns)
+            }
+        };
+        if let Some(value) = label.and_then(|token| parse_f64(token).ok()) {
+            merged.label(value);
+        }
+        if merged.too_many_labels {
+            break;
+        }
+    }
+    Ok(merged)
+}
+
+struct Scan<'a> {
+    file: &'a File,
+    shape: LineShape,
+    from: u64,
+    size: u64,
+}
+
+/// What one chunk holds.
+#[derive(Default)]
+struct ChunkFound {
+    /// Starts of records, from the start of the chunk.
+    starts: Vec<u32>,
+    labels: Vec<f64>,
+    index_end: u64,
+    colons: u64,
+}
+
+/// Why a chunk has no result.
+enum Stopped {
+    /// Its lines cannot be told from the chunk alone.
+    Irregular,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Stopped {
+        Stopped::Failed(error)
+    }
+}
+
+impl Scan<'_> {
+    /// `None` where only [`scan_lines`] can tell.
+    fn in_parallel(&self, threads: usize) -> io::Result<Option<Merged>> {
+        let chunks = (self.size - self.from).div_ceil(CHUNK);
+        let next = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        let queue = Mutex::new(MergeQueue {
+            merged: None,
+            next: 0,
+            waiting: BTreeMap::new(),
+            spare: Vec::new(),
+        });
+        let work = || -> Result<(), Stopped> {
+            let mut worker = Worker::new(self);
+            loop {
+                let chunk = next.fetch_add(1, Ordering::Relaxed);
+                if chunk >= chunks || stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let spare = lock(&queue).spare.pop().unwrap_or_default();
+                let found = worker.scan_chunk(chunk, spare)?;
+                if !lock(&queue).add(self, chunk, found) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+        };
+        let threads = threads.clamp(1, 64).min(chunks.max(1) as usize);
+        let outcome = std::thread::scope(|scope| {
+            let run = || {
+                let outcome = work();
+                if outcome.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                outcome
+            };
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+            let mut outcome = run();
+            for other in others {
+                outcome = outcome.and(other.join().expect("a scanning thread does not panic"));
+            }
+            outcome
+        });
+        match outcome {
+            Ok(()) => {
+                let queue = queue
+                    .into_inner()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner());
+                Ok(Some(queue.merged.unwrap_or_else(|| Merged::new(1))))
+            }
+            Err(Stopped::Irregular) => Ok(None),
+            Err(Stopped::Failed(error)) => Err(error),
+        }
+    }
+}
+
+fn lock(queue: &Mutex<MergeQueue>) -> std::sync::MutexGuard<'_, MergeQueue> {
+    queue
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Chunks that came before their turn.
+struct MergeQueue {
+    merged: Option<Merged>,
+    next: u64,
+    waiting: BTreeMap<u64, ChunkFound>,
+    spare: Vec<ChunkFound>,
+}
+
+impl MergeQueue {
+    /// False when the scan may stop early.
+    fn add(&mut self, scan: &Scan<'_>, chunk: u64, found: ChunkFound) -> bool {
+        self.waiting.insert(chunk, found);
+        while let Some(mut found) = self.waiting.remove(&self.next) {
+            let merged = self.merged.get_or_insert_with(|| {
+                // The first chunk's mean length fixes the split of the offsets.
+                Merged::new(CHUNK.min(scan.size - scan.from) / (found.starts.len() as u64).max(1))
+            });
+            let base = scan.from + self.next * CHUNK;
+            merged.starts_after(base, &found.starts);
+            for &label in &found.labels {
+                merged.label(label);
+            }
+            merged.index_end = merged.index_end.max(found.index_end);
+            merged.nonzeros += match scan.shape {
+                LineShape::Libsvm => found.colons,
+                LineShape::Delimited { columns, .. } => {
+                    found.starts.len() as u64 * (columns as u64 - 1)
+                }
+            };
+            self.next += 1;
+            found.starts.clear();
+            found.labels.clear();
+            self.spare.push(found);
+        }
+        self.merged
+            .as_ref()
+            .is_none_or(|merged| !merged.too_many_labels)
+    }
+}
+
+/// Places for words that a thread has met.
+const KNOWN: usize = 4096;
+
+/// A set of words that forgets: each word has one place, the last one there is known.
+struct Known<'a>(&'a mut [u64]);
+
+impl Known<'_> {
+    #[inline]
+    fn place(&mut self, word: u64) -> &mut u64 {
+        let slot = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
+        &mut self.0[slot as usize]
+    }
+}
+
+struct Worker<'a> {
+    scan: &'a Scan<'a>,
+    buffer: Vec<u8>,
+    newlines: Vec<u32>,
+    known: Vec<u64>,
+    known_ends: Vec<u64>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(scan: &'a Scan<'a>) -> Worker<'a> {
+        Worker {
+            scan,
+            buffer: Vec::new(),
+            newlines: Vec::new(),
+            known: vec![0; KNOWN],
+            known_ends: vec![0; KNOWN],
+        }
+    }
+
+    fn scan_chunk(&mut self, chunk: u64, spare: ChunkFound) -> Result<ChunkFound, Stopped> {
+        let scan = self.scan;
+        let start = scan.from + chunk * CHUNK;
+        let end = (start + CHUNK).min(scan.size);
+        let ahead = match scan.shape {
+            LineShape::Delimited { label, columns, .. } if label > 0 && label + 1 < columns => {
+                AHEAD_OF_COLUMN
+            }
+            _ => AHEAD,
+        };
+        let window_start = start.saturating_sub(BEHIND).max(scan.from);
+        let window_end = (end + ahead).min(scan.size);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize((window_end - window_start) as usize, 0);
+        read_exact_at(scan.file, &mut buffer, window_start)?;
+        let mut newlines = std::mem::take(&mut self.newlines);
+        let inside = (start - window_start) as usize..(end - window_start) as usize;
+        let tally = find_newlines(&buffer[inside.clone()], &mut newlines);
+        if tally.comment && scan.shape == LineShape::Libsvm {
+            return Err(Stopped::Irregular);
+        }
+        let mut lines = ChunkLines {
+            shape: scan.shape,
+            window: &buffer,
+            reaches_back: window_start == scan.from,
+            reaches_end: window_end == scan.size,
+            inside: inside.start,
+            known: Known(&mut self.known),
+            known_ends: Known(&mut self.known_ends),
+            found: ChunkFound {
+                index_end: 0,
+                colons: tally.colons,
+                ..spare
+            },
+        };
+        if chunk == 0 {
+            lines.start(inside.start)?;
+        }
+        lines.found.starts.reserve(newlines.len() + 1);
+        for &newline in &newlines {
+            let at = inside.start + newline as usize;
+            lines.end(at)?;
+            lines.start(at + 1)?;
+        }
+        if end == scan.size && buffer.last() != Some(&b'\n') {
+            lines.end(buffer.len())?;
+        }
+        let found = lines.found;
+        self.buffer = buffer;
+        self.newlines = newlines;
+        Ok(found)
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => {
+                buffer = &mut buffer[count..];
+                offset += count as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Looks at the starts and ends of lines within a chunk's window.
+struct ChunkLines<'a> {
+    shape: LineShape,
+    window: &'a [u8],
+    /// The window starts where the scan does.
+    reaches_back: bool,
+    /// The window ends where the file does.
+    reaches_end: bool,
+    /// Where the chunk starts in the window.
+    inside: usize,
+    known: Known<'a>,
+    known_ends: Known<'a>,
+    found: ChunkFound,
+}
+
+impl ChunkLines<'_> {
+    /// A line starts at `at`: a record unless it is blank.
+    #[inline]
+    fn start(&mut self, at: usize) -> Result<(), Stopped> {
+        // Nearly every line of LIBSVM text starts with a short label that has been met before.
+        if self.shape == LineShape::Libsvm
+            && let Some(word) = word_at(self.window, at)
+        {
+            let length = bytes_before_blank(word);
+            if (1..8).contains(&length) {
+                let token = word & ((1 << (8 * length)) - 1);
+                if *self.known.place(token) == token {
+                    self.found.starts.push((at - self.inside) as u32);
+                    return Ok(());
+                }
+            }
+        }
+        self.start_slowly(at)
+    }
+
+    fn start_slowly(&mut self, at: usize) -> Result<(), Stopped> {
+        let mut text = at;
+        loop {
+            match self.window.get(text) {
+                Some(b' ' | b'\t' | b'\r' | 0x0c) => text += 1,
+                Some(b'\n') => return Ok(()),
+                Some(_) => break,
+                None if self.reaches_end => return Ok(()),
+                None => return Err(Stopped::Irregular),
+            }
+        }
+        self.found.starts.push((at - self.inside) as u32);
+        match self.shape {
+            LineShape::Libsvm => self.label_from(text, |byte| byte <= b' '),
+            LineShape::Delimited {
+                label: 0,
+                delimiter,
+                ..
+            } => self.label_from(text, |byte| byte == delimiter || byte == b'\n'),
+            LineShape::Delimited { label, columns, .. } if label + 1 == columns => Ok(()),
+            LineShape::Delimited {
+                label, delimiter, ..
+            } => {
+                let rest = &self.window[at..];
+                let line = match memchr::memchr(b'\n', rest) {
+                    Some(end) => &rest[..end],
+                    None => rest,
+                };
+                let cut_off = line.len() == rest.len() && !self.reaches_end;
+                let mut ends = memchr::memchr_iter(delimiter, line);
+                let from = ends.nth(label - 1).map(|delimiter| delimiter + 1);
+                let to = ends.next();
+                match (from, to) {
+                    (Some(from), Some(to)) => self.label(at + from, at + to),
+                    _ if cut_off => return Err(Stopped::Irregular),
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The line before `at` ends there.
+    #[inline]
+    fn end(&mut self, at: usize) -> Result<(), Stopped> {
+        match self.shape {
+            LineShape::Libsvm => return self.end_of_features(at),
+            LineShape::Delimited {
+                label,
+                columns,
+                delimiter,
+            } if label + 1 == columns && label > 0 => {
+                let before = &self.window[..at];
+                match before
+                    .iter()
+                    .rposition(|byte| *byte == delimiter || *byte == b'\n')
+                {
+                    Some(place) if before[place] == delimiter => self.label(place + 1, at),
+                    Some(_) => {}
+                    None if self.reaches_back => {}
+                    None => return Err(Stopped::Irregular),
+                }
+            }
+            LineShape::Delimited { .. } => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn end_of_features(&mut self, at: usize) -> Result<(), Stopped> {
+        // Lines that end in the same bytes have the same last index.
+        let last_word = at
+            .checked_sub(8)
+            .and_then(|from| word_at(self.window, from));
+        if let Some(word) = last_word
+            && *self.known_ends.place(word) == word
+        {
+            return Ok(());
+        }
+        match last_index(self.window, at) {
+            Backward::Index { index, from } => {
+                self.found.index_end = self.found.index_end.max(index + 1);
+                if let Some(word) = last_word
+                    && from > at - 8
+                {
+                    *self.known_ends.place(word) = word;
+                }
+            }
+            Backward::LineStart => {}
+            Backward::WindowStart if self.reaches_back => {}
+            Backward::WindowStart => return Err(Stopped::Irregular),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn label_from(&mut self, at: usize, ends: impl Fn(u8) -> bool) -> Result<(), Stopped> {
+        let length = self.window[at..].iter().position(|byte| ends(*byte));
+        let end = match length {
+            Some(length) => at + length,
+            None if self.reaches_end => self.window.len(),
+            None => return Err(Stopped::Irregular),
+        };
+        self.label(at, end);
+        Ok(())
+    }
+
+    #[inline]
+    fn label(&mut self, from: usize, to: usize) {
+        let length = to - from;
+        if length == 0 {
+            return;
+        }
+        if length <= 8
+            && let Some(word) = word_at(self.window, from)
+        {
+            let token = word & (u64::MAX >> (64 - 8 * length));
+            let place = self.known.place(token);
+            if *place == token {
+                return;
+            }
+            *place = token;
+        }
+        if let Ok(value) = parse_f64(bare(&self.window[from..to])) {
+            self.found.labels.push(value);
+        }
+    }
+}
+
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let eight = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(eight.try_into().expect("eight bytes")))
+}
+
+/// How many of the eight bytes, lowest first, come before the first that is a blank or below.
+#[inline]
+fn bytes_before_blank(word: u64) -> u32 {
+    let below = word.wrapping_sub(0x2121_2121_2121_2121) & !word & 0x8080_8080_8080_8080;
+    below.trailing_zeros() / 8
+}
+
+/// What lies before the end of a line, looking backward.
+#[derive(Debug, PartialEq, Eq)]
+enum Backward {
+    /// The digits before the last colon, the first of which lies at `from`.
+    Index { index: u64, from: usize },
+    /// The line has no index.
+    LineStart,
+    /// The window ends before the line does.
+    WindowStart,
+}
+
+/// The last index of the line that ends before `end`.
+#[inline]
+fn last_index(window: &[u8], end: usize) -> Backward {
+    let mut at = end;
+    loop {
+        if at == 0 {
+            return Backward::WindowStart;
+        }
+        at -= 1;
+        match window[at] {
+            b':' => break,
+            b'\n' => return Backward::LineStart,
+            _ => {}
+        }
+    }
+    let mut index = 0u64;
+    let mut scale = 1u64;
+    loop {
+        if at == 0 {
+            return Backward::WindowStart;
+        }
+        let before = window[at - 1];
+        if before == b'\n' {
+            return Backward::LineStart;
+        }
+        let digit = before.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        index = index.saturating_add(u64::from(digit).saturating_mul(scale));
+        scale = scale.saturating_mul(10);
+        at -= 1;
+    }
+    // An index that decoding refuses says nothing about the number of features.
+    if scale == 1 || index > u64::from(u32::MAX) {
+        return Backward::LineStart;
+    }
+    Backward::Index { index, from: at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn summary(contents: &Contents) -> (Vec<u64>, Vec<f64>, u64, u64, u64) {
+        let starts = contents.starts.walk(0).collect();
+        let labels = contents.labels.clone();
+        (
+            starts,
+            labels,
+            contents.index_end,
+            contents.nonzeros,
+            contents.longest,
+        )
+    }
+
+    /// Scans `text` both ways and returns the number of records.
+    fn check(text: &[u8], shape: LineShape) -> u64 {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text).unwrap();
+        let size = text.len() as u64;
+        let path = file.path();
+        let from = first_record(file.as_file(), shape, 0, size).unwrap();
+        let plain = scan_lines(file.as_file(), shape, from, size).unwrap();
+        let plain = plain.finish(path, size).unwrap();
+        for threads in [1, 3] {
+            let fast = scan_file(path, shape, 0, size, threads).unwrap();
+            assert_eq!(summary(&fast), summary(&plain));
+        }
+        plain.starts.len()
+    }
+
+    /// Whether the parallel scan settles `text` by itself.
+    fn is_regular(text: &[u8], shape: LineShape) -> bool {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text).unwrap();
+        let scan = Scan {
+            file: file.as_file(),
+            shape,
+            from: 0,
+            size: text.len() as u64,
+        };
+        scan.in_parallel(2).unwrap().is_some()
+    }
+
+    const LAST: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: 2,
+        columns: 3,
+    };
+    const MIDDLE: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: 1,
+        columns: 3,
+    };
+    const FIRST: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: 0,
+        columns: 3,
+    };
+
+    #[test]
+    fn lines_of_every_kind() {
+        assert_eq!(check(b"1 1:2 3:4\n-1 2:1\n", LineShape::Libsvm), 2);
+        assert_eq!(
+            check(b"\n\n  \n1 1:2\n\n\t\r\n-1 2:1 \r\n\n", LineShape::Libsvm),
+            2
+        );
+        assert_eq!(
+            check(b"# head\n1 1:2 # 7:8\n# mid\n-1 9:1", LineShape::Libsvm),
+            2
+        );
+        assert_eq!(check(b"1\n2\n3", LineShape::Libsvm), 3);
+        assert_eq!(check(b"", LineShape::Libsvm), 0);
+        assert_eq!(check(b"\n\n", LineShape::Libsvm), 0);
+        assert_eq!(
+            check(
+                b"x y:z :: 4294967296:1 99999999999999999999999:1\n:",
+                LineShape::Libsvm
+            ),
+            2
+        );
+        for shape in [FIRST, MIDDLE, LAST] {
+            assert_eq!(check(b"1,2,3\n\n4,5,6\r\n7,8\n\"9\",10,\"11\"", shape), 4);
+        }
+    }
+
+    #[test]
+    fn lines_across_chunks() {
+        let mut text = Vec::new();
+        let mut index = 1;
+        while text.len() < 3 * CHUNK as usize {
+            writeln!(text, "{} 1:0.5 {}:{}", index % 7, index + 1, index % 10).unwrap();
+            index += 1;
+        }
+        assert!(check(&text, LineShape::Libsvm) > 30_000);
+        assert!(is_regular(&text, LineShape::Libsvm));
+        // A newline, a label and an index fall on every place around the chunk's end.
+        for shift in 0..40 {
+            let mut shifted = vec![b'1'; shift];
+            shifted.extend_from_slice(&text[..CHUNK as usize + 400]);
+            check(&shifted, LineShape::Libsvm);
+        }
+    }
+
+    #[test]
+    fn lines_longer_than_chunks() {
+        let mut text = Vec::new();
+        for line in 0..3 {
+            write!(text, "{line}").unwrap();
+            for index in 1..60_000 {
+                write!(text, " {index}:0.25").unwrap();
+            }
+            text.push(b'\n');
+        }
+        assert!(text.len() > 6 * CHUNK as usize / 2);
+        assert_eq!(check(&text, LineShape::Libsvm), 3);
+        assert!(is_regular(&text, LineShape::Libsvm));
+        let cells = text
+            .iter()
+            .map(|byte| if *byte == b' ' { b',' } else { *byte });
+        let cells: Vec<u8> = cells.collect();
+        let columns = 60_000;
+        for label in [0, 1, 2, 30_000, columns - 1] {
+            check(
+                &cells,
+                LineShape::Delimited {
+                    delimiter: b',',
+                    label,
+                    columns,
+                },
+            );
+        }
+        // Blanks as far as the eye reaches leave it to the plain scan.
+        let mut blank = b"1 1:1".to_vec();
+        blank.resize(2 * CHUNK as usize + 1000, b' ');
+        blank.extend_from_slice(b"\n2 7:1");
+        assert_eq!(check(&blank, LineShape::Libsvm), 2);
+        assert!(!is_regular(&blank, LineShape::Libsvm));
+    }
+
+    proptest! {
+        #[test]
+        fn fast_equals_plain(text in "[-1 :\n\t\r,#2x]{0,300}", repeat in 1usize..3000) {
+            let bytes = text.repeat(repeat).into_bytes();
+            let cut = bytes.len().min(2 * CHUNK as usize);
+            check(&bytes[..cut], LineShape::Libsvm);
+            let without = text.replace('#', "").repeat(repeat).into_bytes();
+            let cut = without.len().min(2 * CHUNK as usize);
+            for shape in [LineShape::Libsvm, FIRST, MIDDLE, LAST] {
+                check(&without[..cut], shape);
+            }
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! Opening one file: its format, where its records lie, and what they hold together.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_storage::{LocalFile, LocalOptions, Storage};
+
+use crate::compressed::{cache_name, decompressed, default_cache_dir};
+use crate::data_file::{Places, Stamp};
+use crate::dataset::IndexSource;
+use crate::delimited::{DelimitedRules, Heading, LabelColumn};
+use crate::error::FormatError;
+use crate::fingerprint::sample_file;
+use crate::kind::{Compression, FormatKind, detect};
+use crate::labels::LabelMap;
+use crate::line_scan::{Contents, LineShape, first_line_from, scan_file};
+use crate::npy::{self, NpyRules};
+use crate::packed::IndexCoding;
+use crate::packed_reader;
+use crate::rows::Layout;
+use crate::sidecar::{self, SidecarKey};
+
+/// How files are opened for reading records.
+pub type StorageChoice = LocalOptions;
+
+/// How a data set is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The format of every file; found by name and content where `None`.
+    pub format: Option<FormatKind>,
+    /// LIBSVM indices count from 0.
+    pub zero_based: bool,
+    /// Which column of CSV, TSV and `.npy` is the label.
+    pub label: LabelColumn,
+    /// Two classes: this label as +1 against all others as -1.
+    pub positive: Option<f64>,
+    /// The training set's labels, for reading a test set; other labels are then faults.
+    pub labels: Option<LabelMap>,
+    /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
+    /// dense rows must have as many.
+    pub features: Option<u64>,
+    /// Where decompressed text goes, and sidecars that cannot lie beside the data; the user's cache
+    /// folder where `None`.
+    pub cache_dir: Option<PathBuf>,
+    /// Whether sidecars are read and written.
+    pub sidecar: bool,
+    /// How files are opened for reading records.
+    pub storage: StorageChoice,
+    /// Threads that scan; as many as the machine has processors where 0.
+    pub scan_threads: usize,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            format: None,
+            zero_based: false,
+            label: LabelColumn::default(),
+            positive: None,
+            labels: None,
+            features: None,
+            cache_dir: None,
+            sidecar: true,
+            storage: StorageChoice::default(),
+            scan_threads: 0,
+        }
+    }
+}
+
+/// One file, before it is made part of a data set.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) source: PathBuf,
+    pub(crate) kind: FormatKind,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) stamp: Stamp,
+    pub(crate) sample: u64,
+    pub(crate) places: Places,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) longest: u64,
+    pub(crate) nonzeros: u64,
+    pub(crate) layout: Layout,
+    pub(crate) features: u64,
+    pub(crate) labels: Vec<f64>,
+    pub(crate) reading: Reading,
+    pub(crate) index: IndexSource,
+    pub(crate) scan_seconds: f64,
+}
+
+/// What a decoder needs besides classes.
+pub(crate) enum Reading {
+    Libsvm,
+    Delimited(DelimitedRules),
+    Npy(NpyRules),
+    PackedDense,
+    PackedSparse { coding: IndexCoding, features: u64 },
+}
+
+/// What the format of a file says of its records.
+struct Found {
+    places: Places,
+    records: u64,
+    bytes: u64,
+    longest: u64,
+    nonzeros: u64,
+    layout: Layout,
+    features: u64,
+    labels: Vec<f64>,
+    reading: Reading,
+    index: IndexSource,
+}
+
+/// Opens one file; what the user may want to know is added to `notes`.
+pub(crate) fn open_file(
+    path: &Path,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<Opened, FormatError> {
+    let status = regular_file(path)?;
+    if status.len() == 0 {
+        return Err(FormatError::Empty {
+            path: path.to_path_buf(),
+        });
+    }
+    let mut source = path.to_path_buf();
+    let mut stamp = Stamp::of(&status);
+    let mut head = read_head(path)?;
+    if let Some(compression) = Compression::of(&head) {
+        source = decompress(path, compression, &stamp, options, notes)?;
+        stamp = Stamp::of(&regular_file(&source)?);
+        head = read_head(&source)?;
+    }
+    let kind = options.format.or_else(|| detect(path, &head));
+    let kind = kind.ok_or_else(|| FormatError::UnknownFormat {
+        path: path.to_path_buf(),
+    })?;
+    let sample =
+        sample_file(&source, stamp.size).map_err(|e| FormatError::io(path, "read it", e))?;
+    let began = Instant::now();
+    let text = Text {
+        path,
+        source: &source,
+        stamp,
+        sample,
+        head: &head,
+        options,
+    };
+    let found = match kind {
+        FormatKind::Libsvm => text.libsvm(notes)?,
+        FormatKind::Csv => text.delimited(b',', notes)?,
+        FormatKind::Tsv => text.delimited(b'\t', notes)?,
+        FormatKind::Npy => npy_file(path, stamp.size, options)?,
+        FormatKind::Packed => packed_file(path)?,
+    };
+    let scan_seconds = began.elapsed().as_secs_f64();
+    if found.records == 0 {
+        return Err(FormatError::Empty {
+            path: path.to_path_buf(),
+        });
+    }
+    let storage: Arc<dyn Storage> = Arc::new(LocalFile::open(&source, options.storage)?);
+    Ok(Opened {
+        path: path.to_path_buf(),
+        source,
+        kind,
+        storage,
+        stamp,
+        sample,
+        places: found.places,
+        records: found.records,
+        bytes: found.bytes,
+        longest: found.longest,
+        nonzeros: found.nonzeros,
+        layout: found.layout,
+        features: found.features,
+        labels: found.labels,
+        reading: found.reading,
+        index: found.index,
+        scan_seconds,
+    })
+}
+
+/// Status of a regular file: opening a pipe would hang.
+pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
+    let status = fs::metadata(path).map_err(|e| FormatError::io(path, "examine it", e))?;
+    if status.is_file() {
+        return Ok(status);
+    }
+    let found = if status.is_dir() {
+        "a folder"
+    } else {
+        "a device, pipe or socket"
+    };
+    Err(FormatError::NotAFile {
+        path: path.to_path_buf(),
+        found,
+    })
+}
+
+fn read_head(path: &Path) -> Result<Vec<u8>, FormatError> {
+    let mut head = Vec::new();
+    File::open(path)
+        .map_err(|e| FormatError::io(path, "open it", e))?
+        .take(64 << 10)
+        .read_to_end(&mut head)
+        .map_err(|e| FormatError::io(path, "read it", e))?;
+    Ok(head)
+}
+
+fn cache_dir(options: &OpenOptions) -> PathBuf {
+    options.cache_dir.clone().unwrap_or_else(default_cache_dir)
+}
+
+fn decompress(
+    path: &Path,
+    compression: Compression,
+    stamp: &Stamp,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<PathBuf, FormatError> {
+    let (copy, fresh) = decompressed(path, compression, stamp, &cache_dir(options))?;
+    let done = if fresh {
+        "decompressed to"
+    } else {
+        "read from its decompressed copy"
+    };
+    notes.push(format!("{}: {done} {}", path.display(), copy.display()));
+    if regular_file(&copy)?.len() == 0 {
+        return Err(FormatError::Empty {
+            path: path.to_path_buf(),
+        });
+    }
+    Ok(copy)
+}
+
+/// A text file about to be scanned.
+struct Text<'a> {
+    path: &'a Path,
+    source: &'a Path,
+    stamp: Stamp,
+    sample: u64,
+    head: &'a [u8],
+    options: &'a OpenOptions,
+}
+
+impl Text<'_> {
+    /// Past a byte order mark.
+    fn start(&self) -> u64 {
+        if self.head.starts_with(b"\xef\xbb\xbf") {
+            3
+        } else {
+            0
+        }
+    }
+
+    fn libsvm(&self, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let (contents, index) = self.contents(LineShape::Libsvm, self.start(), notes)?;
+        let features = contents
+            .index_end
+            .saturating_sub(u64::from(!self.options.zero_based));
+        Ok(self.found(contents, index, Layout::Sparse, features, Reading::Libsvm))
+    }
+
+    fn delimited(&self, delimiter: u8, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let file = File::open(self.source).map_err(|e| FormatError::io(self.path, "open it", e))?;
+        let first = first_line_from(&file, self.start(), self.stamp.size)
+            .map_err(|e| FormatError::io(self.path, "read it", e))?;
+        let Some((start, line)) = first else {
+            return Err(FormatError::Empty {
+                path: self.path.to_path_buf(),
+            });
+        };
+        let heading = Heading::read(line.trim_ascii_end(), delimiter);
+        let label = heading.label(self.path, &self.options.label)?;
+        let columns = heading.columns;
+        let from = if heading.names.is_some() {
+            start + line.len() as u64
+        } else {
+            start
+        };
+        let shape = LineShape::Delimited {
+            delimiter,
+            label,
+            columns,
+        };
+        let (contents, index) = self.contents(shape, from, notes)?;
+        let layout = Layout::Dense { width: columns - 1 };
+        let reading = Reading::Delimited(DelimitedRules {
+            delimiter,
+            columns,
+            label,
+        });
+        Ok(self.found(contents, index, layout, columns as u64 - 1, reading))
+    }
+
+    fn found(
+        &self,
+        contents: Contents,
+        index: IndexSource,
+        layout: Layout,
+        features: u64,
+        reading: Reading,
+    ) -> Found {
+        let end = self.stamp.size;
+        let first = contents.starts.walk(0).next().unwrap_or(end);
+        Found {
+            records: contents.starts.len(),
+            bytes: end - first,
+            longest: contents.longest,
+            nonzeros: contents.nonzeros,
+            layout,
+            features,
+            labels: contents.labels,
+            reading,
+            index,
+            places: Places::Listed {
+                starts: contents.starts,
+                end,
+            },
+        }
+    }
+
+    /// From the sidecar where there is a good one, otherwise by a scan that leaves one.
+    fn contents(
+        &self,
+        shape: LineShape,
+        from: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<(Contents, IndexSource), FormatError> {
+        let key = SidecarKey {
+            shape,
+            from,
+            stamp: self.stamp,
+            sample: self.sample,
+        };
+        let places = self.sidecar_places();
+        if let Some(contents) = places.iter().find_map(|place| sidecar::load(place, &key)) {
+            return Ok((contents, IndexSource::Sidecar));
+        }
+        let threads = match self.options.scan_threads {
+            0 => std::thread::available_parallelism().map_or(2, usize::from),
+            threads => threads,
+        };
+        let contents = scan_file(self.source, shape, from, self.stamp.size, threads)?;
+        let now = Stamp::of(&regular_file(self.source)?);
+        if now != self.stamp {
+            return Err(changed(self.path, &self.stamp, &now));
+        }
+        let mut failure = None;
+        for place in &places {
+            if let Some(folder) = place.parent() {
+                // A failure shows when the file is written.
+                let _ = fs::create_dir_all(folder);
+            }
+            match sidecar::store(place, &key, &contents) {
+                Ok(()) => return Ok((contents, IndexSource::Built)),
+                Err(error) => failure = Some((place, error)),
+            }
+        }
+        if let Some((place, error)) = failure {
+            notes.push(format!(
+                "{}: its index cannot be kept at {} ({error}), so it is scanned anew each time",
+                self.path.display(),
+                place.display()
+            ));
+        }
+        Ok((contents, IndexSource::Built))
+    }
+
+    /// Beside the data first, then in the cache folder. A folder marked read-only is left alone even
+    /// where the user's rights would let a file be put there.
+    fn sidecar_places(&self) -> Vec<PathBuf> {
+        if !self.options.sidecar {
+            return Vec::new();
+        }
+        let mut beside = self.source.as_os_str().to_owned();
+        beside.push(".pelton-index");
+        let beside = PathBuf::from(beside);
+        let folder = match beside.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let read_only = fs::metadata(folder).is_ok_and(|status| status.permissions().readonly());
+        let name = cache_name(self.source, &self.stamp, ".pelton-index");
+        let cached = cache_dir(self.options).join(name);
+        if read_only {
+            vec![cached]
+        } else {
+            vec![beside, cached]
+        }
+    }
+}
+
+pub(crate) fn changed(path: &Path, expected: &Stamp, found: &Stamp) -> FormatError {
+    let path = path.to_path_buf();
+    if expected.size != found.size {
+        return FormatError::Changed {
+            path,
+            what: "its size",
+            expected: format!("{} bytes", expected.size),
+            found: format!("{} bytes", found.size),
+        };
+    }
+    FormatError::Changed {
+        path,
+        what: "its time of last change, in ns",
+        expected: expected.modified_ns().to_string(),
+        found: found.modified_ns().to_string(),
+    }
+}
+
+fn npy_file(path: &Path, size: u64, options: &OpenOptions) -> Result<Found, FormatError> {
+    let header = npy::read_header(path, size)?;
+    let label = npy::label_column(path, &header, &options.label)?;
+    let labels = npy::scan_labels(path, &header, label)?;
+    let columns = header.columns as usize;
+    let row_bytes = header.columns * header.number.bytes() as u64;
+    let features = header.columns - 1;
+    Ok(Found {
+        places: Places::Fixed {
+            from: header.data_offset,
+            bytes: row_bytes,
+        },
+        records: header.rows,
+        bytes: header.rows * row_bytes,
+        longest: row_bytes,
+        nonzeros: header.rows.saturating_mul(features),
+        layout: Layout::Dense { width: columns - 1 },
+        features,
+        labels,
+        reading: Reading::Npy(NpyRules {
+            number: header.number,
+            columns,
+            label,
+        }),
+        index: IndexSource::Arithmetic,
+    })
+}
+
+fn packed_file(path: &Path) -> Result<Found, FormatError> {
+    let tables = packed_reader::read_tables(path)?;
+    let header = tables.header;
+    let features = header.shape.features;
+    let from = crate::packed::HEADER_BYTES;
+    let row_bytes = header.record_bytes().unwrap_or(0);
+    Ok(Found {
+        places: match tables.offsets {
+            Some(starts) => Places::Listed {
+                starts,
+                end: header.records_end,
+            },
+            None => Places::Fixed {
+                from,
+                bytes: row_bytes,
+            },
+        },
+        records: header.records,
+        bytes: header.records_end - from,
+        longest: header.longest,
+        nonzeros: header.nonzeros,
+        layout: header.shape.layout,
+        features,
+        labels: tables.labels,
+        reading: match header.shape.layout {
+            Layout::Dense { .. } => Reading::PackedDense,
+            Layout::Sparse => Reading::PackedSparse {
+                coding: header.shape.index_coding,
+                features,
+            },
+        },
+        index: IndexSource::Arithmetic,
+    })
+}

@@ -1,0 +1,158 @@
+//! The sidecar file: what the scan of a text file found, so that it is scanned once.
+//!
+//! It lies beside the data as `NAME.pelton-index`, or in the cache folder where the data's folder
+//! cannot be written. It states size, time and sampled checksum of the data and the way it was read;
+//! unless all of them fit, and its own checksum and every field hold, it is as if it were not there.
+//! All numbers are 64-bit little-endian, the last four bytes are the CRC32C of the rest.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use crate::data_file::Stamp;
+use crate::elias_fano::EliasFano;
+use crate::labels::MOST_LABELS;
+use crate::line_scan::{Contents, LineShape};
+use crate::packed_reader::without_checksum;
+use crate::replace_file;
+
+const MAGIC: &[u8; 8] = b"pltnidx\x01";
+
+/// What a sidecar must agree with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SidecarKey {
+    pub(crate) shape: LineShape,
+    /// Where the scan began.
+    pub(crate) from: u64,
+    pub(crate) stamp: Stamp,
+    pub(crate) sample: u64,
+}
+
+impl SidecarKey {
+    fn words(&self) -> [u64; 9] {
+        let (kind, delimiter, label, columns) = match self.shape {
+            LineShape::Libsvm => (1, 0, 0, 0),
+            LineShape::Delimited {
+                delimiter,
+                label,
+                columns,
+            } => (2, u64::from(delimiter), label as u64, columns as u64),
+        };
+        let modified = self.stamp.modified_ns();
+        [
+            kind,
+            delimiter,
+            label,
+            columns,
+            self.from,
+            self.stamp.size,
+            modified as u64,
+            (modified >> 64) as u64,
+            self.sample,
+        ]
+    }
+}
+
+/// The bytes of a sidecar.
+pub(crate) fn encode(key: &SidecarKey, contents: &Contents) -> Vec<u8> {
+    let offsets = contents.starts.parts();
+    let mut bytes = MAGIC.to_vec();
+    let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
+    key.words().into_iter().for_each(&mut put);
+    [
+        contents.index_end,
+        contents.nonzeros,
+        contents.longest,
+        contents.labels.len() as u64,
+        offsets.len,
+        u64::from(offsets.low_bits),
+        offsets.low.len() as u64,
+        offsets.high.len() as u64,
+    ]
+    .into_iter()
+    .for_each(&mut put);
+    contents
+        .labels
+        .iter()
+        .for_each(|label| put(label.to_bits()));
+    offsets
+        .low
+        .iter()
+        .chain(offsets.high)
+        .for_each(|word| put(*word));
+    let checksum = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// The contents a sidecar states, where it is whole and fits the key.
+pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Contents> {
+    let body = without_checksum(bytes)?.strip_prefix(MAGIC)?;
+    let (words, rest) = body.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let (stated, words) = words.split_at_checked(9)?;
+    if !rest.is_empty() || stated != key.words() {
+        return None;
+    }
+    let (fields, words) = words.split_first_chunk::<8>()?;
+    let [
+        index_end,
+        nonzeros,
+        longest,
+        labels,
+        len,
+        low_bits,
+        low_words,
+        high_words,
+    ] = *fields;
+    let expected = labels.checked_add(low_words)?.checked_add(high_words)?;
+    if words.len() as u64 != expected || labels > MOST_LABELS as u64 {
+        return None;
+    }
+    let (labels, words) = words.split_at(labels as usize);
+    let (low, high) = words.split_at(low_words as usize);
+    let labels: Vec<f64> = labels.iter().map(|label| f64::from_bits(*label)).collect();
+    let size = key.stamp.size;
+    let sound =
+        labels.iter().all(|label| label.is_finite()) && index_end <= 1 << 32 && longest <= size;
+    if !sound {
+        return None;
+    }
+    let low_bits = u32::try_from(low_bits).ok()?;
+    let starts = EliasFano::from_parts(len, low_bits, low.to_vec(), high.to_vec(), size)?;
+    let mut last = None;
+    let mut found_longest = 0;
+    for start in starts.walk(0).chain([size]) {
+        if start < key.from {
+            return None;
+        }
+        if let Some(last) = last {
+            found_longest = found_longest.max(start - last);
+        }
+        last = Some(start);
+    }
+    (found_longest == longest).then_some(Contents {
+        starts,
+        labels,
+        index_end,
+        nonzeros,
+        longest,
+    })
+}
+
+/// Reads a sidecar; `None` unless it is there and to be trusted.
+pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Contents> {
+    let file = File::open(path).ok()?;
+    // A sidecar is at most a few times its data, so no foreign file fills the memory.
+    let limit = key.stamp.size.saturating_mul(16).saturating_add(1 << 16);
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).ok()?;
+    decode(&bytes, key)
+}
+
+/// Writes a sidecar whole or not at all.
+pub(crate) fn store(path: &Path, key: &SidecarKey, contents: &Contents) -> io::Result<()> {
+    let mut file = replace_file::begin(path)?;
+    file.write_all(&encode(key, contents))?;
+    replace_file::complete(file, path)
+}

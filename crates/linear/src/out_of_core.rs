@@ -1,0 +1,278 @@
+//! Training on data that does not fit in memory: block minimization (Yu et al., TKDD 2012) over the
+//! blocks that a feed brings, with all α in memory.
+//!
+//! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
+//! LIRS. *Skip* and *cache* (see their modules) leave rows unread that would change nothing.
+//!
+//! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows,
+//! P(w) − D(α) = Σ_i [C_i ξ(m_i) + ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right
+//! bound adds exactly 0. Two uses are made of it:
+//! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is
+//!   trained; rows that were left unread because they are settled count 0;
+//! * a *certificate*: while an epoch that reads every row is under way, the losses of a snapshot of
+//!   w taken at its beginning are summed. At its end P(snapshot) is exact, D has only grown, and
+//!   the gap between the two certifies the snapshot, at no extra reading. The snapshot costs one
+//!   more w; where the budget has no room for it, an evaluation pass does the same afterwards.
+
+use std::sync::Arc;
+
+use pelton_feed::Batch;
+use pelton_format::{Layout, RowTable};
+use pelton_plan::{Stage, key};
+
+use crate::block::Scratch;
+use crate::certificate::{LossSum, dual_value};
+use crate::duals::Duals;
+use crate::error::LinearError;
+use crate::gap::gap_of_rows;
+use crate::kernels::Simd;
+use crate::problem::Problem;
+use crate::row_cache::RowCache;
+use crate::skip::SkipTable;
+use crate::solve::{InnerPasses, solve_block};
+use crate::weights::Weights;
+
+/// How blocks are trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OutOfCoreOptions {
+    /// Passes over a block while it is in memory.
+    pub inner: InnerPasses,
+    /// Whether settled rows are left unread for some epochs.
+    pub skip: bool,
+    /// Bytes of rows kept in memory between blocks, 0 for none.
+    pub cache_bytes: usize,
+    /// Whether epochs that read every row certify a snapshot of w.
+    pub snapshots: bool,
+    /// Seed of the inner visiting orders.
+    pub seed: u64,
+}
+
+/// What an epoch did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EpochOutcome {
+    /// Dual value at the end.
+    pub dual: f64,
+    /// Estimated primal value: the dual value and the gaps of the rows as their blocks arrived.
+    pub primal_estimate: f64,
+    /// Exact primal value of the snapshot taken at the beginning, where there was one.
+    pub certified_primal: Option<f64>,
+    /// Rows visited by the solver.
+    pub visits: u64,
+    /// Rows read.
+    pub rows: u64,
+    /// Passes over the blocks, added up.
+    pub inner_passes: u64,
+}
+
+/// The state of an out-of-core training run.
+#[derive(Debug)]
+pub struct OutOfCore {
+    problem: Arc<Problem>,
+    options: OutOfCoreOptions,
+    pub(crate) weights: Weights,
+    pub(crate) duals: Duals,
+    pub(crate) skip: Option<SkipTable>,
+    pub(crate) cache: Option<RowCache>,
+    pub(crate) epoch: EpochState,
+    simd: Simd,
+    scratch: Scratch,
+    order: Vec<u32>,
+}
+
+/// Weights as they were at the beginning of an epoch, and their losses over the rows since.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// The weights.
+    pub weights: Weights,
+    /// Their losses: over all rows at the end of an epoch that certifies.
+    pub losses: LossSum,
+}
+
+/// What is summed up during an epoch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EpochState {
+    pub epoch: u64,
+    pub reads_all: bool,
+    pub gap: f64,
+    pub snapshot: Option<Snapshot>,
+    pub visits: u64,
+    pub rows: u64,
+    pub inner_passes: u64,
+}
+
+impl OutOfCore {
+    /// A run from α = 0 over `records` rows of one layout.
+    pub fn new(
+        problem: Arc<Problem>,
+        records: u64,
+        layout: Layout,
+        options: OutOfCoreOptions,
+    ) -> OutOfCore {
+        let records = usize::try_from(records).expect("α is held in memory");
+        OutOfCore {
+            weights: Weights::zeros(&problem),
+            duals: Duals::zeros(&problem, records),
+            skip: options.skip.then(|| SkipTable::new(records)),
+            cache: (options.cache_bytes > 0)
+                .then(|| RowCache::new(options.cache_bytes, layout, records)),
+            epoch: EpochState::default(),
+            simd: Simd::best(),
+            scratch: Scratch::new(Simd::best()),
+            order: Vec::new(),
+            problem,
+            options,
+        }
+    }
+
+    /// The problem being solved.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The current weights.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// The weights that an epoch's certificate is about.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.epoch.snapshot.as_ref()
+    }
+
+    /// The present epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.epoch
+    }
+
+    /// The current dual variables.
+    pub fn duals(&self) -> &Duals {
+        &self.duals
+    }
+
+    /// The rows kept in memory between blocks.
+    pub fn cache(&self) -> Option<&RowCache> {
+        self.cache.as_ref()
+    }
+
+    /// D(α).
+    pub fn dual(&self) -> f64 {
+        dual_value(&self.weights, &self.duals)
+    }
+
+    /// Bytes of the tables that are held beside the memory budget: α, w, the snapshot, and a byte
+    /// or so a row for skip and cache.
+    pub fn table_bytes(&self) -> u64 {
+        let records = self.duals.records();
+        let skip = if self.skip.is_some() { records } else { 0 };
+        let cache = if self.cache.is_some() { records / 4 } else { 0 };
+        let copies = 1 + usize::from(self.options.snapshots);
+        (self.duals.heap_bytes() + copies * self.weights.heap_bytes() + skip + cache) as u64
+    }
+
+    /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
+    /// certificate needs.
+    pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
+        self.epoch = EpochState {
+            epoch,
+            reads_all,
+            ..EpochState::default()
+        };
+        let certifies = self.options.snapshots && (reads_all || self.skip.is_none());
+        if let Some(cache) = &mut self.cache {
+            cache.begin_epoch(certifies);
+        }
+        if certifies {
+            let snapshot = self.weights.clone();
+            let mut losses = LossSum::new(&self.problem);
+            if let Some(cache) = &mut self.cache {
+                cache.with_rows(|rows| losses.add(&self.problem, rows, &snapshot, self.simd))?;
+            }
+            self.epoch.snapshot = Some(Snapshot {
+                weights: snapshot,
+                losses,
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a block that is being planned reads this row. `replay` is for the first block after
+    /// a start in the middle of an epoch.
+    #[inline]
+    pub fn wants(&self, id: u64, replay: bool) -> bool {
+        let settled = match &self.skip {
+            Some(skip) if !self.epoch.reads_all => !skip.is_due(id, self.epoch.epoch),
+            _ => false,
+        };
+        let held = self
+            .cache
+            .as_ref()
+            .is_some_and(|cache| cache.holds(id, replay));
+        !settled && !held
+    }
+
+    /// Trains on one block. With a cache the held rows take part; the batch must then own its
+    /// segments, as batches of a feed with an epoch barrier do.
+    pub fn train(&mut self, batch: &mut Batch) -> Result<(), LinearError> {
+        self.train_rows(&mut batch.rows, batch.step)
+    }
+
+    /// Trains on the rows of one block, the `step`-th of the epoch.
+    pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
+        self.epoch.rows += rows.len() as u64;
+        if let Some(snapshot) = &mut self.epoch.snapshot {
+            snapshot
+                .losses
+                .add(&self.problem, rows, &snapshot.weights, self.simd)?;
+        }
+        self.epoch.gap += gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+        if let Some(cache) = &mut self.cache {
+            cache.attach(rows);
+        }
+        let report = solve_block(
+            &self.problem,
+            rows,
+            &mut self.weights,
+            &mut self.duals,
+            self.options.inner,
+            key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
+            &mut self.scratch,
+        )?;
+        self.epoch.visits += report.visits;
+        self.epoch.inner_passes += u64::from(report.passes);
+        let slack = self.scratch.slack();
+        if let Some(skip) = &mut self.skip {
+            for (&id, &slack) in rows.ids().iter().zip(slack) {
+                skip.record(id, self.epoch.epoch, slack);
+            }
+        }
+        if let Some(cache) = &mut self.cache {
+            cache.select(rows, slack, &mut self.order);
+        }
+        Ok(())
+    }
+
+    /// Ends an epoch: its figures.
+    pub fn end_epoch(&mut self) -> Result<EpochOutcome, LinearError> {
+        let dual = self.dual();
+        let mut gap = self.epoch.gap;
+        if let Some(cache) = &mut self.cache {
+            // Some of these rows were read in this epoch too: the estimate errs to the safe side.
+            gap += cache.with_rows(|rows| {
+                gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)
+            })?;
+        }
+        let certified_primal = self
+            .epoch
+            .snapshot
+            .as_ref()
+            .map(|snapshot| snapshot.losses.primal(&snapshot.weights));
+        Ok(EpochOutcome {
+            dual,
+            primal_estimate: dual + gap,
+            certified_primal,
+            visits: self.epoch.visits,
+            rows: self.epoch.rows,
+            inner_passes: self.epoch.inner_passes,
+        })
+    }
+}

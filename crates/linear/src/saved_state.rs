@@ -1,0 +1,158 @@
+//! The state of an out-of-core run as plain tensors, for checkpoints: a run restored from it goes on
+//! bit for bit.
+
+use std::borrow::Cow;
+
+use pelton_format::Rows;
+
+use crate::certificate::LossSum;
+use crate::duals::Duals;
+use crate::error::LinearError;
+use crate::out_of_core::{EpochState, OutOfCore, Snapshot};
+use crate::skip::SkipTable;
+use crate::weights::Weights;
+
+/// The state of a run between two blocks. Vectors are borrowed when saving, so that a checkpoint
+/// needs no second copy of α.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedState<'a> {
+    /// w of each subproblem.
+    pub weights: Vec<Cow<'a, [f32]>>,
+    /// Stored α of each subproblem.
+    pub alpha: Vec<Cow<'a, [f32]>>,
+    /// Dual value of each subproblem without −½‖w‖².
+    pub terms: Vec<f64>,
+    /// Bytes of the skip table, where rows are skipped.
+    pub skip: Option<Cow<'a, [u8]>>,
+    /// Ids of the rows held in memory, in order.
+    pub cached: Vec<u64>,
+    /// Ids held one block before.
+    pub cached_before: Vec<u64>,
+    /// Ids that are not read in the present epoch because they were held at its beginning.
+    pub cached_at_epoch_start: Option<Vec<u64>>,
+    /// w that the present epoch certifies.
+    pub snapshot: Option<Vec<Cow<'a, [f32]>>>,
+    /// Losses of the snapshot so far.
+    pub snapshot_loss: Vec<f64>,
+    /// Rows whose losses were added, and how many of them are predicted right.
+    pub snapshot_rows: (u64, u64),
+    /// The present epoch.
+    pub epoch: u64,
+    /// Whether the present epoch reads every row.
+    pub reads_all: bool,
+    /// Sum of the gaps of the rows as they arrived.
+    pub gap: f64,
+    /// Visits, rows and passes of the present epoch.
+    pub counters: [u64; 3],
+}
+
+fn vectors(weights: &Weights) -> Vec<Cow<'_, [f32]>> {
+    (0..weights.subproblems())
+        .map(|subproblem| Cow::Borrowed(weights.vector(subproblem)))
+        .collect()
+}
+
+impl OutOfCore {
+    /// The state now, borrowed.
+    pub fn save(&self) -> SavedState<'_> {
+        let epoch = &self.epoch;
+        let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
+        SavedState {
+            weights: vectors(&self.weights),
+            alpha: (0..self.duals.subproblems())
+                .map(|subproblem| Cow::Borrowed(self.duals.stored(subproblem)))
+                .collect(),
+            terms: self.duals.terms().to_vec(),
+            skip: self.skip.as_ref().map(|skip| skip.as_bytes().into()),
+            cached: self.cache.as_ref().map_or(Vec::new(), |c| c.ids().to_vec()),
+            cached_before: self.cache.as_ref().map_or(Vec::new(), |c| c.ids_before()),
+            cached_at_epoch_start: self.cache.as_ref().and_then(|c| c.ids_at_epoch_start()),
+            snapshot: epoch
+                .snapshot
+                .as_ref()
+                .map(|snapshot| vectors(&snapshot.weights)),
+            snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
+            snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),
+            epoch: epoch.epoch,
+            reads_all: epoch.reads_all,
+            gap: epoch.gap,
+            counters: [epoch.visits, epoch.rows, epoch.inner_passes],
+        }
+    }
+
+    /// Goes on from a saved state; `cached` are the rows of [`SavedState::cached`], read anew.
+    ///
+    /// Errors: a state whose shapes are not those of this run.
+    pub fn restore(&mut self, state: SavedState<'_>, cached: Rows) -> Result<(), LinearError> {
+        self.check_shapes(&state)?;
+        let (features, bias) = (self.weights.features(), self.weights.bias());
+        let from_vectors = |vectors: Vec<Cow<'_, [f32]>>| {
+            let vectors = vectors.into_iter().map(Cow::into_owned).collect();
+            Weights::from_vectors(features, bias, vectors)
+        };
+        let alpha = state.alpha.into_iter().map(Cow::into_owned).collect();
+        self.weights = from_vectors(state.weights);
+        self.duals = Duals::from_parts(self.duals.records(), alpha, state.terms);
+        self.skip = state
+            .skip
+            .map(|bytes| SkipTable::from_bytes(bytes.into_owned()));
+        if let Some(cache) = &mut self.cache {
+            cache.restore(
+                cached,
+                state.cached,
+                &state.cached_before,
+                state.cached_at_epoch_start.as_deref(),
+            );
+        }
+        let losses = LossSum {
+            loss: state.snapshot_loss,
+            rows: state.snapshot_rows.0,
+            correct: state.snapshot_rows.1,
+        };
+        let [visits, rows, inner_passes] = state.counters;
+        self.epoch = EpochState {
+            epoch: state.epoch,
+            reads_all: state.reads_all,
+            gap: state.gap,
+            snapshot: state.snapshot.map(|vectors| Snapshot {
+                weights: from_vectors(vectors),
+                losses,
+            }),
+            visits,
+            rows,
+            inner_passes,
+        };
+        Ok(())
+    }
+
+    fn check_shapes(&self, state: &SavedState<'_>) -> Result<(), LinearError> {
+        let records = self.duals.records();
+        let subproblems = self.weights.subproblems();
+        let length = self.weights.vector(0).len();
+        let fits = |vectors: &[Cow<'_, [f32]>], length: usize| {
+            vectors.len() == subproblems && vectors.iter().all(|vector| vector.len() == length)
+        };
+        let ids_fit = |ids: &[u64]| ids.iter().all(|&id| id < records as u64);
+        let problem = if !fits(&state.weights, length) {
+            "weights"
+        } else if !fits(&state.alpha, records) || state.terms.len() != subproblems {
+            "dual variables"
+        } else if state.skip.as_ref().map(|skip| skip.len()) != self.skip.as_ref().map(|_| records)
+        {
+            "skip table"
+        } else if !ids_fit(&state.cached)
+            || !ids_fit(&state.cached_before)
+            || !ids_fit(state.cached_at_epoch_start.as_deref().unwrap_or(&[]))
+            || (self.cache.is_none() && !state.cached.is_empty())
+        {
+            "row cache"
+        } else if state.snapshot.as_ref().is_some_and(|vectors| {
+            !fits(vectors, length) || state.snapshot_loss.len() != subproblems
+        }) {
+            "snapshot"
+        } else {
+            return Ok(());
+        };
+        Err(LinearError::StateMismatch { part: problem })
+    }
+}

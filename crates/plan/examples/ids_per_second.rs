@@ -1,0 +1,94 @@
+//! Ids a second on one core, for the permutation in bulk, forwards and backwards, and for each order
+//! read batch by batch: `cargo run --release -p pelton-plan --example ids_per_second`.
+//!
+//! Prints one CSV line a case, with the median of seven runs.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use pelton_plan::{Batching, Order, Permutation, Plan, Units};
+
+const RUNS: usize = 7;
+const RUN_IDS: u64 = 1 << 23;
+const BATCH: u64 = 4096;
+
+fn main() {
+    println!("case,records,million_ids_per_s");
+    for records in [
+        1_000_000,
+        (1 << 20) + 1,
+        11_000_000,
+        1 << 24,
+        1 << 31,
+        (1 << 31) + 1,
+        1 << 32,
+        (1 << 32) + 1,
+        1 << 40,
+        (1 << 40) + 1,
+    ] {
+        let permutation = Permutation::new(records, 42);
+        let mut out = vec![0; BATCH as usize];
+        let batches = RUN_IDS / BATCH;
+        let start_of = |batch: u64| (batch * BATCH) % (records - BATCH);
+        report("permutation", records, || {
+            for batch in 0..batches {
+                permutation.fill(start_of(batch), black_box(&mut out));
+            }
+            batches * BATCH
+        });
+        report("permutation inverse", records, || {
+            for batch in 0..batches {
+                permutation.fill_positions(start_of(batch), black_box(&mut out));
+            }
+            batches * BATCH
+        });
+        report("permutation one by one", records, || {
+            let ids = RUN_IDS / 8;
+            let sum: u64 = (0..ids)
+                .map(|id| permutation.get(id % records))
+                .fold(0, u64::wrapping_add);
+            black_box(sum);
+            ids
+        });
+    }
+    for text in [
+        "sequential",
+        "full",
+        "page:4096",
+        "queue:10000",
+        "queue:1000000:shuffled",
+        "block:40:permute",
+    ] {
+        let records = 11_000_000;
+        let order: Order = text.parse().expect("a known order");
+        let mut plan =
+            Plan::new(records, order, Batching::Examples(BATCH), 42).expect("a sound plan");
+        if let Order::Page { unit_bytes } = order {
+            plan = plan
+                .with_units(Units::fixed(records, 112, unit_bytes))
+                .expect("its units");
+        }
+        let mut ids = Vec::new();
+        let mut epoch = 0;
+        report(text, records, || {
+            epoch += 1;
+            for step in 0..plan.steps() {
+                ids.clear();
+                plan.batch_ids(epoch, step, black_box(&mut ids));
+            }
+            records
+        });
+    }
+}
+
+fn report(case: &str, records: u64, mut run: impl FnMut() -> u64) {
+    let mut rates: Vec<f64> = (0..RUNS)
+        .map(|_| {
+            let start = Instant::now();
+            let ids = run();
+            ids as f64 / start.elapsed().as_secs_f64() / 1e6
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    println!("{case},{records},{:.1}", rates[RUNS / 2]);
+}

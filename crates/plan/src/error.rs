@@ -1,0 +1,119 @@
+//! What can be wrong with a request for a plan.
+
+/// Why a plan cannot be made. Each message names the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The text of an order is none of the accepted forms.
+    #[error(
+        "order '{text}' is not known: use sequential, full, page, page:BYTES, queue:EXAMPLES, \
+         queue:EXAMPLES:shuffled, block:BLOCKS or block:BLOCKS:permute"
+    )]
+    UnknownOrder {
+        /// The text as given.
+        text: String,
+    },
+    /// The text of a batching is none of the accepted forms.
+    #[error(
+        "batching '{text}' is not known: use EXAMPLES, EXAMPLES:drop-last or batches:COUNT, for \
+         instance 4096"
+    )]
+    UnknownBatching {
+        /// The text as given.
+        text: String,
+    },
+    /// A count inside an order or batching is not a whole number from 1 on.
+    #[error("'{number}' in '{text}' must be a whole number from 1 to 2^63, for instance {example}")]
+    BadCount {
+        /// The text as given.
+        text: String,
+        /// The part that should be a count.
+        number: String,
+        /// A form that works.
+        example: &'static str,
+    },
+    /// Blocks of zero or more than one per record.
+    #[error(
+        "order block:{blocks} cannot cut {records} records: give from 1 to {records} blocks, for \
+         instance --order block:{}", .records.min(&40)
+    )]
+    BlockCount {
+        /// Blocks asked for.
+        blocks: u64,
+        /// Records there are.
+        records: u64,
+    },
+    /// A shuffle buffer without room.
+    #[error(
+        "order queue:0 has no room for a record: give at least 1, for instance --order queue:10000"
+    )]
+    EmptyQueue,
+    /// A shuffle buffer, or a table of blocks, larger than a plan keeps in memory.
+    #[error(
+        "order {order} needs a table of {entries} entries: give {limit} or fewer, or use --order \
+         full, which needs no table"
+    )]
+    TableTooLarge {
+        /// The order as asked for.
+        order: String,
+        /// Entries it needs.
+        entries: u64,
+        /// Most entries allowed.
+        limit: u64,
+    },
+    /// A record is larger than the memory for a batch.
+    #[error(
+        "the largest record has {largest_bytes} bytes and a batch may have {memory_bytes}: give at \
+         least --memory {largest_bytes}"
+    )]
+    MemoryTooSmall {
+        /// Bytes of the largest record.
+        largest_bytes: u64,
+        /// Bytes a batch may have.
+        memory_bytes: u64,
+    },
+    /// A page unit of zero bytes.
+    #[error("order page:0 has no unit size: give at least 1 byte, for instance --order page:4096")]
+    EmptyUnit,
+    /// A batch of zero examples, or zero batches.
+    #[error("a batch of no examples never ends an epoch: give --batch 1 or more")]
+    EmptyBatch,
+    /// More batches than things to put in them.
+    #[error("{batches} batches cannot be cut from {items} {what}: give from 1 to {items} batches")]
+    TooManyBatches {
+        /// Batches asked for.
+        batches: u64,
+        /// Records, or page units, there are.
+        items: u64,
+        /// "records" or "page units".
+        what: &'static str,
+    },
+    /// More records than positions can be counted for.
+    #[error("{records} records are more than a plan can number: split the data below 2^63 records")]
+    TooManyRecords {
+        /// Records given.
+        records: u64,
+    },
+    /// Units were made from another number of records or another unit size than the plan's.
+    #[error(
+        "page units over {found_records} records of {found_unit_bytes} bytes do not fit a plan of \
+         {expected_records} records with units of {expected_unit_bytes} bytes: make the units from \
+         the same data and order"
+    )]
+    UnitsMismatch {
+        /// Records of the plan.
+        expected_records: u64,
+        /// Unit size of the plan's order.
+        expected_unit_bytes: u64,
+        /// Records the units cover.
+        found_records: u64,
+        /// Unit size the units were cut with.
+        found_unit_bytes: u64,
+    },
+    /// Units were given to an order that has none.
+    #[error("order {order} does not read in page units: give --order page or leave the units out")]
+    UnitsUnused {
+        /// The plan's order.
+        order: String,
+    },
+}

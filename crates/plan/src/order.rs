@@ -1,0 +1,183 @@
+//! The orders an epoch can be read in, and how they are written on a command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::batching::count;
+use crate::error::PlanError;
+
+/// In what order an epoch visits the records.
+///
+/// Written as text: `sequential`, `full`, `page`, `page:4096`, `queue:10000`,
+/// `queue:10000:shuffled`, `block:40`, `block:40:permute`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Order {
+    /// File order, every epoch.
+    Sequential,
+    /// A new uniformly random order of all records every epoch (the LIRS shuffle).
+    #[default]
+    Full,
+    /// Runs of whole records of at least `unit_bytes` in a new random order every epoch; records of
+    /// a run stay together and in file order (LIRS, page-aware).
+    Page {
+        /// Least size of a unit.
+        unit_bytes: u64,
+    },
+    /// A shuffle buffer of `examples` records filled from the file in order, as TensorFlow's input
+    /// pipeline does it (TFIP).
+    Queue {
+        /// Records the buffer holds.
+        examples: u64,
+        /// Whether the file was put in a random order once, before the first epoch.
+        initial_shuffle: bool,
+    },
+    /// One random assignment of records to blocks for all epochs (block minimization, BMF); a step
+    /// is a block.
+    Block {
+        /// Number of blocks.
+        blocks: u64,
+        /// Whether each epoch takes the blocks in a new random order.
+        permute: bool,
+    },
+}
+
+/// Unit size of `page` without a number: the page of the usual file system and device.
+const DEFAULT_UNIT_BYTES: u64 = 4096;
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Order::Sequential => f.write_str("sequential"),
+            Order::Full => f.write_str("full"),
+            Order::Page { unit_bytes } => write!(f, "page:{unit_bytes}"),
+            Order::Queue {
+                examples,
+                initial_shuffle,
+            } => {
+                write!(
+                    f,
+                    "queue:{examples}{}",
+                    if *initial_shuffle { ":shuffled" } else { "" }
+                )
+            }
+            Order::Block { blocks, permute } => {
+                write!(
+                    f,
+                    "block:{blocks}{}",
+                    if *permute { ":permute" } else { "" }
+                )
+            }
+        }
+    }
+}
+
+impl FromStr for Order {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Order, PlanError> {
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts.as_slice() {
+            ["sequential"] => Ok(Order::Sequential),
+            ["full"] => Ok(Order::Full),
+            ["page"] => Ok(Order::Page {
+                unit_bytes: DEFAULT_UNIT_BYTES,
+            }),
+            ["page", bytes] => Ok(Order::Page {
+                unit_bytes: count(text, bytes, "page:4096")?,
+            }),
+            ["queue", examples, rest @ ..] if matches!(rest, [] | ["shuffled"]) => {
+                Ok(Order::Queue {
+                    examples: count(text, examples, "queue:10000")?,
+                    initial_shuffle: !rest.is_empty(),
+                })
+            }
+            ["block", blocks, rest @ ..] if matches!(rest, [] | ["permute"]) => Ok(Order::Block {
+                blocks: count(text, blocks, "block:40")?,
+                permute: !rest.is_empty(),
+            }),
+            _ => Err(PlanError::UnknownOrder {
+                text: text.to_owned(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Order) {
+        let order: Order = text.parse().unwrap();
+        assert_eq!(order, expected);
+        assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+    }
+
+    #[test]
+    fn each_form_is_read_and_written() {
+        check("sequential", Order::Sequential);
+        check("full", Order::Full);
+        check("page", Order::Page { unit_bytes: 4096 });
+        check("page:512", Order::Page { unit_bytes: 512 });
+        check(
+            "queue:10000",
+            Order::Queue {
+                examples: 10_000,
+                initial_shuffle: false,
+            },
+        );
+        check(
+            "queue:5:shuffled",
+            Order::Queue {
+                examples: 5,
+                initial_shuffle: true,
+            },
+        );
+        check(
+            "block:40",
+            Order::Block {
+                blocks: 40,
+                permute: false,
+            },
+        );
+        check(
+            "block:40:permute",
+            Order::Block {
+                blocks: 40,
+                permute: true,
+            },
+        );
+    }
+
+    #[test]
+    fn other_text_is_refused_with_the_forms_that_work() {
+        for text in [
+            "",
+            "Full",
+            "full:3",
+            "queue",
+            "block",
+            "block:4:permuted",
+            "queue:4:x:y",
+        ] {
+            let message = text.parse::<Order>().unwrap_err().to_string();
+            assert!(
+                message.contains("queue:EXAMPLES:shuffled"),
+                "{text}: {message}"
+            );
+            assert!(message.contains(&format!("'{text}'")), "{message}");
+        }
+        for text in [
+            "page:",
+            "page:4k",
+            "page:-1",
+            "block:0",
+            "queue:99999999999999999999",
+        ] {
+            let error = text.parse::<Order>().unwrap_err();
+            assert!(
+                matches!(error, PlanError::BadCount { .. }),
+                "{text}: {error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,572 @@
+//! The plan of a run: which records each step of each epoch uses, in which order.
+//!
+//! Everything is addressed by (epoch, step) or (epoch, position) and computed on demand:
+//!
+//! | order | ids of a step | seek |
+//! |---|---|---|
+//! | sequential, full | one permutation evaluation an id | O(1) |
+//! | page | one evaluation a unit | O(1) by step; by position one pass over the units before it |
+//! | queue | one draw an id | replay of the epoch, or from a kept cursor |
+//! | block | one evaluation an id | O(1) by step |
+//!
+//! Rejected: a stored shuffled index (8 bytes a record and a shuffle before the first batch), and a
+//! batch that is not the same on every rank count (resume would then depend on the cluster).
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use crate::batching::{Batching, Cuts};
+use crate::blocks::Blocks;
+use crate::error::PlanError;
+use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
+use crate::order::Order;
+use crate::permutation::Permutation;
+use crate::queue::Queue;
+use crate::randomness::Randomness;
+use crate::units::Units;
+
+/// Most records a plan can number.
+const MAX_RECORDS: u64 = 1 << 63;
+
+/// Most slots of a shuffle buffer or permuted blocks: their tables have 8 and 24 bytes an entry.
+const MAX_TABLE: u64 = 1 << 28;
+
+/// Which records each step of each epoch uses: a pure function of what it was made from.
+///
+/// Shared between threads by reference; the small caches inside change speed, never results.
+#[derive(Debug)]
+pub struct Plan {
+    records: u64,
+    order: Order,
+    batching: Batching,
+    seed: u64,
+    /// Cuts of the epoch: in records, for `page` in units, for `block` in blocks.
+    cuts: Cuts,
+    source: Source,
+}
+
+/// Units looked up at a time when an epoch is walked.
+const UNIT_CHUNK: usize = 256;
+
+/// What an order needs beyond its parameters.
+#[derive(Debug)]
+enum Source {
+    Sequential,
+    Full,
+    Page {
+        units: Units,
+        cursor: Mutex<PageCursor>,
+    },
+    Queue(Queue),
+    Block(Blocks),
+}
+
+/// A known pair of places: the record position at which a unit position of an epoch begins.
+#[derive(Debug, Clone, Copy, Default)]
+struct PageCursor {
+    epoch: u64,
+    unit_position: u64,
+    position: u64,
+}
+
+impl Plan {
+    /// A plan over the records `0..records`.
+    ///
+    /// `block` orders take one block a step and do not look at `batching`. A `page` order takes
+    /// every record for a unit until [`with_units`](Self::with_units) says how records lie.
+    pub fn new(
+        records: u64,
+        order: Order,
+        batching: Batching,
+        seed: u64,
+    ) -> Result<Plan, PlanError> {
+        if records > MAX_RECORDS {
+            return Err(PlanError::TooManyRecords { records });
+        }
+        let mut cuts = Cuts::new(batching, records, 1.0, "records");
+        let source = match order {
+            Order::Sequential => Source::Sequential,
+            Order::Full => Source::Full,
+            Order::Page { unit_bytes: 0 } => return Err(PlanError::EmptyUnit),
+            Order::Page { unit_bytes } => page_source(Units::single(records, unit_bytes)),
+            Order::Queue { examples: 0, .. } => return Err(PlanError::EmptyQueue),
+            Order::Queue {
+                examples,
+                initial_shuffle,
+            } => {
+                check_table(order, examples.min(records))?;
+                Source::Queue(Queue::new(records, examples, initial_shuffle, seed))
+            }
+            Order::Block { blocks, permute } => {
+                if blocks == 0 || blocks > records {
+                    return Err(PlanError::BlockCount { blocks, records });
+                }
+                check_table(order, if permute { blocks } else { 0 })?;
+                cuts = Cuts::new(Batching::Batches(blocks), records, 1.0, "records");
+                Source::Block(Blocks::new(records, blocks, permute, seed))
+            }
+        };
+        Ok(Plan {
+            records,
+            order,
+            batching,
+            seed,
+            cuts: cuts?,
+            source,
+        })
+    }
+
+    /// The same plan with the units of a `page` order.
+    ///
+    /// A batch becomes a fixed number of units: the number of examples asked for divided by the mean
+    /// records of a unit, rounded, at least one. The number of examples in a batch then varies a
+    /// little, but a step can be sought without a pass over the units, and records that are read
+    /// together are used together.
+    pub fn with_units(self, units: Units) -> Result<Plan, PlanError> {
+        let Order::Page { unit_bytes } = self.order else {
+            return Err(PlanError::UnitsUnused {
+                order: self.order.to_string(),
+            });
+        };
+        if units.records() != self.records || units.unit_bytes() != unit_bytes {
+            return Err(PlanError::UnitsMismatch {
+                expected_records: self.records,
+                expected_unit_bytes: unit_bytes,
+                found_records: units.records(),
+                found_unit_bytes: units.unit_bytes(),
+            });
+        }
+        let units_per_example = 1.0 / units.mean_records();
+        let cuts = Cuts::new(self.batching, units.len(), units_per_example, "page units")?;
+        Ok(Plan {
+            cuts,
+            source: page_source(units),
+            ..self
+        })
+    }
+
+    /// Records an epoch draws from.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The order.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The batching asked for.
+    pub fn batching(&self) -> Batching {
+        self.batching
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The units of a `page` order.
+    pub fn units(&self) -> Option<&Units> {
+        match &self.source {
+            Source::Page { units, .. } => Some(units),
+            _ => None,
+        }
+    }
+
+    /// Batches an epoch has, the same in every epoch.
+    pub fn steps(&self) -> u64 {
+        self.cuts.steps()
+    }
+
+    /// Examples in the global batch of a step. Asserts `step < steps`.
+    pub fn step_len(&self, epoch: u64, step: u64) -> u64 {
+        let range = self.cuts.range(step);
+        match &self.source {
+            Source::Page { units, .. } => {
+                let order = self.unit_order(epoch, units);
+                range
+                    .map(|position| run_len(&units.unit_records(order.get(position))))
+                    .sum()
+            }
+            Source::Block(blocks) => blocks.block_len(blocks.block_of(epoch, step)),
+            _ => range.end - range.start,
+        }
+    }
+
+    /// The positions of the epoch's order that a step covers. O(1), for `page` one pass over the
+    /// units before it. Asserts `step < steps`.
+    pub fn step_positions(&self, epoch: u64, step: u64) -> Range<u64> {
+        match &self.source {
+            Source::Page { units, .. } => {
+                let range = self.cuts.range(step);
+                let start = self.positions_before_unit(epoch, units, range.start);
+                start..start + self.step_len(epoch, step)
+            }
+            Source::Block(blocks) => blocks.step_positions(epoch, step),
+            _ => self.cuts.range(step),
+        }
+    }
+
+    /// Appends the ids of the global batch of a step, in order. Asserts `step < steps`.
+    pub fn batch_ids(&self, epoch: u64, step: u64, ids: &mut Vec<u64>) {
+        let range = self.cuts.range(step);
+        match &self.source {
+            Source::Page { units, .. } => {
+                let mut unit_ids = vec![0; run_len(&range) as usize];
+                self.unit_order(epoch, units)
+                    .fill(range.start, &mut unit_ids);
+                for unit in unit_ids {
+                    ids.extend(units.unit_records(unit));
+                }
+            }
+            Source::Block(blocks) => blocks.append(blocks.block_of(epoch, step), ids),
+            _ => {
+                let filled = ids.len();
+                ids.resize(filled + run_len(&range) as usize, 0);
+                self.fill_ids(epoch, range.start, &mut ids[filled..]);
+            }
+        }
+    }
+
+    /// The ids at positions `start..start + out.len()` of an epoch's order, dropped records
+    /// included. Asserts that the positions exist.
+    pub fn fill_ids(&self, epoch: u64, start: u64, out: &mut [u64]) {
+        self.check_run(start, out.len());
+        match &self.source {
+            _ if out.is_empty() => {}
+            Source::Sequential => {
+                for (slot, id) in out.iter_mut().zip(start..) {
+                    *slot = id;
+                }
+            }
+            Source::Full => self.record_order(epoch).fill(start, out),
+            Source::Page { units, cursor } => self.fill_page_ids(epoch, start, out, units, cursor),
+            Source::Queue(queue) => queue.fill(epoch, start, out),
+            Source::Block(blocks) => blocks.fill(epoch, start, out),
+        }
+    }
+
+    /// Where `id` stands in an epoch's order; `None` for `page` and `queue`, which cannot be inverted
+    /// without a pass over the epoch. Asserts `id < records`.
+    pub fn position_of(&self, epoch: u64, id: u64) -> Option<u64> {
+        assert!(id < self.records, "record {id} of {}", self.records);
+        match &self.source {
+            Source::Sequential => Some(id),
+            Source::Full => Some(self.record_order(epoch).position_of(id)),
+            Source::Block(blocks) => Some(blocks.position_of(epoch, id)),
+            Source::Page { .. } | Source::Queue(_) => None,
+        }
+    }
+
+    /// Whether [`position_of`](Self::position_of) and [`positions_of`](Self::positions_of) answer.
+    pub fn is_invertible(&self) -> bool {
+        !matches!(self.source, Source::Page { .. } | Source::Queue(_))
+    }
+
+    /// The positions of consecutive ids in an epoch's order, `out[i]` that of `ids.start + i`.
+    /// Asserts that the order [is invertible](Self::is_invertible), that the ids exist and that
+    /// `out` is as long as they are many.
+    pub fn positions_of(&self, epoch: u64, ids: Range<u64>, out: &mut [u64]) {
+        assert_eq!(run_len(&ids), out.len() as u64, "one place for each id");
+        self.check_run(ids.start, out.len());
+        match &self.source {
+            Source::Sequential => {
+                for (slot, id) in out.iter_mut().zip(ids) {
+                    *slot = id;
+                }
+            }
+            Source::Full => self.record_order(epoch).fill_positions(ids.start, out),
+            Source::Block(blocks) => blocks.fill_positions(epoch, ids.start, out),
+            Source::Page { .. } | Source::Queue(_) => panic!("order {} has no inverse", self.order),
+        }
+    }
+
+    /// The fixed block a step uses, by which whatever is kept about a block can be found again;
+    /// `None` when batches are not fixed blocks. Asserts `step < steps`.
+    pub fn block_of(&self, epoch: u64, step: u64) -> Option<u64> {
+        assert!(
+            step < self.steps(),
+            "step {step} of {} an epoch",
+            self.steps()
+        );
+        match &self.source {
+            Source::Sequential => Some(step),
+            Source::Block(blocks) => Some(blocks.block_of(epoch, step)),
+            _ => None,
+        }
+    }
+
+    /// Whether the batches have the same members in the same order in every epoch, whatever the
+    /// order of the batches.
+    pub fn blocks_are_fixed(&self) -> bool {
+        matches!(self.order, Order::Sequential | Order::Block { .. })
+    }
+
+    /// Whether every epoch has the same batches in the same order.
+    pub fn is_same_every_epoch(&self) -> bool {
+        matches!(
+            self.order,
+            Order::Sequential | Order::Block { permute: false, .. }
+        )
+    }
+
+    /// Memory the plan may come to hold, beyond its own few hundred bytes; part of a reader's budget.
+    pub fn memory_bytes(&self) -> u64 {
+        match (&self.source, self.order) {
+            (Source::Page { units, .. }, _) => units.table_bytes(),
+            (Source::Queue(queue), _) => queue.memory_bytes(),
+            (
+                Source::Block(_),
+                Order::Block {
+                    blocks,
+                    permute: true,
+                },
+            ) => 24 * blocks,
+            _ => 0,
+        }
+    }
+
+    /// How well the order shuffles.
+    pub fn randomness(&self) -> Randomness {
+        Randomness::of(self.order, self.records, self.units().map_or(0, Units::len))
+    }
+
+    /// A number that two plans share when they give the same sequence by construction; kept in
+    /// checkpoints so that a run is not resumed under another plan.
+    pub fn fingerprint(&self) -> u64 {
+        let (kind, a, b) = match self.order {
+            Order::Sequential => (1, 0, 0),
+            Order::Full => (2, 0, 0),
+            Order::Page { unit_bytes } => (3, unit_bytes, 0),
+            Order::Queue {
+                examples,
+                initial_shuffle,
+            } => (4, examples, u64::from(initial_shuffle)),
+            Order::Block { blocks, permute } => (5, blocks, u64::from(permute)),
+        };
+        let (batch_kind, batch) = match self.batching {
+            _ if matches!(self.order, Order::Block { .. }) => (0, 0),
+            Batching::Examples(examples) => (1, examples),
+            Batching::DropLast(examples) => (2, examples),
+            Batching::Batches(batches) => (3, batches),
+        };
+        let units = self.units().map_or(0, Units::fingerprint);
+        [
+            self.records,
+            kind,
+            a,
+            b,
+            batch_kind,
+            batch,
+            self.seed,
+            units,
+        ]
+        .iter()
+        .fold(1, |state, &word| {
+            mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
+        })
+    }
+
+    fn record_order(&self, epoch: u64) -> Permutation {
+        Permutation::new(self.records, key(self.seed, epoch, Stage::Order))
+    }
+
+    fn unit_order(&self, epoch: u64, units: &Units) -> Permutation {
+        Permutation::new(units.len(), key(self.seed, epoch, Stage::Order))
+    }
+
+    fn check_run(&self, start: u64, count: usize) {
+        assert!(
+            start <= self.records && count as u64 <= self.records - start,
+            "{count} from {start} on, of {} records",
+            self.records
+        );
+    }
+
+    fn positions_before_unit(&self, epoch: u64, units: &Units, unit_position: u64) -> u64 {
+        let order = self.unit_order(epoch, units);
+        let mut chunk = [0; UNIT_CHUNK];
+        let mut positions = 0;
+        let mut at = 0;
+        while at < unit_position {
+            let count = (unit_position - at).min(UNIT_CHUNK as u64);
+            order.fill(at, &mut chunk[..count as usize]);
+            for &unit in &chunk[..count as usize] {
+                positions += run_len(&units.unit_records(unit));
+            }
+            at += count;
+        }
+        positions
+    }
+
+    /// Walks the units of the epoch from the last known place, or from the start.
+    fn fill_page_ids(
+        &self,
+        epoch: u64,
+        start: u64,
+        mut out: &mut [u64],
+        units: &Units,
+        cursor: &Mutex<PageCursor>,
+    ) {
+        let known = *cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = known.epoch == epoch && known.position <= start;
+        let mut at = if usable {
+            known
+        } else {
+            PageCursor {
+                epoch,
+                ..PageCursor::default()
+            }
+        };
+        let order = self.unit_order(epoch, units);
+        let mut chunk = [0; UNIT_CHUNK];
+        'epoch: loop {
+            let count = (units.len() - at.unit_position).min(chunk.len() as u64) as usize;
+            order.fill(at.unit_position, &mut chunk[..count]);
+            for &unit in &chunk[..count] {
+                let mut records = units.unit_records(unit);
+                let end = at.position + run_len(&records);
+                if end > start {
+                    records.start += start.saturating_sub(at.position);
+                    let here = run_len(&records).min(out.len() as u64) as usize;
+                    let (run, rest) = out.split_at_mut(here);
+                    for (slot, id) in run.iter_mut().zip(records) {
+                        *slot = id;
+                    }
+                    out = rest;
+                    if out.is_empty() {
+                        break 'epoch;
+                    }
+                }
+                at.position = end;
+                at.unit_position += 1;
+            }
+        }
+        *cursor.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+}
+
+fn check_table(order: Order, entries: u64) -> Result<(), PlanError> {
+    if entries > MAX_TABLE {
+        return Err(PlanError::TableTooLarge {
+            order: order.to_string(),
+            entries,
+            limit: MAX_TABLE,
+        });
+    }
+    Ok(())
+}
+
+fn page_source(units: Units) -> Source {
+    Source::Page {
+        units,
+        cursor: Mutex::new(PageCursor::default()),
+    }
+}
+
+fn run_len(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(records: u64, order: &str, batching: Batching) -> PlanError {
+        let order = match order {
+            "page:0" => Order::Page { unit_bytes: 0 },
+            "queue:0" => Order::Queue {
+                examples: 0,
+                initial_shuffle: false,
+            },
+            "block:0" => Order::Block {
+                blocks: 0,
+                permute: false,
+            },
+            text => text.parse().unwrap(),
+        };
+        Plan::new(records, order, batching, 0).unwrap_err()
+    }
+
+    fn check_refused(records: u64, order: &str, remedy: &str) {
+        let message = refusal(records, order, Batching::Examples(1)).to_string();
+        assert!(message.contains(remedy), "{message}");
+    }
+
+    #[test]
+    fn impossible_orders_are_refused_with_a_remedy() {
+        check_refused(100, "block:0", "--order block:40");
+        check_refused(10, "block:11", "from 1 to 10 blocks");
+        check_refused(0, "block:1", "0 records");
+        check_refused(100, "queue:0", "--order queue:10000");
+        check_refused(100, "page:0", "--order page:4096");
+        check_refused(1 << 40, "queue:300000000", "--order full");
+        check_refused(1 << 40, "block:300000000:permute", "--order full");
+        check_refused((1 << 63) + 1, "full", "below 2^63");
+        assert_eq!(
+            refusal(9, "full", Batching::Examples(0)),
+            PlanError::EmptyBatch
+        );
+        let batches = refusal(9, "full", Batching::Batches(10)).to_string();
+        assert!(batches.contains("from 1 to 9 batches"), "{batches}");
+    }
+
+    #[test]
+    fn units_of_other_data_are_refused() {
+        let page =
+            || Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Examples(1), 0).unwrap();
+        for units in [Units::fixed(8, 4, 8), Units::fixed(9, 4, 16)] {
+            let error = page().with_units(units).unwrap_err();
+            assert!(matches!(error, PlanError::UnitsMismatch { .. }), "{error}");
+        }
+        let full = Plan::new(9, Order::Full, Batching::Examples(1), 0).unwrap();
+        let error = full.with_units(Units::fixed(9, 4, 8)).unwrap_err();
+        assert_eq!(
+            error,
+            PlanError::UnitsUnused {
+                order: "full".to_owned()
+            }
+        );
+        let batches = Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Batches(9), 0).unwrap();
+        let error = batches.with_units(Units::fixed(9, 4, 8)).unwrap_err();
+        assert_eq!(
+            error,
+            PlanError::TooManyBatches {
+                batches: 9,
+                items: 5,
+                what: "page units"
+            }
+        );
+    }
+
+    #[test]
+    fn a_page_batch_is_a_number_of_units() {
+        let plan = Plan::new(
+            100,
+            Order::Page { unit_bytes: 8 },
+            Batching::Examples(10),
+            0,
+        )
+        .unwrap();
+        let plan = plan.with_units(Units::fixed(100, 2, 8)).unwrap();
+        // 25 units of 4 records; 10 examples are 2.5 units, rounded to 3.
+        assert_eq!(plan.steps(), 9);
+        assert_eq!(plan.step_len(0, 0), 12);
+        assert_eq!(plan.step_len(0, 8), 4);
+    }
+
+    #[test]
+    fn tables_are_accounted_for() {
+        let bytes = |records, order: &str| {
+            let order = order.parse().unwrap();
+            Plan::new(records, order, Batching::Examples(1), 0)
+                .unwrap()
+                .memory_bytes()
+        };
+        assert_eq!(bytes(1 << 40, "full"), 0);
+        assert_eq!(bytes(1 << 40, "block:40"), 0);
+        assert_eq!(bytes(1 << 40, "block:40:permute"), 960);
+        assert_eq!(bytes(1 << 40, "queue:1000"), 16_000);
+        assert_eq!(bytes(10, "queue:1000"), 160);
+    }
+}

@@ -1,0 +1,249 @@
+//! Page units: runs of whole records that are read as one range.
+//!
+//! A unit is the shortest run of whole records, from where the last unit ended, that has at least
+//! `unit_bytes` bytes; the last unit of the data may be smaller. Units are cut at record boundaries
+//! and not at page boundaries, so no record is split between two and none is lost; a unit of u pages
+//! touches at most u + 1.
+//!
+//! Records of one size need arithmetic only; others a table of first records, 4 bytes a unit (8 from
+//! 2^32 records on), which is nothing per record when records are much smaller than a unit, and no
+//! table at all when each record is a unit by itself.
+
+use std::ops::Range;
+
+use crate::key::mix;
+
+/// A cut of the records `0..records` into units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Units {
+    records: u64,
+    unit_bytes: u64,
+    cut: Cut,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Cut {
+    /// Every unit has this many records, the last perhaps fewer.
+    Even {
+        records_a_unit: u64,
+    },
+    /// First record of each unit, then the number of records.
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+}
+
+impl Units {
+    /// Units of `records` records of `record_bytes` bytes each.
+    pub fn fixed(records: u64, record_bytes: u64, unit_bytes: u64) -> Units {
+        let records_a_unit = unit_bytes.div_ceil(record_bytes.max(1)).max(1);
+        Units {
+            records,
+            unit_bytes,
+            cut: Cut::Even { records_a_unit },
+        }
+    }
+
+    /// Units of records whose lengths in bytes are `lengths`, in file order.
+    pub fn from_lengths(lengths: impl IntoIterator<Item = u64>, unit_bytes: u64) -> Units {
+        let mut starts = Starts::default();
+        let mut records = 0_u64;
+        let mut filled = u64::MAX; // the first record starts a unit
+        for length in lengths {
+            if filled >= unit_bytes {
+                starts.push(records);
+                filled = 0;
+            }
+            filled = filled.saturating_add(length);
+            records += 1;
+        }
+        let cut = starts.finish(records);
+        Units {
+            records,
+            unit_bytes,
+            cut,
+        }
+    }
+
+    /// One record a unit: what is known before the lengths are.
+    pub(crate) fn single(records: u64, unit_bytes: u64) -> Units {
+        Units {
+            records,
+            unit_bytes,
+            cut: Cut::Even { records_a_unit: 1 },
+        }
+    }
+
+    /// Records covered.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The size units were cut for.
+    pub fn unit_bytes(&self) -> u64 {
+        self.unit_bytes
+    }
+
+    /// Number of units.
+    pub fn len(&self) -> u64 {
+        match &self.cut {
+            Cut::Even { records_a_unit } => self.records.div_ceil(*records_a_unit),
+            Cut::Narrow(starts) => starts.len() as u64 - 1,
+            Cut::Wide(starts) => starts.len() as u64 - 1,
+        }
+    }
+
+    /// Whether there is no unit, as when there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The records of a unit. Asserts `unit < len`.
+    pub fn unit_records(&self, unit: u64) -> Range<u64> {
+        assert!(unit < self.len(), "unit {unit} of {}", self.len());
+        let index = unit as usize;
+        match &self.cut {
+            Cut::Even { records_a_unit } => {
+                let first = unit * records_a_unit;
+                first..self.records.min(first.saturating_add(*records_a_unit))
+            }
+            Cut::Narrow(starts) => u64::from(starts[index])..u64::from(starts[index + 1]),
+            Cut::Wide(starts) => starts[index]..starts[index + 1],
+        }
+    }
+
+    /// Mean number of records in a unit; 1 when there are none.
+    pub fn mean_records(&self) -> f64 {
+        if self.is_empty() {
+            1.0
+        } else {
+            self.records as f64 / self.len() as f64
+        }
+    }
+
+    /// Memory the table takes.
+    pub fn table_bytes(&self) -> u64 {
+        match &self.cut {
+            Cut::Even { .. } => 0,
+            Cut::Narrow(starts) => 4 * starts.capacity() as u64,
+            Cut::Wide(starts) => 8 * starts.capacity() as u64,
+        }
+    }
+
+    /// A number that changes with any change of the cut.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let state = mix(mix(self.records ^ 0x55AA) ^ self.unit_bytes);
+        let fold = |state: u64, start: u64| mix(state.rotate_left(5) ^ start);
+        match &self.cut {
+            Cut::Even { records_a_unit } => fold(state, *records_a_unit),
+            Cut::Narrow(starts) => starts
+                .iter()
+                .fold(state, |s, &start| fold(s, u64::from(start))),
+            Cut::Wide(starts) => starts.iter().fold(state, |s, &start| fold(s, start)),
+        }
+    }
+}
+
+/// Starts under construction: narrow until a start no longer fits.
+#[derive(Default)]
+struct Starts {
+    narrow: Vec<u32>,
+    wide: Vec<u64>,
+}
+
+impl Starts {
+    fn push(&mut self, start: u64) {
+        match u32::try_from(start) {
+            Ok(start) if self.wide.is_empty() => self.narrow.push(start),
+            _ => {
+                if self.wide.is_empty() {
+                    self.wide = std::mem::take(&mut self.narrow)
+                        .into_iter()
+                        .map(u64::from)
+                        .collect();
+                }
+                self.wide.push(start);
+            }
+        }
+    }
+
+    fn finish(mut self, records: u64) -> Cut {
+        let units = (self.narrow.len() + self.wide.len()) as u64;
+        if units == records {
+            return Cut::Even { records_a_unit: 1 };
+        }
+        self.push(records);
+        if self.wide.is_empty() {
+            self.narrow.shrink_to_fit();
+            Cut::Narrow(self.narrow)
+        } else {
+            self.wide.shrink_to_fit();
+            Cut::Wide(self.wide)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(units: &Units) -> Vec<Range<u64>> {
+        (0..units.len())
+            .map(|unit| units.unit_records(unit))
+            .collect()
+    }
+
+    #[test]
+    fn units_are_the_shortest_runs_that_reach_the_size() {
+        let units = Units::from_lengths([10, 10, 10, 40, 5, 30, 1], 20);
+        assert_eq!(cut(&units), [0..2, 2..4, 4..6, 6..7]);
+        assert_eq!(units.records(), 7);
+        assert_eq!(units.mean_records(), 1.75);
+    }
+
+    #[test]
+    fn equal_lengths_cut_as_the_arithmetic_does() {
+        for records in 0..40 {
+            for record_bytes in 1..12 {
+                for unit_bytes in 1..30 {
+                    let fixed = Units::fixed(records, record_bytes, unit_bytes);
+                    let lengths = (0..records).map(|_| record_bytes);
+                    let listed = Units::from_lengths(lengths, unit_bytes);
+                    assert_eq!(cut(&fixed), cut(&listed));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn records_as_large_as_units_need_no_table() {
+        assert_eq!(
+            Units::from_lengths([5000, 4096, 9000], 4096).table_bytes(),
+            0
+        );
+        assert_eq!(
+            Units::from_lengths([5000, 4000, 9000], 4096).table_bytes(),
+            4 * 3
+        );
+    }
+
+    #[test]
+    fn empty_records_and_no_records_are_fine() {
+        assert_eq!(Units::from_lengths([0, 0, 0], 4).unit_records(0), 0..3);
+        assert!(Units::from_lengths([], 4).is_empty());
+        assert!(Units::fixed(0, 0, 4).is_empty());
+        assert_eq!(Units::fixed(3, 0, 4).unit_records(0), 0..3);
+    }
+
+    #[test]
+    fn starts_beyond_32_bits_widen_the_table() {
+        let mut starts = Starts::default();
+        for start in [0, 7, 1 << 32, (1 << 32) + 9] {
+            starts.push(start);
+        }
+        let cut = starts.finish((1 << 32) + 20);
+        assert_eq!(
+            cut,
+            Cut::Wide(vec![0, 7, 1 << 32, (1 << 32) + 9, (1 << 32) + 20])
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! What every plan keeps to, whatever its order: each epoch is a permutation, batches tile it, ranks
+//! tile batches, positions invert, and neighbouring seeds and epochs are strangers.
+
+use pelton_plan::{Batching, Order, Plan, Units, local_slots};
+use proptest::prelude::*;
+
+/// Record lengths that make units of uneven sizes.
+fn lengths(records: u64) -> impl Iterator<Item = u64> {
+    (0..records).map(|id| 1 + id.wrapping_mul(0x9E37_79B9) % 17)
+}
+
+fn plan(records: u64, order: Order, batching: Batching, seed: u64) -> Plan {
+    let plan = Plan::new(records, order, batching, seed).unwrap();
+    match order {
+        Order::Page { unit_bytes } => plan
+            .with_units(Units::from_lengths(lengths(records), unit_bytes))
+            .unwrap(),
+        _ => plan,
+    }
+}
+
+fn epoch_ids(plan: &Plan, epoch: u64) -> Vec<u64> {
+    let mut ids = vec![0; plan.records() as usize];
+    plan.fill_ids(epoch, 0, &mut ids);
+    ids
+}
+
+fn check_plan(plan: &Plan, epoch: u64) {
+    let records = plan.records();
+    let ids = epoch_ids(plan, epoch);
+    let mut sorted = ids.clone();
+    sorted.sort_unstable();
+    assert!(
+        sorted.iter().copied().eq(0..records),
+        "{plan:?} is no permutation"
+    );
+
+    let mut batched = Vec::new();
+    for step in 0..plan.steps() {
+        let before = batched.len();
+        plan.batch_ids(epoch, step, &mut batched);
+        assert_eq!((batched.len() - before) as u64, plan.step_len(epoch, step));
+        let positions = before as u64..batched.len() as u64;
+        assert_eq!(plan.step_positions(epoch, step), positions);
+        assert!(batched.len() > before, "step {step} of {plan:?} is empty");
+    }
+    assert_eq!(batched, ids[..batched.len()]);
+    if !matches!(plan.batching(), Batching::DropLast(_)) {
+        assert_eq!(batched.len(), ids.len());
+    }
+
+    // Starting in the middle gives what walking forwards gave.
+    let mut again = vec![0; (records - records / 3) as usize];
+    plan.fill_ids(epoch, records / 3, &mut again);
+    assert_eq!(again, ids[(records / 3) as usize..]);
+    if let Some(last) = plan.steps().checked_sub(1) {
+        let mut batch = Vec::new();
+        plan.batch_ids(epoch, last, &mut batch);
+        assert_eq!(batch, batched[batched.len() - batch.len()..]);
+    }
+
+    if plan.is_invertible() {
+        let mut positions = vec![0; records as usize];
+        plan.positions_of(epoch, 0..records, &mut positions);
+        for (position, &id) in ids.iter().enumerate() {
+            assert_eq!(positions[id as usize], position as u64);
+        }
+        for id in [0, records / 2, records.saturating_sub(1)]
+            .into_iter()
+            .filter(|&i| i < records)
+        {
+            assert_eq!(plan.position_of(epoch, id), Some(positions[id as usize]));
+        }
+    } else if records > 0 {
+        assert_eq!(plan.position_of(epoch, 0), None);
+    }
+}
+
+fn orders(records: u64) -> Vec<Order> {
+    let mut orders = vec![
+        Order::Sequential,
+        Order::Full,
+        Order::Page { unit_bytes: 1 },
+        Order::Page { unit_bytes: 40 },
+        Order::Queue {
+            examples: 1,
+            initial_shuffle: false,
+        },
+        Order::Queue {
+            examples: 9,
+            initial_shuffle: true,
+        },
+        Order::Queue {
+            examples: 1 << 63,
+            initial_shuffle: false,
+        },
+    ];
+    for blocks in [1, 2, 7, records] {
+        if (1..=records).contains(&blocks) {
+            orders.push(Order::Block {
+                blocks,
+                permute: false,
+            });
+            orders.push(Order::Block {
+                blocks,
+                permute: true,
+            });
+        }
+    }
+    orders
+}
+
+#[test]
+fn every_small_plan_holds() {
+    for records in 0..=33 {
+        for order in orders(records) {
+            for batching in [
+                Batching::Examples(1),
+                Batching::Examples(5),
+                Batching::Examples(1000),
+                Batching::DropLast(5),
+            ] {
+                for epoch in 0..3 {
+                    check_plan(&plan(records, order, batching, 1), epoch);
+                }
+            }
+        }
+    }
+}
+
+fn any_order() -> impl Strategy<Value = Order> {
+    prop_oneof![
+        Just(Order::Sequential),
+        Just(Order::Full),
+        (1_u64..300).prop_map(|unit_bytes| Order::Page { unit_bytes }),
+        (1_u64..4000, any::<bool>()).prop_map(|(examples, initial_shuffle)| Order::Queue {
+            examples,
+            initial_shuffle
+        }),
+        (1_u64..50, any::<bool>()).prop_map(|(blocks, permute)| Order::Block { blocks, permute }),
+    ]
+}
+
+fn any_batching() -> impl Strategy<Value = Batching> {
+    prop_oneof![
+        (1_u64..5000).prop_map(Batching::Examples),
+        (1_u64..5000).prop_map(Batching::DropLast),
+        (1_u64..8).prop_map(Batching::Batches),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_plan_holds(
+        records in 2000_u64..6000,
+        order in any_order(),
+        batching in any_batching(),
+        seed in any::<u64>(),
+        epoch in any::<u64>(),
+    ) {
+        check_plan(&plan(records, order, batching, seed), epoch);
+    }
+
+    #[test]
+    fn ranks_share_a_batch_out_exactly_once(
+        records in 1_u64..500,
+        examples in 1_u64..600,
+        world_size in 1_u32..700,
+        seed in any::<u64>(),
+    ) {
+        let plan = plan(records, Order::Full, Batching::Examples(examples), seed);
+        for step in 0..plan.steps() {
+            let mut batch = Vec::new();
+            plan.batch_ids(4, step, &mut batch);
+            let mut shared: Vec<u64> = Vec::new();
+            for rank in 0..world_size {
+                let slots = local_slots(batch.len() as u64, rank, world_size);
+                shared.extend(&batch[slots.start as usize..slots.end as usize]);
+            }
+            prop_assert_eq!(shared, batch);
+        }
+    }
+
+    #[test]
+    fn epochs_and_seeds_are_strangers(
+        order in any_order(),
+        seed in any::<u64>(),
+        epoch in any::<u64>(),
+    ) {
+        let here = plan(3000, order, Batching::Examples(64), seed);
+        let next_seed = plan(3000, order, Batching::Examples(64), seed.wrapping_add(1));
+        let ids = epoch_ids(&here, epoch);
+        let next_epoch = epoch_ids(&here, epoch.wrapping_add(1));
+        let varies = match order {
+            Order::Sequential | Order::Queue { examples: 1, .. } => false,
+            Order::Block { blocks, permute } => permute && blocks > 5,
+            _ => true,
+        };
+        if here.is_same_every_epoch() {
+            prop_assert_eq!(&ids, &next_epoch);
+        }
+        if varies {
+            prop_assert_ne!(&ids, &next_epoch);
+            // A key of seed + epoch would make these two the same.
+            prop_assert_ne!(&next_epoch, &epoch_ids(&next_seed, epoch));
+        }
+        if here.blocks_are_fixed() {
+            for step in 0..here.steps() {
+                let block = here.block_of(epoch, step).unwrap();
+                let again = (0..here.steps())
+                    .find(|&other| here.block_of(epoch ^ 1, other) == Some(block))
+                    .unwrap();
+                let (mut one, mut other) = (Vec::new(), Vec::new());
+                here.batch_ids(epoch, step, &mut one);
+                here.batch_ids(epoch ^ 1, again, &mut other);
+                prop_assert_eq!(one, other);
+            }
+        }
+    }
+}
+
+#[test]
+fn seed_0_epoch_1_is_not_seed_1_epoch_0() {
+    for order in orders(3000) {
+        let zero = plan(3000, order, Batching::Examples(10), 0);
+        let one = plan(3000, order, Batching::Examples(10), 1);
+        if !matches!(
+            order,
+            Order::Sequential
+                | Order::Queue {
+                    examples: 1,
+                    initial_shuffle: false
+                }
+                | Order::Block { blocks: 3000, .. }
+        ) {
+            assert_ne!(epoch_ids(&zero, 1), epoch_ids(&one, 0), "{order}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What every [`Storage`] must do, as one executable check.
+//!
+//! A new backend or decorator is done when [`check_storage`] passes for it.
+
+use std::ops::Range;
+
+use crate::splitmix64::mix;
+use crate::{AlignedBuffer, RangeRead, Storage, StorageError};
+
+/// Reads `ranges` (offset, length) in one batch, each into its own aligned buffer, and returns the
+/// bytes each gave.
+pub fn read_ranges(
+    storage: &dyn Storage,
+    ranges: &[(u64, usize)],
+) -> Result<Vec<Vec<u8>>, StorageError> {
+    let mut buffers: Vec<AlignedBuffer> = ranges.iter().map(|&(_, n)| zeroed(n)).collect();
+    let mut reads: Vec<RangeRead<'_>> = ranges
+        .iter()
+        .zip(&mut buffers)
+        .map(|(&(offset, _), buffer)| RangeRead {
+            offset,
+            buffer: &mut buffer[..],
+            filled: usize::MAX,
+        })
+        .collect();
+    storage.read_batch(&mut reads)?;
+    let bytes = |read: &RangeRead<'_>| {
+        assert!(
+            read.filled <= read.buffer.len(),
+            "filled {} of a buffer of {}",
+            read.filled,
+            read.buffer.len()
+        );
+        read.buffer[..read.filled].to_vec()
+    };
+    Ok(reads.iter().map(bytes).collect())
+}
+
+/// Checks that `storage` holds exactly `expected` and keeps the contract of [`Storage`].
+///
+/// # Panics
+/// Where it does not, saying what differs.
+pub fn check_storage(storage: &dyn Storage, expected: &[u8]) {
+    let units = storage.granularity();
+    assert!(units.offset_bytes.is_power_of_two() && units.memory_bytes.is_power_of_two());
+    assert!(!storage.name().is_empty(), "a storage needs a name");
+    assert_eq!(storage.size().expect("size"), expected.len() as u64);
+    storage.read_batch(&mut []).expect("an empty batch");
+
+    check_small_ranges(storage, expected);
+    check_end(storage, expected);
+    check_many_ranges(storage, expected);
+    check_long_range(storage, expected);
+    check_concurrent_callers(storage, expected);
+    check_misaligned(storage);
+}
+
+/// Checks one batch against `expected`.
+///
+/// # Panics
+/// Where a range fails or gives other bytes.
+pub fn check_ranges(storage: &dyn Storage, expected: &[u8], ranges: &[(u64, usize)]) {
+    let got = read_ranges(storage, ranges).expect("read");
+    for (&(offset, length), got) in ranges.iter().zip(&got) {
+        let wanted = &expected[within(offset, length, expected.len())];
+        assert_eq!(got.len(), wanted.len(), "{length} bytes at {offset}");
+        assert!(got == wanted, "other bytes in {length} at {offset}");
+    }
+}
+
+fn check_small_ranges(storage: &dyn Storage, expected: &[u8]) {
+    let unit = u64::from(storage.granularity().offset_bytes);
+    let step = unit.max(expected.len() as u64 / 61 / unit * unit).max(1);
+    for offset in (0..expected.len() as u64).step_by(step as usize) {
+        let ranges = [1, 2, 3, 9].map(|units| (offset, (units * unit) as usize));
+        check_ranges(storage, expected, &ranges);
+    }
+}
+
+fn check_end(storage: &dyn Storage, expected: &[u8]) {
+    let unit = u64::from(storage.granularity().offset_bytes);
+    let last = expected.len() as u64 / unit * unit;
+    let beyond = last + unit;
+    let ranges = [
+        (last, unit as usize),
+        (last, 3 * unit as usize),
+        (last.saturating_sub(unit), 8 * unit as usize),
+        (beyond, unit as usize),
+        (beyond + 1000 * unit, 2 * unit as usize),
+        (last, 0),
+        (0, 0),
+    ];
+    check_ranges(storage, expected, &ranges);
+}
+
+/// More ranges than any queue is deep, among them overlapping and empty ones.
+fn check_many_ranges(storage: &dyn Storage, expected: &[u8]) {
+    check_ranges(storage, expected, &scattered(storage, expected, 700, 1));
+}
+
+fn check_long_range(storage: &dyn Storage, expected: &[u8]) {
+    let unit = storage.granularity().offset_bytes as usize;
+    let whole = expected.len().next_multiple_of(unit) + 4 * unit;
+    check_ranges(storage, expected, &[(0, whole)]);
+}
+
+fn check_concurrent_callers(storage: &dyn Storage, expected: &[u8]) {
+    std::thread::scope(|scope| {
+        for caller in 0..4 {
+            scope.spawn(move || {
+                for batch in 0..5 {
+                    let ranges = scattered(storage, expected, 50, mix(caller) ^ batch);
+                    check_ranges(storage, expected, &ranges);
+                }
+            });
+        }
+    });
+}
+
+fn check_misaligned(storage: &dyn Storage) {
+    let units = storage.granularity();
+    let (unit, memory) = (units.offset_bytes as usize, units.memory_bytes as usize);
+    let mut wrong = Vec::new();
+    if unit > 1 {
+        wrong.extend([(1, 0..unit), (0, 0..unit - 1), (unit as u64 / 2, 0..unit)]);
+    }
+    if memory > 1 {
+        wrong.push((0, 1..unit + 1));
+    }
+    for (offset, place) in wrong {
+        let mut buffer = zeroed(2 * unit + memory);
+        let mut reads = [RangeRead {
+            offset,
+            buffer: &mut buffer[place.clone()],
+            filled: 0,
+        }];
+        let refused = storage.read_batch(&mut reads);
+        assert!(
+            matches!(refused, Err(StorageError::Misaligned { .. })),
+            "{place:?} at {offset}: {refused:?}"
+        );
+    }
+}
+
+/// `count` aligned ranges all over `expected`, up to 16 units long.
+pub(crate) fn scattered(
+    storage: &dyn Storage,
+    expected: &[u8],
+    count: u64,
+    seed: u64,
+) -> Vec<(u64, usize)> {
+    let unit = u64::from(storage.granularity().offset_bytes);
+    let places = expected.len() as u64 / unit + 2;
+    (0..count)
+        .map(|i| {
+            let word = mix(seed ^ mix(i));
+            let offset = word % places * unit;
+            (offset, (mix(word) % 17 * unit) as usize)
+        })
+        .collect()
+}
+
+fn within(offset: u64, length: usize, size: usize) -> Range<usize> {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(size);
+    start..start.saturating_add(length).min(size)
+}
+
+fn zeroed(bytes: usize) -> AlignedBuffer {
+    AlignedBuffer::from_iter(4096, std::iter::repeat_n(0, bytes))
+}

@@ -1,0 +1,96 @@
+//! Counting what is read: a decorator over any storage.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Granularity, RangeRead, Storage, StorageError};
+
+/// What a [`Metered`] storage has read so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReadMeter {
+    /// Bytes delivered by the backend, read-out alignment included. For direct reads these are the
+    /// bytes that came from the device.
+    pub bytes: u64,
+    /// Ranges read.
+    pub reads: u64,
+    /// Calls of `read_batch`, failed ones included.
+    pub batches: u64,
+    /// Seconds spent inside `read_batch`, summed over callers; two callers at once count twice.
+    pub seconds: f64,
+}
+
+impl ReadMeter {
+    /// What was read between `earlier` and now.
+    pub fn since(self, earlier: ReadMeter) -> ReadMeter {
+        ReadMeter {
+            bytes: self.bytes - earlier.bytes,
+            reads: self.reads - earlier.reads,
+            batches: self.batches - earlier.batches,
+            seconds: self.seconds - earlier.seconds,
+        }
+    }
+}
+
+/// Any storage, counted.
+#[derive(Debug)]
+pub struct Metered {
+    inner: Arc<dyn Storage>,
+    bytes: AtomicU64,
+    reads: AtomicU64,
+    batches: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Metered {
+    /// Counts the reads of `inner` that go through the value returned.
+    pub fn new(inner: Arc<dyn Storage>) -> Metered {
+        Metered {
+            inner,
+            bytes: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            nanoseconds: AtomicU64::new(0),
+        }
+    }
+
+    /// The counts so far. Taken while others read, the four may be from moments apart.
+    pub fn meter(&self) -> ReadMeter {
+        ReadMeter {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            reads: self.reads.load(Ordering::Relaxed),
+            batches: self.batches.load(Ordering::Relaxed),
+            seconds: self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9,
+        }
+    }
+}
+
+impl Storage for Metered {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        self.inner.size()
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.inner.granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        let begun = Instant::now();
+        let outcome = self.inner.read_batch(reads);
+        let spent = begun.elapsed().as_nanos() as u64;
+        self.nanoseconds.fetch_add(spent, Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        if outcome.is_ok() {
+            let bytes: usize = reads.iter().map(|read| read.filled).sum();
+            self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+            self.reads.fetch_add(reads.len() as u64, Ordering::Relaxed);
+        }
+        outcome
+    }
+}

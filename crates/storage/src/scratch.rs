@@ -1,0 +1,224 @@
+//! A temporary file for data that does not fit in memory, such as buckets being shuffled.
+//!
+//! The file loses its name as soon as it is open, so it vanishes with the process however that
+//! ends. Its space is reserved up front: a full disk is then reported before the work, and
+//! concurrent direct writes do not queue for the lock that growing a file takes.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
+use crate::{StorageError, direct};
+
+/// A nameless temporary file: written at offsets by any number of threads, read back as a
+/// [`Storage`].
+#[derive(Debug)]
+pub struct ScratchFile {
+    folder: PathBuf,
+    reader: LocalFile,
+    buffered: File,
+    direct: Option<(File, Granularity)>,
+    bytes_written: AtomicU64,
+    /// One past the last byte written, which reads see as the end.
+    end: AtomicU64,
+}
+
+impl ScratchFile {
+    /// A new file in `folder` for about `expected_bytes`; fails with [`StorageError::NoSpace`]
+    /// where fewer are free.
+    pub fn create(
+        folder: impl AsRef<Path>,
+        expected_bytes: u64,
+    ) -> Result<ScratchFile, StorageError> {
+        let folder = folder.as_ref();
+        let failed = |operation| move |e| StorageError::at_path(folder, operation, e);
+        if !fs::metadata(folder).map_err(failed("open"))?.is_dir() {
+            return Err(StorageError::NotAFolder {
+                path: folder.to_path_buf(),
+            });
+        }
+        let available = free_bytes(folder)?;
+        if available < expected_bytes {
+            return Err(StorageError::NoSpace {
+                path: folder.to_path_buf(),
+                needed: expected_bytes,
+                available,
+            });
+        }
+        let named = tempfile::Builder::new()
+            .prefix(".pelton-scratch-")
+            .tempfile_in(folder)
+            .map_err(failed("create a file in"))?;
+        reserve(named.as_file(), folder, expected_bytes)?;
+        let direct = direct::open(named.path(), true).map_err(failed("open a file in"))?;
+        let reader = LocalFile::open(
+            named.path(),
+            LocalOptions {
+                mode: LocalMode::Auto,
+                ..LocalOptions::default()
+            },
+        )?;
+        let (buffered, name) = named.into_parts();
+        name.close().map_err(failed("unlink a file in"))?;
+        Ok(ScratchFile {
+            folder: folder.to_path_buf(),
+            reader,
+            buffered,
+            direct,
+            bytes_written: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+        })
+    }
+
+    /// Writes all of `bytes` at `offset`. Past the page cache as far as offset, address and length
+    /// are multiples of [`ScratchFile::write_granularity`]; through it otherwise.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        let past_cache = match &self.direct {
+            Some((file, units)) => {
+                let whole = bytes.len() - bytes.len() % units.offset_bytes as usize;
+                match units.check(offset, whole, bytes.as_ptr()) {
+                    Ok(()) if whole > 0 => {
+                        self.write_all(file, offset, &bytes[..whole])?;
+                        whole
+                    }
+                    _ => 0,
+                }
+            }
+            None => 0,
+        };
+        let (rest, rest_offset) = (&bytes[past_cache..], offset + past_cache as u64);
+        if !rest.is_empty() {
+            self.write_all(&self.buffered, rest_offset, rest)?;
+        }
+        let length = bytes.len() as u64;
+        self.bytes_written.fetch_add(length, Ordering::Relaxed);
+        if length > 0 {
+            self.end.fetch_max(offset + length, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Bytes written so far; a byte written twice counts twice.
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Ordering::Relaxed)
+    }
+
+    /// The units in which writes bypass the page cache, `None` where none do.
+    pub fn write_granularity(&self) -> Option<Granularity> {
+        self.direct.as_ref().map(|(_, units)| *units)
+    }
+
+    /// The file as its reads see it, to be read at other depths.
+    pub(crate) fn reader(&self) -> &LocalFile {
+        &self.reader
+    }
+
+    /// Waits until what was written is on the device.
+    pub(crate) fn sync(&self) -> Result<(), StorageError> {
+        self.buffered
+            .sync_data()
+            .map_err(|e| StorageError::at_path(&self.folder, "sync a file in", e))
+    }
+
+    fn write_all(&self, file: &File, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        file.write_all_at(bytes, offset).map_err(|source| {
+            if is_full(&source) {
+                StorageError::NoSpace {
+                    path: self.folder.clone(),
+                    needed: bytes.len() as u64,
+                    available: free_bytes(&self.folder).unwrap_or(0),
+                }
+            } else {
+                StorageError::Io {
+                    path: self.name(),
+                    operation: "write",
+                    offset,
+                    source,
+                }
+            }
+        })
+    }
+}
+
+impl Storage for ScratchFile {
+    fn name(&self) -> String {
+        format!("scratch file in {}", self.folder.display())
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        Ok(self.end.load(Ordering::Acquire))
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.reader.granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        self.reader.read_batch(reads)?;
+        // The reserved space beyond the last write is not data.
+        let end = self.size()?;
+        for read in reads {
+            let there = end.saturating_sub(read.offset);
+            read.filled = read
+                .filled
+                .min(usize::try_from(there).unwrap_or(usize::MAX));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes an ordinary user may still write in `folder`.
+fn free_bytes(folder: &Path) -> Result<u64, StorageError> {
+    let status = rustix::fs::statvfs(folder)
+        .map_err(|e| StorageError::at_path(folder, "examine", e.into()))?;
+    Ok(status.f_bavail.saturating_mul(status.f_frsize))
+}
+
+/// Reserves the space where the filesystem knows how; others find out when they write.
+fn reserve(file: &File, folder: &Path, bytes: u64) -> Result<(), StorageError> {
+    #[cfg(target_os = "linux")]
+    if bytes > 0 {
+        use rustix::fs::{FallocateFlags, fallocate};
+        if let Err(errno) = fallocate(file, FallocateFlags::empty(), 0, bytes)
+            && is_full(&errno.into())
+        {
+            return Err(StorageError::NoSpace {
+                path: folder.to_path_buf(),
+                needed: bytes,
+                available: free_bytes(folder)?,
+            });
+        }
+    }
+    let _ = (file, folder, bytes);
+    Ok(())
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// /dev/full does for one write what a full disk does.
+    #[test]
+    fn a_write_to_a_full_disk_is_no_space() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut scratch = ScratchFile::create(folder.path(), 0).expect("create");
+        let full = File::options().write(true).open("/dev/full");
+        scratch.buffered = full.expect("open /dev/full");
+        let error = scratch.write_at(3, &[1; 5]).expect_err("full");
+        assert!(
+            matches!(error, StorageError::NoSpace { needed: 5, .. }),
+            "{error}"
+        );
+        assert_eq!(scratch.bytes_written(), 0);
+    }
+}

@@ -1,0 +1,290 @@
+//! Checkpoints of a linear run: one safetensors file, written to a temporary name and renamed, so
+//! that a run killed at any moment finds a whole one.
+//!
+//! Tensors hold the solver's state; the metadata holds, as one JSON text, where the feed stands,
+//! which data and plan the state belongs to, the figures so far, and a checksum of the tensors'
+//! bytes. Memory: nothing beyond the state itself.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+use pelton_feed::Cursor;
+use pelton_linear::SavedState;
+use safetensors::tensor::{Dtype, SafeTensors, View};
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+use crate::event::EpochRecord;
+use crate::run_folder::write_atomically;
+
+const VERSION: u32 = 1;
+
+/// Everything of a checkpoint that is not a tensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Version of the layout.
+    pub version: u32,
+    /// Fingerprint of the data set.
+    pub data: u64,
+    /// Fingerprint of the plan.
+    pub plan: u64,
+    /// Epoch of the next batch.
+    pub cursor_epoch: u64,
+    /// Place of the next batch in its epoch.
+    pub next: u64,
+    /// The solver's present epoch.
+    pub epoch: u64,
+    /// Batches of the present epoch done.
+    pub steps_done: u64,
+    /// Whether the present epoch has begun.
+    pub in_epoch: bool,
+    /// Whether the present epoch reads every row.
+    pub reads_all: bool,
+    /// Sum of gaps of the present epoch.
+    pub gap: f64,
+    /// Visits, rows and passes of the present epoch.
+    pub counters: [u64; 3],
+    /// Rows whose snapshot losses were added, and how many are predicted right.
+    pub snapshot_rows: (u64, u64),
+    /// Estimated gap below which the next certificate is tried.
+    pub attempt_below: f64,
+    /// Seconds of training so far.
+    pub wall_s: f64,
+    /// Totals so far.
+    pub totals: Totals,
+    /// Records of the epochs so far.
+    pub epochs: Vec<EpochRecord>,
+    /// CRC-32C of the tensors' bytes in the order of their names.
+    pub checksum: u32,
+}
+
+/// Figures that add up over the sessions of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Totals {
+    /// Seconds during which data was loaded.
+    pub load_s: f64,
+    /// Seconds of computing.
+    pub compute_s: f64,
+    /// Seconds of both at once.
+    pub overlap_s: f64,
+    /// Seconds the solver waited.
+    pub wait_s: f64,
+    /// Seconds spent preparing.
+    pub prepare_s: f64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes used.
+    pub used_bytes: u64,
+    /// Bytes written to scratch files.
+    pub written_bytes: u64,
+    /// Visits of the solver.
+    pub visits: u64,
+    /// Records left out.
+    pub skipped_records: u64,
+}
+
+impl Totals {
+    /// Both added up.
+    pub fn plus(&self, other: &Totals) -> Totals {
+        Totals {
+            load_s: self.load_s + other.load_s,
+            compute_s: self.compute_s + other.compute_s,
+            overlap_s: self.overlap_s + other.overlap_s,
+            wait_s: self.wait_s + other.wait_s,
+            prepare_s: self.prepare_s + other.prepare_s,
+            read_bytes: self.read_bytes + other.read_bytes,
+            used_bytes: self.used_bytes + other.used_bytes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            visits: self.visits + other.visits,
+            skipped_records: self.skipped_records + other.skipped_records,
+        }
+    }
+}
+
+impl Progress {
+    /// Where the feed goes on.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            epoch: self.cursor_epoch,
+            next: self.next,
+        }
+    }
+}
+
+struct Tensor<'a> {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl View for Tensor<'_> {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn tensor<T: bytemuck::NoUninit>(dtype: Dtype, values: &[T]) -> Tensor<'_> {
+    Tensor {
+        dtype,
+        shape: vec![values.len()],
+        bytes: Cow::Borrowed(bytemuck::cast_slice(values)),
+    }
+}
+
+/// Writes a checkpoint in place of the one before.
+pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result<(), TrainError> {
+    let mut tensors = tensors(state);
+    tensors.sort_by(|a, b| a.0.cmp(&b.0));
+    let progress = Progress {
+        version: VERSION,
+        checksum: tensors
+            .iter()
+            .fold(0, |crc, (_, tensor)| crc32c::crc32c_append(crc, &tensor.bytes)),
+        ..progress.clone()
+    };
+    let text = serde_json::to_string(&progress).expect("plain figures are representable");
+    let metadata = HashMap::from([("pelton".to_string(), text)]);
+    write_atomically(path, |file| {
+        // `serialize_to_file` writes the borrowed tensors one after the other.
+        safetensors::serialize_to_file(tensors, Some(metadata), file)
+            .map_err(std::io::Error::other)
+    })?;
+    Ok(())
+}
+
+fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
+    let mut tensors = Vec::new();
+    let vectors = [
+        ("w", Some(&state.weights)),
+        ("alpha", Some(&state.alpha)),
+        ("snapshot", state.snapshot.as_ref()),
+    ];
+    for (name, vectors) in vectors {
+        for (number, vector) in vectors.into_iter().flatten().enumerate() {
+            tensors.push((format!("{name}.{number}"), tensor(Dtype::F32, vector)));
+        }
+    }
+    tensors.push(("terms".to_string(), tensor(Dtype::F64, &state.terms)));
+    let loss = tensor(Dtype::F64, &state.snapshot_loss);
+    tensors.push(("snapshot_loss".to_string(), loss));
+    if let Some(skip) = &state.skip {
+        tensors.push(("skip".to_string(), tensor(Dtype::U8, skip)));
+    }
+    let ids = [
+        ("cached", Some(&state.cached)),
+        ("cached_before", Some(&state.cached_before)),
+        ("cached_at_epoch_start", state.cached_at_epoch_start.as_ref()),
+    ];
+    for (name, ids) in ids {
+        if let Some(ids) = ids {
+            tensors.push((name.to_string(), tensor(Dtype::U64, ids)));
+        }
+    }
+    tensors
+}
+
+/// Reads a checkpoint.
+pub fn read(path: &Path) -> Result<(Progress, SavedState<'static>), TrainError> {
+    let wrong = |problem: String| TrainError::Checkpoint {
+        path: path.display().to_string(),
+        problem,
+    };
+    let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    let damaged = |what: &str| wrong(format!("is damaged ({what})"));
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|_| damaged("header"))?;
+    let text = header
+        .metadata()
+        .as_ref()
+        .and_then(|metadata| metadata.get("pelton"))
+        .ok_or_else(|| damaged("no progress"))?;
+    let progress: Progress = serde_json::from_str(text).map_err(|_| damaged("progress"))?;
+    if progress.version != VERSION {
+        return Err(wrong(format!(
+            "has layout version {} and this program reads version {VERSION}",
+            progress.version
+        )));
+    }
+    let file = SafeTensors::deserialize(&bytes).map_err(|_| damaged("tensors"))?;
+    let mut names: Vec<&str> = file.names().into_iter().collect();
+    names.sort_unstable();
+    let checksum = names.iter().fold(0, |crc, name| {
+        let tensor = file.tensor(name).expect("the name is the file's own");
+        crc32c::crc32c_append(crc, tensor.data())
+    });
+    if checksum != progress.checksum {
+        return Err(damaged("checksum"));
+    }
+    let state = Tensors { file, damaged: &damaged }.state(&progress)?;
+    Ok((progress, state))
+}
+
+struct Tensors<'a> {
+    file: SafeTensors<'a>,
+    damaged: &'a dyn Fn(&str) -> TrainError,
+}
+
+impl Tensors<'_> {
+    fn state(&self, progress: &Progress) -> Result<SavedState<'static>, TrainError> {
+        let snapshot = self.vectors("snapshot")?;
+        Ok(SavedState {
+            weights: self.vectors("w")?,
+            alpha: self.vectors("alpha")?,
+            terms: self.required("terms", Dtype::F64)?,
+            skip: self.values("skip", Dtype::U8)?.map(Cow::Owned),
+            cached: self.required("cached", Dtype::U64)?,
+            cached_before: self.required("cached_before", Dtype::U64)?,
+            cached_at_epoch_start: self.values("cached_at_epoch_start", Dtype::U64)?,
+            snapshot: (!snapshot.is_empty()).then_some(snapshot),
+            snapshot_loss: self.required("snapshot_loss", Dtype::F64)?,
+            snapshot_rows: progress.snapshot_rows,
+            epoch: progress.epoch,
+            reads_all: progress.reads_all,
+            gap: progress.gap,
+            counters: progress.counters,
+        })
+    }
+
+    fn vectors(&self, name: &str) -> Result<Vec<Cow<'static, [f32]>>, TrainError> {
+        let mut vectors = Vec::new();
+        while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F32)? {
+            vectors.push(Cow::Owned(vector));
+        }
+        Ok(vectors)
+    }
+
+    fn required<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
+        &self,
+        name: &str,
+        dtype: Dtype,
+    ) -> Result<Vec<T>, TrainError> {
+        self.values(name, dtype)?
+            .ok_or_else(|| (self.damaged)(name))
+    }
+
+    fn values<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
+        &self,
+        name: &str,
+        dtype: Dtype,
+    ) -> Result<Option<Vec<T>>, TrainError> {
+        let Ok(tensor) = self.file.tensor(name) else {
+            return Ok(None);
+        };
+        if tensor.dtype() != dtype || tensor.data().len() % size_of::<T>() != 0 {
+            return Err((self.damaged)(name));
+        }
+        Ok(Some(bytemuck::pod_collect_to_vec(tensor.data())))
+    }
+}

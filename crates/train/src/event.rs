@@ -1,0 +1,60 @@
+//! What a job tells its caller while it runs. Libraries print nothing; the caller decides.
+
+use serde::{Deserialize, Serialize};
+
+/// Something worth telling.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A sentence for the person who started the job.
+    Note(&'a str),
+    /// How far a piece of work is.
+    Progress {
+        /// What is being done, such as `epoch 3`.
+        what: &'a str,
+        /// Units done.
+        done: u64,
+        /// Units in all.
+        total: u64,
+    },
+    /// An epoch of training ended.
+    Epoch(&'a EpochRecord),
+}
+
+/// Where a job's events go.
+pub type Observer<'a> = &'a mut dyn FnMut(Event<'_>);
+
+/// One line of `metrics.jsonl`: the state after an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Epochs finished.
+    pub epoch: u64,
+    /// Passes over the data so far: bytes of records used over bytes of the data.
+    pub passes: f64,
+    /// Primal value: exact where `certified`, else dual plus the sum of the rows' gaps at the
+    /// moment each was read.
+    pub primal: f64,
+    /// Dual value.
+    pub dual: f64,
+    /// (primal − dual) / dual: an upper bound of the relative difference where `certified`.
+    pub relative_gap: f64,
+    /// Whether the primal value is exact and the gap therefore a certificate.
+    pub certified: bool,
+    /// (primal − optimum) / optimum, where the optimum is known.
+    pub relative_difference: Option<f64>,
+    /// Rows visited by the solver.
+    pub visits: u64,
+    /// Rows read.
+    pub rows: u64,
+    /// Rows left unread because they were settled or held in memory.
+    pub rows_left_out: u64,
+    /// Seconds of training so far, without evaluation on test data.
+    pub wall_s: f64,
+    /// Seconds the trainer waited for data in this epoch.
+    pub wait_s: f64,
+    /// Seconds the trainer computed in this epoch.
+    pub compute_s: f64,
+    /// Bytes read from storage in this epoch.
+    pub read_bytes: u64,
+    /// Bytes of records used in this epoch.
+    pub used_bytes: u64,
+}

@@ -1,0 +1,118 @@
+//! The figures of a finished run, under the names that `--json` prints.
+
+use serde::{Deserialize, Serialize};
+
+/// Figures of `train linear` and `eval`. Absent figures were not measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinearSummary {
+    /// Primal value of the written model, exact.
+    pub primal: Option<f64>,
+    /// Dual value.
+    pub dual: Option<f64>,
+    /// (primal − dual) / dual.
+    pub relative_gap: Option<f64>,
+    /// (primal − optimum) / optimum where the optimum is known.
+    pub relative_difference: Option<f64>,
+    /// The optimum that relative differences refer to.
+    pub optimum: Option<f64>,
+    /// Share of test examples predicted right.
+    pub test_accuracy: Option<f64>,
+    /// Share of training examples predicted right, where it was evaluated.
+    pub train_accuracy: Option<f64>,
+    /// Epochs of training.
+    pub epochs: u64,
+    /// Passes over the data: bytes of records used, certificate included, over bytes of the data.
+    pub passes: f64,
+    /// Seconds from start to end.
+    pub wall_s: f64,
+    /// Seconds before the first epoch: index, generated data, scratch files.
+    pub prepare_s: f64,
+    /// Seconds during which data was being loaded.
+    pub load_s: f64,
+    /// Seconds during which the solver computed.
+    pub compute_s: f64,
+    /// Seconds during which both went on.
+    pub overlap_s: f64,
+    /// Seconds the solver waited for data.
+    pub wait_s: f64,
+    /// Rows visited by the solver.
+    pub visits: u64,
+    /// Largest resident memory of the process.
+    pub peak_rss_bytes: u64,
+    /// Memory budget.
+    pub memory_bytes: u64,
+    /// Bytes of the data set's records.
+    pub data_bytes: u64,
+    /// Bytes read from storage.
+    pub read_bytes: u64,
+    /// Bytes of records used.
+    pub used_bytes: u64,
+    /// Bytes written to scratch files.
+    pub written_bytes: u64,
+    /// Bytes read over bytes used.
+    pub read_amplification: f64,
+    /// Seconds a modelled device would have taken for the reads, where one is modelled.
+    pub modelled_device_s: Option<f64>,
+    /// Randomness level of the order.
+    pub rl: f64,
+    /// Exact randomness level: share of log N! that the order's orders reach.
+    pub rl_exact: f64,
+    /// Examples of the data set.
+    pub records: u64,
+    /// Features of an example.
+    pub features: u64,
+    /// Classes.
+    pub classes: u64,
+    /// Examples left out because they could not be decoded.
+    pub skipped_records: u64,
+    /// Access path used.
+    pub access: String,
+    /// Order used.
+    pub order: String,
+    /// Seed used.
+    pub seed: u64,
+    /// "Was I input-bound, at which stage, and what would fix it?"
+    pub verdict: String,
+}
+
+/// Largest resident memory of this process so far, in bytes; 0 where the system does not say.
+pub fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        .map_or(0, |kib| kib * 1024)
+}
+
+/// CPU seconds (user and system) of this process so far; 0 where the system does not say.
+pub fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The command name may hold spaces; the fields after its closing bracket do not. The first of
+    // them is field 3, user and system ticks are fields 14 and 15.
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return 0.0;
+    };
+    let ticks: u64 = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_process_knows_its_memory_and_time() {
+        let block = vec![1u8; 32 << 20];
+        assert!(super::peak_rss_bytes() as usize > block.len());
+        let mut sum = 0u64;
+        for i in 0..200_000_000u64 {
+            sum = std::hint::black_box(sum ^ i);
+        }
+        assert!(super::cpu_seconds() > 0.0);
+    }
+}
