@@ -1,5 +1,5 @@
 """The LIBLINEAR side of examples/against_liblinear.rs: trains on the rows it wrote, at a list of
-tolerances, and prints one line each: tolerance, seconds in LIBLINEAR's train (C code, data already in
+tolerances, and prints one line each: tolerance, CPU seconds in LIBLINEAR's train (C code, data already in
 its form), primal objective in float64. Needs `pip install liblinear-official numpy scipy`.
 
     python against_liblinear.py FOLDER EPSILON...
@@ -11,7 +11,7 @@ from liblinear.liblinearutil import problem, parameter
 from liblinear.liblinear import liblinear, toPyModel
 
 folder, epsilons = sys.argv[1], sys.argv[2:]
-ends = np.fromfile(f"{folder}/ends.u64", dtype=np.uint64).astype(np.int64)
+ends = np.fromfile(f"{folder}/ends.u32", dtype=np.uint32).astype(np.int64)
 indices = np.fromfile(f"{folder}/indices.u32", dtype=np.uint32).astype(np.int32)
 values = np.fromfile(f"{folder}/values.f32", dtype=np.float32).astype(np.float64)
 y = np.fromfile(f"{folder}/signs.f32", dtype=np.float32).astype(np.float64)
@@ -21,9 +21,9 @@ data = problem(y, x)
 for epsilon in epsilons:
     parameters = parameter(f"-s 3 -c 1 -e {epsilon} -q")
     data.set_bias(-1)
-    start = time.perf_counter()
+    start = time.thread_time()
     model = liblinear.train(data, parameters)
-    seconds = time.perf_counter() - start
+    seconds = time.thread_time() - start
     model = toPyModel(model)
     w = np.ctypeslib.as_array(model.w, (model.nr_feature,)).copy()
     if model.label[0] < 0:

@@ -133,7 +133,7 @@ fn liblinear_predicts_the_same_from_our_files() {
                     let pelton_format::Row::Sparse { indices, values } = rows.row(i) else {
                         unreachable!("planted sparse rows");
                     };
-                    text.push_str("0");
+                    text.push('0');
                     for (index, value) in indices.iter().zip(values) {
                         text.push_str(&format!(" {}:{value}", index + 1));
                     }
