@@ -31,6 +31,25 @@ pub struct OpenedData {
 }
 
 impl OpenedData {
+    /// Drops the files' clean pages from the page cache, so that the next reads come from the
+    /// device.
+    pub fn drop_page_cache(&self) -> Result<(), TrainError> {
+        for path in &self.paths {
+            let dropped = std::fs::File::open(path).and_then(|file| {
+                file.sync_all()?;
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+                Ok(())
+            });
+            dropped.map_err(|error| {
+                TrainError::Config(format!(
+                    "{}: its pages cannot be dropped from the page cache: {error}",
+                    path.display()
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
     /// Seconds the modelled device would have needed for all reads so far.
     pub fn modelled_seconds(&self) -> Option<f64> {
         self.modelled.as_ref().map(|device| device.virtual_seconds())

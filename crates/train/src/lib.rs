@@ -17,6 +17,10 @@ mod tensorboard;
 
 pub mod linear;
 
+pub mod bench;
+pub mod data_tools;
+pub mod evaluate;
+
 pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
 pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
