@@ -174,9 +174,23 @@ fn ragged(line: &[u8], rules: DelimitedRules) -> Fault {
     }
 }
 
-/// The label cell of a line, where there is one.
-pub(crate) fn label_cell(line: &[u8], delimiter: u8, label: usize) -> Option<&[u8]> {
-    line.split(|byte| *byte == delimiter).nth(label).map(bare)
+/// The label cell of a line: the last one where the label comes last, however many there are.
+pub(crate) fn label_cell(
+    line: &[u8],
+    delimiter: u8,
+    label: usize,
+    columns: usize,
+) -> Option<&[u8]> {
+    let mut cells = line.split(|byte| *byte == delimiter);
+    let cell = if label == 0 {
+        cells.next()
+    } else if label + 1 == columns {
+        cells.next_back().filter(|last| last.len() < line.len())
+    } else {
+        // Only a cell that another follows is complete.
+        cells.nth(label).filter(|_| cells.next().is_some())
+    };
+    cell.map(bare)
 }
 
 #[cfg(test)]

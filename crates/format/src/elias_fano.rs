@@ -5,7 +5,7 @@
 //! `low_bits` = floor(log2(universe / count)) as in Vigna, "Quasi-succinct indices", WSDM 2013).
 //! Finding number `i` means finding the i-th 1: every [`SUPER`]-th position is stored whole and every
 //! [`SUB`]-th as 16 bits from there, 0.56 bits a number, and the rest is a scan of one or two words;
-//! where [`SUPER`] ones span 65536 bits or more, all their positions are stored (Okanohara and
+//! where a block of [`SUPER`] ones spans 65536 bits or more, all their positions are stored (Okanohara and
 //! Sadakane, ALENEX 2007). A plain `Vec<u64>` is 8 bytes a number and was rejected for that.
 //!
 //! Cost: at a mean gap of 64 KiB 18.6 bits a number; `get` two cache misses; sequential walks a
@@ -25,7 +25,7 @@ pub struct EliasFano {
     low_bits: u32,
     low: Vec<u64>,
     high: Vec<u64>,
-    /// Position of the first one of each block, or `SPARSE` + where its positions start in `sparse`.
+    /// Position of the first one of each block, or [`SPARSE`] and where its ones start in `sparse`.
     supers: Vec<u64>,
     subs: Vec<u16>,
     sparse: Vec<u64>,
@@ -168,66 +168,73 @@ impl EliasFano {
             word += 1;
             bits = self.high[word];
         }
-        for _ in 0..left {
-            bits &= bits - 1;
-        }
-        word as u64 * 64 + u64::from(bits.trailing_zeros())
+        word as u64 * 64 + nth_one(bits, left)
     }
 
     fn build_select(&mut self) {
         self.supers = Vec::with_capacity(self.len.div_ceil(SUPER) as usize);
         self.subs = Vec::with_capacity(self.len.div_ceil(SUB) as usize);
         self.sparse = Vec::new();
-        let mut block = Vec::with_capacity(SUPER as usize);
-        for (at, &word) in self.high.iter().enumerate() {
-            let mut bits = word;
-            while bits != 0 {
-                block.push(at as u64 * 64 + u64::from(bits.trailing_zeros()));
-                bits &= bits - 1;
-                if block.len() as u64 == SUPER {
-                    close_block(
-                        &mut block,
-                        &mut self.supers,
-                        &mut self.subs,
-                        &mut self.sparse,
-                    );
+        let high = std::mem::take(&mut self.high);
+        let mut marks = Vec::with_capacity((SUPER / SUB) as usize);
+        let mut before = 0u64;
+        for (at, &word) in high.iter().enumerate() {
+            let after = before + u64::from(word.count_ones());
+            let mut mark = before.next_multiple_of(SUB);
+            while mark < after {
+                let position = at as u64 * 64 + nth_one(word, (mark - before) as u32);
+                if mark > 0 && mark.is_multiple_of(SUPER) {
+                    self.close_block(&high, &marks, position);
+                    marks.clear();
+                }
+                marks.push(position);
+                mark += SUB;
+            }
+            before = after;
+        }
+        if !marks.is_empty() {
+            self.close_block(&high, &marks, high.len() as u64 * 64);
+        }
+        self.high = high;
+    }
+
+    /// Notes a block by the positions of every [`SUB`]-th of its ones and where the next one starts.
+    fn close_block(&mut self, high: &[u64], marks: &[u64], end: u64) {
+        let first = marks[0];
+        let spans_far = end - first > u64::from(u16::MAX);
+        if spans_far {
+            self.supers.push(SPARSE | self.sparse.len() as u64);
+            for at in first / 64..end.div_ceil(64) {
+                let mut bits = high[at as usize];
+                while bits != 0 {
+                    let position = at * 64 + u64::from(bits.trailing_zeros());
+                    if (first..end).contains(&position) {
+                        self.sparse.push(position);
+                    }
+                    bits &= bits - 1;
                 }
             }
+        } else {
+            self.supers.push(first);
         }
-        if !block.is_empty() {
-            close_block(
-                &mut block,
-                &mut self.supers,
-                &mut self.subs,
-                &mut self.sparse,
-            );
-        }
+        let offset = |position: &u64| {
+            if spans_far {
+                0
+            } else {
+                (position - first) as u16
+            }
+        };
+        self.subs.extend(marks.iter().map(offset));
     }
 }
 
-fn close_block(
-    block: &mut Vec<u64>,
-    supers: &mut Vec<u64>,
-    subs: &mut Vec<u16>,
-    sparse: &mut Vec<u64>,
-) {
-    let first = block[0];
-    let spans_far = block[block.len() - 1] - first > u64::from(u16::MAX);
-    if spans_far {
-        supers.push(SPARSE | sparse.len() as u64);
-        sparse.extend_from_slice(block);
-    } else {
-        supers.push(first);
+/// Position of the n-th one of a word that has more than `n`.
+#[inline]
+fn nth_one(mut word: u64, n: u32) -> u64 {
+    for _ in 0..n {
+        word &= word - 1;
     }
-    let marks = block.iter().step_by(SUB as usize);
-    subs.extend(marks.map(|position| {
-        if spans_far {
-            0
-        } else {
-            (position - first) as u16
-        }
-    }));
-    block.clear();
+    u64::from(word.trailing_zeros())
 }
 
 /// A walk over consecutive numbers.
@@ -348,6 +355,50 @@ impl EliasFanoBuilder {
         list.len += 1;
     }
 
+    /// Appends `base` plus each of `offsets`, which ascend; panics unless the first is above the last
+    /// number.
+    pub fn extend(&mut self, base: u64, offsets: &[u32]) {
+        let (Some(&first), Some(&end)) = (offsets.first(), offsets.last()) else {
+            return;
+        };
+        let (first, end) = (base + u64::from(first), base + u64::from(end));
+        assert!(self.last.is_none_or(|last| first > last), "numbers ascend");
+        self.last = Some(end);
+        let list = &mut self.list;
+        let bits = u64::from(list.low_bits);
+        let len = list.len + offsets.len() as u64;
+        let words = (((end >> bits) + len) / 64 + 1) as usize;
+        list.high.resize(words.max(list.high.len()), 0);
+        list.low
+            .reserve((offsets.len() as u64 * bits / 64) as usize + 1);
+        // The open word of low bits is kept in a register over the loop.
+        let mut shift = (list.len * bits) % 64;
+        let mut open = if shift == 0 {
+            0
+        } else {
+            list.low.pop().expect("a word is open")
+        };
+        let mut last = None;
+        for (position, offset) in (list.len..).zip(offsets) {
+            debug_assert!(last.replace(*offset).is_none_or(|last| last < *offset));
+            let number = base + u64::from(*offset);
+            let low = number & ((1 << bits) - 1);
+            open |= low << shift;
+            shift += bits;
+            if shift >= 64 {
+                list.low.push(open);
+                shift -= 64;
+                open = if shift == 0 { 0 } else { low >> (bits - shift) };
+            }
+            let position = (number >> bits) + position;
+            list.high[(position / 64) as usize] |= 1 << (position % 64);
+        }
+        if shift > 0 {
+            list.low.push(open);
+        }
+        list.len = len;
+    }
+
     /// The finished list of numbers below `universe`.
     pub fn finish(self, universe: u64) -> EliasFano {
         let mut list = self.list;
@@ -385,6 +436,16 @@ mod tests {
         let mut builder = EliasFanoBuilder::new(estimate);
         numbers.iter().for_each(|&number| builder.push(number));
         let list = builder.finish(universe);
+        let mut in_runs = EliasFanoBuilder::new(estimate);
+        for run in numbers.chunks(numbers.len() / 3 + 1) {
+            if run[run.len() - 1] - run[0] <= u64::from(u32::MAX) {
+                let offsets: Vec<u32> = run.iter().map(|number| (number - run[0]) as u32).collect();
+                in_runs.extend(run[0], &offsets);
+            } else {
+                run.iter().for_each(|number| in_runs.push(*number));
+            }
+        }
+        assert!(in_runs.finish(universe).walk(0).eq(numbers.iter().copied()));
         assert_eq!(list.len(), numbers.len() as u64);
         assert!(list.walk(0).eq(numbers.iter().copied()));
         for (i, &number) in numbers.iter().enumerate() {

@@ -24,11 +24,11 @@ mod packed;
 mod packed_reader;
 mod packed_writer;
 
-mod block_masks;
 mod compressed;
 mod elias_fano;
 mod fingerprint;
 mod line_scan;
+mod newlines;
 mod replace_file;
 mod sidecar;
 

@@ -19,16 +19,16 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::block_masks::newline_masks;
 use crate::delimited::{bare, label_cell};
 use crate::elias_fano::{EliasFano, EliasFanoBuilder};
 use crate::error::FormatError;
 use crate::labels::{LabelCollector, MOST_LABELS};
 use crate::libsvm::label_token;
+use crate::newlines::find_newlines;
 use crate::number::parse_f64;
 
 /// Half of a small second-level cache, so that the bytes are still there when lines are looked at.
-const CHUNK: u64 = 512 << 10;
+const CHUNK: u64 = 256 << 10;
 /// Bytes before a chunk that are read with it.
 const BEHIND: u64 = 256;
 /// Bytes after a chunk that are read with it.
@@ -190,6 +190,17 @@ impl Merged {
         self.starts.push(at);
     }
 
+    /// Starts at `base` plus each of `offsets`.
+    fn starts_after(&mut self, base: u64, offsets: &[u32]) {
+        let Some((&first, rest)) = offsets.split_first() else {
+            return;
+        };
+        self.start(base + u64::from(first));
+        let gaps = rest.iter().zip(offsets).map(|(next, start)| next - start);
+        self.longest = self.longest.max(u64::from(gaps.max().unwrap_or(0)));
+        self.starts.extend(base, rest);
+    }
+
     fn label(&mut self, value: f64) {
         self.too_many_labels |= !self.labels.add(value);
     }
@@ -231,7 +242,7 @@ fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result
                     .next()
                     .unwrap_or_default();
                 merged.nonzeros += memchr::memchr_iter(b':', line).count() as u64;
-                if let Backward::Index(index) = last_index(line, line.len()) {
+                if let Backward::Index { index, .. } = last_index(line, line.len()) {
                     merged.index_end = merged.index_end.max(index + 1);
                 }
                 Some(label_token(line.trim_ascii_start()))
@@ -242,7 +253,7 @@ fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result
                 columns,
             } => {
                 merged.nonzeros += columns as u64 - 1;
-                label_cell(line.trim_ascii_end(), delimiter, label)
+                label_cell(line.trim_ascii_end(), delimiter, label, columns)
             }
         };
         if let Some(value) = label.and_then(|token| parse_f64(token).ok()) {
@@ -364,9 +375,7 @@ impl MergeQueue {
                 Merged::new(CHUNK.min(scan.size - scan.from) / (found.starts.len() as u64).max(1))
             });
             let base = scan.from + self.next * CHUNK;
-            for &start in &found.starts {
-                merged.start(base + u64::from(start));
-            }
+            merged.starts_after(base, &found.starts);
             for &label in &found.labels {
                 merged.label(label);
             }
@@ -388,14 +397,26 @@ impl MergeQueue {
     }
 }
 
-/// Label tokens of at most 8 bytes that a thread has reported, by their bytes.
-const KNOWN_LABELS: usize = 4096;
+/// Places for words that a thread has met.
+const KNOWN: usize = 4096;
+
+/// A set of words that forgets: each word has one place, the last one there is known.
+struct Known<'a>(&'a mut [u64]);
+
+impl Known<'_> {
+    #[inline]
+    fn place(&mut self, word: u64) -> &mut u64 {
+        let slot = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
+        &mut self.0[slot as usize]
+    }
+}
 
 struct Worker<'a> {
     scan: &'a Scan<'a>,
     buffer: Vec<u8>,
-    masks: Vec<u64>,
+    newlines: Vec<u32>,
     known: Vec<u64>,
+    known_ends: Vec<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -403,8 +424,9 @@ impl<'a> Worker<'a> {
         Worker {
             scan,
             buffer: Vec::new(),
-            masks: Vec::new(),
-            known: vec![0; KNOWN_LABELS],
+            newlines: Vec::new(),
+            known: vec![0; KNOWN],
+            known_ends: vec![0; KNOWN],
         }
     }
 
@@ -423,9 +445,9 @@ impl<'a> Worker<'a> {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize((window_end - window_start) as usize, 0);
         read_exact_at(scan.file, &mut buffer, window_start)?;
-        let mut masks = std::mem::take(&mut self.masks);
+        let mut newlines = std::mem::take(&mut self.newlines);
         let inside = (start - window_start) as usize..(end - window_start) as usize;
-        let tally = newline_masks(&buffer[inside.clone()], &mut masks);
+        let tally = find_newlines(&buffer[inside.clone()], &mut newlines);
         if tally.comment && scan.shape == LineShape::Libsvm {
             return Err(Stopped::Irregular);
         }
@@ -435,7 +457,8 @@ impl<'a> Worker<'a> {
             reaches_back: window_start == scan.from,
             reaches_end: window_end == scan.size,
             inside: inside.start,
-            known: &mut self.known,
+            known: Known(&mut self.known),
+            known_ends: Known(&mut self.known_ends),
             found: ChunkFound {
                 index_end: 0,
                 colons: tally.colons,
@@ -445,21 +468,18 @@ impl<'a> Worker<'a> {
         if chunk == 0 {
             lines.start(inside.start)?;
         }
-        for (block, &mask) in masks.iter().enumerate() {
-            let mut mask = mask;
-            while mask != 0 {
-                let at = inside.start + block * 64 + mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                lines.end(at)?;
-                lines.start(at + 1)?;
-            }
+        lines.found.starts.reserve(newlines.len() + 1);
+        for &newline in &newlines {
+            let at = inside.start + newline as usize;
+            lines.end(at)?;
+            lines.start(at + 1)?;
         }
         if end == scan.size && buffer.last() != Some(&b'\n') {
             lines.end(buffer.len())?;
         }
         let found = lines.found;
         self.buffer = buffer;
-        self.masks = masks;
+        self.newlines = newlines;
         Ok(found)
     }
 }
@@ -493,7 +513,8 @@ struct ChunkLines<'a> {
     reaches_end: bool,
     /// Where the chunk starts in the window.
     inside: usize,
-    known: &'a mut [u64],
+    known: Known<'a>,
+    known_ends: Known<'a>,
     found: ChunkFound,
 }
 
@@ -501,6 +522,23 @@ impl ChunkLines<'_> {
     /// A line starts at `at`: a record unless it is blank.
     #[inline]
     fn start(&mut self, at: usize) -> Result<(), Stopped> {
+        // Nearly every line of LIBSVM text starts with a short label that has been met before.
+        if self.shape == LineShape::Libsvm
+            && let Some(word) = word_at(self.window, at)
+        {
+            let length = bytes_before_blank(word);
+            if (1..8).contains(&length) {
+                let token = word & ((1 << (8 * length)) - 1);
+                if *self.known.place(token) == token {
+                    self.found.starts.push((at - self.inside) as u32);
+                    return Ok(());
+                }
+            }
+        }
+        self.start_slowly(at)
+    }
+
+    fn start_slowly(&mut self, at: usize) -> Result<(), Stopped> {
         let mut text = at;
         loop {
             match self.window.get(text) {
@@ -546,14 +584,7 @@ impl ChunkLines<'_> {
     #[inline]
     fn end(&mut self, at: usize) -> Result<(), Stopped> {
         match self.shape {
-            LineShape::Libsvm => match last_index(self.window, at) {
-                Backward::Index(index) => {
-                    self.found.index_end = self.found.index_end.max(index + 1);
-                }
-                Backward::LineStart => {}
-                Backward::WindowStart if self.reaches_back => {}
-                Backward::WindowStart => return Err(Stopped::Irregular),
-            },
+            LineShape::Libsvm => return self.end_of_features(at),
             LineShape::Delimited {
                 label,
                 columns,
@@ -571,6 +602,33 @@ impl ChunkLines<'_> {
                 }
             }
             LineShape::Delimited { .. } => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn end_of_features(&mut self, at: usize) -> Result<(), Stopped> {
+        // Lines that end in the same bytes have the same last index.
+        let last_word = at
+            .checked_sub(8)
+            .and_then(|from| word_at(self.window, from));
+        if let Some(word) = last_word
+            && *self.known_ends.place(word) == word
+        {
+            return Ok(());
+        }
+        match last_index(self.window, at) {
+            Backward::Index { index, from } => {
+                self.found.index_end = self.found.index_end.max(index + 1);
+                if let Some(word) = last_word
+                    && from > at - 8
+                {
+                    *self.known_ends.place(word) = word;
+                }
+            }
+            Backward::LineStart => {}
+            Backward::WindowStart if self.reaches_back => {}
+            Backward::WindowStart => return Err(Stopped::Irregular),
         }
         Ok(())
     }
@@ -594,16 +652,14 @@ impl ChunkLines<'_> {
             return;
         }
         if length <= 8
-            && let Some(eight) = self.window.get(from..from + 8)
+            && let Some(word) = word_at(self.window, from)
         {
-            let word = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
             let token = word & (u64::MAX >> (64 - 8 * length));
-            let slot = token.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52;
-            let known = &mut self.known[slot as usize];
-            if *known == token {
+            let place = self.known.place(token);
+            if *place == token {
                 return;
             }
-            *known = token;
+            *place = token;
         }
         if let Ok(value) = parse_f64(bare(&self.window[from..to])) {
             self.found.labels.push(value);
@@ -611,11 +667,24 @@ impl ChunkLines<'_> {
     }
 }
 
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<u64> {
+    let eight = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(eight.try_into().expect("eight bytes")))
+}
+
+/// How many of the eight bytes, lowest first, come before the first that is a blank or below.
+#[inline]
+fn bytes_before_blank(word: u64) -> u32 {
+    let below = word.wrapping_sub(0x2121_2121_2121_2121) & !word & 0x8080_8080_8080_8080;
+    below.trailing_zeros() / 8
+}
+
 /// What lies before the end of a line, looking backward.
 #[derive(Debug, PartialEq, Eq)]
 enum Backward {
-    /// The digits before the last colon.
-    Index(u64),
+    /// The digits before the last colon, the first of which lies at `from`.
+    Index { index: u64, from: usize },
     /// The line has no index.
     LineStart,
     /// The window ends before the line does.
@@ -643,7 +712,11 @@ fn last_index(window: &[u8], end: usize) -> Backward {
         if at == 0 {
             return Backward::WindowStart;
         }
-        let digit = window[at - 1].wrapping_sub(b'0');
+        let before = window[at - 1];
+        if before == b'\n' {
+            return Backward::LineStart;
+        }
+        let digit = before.wrapping_sub(b'0');
         if digit > 9 {
             break;
         }
@@ -655,5 +728,163 @@ fn last_index(window: &[u8], end: usize) -> Backward {
     if scale == 1 || index > u64::from(u32::MAX) {
         return Backward::LineStart;
     }
-    Backward::Index(index)
+    Backward::Index { index, from: at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn summary(contents: &Contents) -> (Vec<u64>, Vec<f64>, u64, u64, u64) {
+        let starts = contents.starts.walk(0).collect();
+        let labels = contents.labels.clone();
+        (
+            starts,
+            labels,
+            contents.index_end,
+            contents.nonzeros,
+            contents.longest,
+        )
+    }
+
+    /// Scans `text` both ways and returns the number of records.
+    fn check(text: &[u8], shape: LineShape) -> u64 {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text).unwrap();
+        let size = text.len() as u64;
+        let path = file.path();
+        let from = first_record(file.as_file(), shape, 0, size).unwrap();
+        let plain = scan_lines(file.as_file(), shape, from, size).unwrap();
+        let plain = plain.finish(path, size).unwrap();
+        for threads in [1, 3] {
+            let fast = scan_file(path, shape, 0, size, threads).unwrap();
+            assert_eq!(summary(&fast), summary(&plain));
+        }
+        plain.starts.len()
+    }
+
+    /// Whether the parallel scan settles `text` by itself.
+    fn is_regular(text: &[u8], shape: LineShape) -> bool {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text).unwrap();
+        let scan = Scan {
+            file: file.as_file(),
+            shape,
+            from: 0,
+            size: text.len() as u64,
+        };
+        scan.in_parallel(2).unwrap().is_some()
+    }
+
+    const LAST: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: 2,
+        columns: 3,
+    };
+    const MIDDLE: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: 1,
+        columns: 3,
+    };
+    const FIRST: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: 0,
+        columns: 3,
+    };
+
+    #[test]
+    fn lines_of_every_kind() {
+        assert_eq!(check(b"1 1:2 3:4\n-1 2:1\n", LineShape::Libsvm), 2);
+        assert_eq!(
+            check(b"\n\n  \n1 1:2\n\n\t\r\n-1 2:1 \r\n\n", LineShape::Libsvm),
+            2
+        );
+        assert_eq!(
+            check(b"# head\n1 1:2 # 7:8\n# mid\n-1 9:1", LineShape::Libsvm),
+            2
+        );
+        assert_eq!(check(b"1\n2\n3", LineShape::Libsvm), 3);
+        assert_eq!(check(b"", LineShape::Libsvm), 0);
+        assert_eq!(check(b"\n\n", LineShape::Libsvm), 0);
+        assert_eq!(
+            check(
+                b"x y:z :: 4294967296:1 99999999999999999999999:1\n:",
+                LineShape::Libsvm
+            ),
+            2
+        );
+        for shape in [FIRST, MIDDLE, LAST] {
+            assert_eq!(check(b"1,2,3\n\n4,5,6\r\n7,8\n\"9\",10,\"11\"", shape), 4);
+        }
+    }
+
+    #[test]
+    fn lines_across_chunks() {
+        let mut text = Vec::new();
+        let mut index = 1;
+        while text.len() < 3 * CHUNK as usize {
+            writeln!(text, "{} 1:0.5 {}:{}", index % 7, index + 1, index % 10).unwrap();
+            index += 1;
+        }
+        assert!(check(&text, LineShape::Libsvm) > 30_000);
+        assert!(is_regular(&text, LineShape::Libsvm));
+        // A newline, a label and an index fall on every place around the chunk's end.
+        for shift in 0..40 {
+            let mut shifted = vec![b'1'; shift];
+            shifted.extend_from_slice(&text[..CHUNK as usize + 400]);
+            check(&shifted, LineShape::Libsvm);
+        }
+    }
+
+    #[test]
+    fn lines_longer_than_chunks() {
+        let mut text = Vec::new();
+        for line in 0..3 {
+            write!(text, "{line}").unwrap();
+            for index in 1..60_000 {
+                write!(text, " {index}:0.25").unwrap();
+            }
+            text.push(b'\n');
+        }
+        assert!(text.len() > 6 * CHUNK as usize / 2);
+        assert_eq!(check(&text, LineShape::Libsvm), 3);
+        assert!(is_regular(&text, LineShape::Libsvm));
+        let cells = text
+            .iter()
+            .map(|byte| if *byte == b' ' { b',' } else { *byte });
+        let cells: Vec<u8> = cells.collect();
+        let columns = 60_000;
+        for label in [0, 1, 2, 30_000, columns - 1] {
+            check(
+                &cells,
+                LineShape::Delimited {
+                    delimiter: b',',
+                    label,
+                    columns,
+                },
+            );
+        }
+        // Blanks as far as the eye reaches leave it to the plain scan.
+        let mut blank = b"1 1:1".to_vec();
+        blank.resize(2 * CHUNK as usize + 1000, b' ');
+        blank.extend_from_slice(b"\n2 7:1");
+        assert_eq!(check(&blank, LineShape::Libsvm), 2);
+        assert!(!is_regular(&blank, LineShape::Libsvm));
+    }
+
+    proptest! {
+        #[test]
+        fn fast_equals_plain(text in "[-1 :\n\t\r,#2x]{0,300}", repeat in 1usize..3000) {
+            let bytes = text.repeat(repeat).into_bytes();
+            let cut = bytes.len().min(2 * CHUNK as usize);
+            check(&bytes[..cut], LineShape::Libsvm);
+            let without = text.replace('#', "").repeat(repeat).into_bytes();
+            let cut = without.len().min(2 * CHUNK as usize);
+            for shape in [LineShape::Libsvm, FIRST, MIDDLE, LAST] {
+                check(&without[..cut], shape);
+            }
+        }
+    }
 }

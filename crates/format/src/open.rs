@@ -371,15 +371,27 @@ impl Text<'_> {
         Ok((contents, IndexSource::Built))
     }
 
-    /// Beside the data first, then in the cache folder.
+    /// Beside the data first, then in the cache folder. A folder marked read-only is left alone even
+    /// where the user's rights would let a file be put there.
     fn sidecar_places(&self) -> Vec<PathBuf> {
         if !self.options.sidecar {
             return Vec::new();
         }
         let mut beside = self.source.as_os_str().to_owned();
         beside.push(".pelton-index");
+        let beside = PathBuf::from(beside);
+        let folder = match beside.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let read_only = fs::metadata(folder).is_ok_and(|status| status.permissions().readonly());
         let name = cache_name(self.source, &self.stamp, ".pelton-index");
-        vec![PathBuf::from(beside), cache_dir(self.options).join(name)]
+        let cached = cache_dir(self.options).join(name);
+        if read_only {
+            vec![cached]
+        } else {
+            vec![beside, cached]
+        }
     }
 }
 

@@ -53,7 +53,7 @@ fn adult() {
 
 #[test]
 fn adult_test_set() {
-    check_libsvm("libsvm/a9a.t", 16_281, 123, 225_731, &[1.0, -1.0]);
+    check_libsvm("libsvm/a9a.t", 16_281, 123, 225_732, &[1.0, -1.0]);
 }
 
 #[test]

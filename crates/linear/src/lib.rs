@@ -11,7 +11,9 @@ mod problem;
 mod duals;
 mod weights;
 
+mod active;
 mod block;
+mod huge_pages;
 mod random;
 mod step;
 

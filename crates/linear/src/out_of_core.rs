@@ -117,7 +117,7 @@ impl OutOfCore {
                 .then(|| RowCache::new(options.cache_bytes, layout, records)),
             epoch: EpochState::default(),
             simd: Simd::best(),
-            scratch: Scratch::new(),
+            scratch: Scratch::new(Simd::best()),
             order: Vec::new(),
             problem,
             options,
@@ -236,7 +236,6 @@ impl OutOfCore {
             &mut self.duals,
             self.options.inner,
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
-            self.simd,
             &mut self.scratch,
         )?;
         self.epoch.visits += report.visits;
