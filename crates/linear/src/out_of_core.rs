@@ -224,8 +224,7 @@ impl OutOfCore {
                 .losses
                 .add(&self.problem, rows, &snapshot.weights, self.simd)?;
         }
-        self.epoch.gap +=
-            gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+        self.epoch.gap += gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
         }
