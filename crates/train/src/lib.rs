@@ -5,14 +5,14 @@
 //! an [`Observer`] what happens.
 
 mod config;
-mod demo;
 mod data;
+mod demo;
 mod error;
 mod event;
 mod summary;
 
-mod run_folder;
 mod checkpoint;
+mod run_folder;
 mod tensorboard;
 
 pub mod linear;
