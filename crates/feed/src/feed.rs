@@ -84,7 +84,7 @@ impl Feed {
             plan.records(),
             "the plan is for another data set"
         );
-        let (access, choice) = resolve_access(&dataset, &plan, options)?;
+        let (access, choice) = choose_path(&dataset, &plan, options)?;
         let scatter_bytes = match access {
             Access::Scatter => scatter::buffer_bytes(options),
             _ => 0,
@@ -282,7 +282,11 @@ fn merge_of(access: Access, options: &FeedOptions) -> Merge {
     }
 }
 
-fn resolve_access(
+/// The access path a feed with these options takes, with the modelled costs where the choice is
+/// left to it.
+///
+/// Errors: a path that cannot serve the order.
+pub fn choose_path(
     dataset: &Dataset,
     plan: &Plan,
     options: &FeedOptions,

@@ -29,8 +29,8 @@ mod feed;
 
 pub use access::{AccessChoice, DeviceSpeed, choose_access};
 pub use error::FeedError;
-pub use feed::{Batch, Feed};
+pub use feed::{Batch, Feed, choose_path};
 pub use meters::{Meters, Verdict};
 pub use options::{Access, FeedOptions, OnBadRecord};
 pub use planner::Cursor;
-pub use sizing::decoded_row_bytes;
+pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

@@ -11,6 +11,7 @@ use pelton_plan::{Order, Plan};
 
 use crate::error::FeedError;
 use crate::options::{Access, FeedOptions};
+use crate::scatter;
 
 /// Most sections to a sweep; beyond it little is gained (n = 32 serves 9 % more than n = 16).
 const MOST_SECTIONS: u64 = 16;
@@ -46,7 +47,7 @@ pub fn decoded_row_bytes(dataset: &Dataset) -> u64 {
 }
 
 /// Bytes that one row takes while it waits in a pane.
-pub(crate) fn pane_row_bytes(dataset: &Dataset) -> u64 {
+pub fn pane_row_bytes(dataset: &Dataset) -> u64 {
     decoded_row_bytes(dataset) + TABLE_BYTES_PER_ROW
 }
 
@@ -54,7 +55,11 @@ pub(crate) fn pane_row_bytes(dataset: &Dataset) -> u64 {
 /// overlapped.
 pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
     let task_bytes = task_bytes(dataset, options);
-    let available = available_bytes(options, task_bytes, 0);
+    let other_bytes = match options.access {
+        Access::Scatter => scatter::buffer_bytes(options),
+        _ => 0,
+    };
+    let available = available_bytes(options, task_bytes, other_bytes);
     available / 2 / pane_row_bytes(dataset)
 }
 

@@ -35,7 +35,7 @@ pub use duals::Duals;
 pub use error::LinearError;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
-pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions};
+pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use problem::{Loss, Problem};
 pub use row_cache::RowCache;
 pub use saved_state::SavedState;

@@ -79,13 +79,22 @@ pub struct OutOfCore {
     order: Vec<u32>,
 }
 
+/// Weights as they were at the beginning of an epoch, and their losses over the rows since.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// The weights.
+    pub weights: Weights,
+    /// Their losses: over all rows at the end of an epoch that certifies.
+    pub losses: LossSum,
+}
+
 /// What is summed up during an epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochState {
     pub epoch: u64,
     pub reads_all: bool,
     pub gap: f64,
-    pub snapshot: Option<(Weights, LossSum)>,
+    pub snapshot: Option<Snapshot>,
     pub visits: u64,
     pub rows: u64,
     pub inner_passes: u64,
@@ -126,8 +135,13 @@ impl OutOfCore {
     }
 
     /// The weights that an epoch's certificate is about.
-    pub fn snapshot(&self) -> Option<&Weights> {
-        self.epoch.snapshot.as_ref().map(|(weights, _)| weights)
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.epoch.snapshot.as_ref()
+    }
+
+    /// The present epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.epoch
     }
 
     /// The current dual variables.
@@ -173,7 +187,10 @@ impl OutOfCore {
             if let Some(cache) = &mut self.cache {
                 cache.with_rows(|rows| losses.add(&self.problem, rows, &snapshot, self.simd))?;
             }
-            self.epoch.snapshot = Some((snapshot, losses));
+            self.epoch.snapshot = Some(Snapshot {
+                weights: snapshot,
+                losses,
+            });
         }
         Ok(())
     }
@@ -202,8 +219,10 @@ impl OutOfCore {
     /// Trains on the rows of one block, the `step`-th of the epoch.
     pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
         self.epoch.rows += rows.len() as u64;
-        if let Some((snapshot, losses)) = &mut self.epoch.snapshot {
-            losses.add(&self.problem, rows, snapshot, self.simd)?;
+        if let Some(snapshot) = &mut self.epoch.snapshot {
+            snapshot
+                .losses
+                .add(&self.problem, rows, &snapshot.weights, self.simd)?;
         }
         self.epoch.gap +=
             gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
@@ -248,7 +267,7 @@ impl OutOfCore {
             .epoch
             .snapshot
             .as_ref()
-            .map(|(snapshot, losses)| losses.primal(snapshot));
+            .map(|snapshot| snapshot.losses.primal(&snapshot.weights));
         Ok(EpochOutcome {
             dual,
             primal_estimate: dual + gap,

@@ -8,7 +8,7 @@ use pelton_format::Rows;
 use crate::certificate::LossSum;
 use crate::duals::Duals;
 use crate::error::LinearError;
-use crate::out_of_core::{EpochState, OutOfCore};
+use crate::out_of_core::{EpochState, OutOfCore, Snapshot};
 use crate::skip::SkipTable;
 use crate::weights::Weights;
 
@@ -56,7 +56,7 @@ impl OutOfCore {
     /// The state now, borrowed.
     pub fn save(&self) -> SavedState<'_> {
         let epoch = &self.epoch;
-        let losses = epoch.snapshot.as_ref().map(|(_, losses)| losses);
+        let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
         SavedState {
             weights: vectors(&self.weights),
             alpha: (0..self.duals.subproblems())
@@ -67,7 +67,10 @@ impl OutOfCore {
             cached: self.cache.as_ref().map_or(Vec::new(), |c| c.ids().to_vec()),
             cached_before: self.cache.as_ref().map_or(Vec::new(), |c| c.ids_before()),
             cached_at_epoch_start: self.cache.as_ref().and_then(|c| c.ids_at_epoch_start()),
-            snapshot: epoch.snapshot.as_ref().map(|(weights, _)| vectors(weights)),
+            snapshot: epoch
+                .snapshot
+                .as_ref()
+                .map(|snapshot| vectors(&snapshot.weights)),
             snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
             snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),
             epoch: epoch.epoch,
@@ -111,7 +114,10 @@ impl OutOfCore {
             epoch: state.epoch,
             reads_all: state.reads_all,
             gap: state.gap,
-            snapshot: state.snapshot.map(|vectors| (from_vectors(vectors), losses)),
+            snapshot: state.snapshot.map(|vectors| Snapshot {
+                weights: from_vectors(vectors),
+                losses,
+            }),
             visits,
             rows,
             inner_passes,

@@ -30,9 +30,11 @@ pub struct Progress {
     /// Fingerprint of the plan.
     pub plan: u64,
     /// Epoch of the next batch.
-    pub epoch: u64,
+    pub cursor_epoch: u64,
     /// Place of the next batch in its epoch.
     pub next: u64,
+    /// The solver's present epoch.
+    pub epoch: u64,
     /// Batches of the present epoch done.
     pub steps_done: u64,
     /// Whether the present epoch has begun.
@@ -45,6 +47,8 @@ pub struct Progress {
     pub counters: [u64; 3],
     /// Rows whose snapshot losses were added, and how many are predicted right.
     pub snapshot_rows: (u64, u64),
+    /// Estimated gap below which the next certificate is tried.
+    pub attempt_below: f64,
     /// Seconds of training so far.
     pub wall_s: f64,
     /// Totals so far.
@@ -102,7 +106,7 @@ impl Progress {
     /// Where the feed goes on.
     pub fn cursor(&self) -> Cursor {
         Cursor {
-            epoch: self.epoch,
+            epoch: self.cursor_epoch,
             next: self.next,
         }
     }

@@ -3,9 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_feed::DeviceSpeed;
-use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions};
-use pelton_storage::{DeviceModel, Storage, ThrottleMode, Throttled, cached_fraction, quick_probe};
+use pelton_feed::{DeviceSpeed, FeedError};
+use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Rows};
+use pelton_storage::{
+    AlignedBuffer, DeviceModel, LocalMode, RangeRead, Storage, ThrottleMode, Throttled,
+    cached_fraction, quick_probe,
+};
 
 use crate::config::DataConfig;
 use crate::demo::DemoSpec;
@@ -81,4 +84,178 @@ pub fn open(
         paths: files,
         test,
     })
+}
+
+/// Files of a list of paths, patterns and demo names; for a demo set its test file too.
+fn resolve(
+    config: &DataConfig,
+    paths: &[String],
+    observer: Observer<'_>,
+) -> Result<(Vec<PathBuf>, Vec<String>), TrainError> {
+    let mut files = Vec::new();
+    let mut test = Vec::new();
+    for path in paths {
+        if path.starts_with("demo:") {
+            let (train_file, test_file) = demo(config, path, observer)?;
+            files.push(train_file);
+            test.push(test_file.display().to_string());
+        } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
+            let found = glob::glob(path)
+                .map_err(|error| TrainError::Config(format!("{path}: not a pattern: {error}")))?;
+            let before = files.len();
+            files.extend(found.filter_map(Result::ok));
+            if files.len() == before {
+                return Err(TrainError::Config(format!("{path}: no file matches the pattern")));
+            }
+        } else {
+            files.push(PathBuf::from(path));
+        }
+    }
+    Ok((files, test))
+}
+
+fn demo(
+    config: &DataConfig,
+    name: &str,
+    observer: Observer<'_>,
+) -> Result<(PathBuf, PathBuf), TrainError> {
+    let spec = DemoSpec::parse(name)?;
+    let folder = config
+        .cache_dir
+        .clone()
+        .unwrap_or_else(crate::demo::cache_folder);
+    let what = format!("generating {name}");
+    let files = spec.ensure(&folder, 0, &mut |done, total| {
+        observer(Event::Progress {
+            what: &what,
+            done,
+            total,
+        });
+    })?;
+    Ok(files)
+}
+
+fn format_kind(name: &str) -> Result<FormatKind, TrainError> {
+    FormatKind::from_name(name).ok_or_else(|| {
+        TrainError::Config(format!(
+            "--format {name} is not known: use libsvm, csv, tsv, prow or npy"
+        ))
+    })
+}
+
+fn label_column(text: &str) -> LabelColumn {
+    match text {
+        "first" => LabelColumn::First,
+        "last" => LabelColumn::Last,
+        _ => match text.parse() {
+            Ok(position) => LabelColumn::Position(position),
+            Err(_) => LabelColumn::Name(text.to_string()),
+        },
+    }
+}
+
+/// Files that already lie in the page cache are read from there; others past it.
+fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
+    const WARM: f64 = 0.9;
+    let warm = |file: &PathBuf| cached_fraction(file).is_ok_and(|fraction| fraction >= WARM);
+    match config.io.0 {
+        LocalMode::Auto if config.device_model.is_none() && files.iter().all(warm) => {
+            LocalMode::Buffered
+        }
+        mode => mode,
+    }
+}
+
+fn impose_model(
+    dataset: Dataset,
+    name: &str,
+) -> Result<(Dataset, DeviceSpeed, Vec<Arc<Throttled>>), TrainError> {
+    let model = DeviceModel::from_name(name).ok_or_else(|| {
+        TrainError::Config(format!(
+            "--device-model {name} is not known: use hdd, ssd, optane or none"
+        ))
+    })?;
+    let device = DeviceSpeed {
+        random_reads_per_s: model.random_read_iops,
+        read_bytes_per_s: model.sequential_read_iops * 4096.0,
+        write_bytes_per_s: model.sequential_write_iops * 4096.0,
+    };
+    let modelled = std::sync::Mutex::new(Vec::new());
+    let dataset = dataset.with_storage(|storage| {
+        let throttled = Arc::new(Throttled::new(storage, model, ThrottleMode::RealTime));
+        modelled
+            .lock()
+            .expect("no holder of this lock panics")
+            .push(Arc::clone(&throttled));
+        throttled as Arc<dyn Storage>
+    });
+    let modelled = modelled.into_inner().expect("no holder of this lock panics");
+    Ok((dataset, device, modelled))
+}
+
+/// Speed of the device under the data's largest file, or of memory where it lies in the page cache.
+fn measure(dataset: &Dataset) -> DeviceSpeed {
+    /// Below this the choice of access path hardly matters and a measurement would cost more.
+    const SMALL_BYTES: u64 = 64 << 20;
+    if dataset.bytes() < SMALL_BYTES {
+        return DeviceSpeed::default();
+    }
+    let Some(largest) = dataset.files().iter().max_by_key(|file| file.records()) else {
+        return DeviceSpeed::default();
+    };
+    if largest.storage().granularity().offset_bytes == 1 {
+        // Page cache: a read of its own costs a system call, bandwidth is that of memory.
+        return DeviceSpeed {
+            random_reads_per_s: 2e6,
+            read_bytes_per_s: 6e9,
+            write_bytes_per_s: 1e9,
+        };
+    }
+    match quick_probe(largest.path()) {
+        Ok(probe) => DeviceSpeed {
+            random_reads_per_s: probe.random_iops,
+            read_bytes_per_s: probe.sequential_bytes_per_s,
+            ..DeviceSpeed::default()
+        },
+        Err(_) => DeviceSpeed::default(),
+    }
+}
+
+/// Reads the records `ids` one by one, in that order.
+pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, TrainError> {
+    let mut rows = Rows::new(dataset.layout());
+    for &id in ids {
+        let bytes = fetch_bytes(dataset, id)?;
+        dataset.decode(id, &bytes, &mut rows)?;
+    }
+    Ok(rows)
+}
+
+/// The bytes of one record.
+pub fn fetch_bytes(dataset: &Dataset, id: u64) -> Result<Vec<u8>, TrainError> {
+    let place = dataset.locate(id);
+    let storage = dataset.files()[place.file as usize].storage();
+    let unit = u64::from(storage.granularity().offset_bytes);
+    let start = place.offset - place.offset % unit;
+    let length = (place.offset + place.length - start).next_multiple_of(unit) as usize;
+    let mut buffer = AlignedBuffer::with_capacity(4096, length);
+    buffer.resize(length, 0);
+    let mut reads = [RangeRead {
+        offset: start,
+        buffer: &mut buffer,
+        filled: 0,
+    }];
+    storage.read_batch(&mut reads)?;
+    let filled = reads[0].filled as u64;
+    let (from, to) = (place.offset - start, place.offset - start + place.length);
+    if filled < to {
+        return Err(FeedError::Shrunk {
+            path: storage.name(),
+            offset: place.offset,
+            expected: place.length,
+            found: filled.saturating_sub(from),
+        }
+        .into());
+    }
+    Ok(buffer[from as usize..to as usize].to_vec())
 }

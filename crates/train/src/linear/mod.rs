@@ -1,0 +1,142 @@
+//! The job `train linear`: one linear model from data of any size within a memory budget.
+//!
+//! `setup` divides the memory and makes the plan, `session` runs epochs and writes checkpoints,
+//! `certify` proves how good a model is, `outcome` writes what is left behind.
+
+mod certify;
+mod outcome;
+mod session;
+mod setup;
+mod source;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+pub use certify::{Evaluation, evaluate};
+pub use setup::{Setup, set_up};
+
+use crate::config::{LinearConfig, Optimum};
+use crate::data;
+use crate::error::TrainError;
+use crate::event::{Event, Observer};
+use crate::run_folder::RunFolder;
+use crate::summary::LinearSummary;
+use session::Session;
+
+/// Where a run keeps its files.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The run folder.
+    pub out: PathBuf,
+    /// Whether to go on from its last checkpoint.
+    pub resume: bool,
+    /// Whether to replace what is there.
+    pub overwrite: bool,
+}
+
+/// Trains a linear model and leaves its files in the run folder.
+///
+/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+pub fn run(
+    config: &LinearConfig,
+    options: &RunOptions,
+    interrupt: &AtomicBool,
+    observer: Observer<'_>,
+) -> Result<LinearSummary, TrainError> {
+    let began = Instant::now();
+    check(config)?;
+    let data = data::open(&config.data, &config.data.paths, None, observer)?;
+    let mut folder = RunFolder::open(&options.out, config, options.resume, options.overwrite)?;
+    let mut config = config.clone();
+    config
+        .scratch_dir
+        .get_or_insert_with(|| folder.path().to_path_buf());
+    let test_paths = if config.test.is_empty() {
+        data.test.clone()
+    } else {
+        config.test.clone()
+    };
+    let setup = set_up(&config, data)?;
+    // Opened before training so that a wrong test file is reported before the work.
+    let test = if test_paths.is_empty() {
+        None
+    } else {
+        let expected = setup.expected();
+        Some(data::open(&config.data, &test_paths, Some(&expected), observer)?)
+    };
+    let optimum = match config.optimum {
+        Optimum::Unknown => None,
+        Optimum::Value(value) => Some(value),
+        Optimum::Auto => {
+            observer(Event::Note("solving for the optimum first, to a relative gap of 1e-6"));
+            Some(certify::optimum(&setup, interrupt, observer)?)
+        }
+    };
+    describe(&setup, &config, observer);
+    let mut session = Session::new(&config, &setup, optimum, began)?;
+    if options.resume {
+        session.resume(&folder, observer)?;
+    }
+    let trained = session.train(&mut folder, interrupt, observer)?;
+    let accuracy = match &test {
+        Some(test) => Some(certify::accuracy(&setup, test, &trained.weights, observer)?),
+        None => None,
+    };
+    outcome::write(&mut folder, &config, &setup, &trained, accuracy, optimum)
+}
+
+fn check(config: &LinearConfig) -> Result<(), TrainError> {
+    let wrong = |text: String| Err(TrainError::Config(text));
+    if config.data.paths.is_empty() {
+        return wrong(
+            "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
+        );
+    }
+    if config.epochs == 0 {
+        return wrong("--epochs 0 trains nothing; give 1 or more".to_string());
+    }
+    if !(0.0..=0.9).contains(&config.cache_fraction) {
+        return wrong(format!(
+            "--cache-fraction {} is not a share of the block memory between 0 and 0.9",
+            config.cache_fraction
+        ));
+    }
+    if config.target.is_some_and(|target| !(target > 0.0 && target < 1.0)) {
+        return wrong("--target is a relative difference between 0 and 1, such as 1e-3".to_string());
+    }
+    let selective = config.skip || config.cache_fraction > 0.0;
+    let full = config.order == pelton_plan::Order::Full;
+    if selective && !full {
+        return wrong(format!(
+            "--skip and --cache-fraction leave records of an epoch unread, which --order {} cannot; use --order full",
+            config.order
+        ));
+    }
+    if config.threads == 0 {
+        return wrong("--threads 0 loads nothing; give 1 or more".to_string());
+    }
+    Ok(())
+}
+
+fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
+    let dataset = &setup.data.dataset;
+    let place = if setup.in_core {
+        "all in memory".to_string()
+    } else {
+        format!(
+            "{} blocks of about {} rows an epoch",
+            setup.plan.steps(),
+            setup.plan.step_len(0, 0)
+        )
+    };
+    observer(Event::Note(&format!(
+        "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB: {place}, order {}",
+        dataset.records(),
+        dataset.features(),
+        dataset.labels().len(),
+        dataset.bytes() as f64 / 1e6,
+        setup.memory_bytes as f64 / 1e6,
+        config.order,
+    )));
+}

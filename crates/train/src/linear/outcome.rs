@@ -1,0 +1,63 @@
+//! What a finished run leaves in its folder: the model in two formats, the figures, the report.
+
+use pelton_linear::ModelLabels;
+
+use super::session::Trained;
+use super::setup::Setup;
+use crate::config::LinearConfig;
+use crate::error::TrainError;
+use crate::run_folder::RunFolder;
+use crate::summary::{LinearSummary, peak_rss_bytes};
+
+/// Writes `model.txt` (LIBLINEAR's format), `model.safetensors`, `summary.json` and `report.html`;
+/// returns the figures.
+pub(super) fn write(
+    folder: &mut RunFolder,
+    config: &LinearConfig,
+    setup: &Setup,
+    trained: &Trained,
+    test_accuracy: Option<f64>,
+    optimum: Option<f64>,
+) -> Result<LinearSummary, TrainError> {
+    let dataset = &setup.data.dataset;
+    let totals = &trained.totals;
+    let randomness = setup.plan.randomness();
+    let primal = trained.certificate.primal;
+    let summary = LinearSummary {
+        primal: Some(primal),
+        dual: Some(trained.certificate.dual),
+        relative_gap: Some(trained.certificate.relative_gap()),
+        relative_difference: optimum.map(|optimum| (primal - optimum) / optimum),
+        optimum,
+        test_accuracy,
+        train_accuracy: Some(trained.train_accuracy),
+        epochs: trained.epochs.len() as u64,
+        passes: totals.used_bytes as f64 / dataset.bytes().max(1) as f64,
+        wall_s: trained.wall_s,
+        prepare_s: totals.prepare_s + dataset.index_report().scan_s,
+        load_s: totals.load_s,
+        compute_s: totals.compute_s,
+        overlap_s: totals.overlap_s,
+        wait_s: totals.wait_s,
+        visits: totals.visits,
+        peak_rss_bytes: peak_rss_bytes(),
+        memory_bytes: setup.memory_bytes,
+        data_bytes: dataset.bytes(),
+        read_bytes: totals.read_bytes,
+        used_bytes: totals.used_bytes,
+        written_bytes: totals.written_bytes,
+        read_amplification: totals.read_bytes as f64 / totals.used_bytes.max(1) as f64,
+        modelled_device_s: setup.data.modelled_seconds(),
+        rl: randomness.rl,
+        rl_exact: randomness.rl_exact,
+        records: dataset.records(),
+        features: dataset.features(),
+        classes: dataset.labels().len() as u64,
+        skipped_records: totals.skipped_records,
+        access: trained.access.clone(),
+        order: config.order.to_string(),
+        seed: config.seed,
+        verdict: trained.waiting.clone(),
+    };
+    Ok(summary)
+}

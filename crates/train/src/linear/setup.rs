@@ -1,0 +1,225 @@
+//! What a linear run needs before its first block: the data, the division of the memory budget, the
+//! plan and the problem.
+
+use std::sync::Arc;
+
+use pelton_feed::{Access, Cursor, FeedOptions, choose_path, largest_batch, pane_row_bytes};
+use pelton_format::RecordBytes;
+use pelton_linear::{OutOfCoreOptions, Problem, Scratch};
+use pelton_plan::{Batching, Order, Plan, Units};
+
+use crate::config::LinearConfig;
+use crate::data::{Expected, OpenedData};
+use crate::error::TrainError;
+
+/// Share of the budget that a snapshot of w may take for free certificates.
+const SNAPSHOT_SHARE: f64 = 0.125;
+/// Share of the budget kept for evaluation passes where there is no snapshot.
+const EVALUATION_SHARE: f64 = 0.0625;
+
+/// Everything that is fixed before the first block.
+#[derive(Debug)]
+pub struct Setup {
+    /// The training data.
+    pub data: OpenedData,
+    /// The memory budget in bytes.
+    pub memory_bytes: u64,
+    /// The problem.
+    pub problem: Arc<Problem>,
+    /// The plan.
+    pub plan: Arc<Plan>,
+    /// How blocks are trained.
+    pub options: OutOfCoreOptions,
+    /// How the feed runs; its start is set by the caller.
+    pub feed: FeedOptions,
+    /// Whether all rows are held in memory at once.
+    pub in_core: bool,
+    /// Bytes for evaluation passes beside the training feed.
+    pub evaluation_bytes: u64,
+}
+
+/// Divides the budget and makes the plan.
+pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainError> {
+    let dataset = &data.dataset;
+    let problem = Arc::new(problem(config, &data)?);
+    let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
+    let whole = row_bytes * dataset.records();
+    let memory_bytes = match config.memory_share {
+        Some(share) => ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64,
+        None => config.memory_bytes,
+    };
+    let mut feed = FeedOptions {
+        access: config.access,
+        threads: config.threads.max(1),
+        on_bad_record: config.on_bad_record,
+        epoch_barrier: config.skip || config.cache_fraction > 0.0,
+        refill: config.skip || config.cache_fraction > 0.0,
+        end_epoch: Some(config.epochs),
+        scratch_dir: config.scratch_dir.clone(),
+        device: data.device,
+        start: Cursor::default(),
+        ..FeedOptions::with_memory(memory_bytes)
+    };
+    let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
+    let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
+    let mut options = OutOfCoreOptions {
+        inner: config.inner_passes,
+        skip: config.skip && !in_core,
+        cache_bytes: 0,
+        snapshots: false,
+        seed: config.seed,
+    };
+    let mut evaluation_bytes = memory_bytes;
+    let plan = if in_core {
+        feed.epoch_barrier = false;
+        feed.refill = false;
+        plan(config, &data, Batching::Batches(1))?
+    } else {
+        let snapshot_bytes = 4 * problem.subproblems() as u64 * dataset.features();
+        options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
+        let beside = if options.snapshots {
+            snapshot_bytes
+        } else {
+            evaluation_bytes = (memory_bytes as f64 * EVALUATION_SHARE) as u64;
+            evaluation_bytes
+        };
+        feed.memory_bytes = memory_bytes - beside.min(memory_bytes);
+        divide(config, &data, &mut feed, &mut options)?
+    };
+    Ok(Setup {
+        memory_bytes,
+        problem,
+        plan: Arc::new(plan),
+        options,
+        feed,
+        in_core,
+        evaluation_bytes,
+        data,
+    })
+}
+
+/// Chooses the block size: the largest that the budget serves, unless the configuration says.
+fn divide(
+    config: &LinearConfig,
+    data: &OpenedData,
+    feed: &mut FeedOptions,
+    options: &mut OutOfCoreOptions,
+) -> Result<Plan, TrainError> {
+    let budget = feed.memory_bytes;
+    let plan = block_plan(config, data, feed, options, budget)?;
+    if feed.access != Access::Auto {
+        return Ok(plan);
+    }
+    // The path decides how much of the budget its own buffers take.
+    let (access, _) = choose_path(&data.dataset, &plan, feed)?;
+    if access != Access::Scatter {
+        return Ok(plan);
+    }
+    feed.access = access;
+    block_plan(config, data, feed, options, budget)
+}
+
+fn block_plan(
+    config: &LinearConfig,
+    data: &OpenedData,
+    feed: &mut FeedOptions,
+    options: &mut OutOfCoreOptions,
+    budget: u64,
+) -> Result<Plan, TrainError> {
+    let dataset = &data.dataset;
+    let pane_row = pane_row_bytes(dataset) as f64;
+    let scratch_row = Scratch::bytes_for(1) as f64;
+    let kept = config.cache_fraction;
+    // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
+    // ones, held twice while the choice changes; the solver needs its table for all b.
+    let share_of_feed = 2.0 * (1.0 - kept) * pane_row;
+    let share_of_rest = 2.0 * kept * pane_row + scratch_row;
+    let fraction = share_of_feed / (share_of_feed + share_of_rest);
+    feed.memory_bytes = (budget as f64 * fraction) as u64;
+    let new_rows = largest_batch(dataset, feed);
+    if new_rows == 0 {
+        return Err(TrainError::Config(format!(
+            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
+        )));
+    }
+    let block = new_rows as f64 / (1.0 - kept);
+    options.cache_bytes = (kept * block * pane_row) as usize;
+    let batching = if let Some(blocks) = config.blocks {
+        Batching::Batches(blocks)
+    } else if feed.refill {
+        Batching::Examples(new_rows)
+    } else {
+        Batching::Batches(dataset.records().div_ceil(new_rows))
+    };
+    plan_of(config, data, batching)
+}
+
+fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<Plan, TrainError> {
+    plan_of(config, data, batching)
+}
+
+/// The plan of a configuration with the given batching.
+fn plan_of(
+    config: &LinearConfig,
+    data: &OpenedData,
+    batching: Batching,
+) -> Result<Plan, TrainError> {
+    let dataset = &data.dataset;
+    let plan = Plan::new(dataset.records(), config.order, batching, config.seed)?;
+    let Order::Page { unit_bytes } = config.order else {
+        return Ok(plan);
+    };
+    let units = match dataset.record_bytes() {
+        RecordBytes::Fixed(bytes) => Units::fixed(dataset.records(), bytes, unit_bytes),
+        _ => Units::from_lengths(
+            (0..dataset.records()).map(|id| dataset.locate(id).length),
+            unit_bytes,
+        ),
+    };
+    Ok(plan.with_units(units)?)
+}
+
+fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {
+    let dataset = &data.dataset;
+    let labels = dataset.labels();
+    if labels.len() < 2 {
+        let only = labels.values().first().copied().unwrap_or(0.0);
+        return Err(TrainError::Config(format!(
+            "{}: every record has the label {only}; training needs records of at least two labels",
+            config.data.paths.join(", ")
+        )));
+    }
+    let features = usize::try_from(dataset.features()).unwrap_or(usize::MAX);
+    let mut problem = Problem::new(config.loss, config.cost, features, labels.len())?;
+    if let Some(bias) = config.bias {
+        problem = problem.with_bias(bias)?;
+    }
+    for &(label, weight) in &config.class_weights {
+        let class = labels.class_of(label).ok_or_else(|| {
+            TrainError::Config(format!(
+                "--class-weight {label}={weight}: no record has the label {label}; the labels are {:?}",
+                labels.values()
+            ))
+        })?;
+        problem = problem.with_class_weight(class, weight)?;
+    }
+    Ok(problem)
+}
+
+impl Setup {
+    /// What test data must agree with.
+    pub fn expected(&self) -> Expected {
+        Expected {
+            labels: self.data.dataset.labels().clone(),
+            features: self.data.dataset.features(),
+        }
+    }
+
+    /// How evaluation passes beside a training feed run.
+    pub fn evaluation_feed(&self) -> FeedOptions {
+        FeedOptions {
+            memory_bytes: self.evaluation_bytes,
+            ..self.feed.clone()
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Where blocks come from: a feed, or rows that all lie in memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
+use pelton_format::{RowTable, Slot};
+use pelton_linear::OutOfCore;
+
+use super::certify::for_each_batch;
+use super::setup::Setup;
+use crate::error::TrainError;
+
+/// A block that was trained.
+pub(super) struct Step {
+    pub end: Cursor,
+    pub ends_epoch: bool,
+}
+
+/// Where blocks come from.
+pub(super) enum Source {
+    /// From storage, batch by batch.
+    Feed(Box<Feed>),
+    /// All rows, read once.
+    Memory {
+        rows: RowTable,
+        meters: Box<Meters>,
+        compute_s: f64,
+    },
+}
+
+impl Source {
+    pub fn open(
+        setup: &Setup,
+        start: Cursor,
+        end_epoch: Option<u64>,
+    ) -> Result<Source, TrainError> {
+        let dataset = &setup.data.dataset;
+        if setup.in_core {
+            return load_all(setup);
+        }
+        let options = FeedOptions {
+            start,
+            end_epoch,
+            ..setup.feed.clone()
+        };
+        let feed = Feed::new(Arc::clone(dataset), Arc::clone(&setup.plan), &options)?;
+        Ok(Source::Feed(Box::new(feed)))
+    }
+
+    /// Trains on the next block; `None` where the epochs are over.
+    pub fn train_next(
+        &mut self,
+        solver: &mut OutOfCore,
+        replay: bool,
+    ) -> Result<Option<Step>, TrainError> {
+        match self {
+            Source::Feed(feed) => {
+                let asked: &OutOfCore = solver;
+                let mut first = None;
+                let batch = feed.next_batch_where(&mut |number, id| {
+                    let first = *first.get_or_insert(number);
+                    asked.wants(id, replay && number == first)
+                })?;
+                let Some(batch) = batch else {
+                    return Ok(None);
+                };
+                solver.train(batch)?;
+                Ok(Some(Step {
+                    end: batch.end,
+                    ends_epoch: batch.ends_epoch,
+                }))
+            }
+            Source::Memory {
+                rows, compute_s, ..
+            } => {
+                let began = Instant::now();
+                solver.train_rows(rows, 0)?;
+                *compute_s += began.elapsed().as_secs_f64();
+                Ok(Some(Step {
+                    end: Cursor {
+                        epoch: solver.epoch(),
+                        next: 1,
+                    },
+                    ends_epoch: true,
+                }))
+            }
+        }
+    }
+
+    pub fn meters(&self) -> Meters {
+        match self {
+            Source::Feed(feed) => feed.meters(),
+            Source::Memory {
+                meters, compute_s, ..
+            } => Meters {
+                compute_s: *compute_s,
+                ..(**meters).clone()
+            },
+        }
+    }
+
+    pub fn access(&self) -> String {
+        match self {
+            Source::Feed(feed) => feed.access().to_string(),
+            Source::Memory { .. } => "memory".to_string(),
+        }
+    }
+
+    pub fn describe(&self) -> Option<String> {
+        match self {
+            Source::Feed(feed) => feed.access_choice().map(|choice| choice.to_string()),
+            Source::Memory { .. } => None,
+        }
+    }
+}
+
+/// Reads every row once, into segments that stay.
+fn load_all(setup: &Setup) -> Result<Source, TrainError> {
+    let dataset = &setup.data.dataset;
+    let rows_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
+    let feed = FeedOptions {
+        memory_bytes: (setup.memory_bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
+        ..setup.feed.clone()
+    };
+    let mut segments = Vec::new();
+    let mut slots = Vec::with_capacity(dataset.records() as usize);
+    let mut ids = Vec::with_capacity(dataset.records() as usize);
+    let meters = for_each_batch(dataset, &feed, |batch| {
+        let base = segments.len() as u32;
+        let rows = std::mem::take(&mut batch.rows);
+        ids.extend_from_slice(rows.ids());
+        slots.extend(rows.slots().iter().map(|slot| Slot {
+            segment: slot.segment + base,
+            row: slot.row,
+        }));
+        match rows.into_segments() {
+            Some(owned) => segments.extend(owned),
+            None => unreachable!("a pane of one batch owns its segments"),
+        }
+        Ok(())
+    })?;
+    Ok(Source::Memory {
+        rows: RowTable::from_parts(segments, slots, ids),
+        meters: Box::new(meters),
+        compute_s: 0.0,
+    })
+}
