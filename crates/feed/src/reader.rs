@@ -8,14 +8,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use pelton_format::{Dataset, FormatError, Location, Rows};
-use pelton_storage::{AlignedBuffer, RangeRead};
+use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
 
 use crate::error::FeedError;
 use crate::meters::MeterCounters;
@@ -157,15 +157,11 @@ pub(crate) enum Merge {
     Gap(u64),
 }
 
+/// One cell for every open pane. A pane is shared by the tasks that still have rows to add to it,
+/// so the task that drops the last share completes it.
 struct Task {
     cell: usize,
     panes: Vec<Arc<PaneBuild>>,
-    step: Arc<Step>,
-}
-
-struct Step {
-    remaining: AtomicUsize,
-    completes: Mutex<Option<Arc<PaneBuild>>>,
 }
 
 /// Threads that load panes from the data set's files.
@@ -225,30 +221,29 @@ impl Reader {
             self.cells_per_section = division.count / self.sections;
         }
         let panes: Vec<_> = self.open.iter().cloned().collect();
-        // The pane opened `sections` steps ago is complete after this one.
-        let completes = match self.open.front() {
-            Some(front) if front.number + self.sections <= self.section + 1 => {
-                self.open.pop_front()
-            }
-            _ => None,
-        };
+        // The pane opened `sections` steps ago has its last section now.
+        if let Some(front) = self.open.front()
+            && front.number + self.sections <= self.section + 1
+        {
+            self.open.pop_front();
+        }
         let first = (self.section % self.sections) * self.cells_per_section;
         self.section += 1;
         if panes.is_empty() {
             return;
         }
-        let step = Arc::new(Step {
-            remaining: AtomicUsize::new(self.cells_per_section as usize),
-            completes: Mutex::new(completes),
-        });
-        let tasks = self.tasks.as_ref().expect("present until dropped");
-        for cell in first..first + self.cells_per_section {
-            let task = Task {
+        // Made before the first is sent: from then on tasks alone share the panes.
+        let count = self.cells_per_section as usize;
+        let tasks: Vec<Task> = std::iter::repeat_n(panes, count)
+            .zip(first..)
+            .map(|(panes, cell)| Task {
                 cell: cell as usize,
-                panes: panes.clone(),
-                step: Arc::clone(&step),
-            };
-            tasks.send(task).expect("threads live as long as the reader");
+                panes,
+            })
+            .collect();
+        let queue = self.tasks.as_ref().expect("present until dropped");
+        for task in tasks {
+            queue.send(task).expect("threads live as long as the reader");
         }
     }
 
@@ -313,8 +308,7 @@ struct Worker {
 
 impl Worker {
     fn new(shared: Arc<Shared>, task_bytes: u64, merge: Merge) -> Worker {
-        let mut buffer = AlignedBuffer::with_capacity(4096, task_bytes as usize);
-        buffer.resize(task_bytes as usize, 0);
+        let buffer = huge_buffer(task_bytes as usize);
         Worker {
             shared,
             merge,
@@ -328,24 +322,19 @@ impl Worker {
     }
 
     fn run(&mut self, task: Task) {
-        let Task { cell, panes, step } = task;
+        let Task { cell, panes } = task;
         let shared = Arc::clone(&self.shared);
-        if !shared.has_failed() {
-            let _loading = shared.meters.loading();
-            shared.guard(|| self.load(cell, &panes));
+        if shared.has_failed() {
+            return;
         }
-        drop(panes);
-        if step.remaining.fetch_sub(1, Ordering::AcqRel) == 1 && !shared.has_failed() {
-            let completes = step
-                .completes
-                .lock()
-                .expect("no holder of this lock panics")
-                .take();
-            if let Some(pane) = completes {
-                let pane = Arc::try_unwrap(pane).expect("every task on this pane is done");
+        let _loading = shared.meters.loading();
+        shared.guard(|| {
+            self.load(cell, &panes)?;
+            for pane in panes.into_iter().filter_map(Arc::into_inner) {
                 shared.deliver(pane.finish());
             }
-        }
+            Ok(())
+        });
     }
 
     fn load(&mut self, cell: usize, panes: &[Arc<PaneBuild>]) -> Result<(), FeedError> {

@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use pelton_format::{Layout, RowTable};
 
+use crate::active::Active;
 use crate::error::LinearError;
+use crate::huge_pages;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
 use crate::weights::squared_norm;
@@ -48,7 +50,7 @@ pub(crate) struct Segment<'a> {
 pub struct Scratch {
     pub(crate) simd: Simd,
     pub(crate) visits: Vec<Visit>,
-    pub(crate) order: Vec<u32>,
+    pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
 }
 
@@ -58,7 +60,7 @@ impl Scratch {
         Scratch {
             simd,
             visits: Vec::new(),
-            order: Vec::new(),
+            active: Active::default(),
             slack: Vec::new(),
         }
     }
@@ -73,12 +75,13 @@ impl Scratch {
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         size_of::<Visit>() * self.visits.capacity()
-            + 4 * (self.order.capacity() + self.slack.capacity())
+            + self.active.heap_bytes()
+            + 4 * self.slack.capacity()
     }
 
     /// Bytes that a block of `rows` rows will need.
     pub fn bytes_for(rows: usize) -> usize {
-        rows * (size_of::<Visit>() + 8)
+        rows * (size_of::<Visit>() + Active::BYTES_A_ROW + 4)
     }
 
     /// Fills the entries for `block`: places, classes and Q_ii; α is left at 0.
@@ -92,7 +95,9 @@ impl Scratch {
             .map(|class| problem.diagonal(class))
             .collect();
         self.visits.clear();
-        self.visits.reserve_exact(block.len());
+        if self.visits.capacity() < block.len() {
+            self.visits = huge_pages::with_capacity(block.len());
+        }
         for i in 0..block.len() {
             let (place, values) = locate(problem.features(), block, i)?;
             let class = block.label(i);

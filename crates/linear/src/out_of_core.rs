@@ -117,7 +117,7 @@ impl OutOfCore {
                 .then(|| RowCache::new(options.cache_bytes, layout, records)),
             epoch: EpochState::default(),
             simd: Simd::best(),
-            scratch: Scratch::new(),
+            scratch: Scratch::new(Simd::best()),
             order: Vec::new(),
             problem,
             options,
@@ -224,8 +224,7 @@ impl OutOfCore {
                 .losses
                 .add(&self.problem, rows, &snapshot.weights, self.simd)?;
         }
-        self.epoch.gap +=
-            gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+        self.epoch.gap += gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
         }
@@ -236,7 +235,6 @@ impl OutOfCore {
             &mut self.duals,
             self.options.inner,
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
-            self.simd,
             &mut self.scratch,
         )?;
         self.epoch.visits += report.visits;

@@ -42,6 +42,26 @@ impl RowCache {
         self.held_at_epoch_start = freeze.then(|| self.held.clone());
     }
 
+    /// Number of rows held.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether no row is held.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Ids of the rows held, in order.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Ids held one block before, ascending.
+    pub fn ids_before(&self) -> Vec<u64> {
+        self.held_before.ids()
+    }
+
     /// Calls `read` with the rows held.
     pub fn with_rows<T>(&mut self, read: impl FnOnce(&RowTable) -> T) -> T {
         let mut table = RowTable::new();

@@ -14,9 +14,12 @@ use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::kernels::{self, BlockRows, Simd};
 use crate::problem::{Loss, Problem};
-use crate::random::{Stream, derive};
-use crate::step::{ClassTerms, HingeStep, LogisticStep};
+use crate::random::derive;
+use crate::step::{ClassTerms, HingeStep, LogisticStep, Step};
 use crate::weights::Weights;
+
+/// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
+const SETTLED_ABOVE: f32 = 0.1;
 
 /// When a block is done with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,78 +119,67 @@ impl Run<'_> {
     fn hinge(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
         let (epsilon, at_most) = limits(inner);
         let count = scratch.visits.len();
-        scratch.order.clear();
-        scratch.order.extend(0..count as u32);
-        let mut active = count;
         let mut step = HingeStep {
             classes: self.classes,
-            shrink_above: f32::INFINITY,
-            shrink_below: f32::NEG_INFINITY,
+            settled_above: SETTLED_ABOVE,
             largest: 0.0,
             smallest: 0.0,
         };
+        scratch.active.start(count);
         let mut passes = 0;
         while passes < at_most {
-            let order = &mut scratch.order[..active];
-            Stream::new(derive(self.orders, u64::from(passes))).shuffle(order);
-            (step.largest, step.smallest) = (f32::NEG_INFINITY, f32::INFINITY);
-            let visited = order.len();
-            active = kernels::pass(
-                self.simd,
-                self.rows,
-                w,
-                &mut step,
-                &mut scratch.visits,
-                order,
-            );
+            (step.largest, step.smallest) = (0.0, 0.0);
+            let visited = self.pass(w, &mut step, passes, scratch);
             passes += 1;
-            self.report.visits += visited as u64;
-            if step.largest - step.smallest <= epsilon || active == 0 {
-                if visited == count {
-                    break;
-                }
-                // Done among the active rows: look at all of them again, without shrinking.
-                scratch.order.clear();
-                scratch.order.extend(0..count as u32);
-                active = count;
-                (step.shrink_above, step.shrink_below) = (f32::INFINITY, f32::NEG_INFINITY);
-                continue;
+            let violation = step.largest - step.smallest;
+            if violation > epsilon {
+                // Near the end, gradients that hold a row are as small as those that move one.
+                step.settled_above = SETTLED_ABOVE.min(violation);
+                scratch.active.advance();
+            } else if visited == count {
+                break;
+            } else {
+                // Solved among the rows awake: look at all of them.
+                scratch.active.wake_all();
             }
-            step.shrink_above = positive_or(step.largest, f32::INFINITY);
-            step.shrink_below = -positive_or(-step.smallest, f32::INFINITY);
         }
         self.finish(passes, step.largest - step.smallest);
     }
 
     fn logistic(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
         let (epsilon, at_most) = limits(inner);
-        let count = scratch.visits.len();
-        scratch.order.clear();
-        scratch.order.extend(0..count as u32);
         let mut step = LogisticStep {
             classes: self.classes,
             largest: 0.0,
         };
         let mut passes = 0;
         while passes < at_most {
-            let order = &mut scratch.order[..];
-            Stream::new(derive(self.orders, u64::from(passes))).shuffle(order);
+            scratch.active.start(scratch.visits.len());
             step.largest = 0.0;
-            kernels::pass(
-                self.simd,
-                self.rows,
-                w,
-                &mut step,
-                &mut scratch.visits,
-                order,
-            );
+            self.pass(w, &mut step, passes, scratch);
             passes += 1;
-            self.report.visits += count as u64;
             if step.largest <= epsilon {
                 break;
             }
         }
         self.finish(passes, step.largest);
+    }
+
+    /// One pass over the rows awake; returns their number.
+    fn pass(
+        &mut self,
+        w: &mut [f32],
+        step: &mut impl Step,
+        number: u32,
+        scratch: &mut Scratch,
+    ) -> usize {
+        let active = &mut scratch.active;
+        active.shuffle(derive(self.orders, u64::from(number)));
+        let visits = &mut scratch.visits;
+        let (order, settled) = (&active.order, &mut active.settled);
+        kernels::pass(self.simd, self.rows, w, step, visits, order, settled);
+        self.report.visits += order.len() as u64;
+        order.len()
     }
 
     fn finish(&mut self, passes: u32, violation: f32) {
@@ -202,8 +194,4 @@ fn limits(inner: InnerPasses) -> (f32, u32) {
         InnerPasses::Fixed(passes) => (f32::NEG_INFINITY, passes),
         InnerPasses::Until { epsilon, at_most } => (epsilon, at_most),
     }
-}
-
-fn positive_or(value: f32, otherwise: f32) -> f32 {
-    if value > 0.0 { value } else { otherwise }
 }

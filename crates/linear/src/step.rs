@@ -14,8 +14,8 @@ use crate::block::Visit;
 pub(crate) struct Outcome {
     /// What to add to w is this times x_i.
     pub(crate) scale: f32,
-    /// Whether the row stays in the active set.
-    pub(crate) keep: bool,
+    /// Whether the row may rest.
+    pub(crate) settled: bool,
 }
 
 /// The rule for one variable; a pass calls it for each active row with w·x_i.
@@ -31,13 +31,14 @@ pub(crate) struct ClassTerms {
     pub(crate) diagonal: f32,
 }
 
-/// Both hinge losses, with shrinking (Hsieh et al., ICML 2008, Alg. 3).
+/// Both hinge losses (Hsieh et al., ICML 2008, Alg. 3).
+// Differs from Alg. 3: rows are not dropped when their gradient lies beyond the largest and smallest
+// projected gradients of the pass before, but rest (see `active`).
 pub(crate) struct HingeStep<'a> {
     pub(crate) classes: &'a [ClassTerms],
-    /// Largest and smallest projected gradient of the pass before: rows at a bound whose gradient
-    /// lies beyond leave the active set.
-    pub(crate) shrink_above: f32,
-    pub(crate) shrink_below: f32,
+    /// A row at a bound whose gradient holds it there with more than this is settled.
+    pub(crate) settled_above: f32,
+    /// Largest and smallest projected gradient seen.
     pub(crate) largest: f32,
     pub(crate) smallest: f32,
 }
@@ -57,10 +58,9 @@ impl Step for HingeStep<'_> {
         let mut pg = g;
         pg = if at_zero { pg.min(0.0) } else { pg };
         pg = if at_upper { pg.max(0.0) } else { pg };
-        let shrink = (at_zero & (g > self.shrink_above)) | (at_upper & (g < self.shrink_below));
-        let seen = if shrink { 0.0 } else { pg };
-        self.largest = self.largest.max(seen);
-        self.smallest = self.smallest.min(seen);
+        let settled = (at_zero & (g > self.settled_above)) | (at_upper & (g < -self.settled_above));
+        self.largest = self.largest.max(pg);
+        self.smallest = self.smallest.min(pg);
         visit.alpha = alpha_new;
         // At a bound the gradient after the step says how far the row is from leaving it; inside,
         // where that is 0, the gradient before the step says how unsettled it still is.
@@ -68,7 +68,7 @@ impl Step for HingeStep<'_> {
         visit.gradient = if free { g } else { g + delta * visit.q };
         Outcome {
             scale: delta * class.sign,
-            keep: !shrink,
+            settled,
         }
     }
 }
@@ -121,7 +121,7 @@ impl Step for LogisticStep<'_> {
         self.largest = self.largest.max(gradient.abs());
         Outcome {
             scale: delta as f32 * class.sign,
-            keep: true,
+            settled: false,
         }
     }
 }

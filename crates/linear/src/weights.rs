@@ -1,5 +1,6 @@
 //! The weight vectors, one a subproblem.
 
+use crate::huge_pages;
 use crate::problem::Problem;
 
 /// A weight vector for each subproblem: `features` entries, then the bias weight where there is one.
@@ -17,7 +18,9 @@ impl Weights {
         Weights {
             features: problem.features(),
             bias: problem.bias(),
-            vectors: vec![vec![0.0; length]; problem.subproblems()],
+            vectors: (0..problem.subproblems())
+                .map(|_| huge_pages::zeros(length))
+                .collect(),
         }
     }
 

@@ -83,6 +83,8 @@ trait Dots {
 
 /// w and the rows: how to change w.
 trait Vectors: Dots {
+    /// Whether adding 0·x costs less than a branch on 0, which cannot be predicted.
+    const ADD_IS_CHEAP: bool = false;
     /// w += scale·x.
     fn add(&mut self, place: Place, scale: f32);
 }
@@ -94,17 +96,16 @@ const ENTRY_AHEAD: usize = 24;
 const ROW_AHEAD: usize = 16;
 const WEIGHTS_AHEAD: usize = 6;
 
-/// Visits the rows `order` in turn; those that stay active move to the front of `order`, and their
-/// number is returned.
+/// Visits the rows `order` in turn and notes in `settled` which of them need no visit soon.
 #[inline(always)]
 fn pass_loop<V: Vectors, S: Step>(
     vectors: &mut V,
     step: &mut S,
     visits: &mut [Visit],
-    order: &mut [u32],
-) -> usize {
-    let mut kept = 0;
-    for s in 0..order.len() {
+    order: &[u32],
+    settled: &mut [bool],
+) {
+    for (s, &i) in order.iter().enumerate() {
         if let Some(&ahead) = order.get(s + ENTRY_AHEAD) {
             prefetch(visits.as_ptr().wrapping_add(ahead as usize));
         }
@@ -114,17 +115,14 @@ fn pass_loop<V: Vectors, S: Step>(
         if let Some(&ahead) = order.get(s + WEIGHTS_AHEAD) {
             vectors.prefetch_weights(visits[ahead as usize].place);
         }
-        let i = order[s];
         let visit = &mut visits[i as usize];
         let dot = vectors.dot(visit.place);
         let outcome = step.step(visit, dot);
-        if outcome.scale != 0.0 {
+        if V::ADD_IS_CHEAP || outcome.scale != 0.0 {
             vectors.add(visit.place, outcome.scale);
         }
-        order[kept] = i;
-        kept += usize::from(outcome.keep);
+        settled[i as usize] = outcome.settled;
     }
-    kept
 }
 
 /// Writes w·x of each row.
@@ -141,21 +139,22 @@ fn sweep_loop<V: Dots>(vectors: &V, places: &[Place], out: &mut [f32]) {
     }
 }
 
-/// One pass over the rows `order` of a block; returns how many stay active, at the front of `order`.
+/// One pass over the rows `order` of a block; `settled` learns which of them need no visit soon.
 pub(crate) fn pass<S: Step>(
     simd: Simd,
     rows: &BlockRows<'_>,
     w: &mut [f32],
     step: &mut S,
     visits: &mut [Visit],
-    order: &mut [u32],
-) -> usize {
+    order: &[u32],
+    settled: &mut [bool],
+) {
     match simd.0 {
-        Level::Plain => plain::pass(rows, w, step, visits, order),
+        Level::Plain => plain::pass(rows, w, step, visits, order, settled),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => x86::pass_avx2(rows, w, step, visits, order),
+        Level::Avx2 => x86::pass_avx2(rows, w, step, visits, order, settled),
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => x86::pass_avx512(rows, w, step, visits, order),
+        Level::Avx512 => x86::pass_avx512(rows, w, step, visits, order, settled),
     }
 }
 
@@ -177,13 +176,16 @@ pub(crate) fn sweep(
 }
 
 /// Asks for the cache line at `address`, which need not be valid.
+///
+/// Into the second cache: on rows of 29 non-zeros with 30 M weights a visit takes 275 ns, against
+/// 330 ns when the first cache is asked to take them.
 #[inline(always)]
 #[allow(unsafe_code)]
 fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch is a hint; the processor ignores it for addresses that cannot be read.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

@@ -165,8 +165,9 @@ pub(super) fn pass<S: Step>(
     w: &mut [f32],
     step: &mut S,
     visits: &mut [Visit],
-    order: &mut [u32],
-) -> usize {
+    order: &[u32],
+    settled: &mut [bool],
+) {
     let (segments, bias) = (&rows.segments[..], rows.bias);
     match rows.layout {
         Layout::Dense { width } => {
@@ -178,9 +179,15 @@ pub(super) fn pass<S: Step>(
                 bias,
                 w,
             };
-            pass_loop(&mut vectors, step, visits, order)
+            pass_loop(&mut vectors, step, visits, order, settled)
         }
-        Layout::Sparse => pass_loop(&mut Sparse { segments, bias, w }, step, visits, order),
+        Layout::Sparse => pass_loop(
+            &mut Sparse { segments, bias, w },
+            step,
+            visits,
+            order,
+            settled,
+        ),
     }
 }
 

@@ -251,6 +251,8 @@ impl<R: Registers> Dots for Narrow<'_, R> {
 }
 
 impl<R: Registers> Vectors for Narrow<'_, R> {
+    const ADD_IS_CHEAP: bool = true;
+
     #[inline(always)]
     fn add(&mut self, place: Place, scale: f32) {
         // SAFETY: `new` was told that the features are there.
@@ -272,10 +274,11 @@ macro_rules! instantiate {
             w: &mut [f32],
             step: &mut S,
             visits: &mut [Visit],
-            order: &mut [u32],
-        ) -> usize {
+            order: &[u32],
+            settled: &mut [bool],
+        ) {
             // SAFETY: the level was detected before a `Simd` of it was made.
-            unsafe { $pass_inside(rows, w, step, visits, order) }
+            unsafe { $pass_inside(rows, w, step, visits, order, settled) }
         }
 
         #[target_feature(enable = $features)]
@@ -284,16 +287,16 @@ macro_rules! instantiate {
             w: &mut [f32],
             step: &mut S,
             visits: &mut [Visit],
-            order: &mut [u32],
-        ) -> usize {
+            order: &[u32],
+            settled: &mut [bool],
+        ) {
             let (segments, bias) = (&rows.segments[..], rows.bias);
             match rows.layout {
                 Layout::Dense { width } if is_narrow(rows, width) => {
                     // SAFETY: this function has the features.
                     let mut vectors = unsafe { Narrow::<$registers>::new(rows, width, w) };
-                    let kept = pass_loop(&mut vectors, step, visits, order);
+                    pass_loop(&mut vectors, step, visits, order, settled);
                     vectors.finish(w);
-                    kept
                 }
                 Layout::Dense { width } => {
                     let (width, used) = rows.dense_widths(width);
@@ -304,11 +307,11 @@ macro_rules! instantiate {
                         bias,
                         w,
                     };
-                    pass_loop(&mut $dense(plain), step, visits, order)
+                    pass_loop(&mut $dense(plain), step, visits, order, settled)
                 }
                 Layout::Sparse => {
                     let plain = Sparse { segments, bias, w };
-                    pass_loop(&mut $sparse(plain), step, visits, order)
+                    pass_loop(&mut $sparse(plain), step, visits, order, settled)
                 }
             }
         }
