@@ -144,6 +144,14 @@ impl OutOfCore {
         self.epoch.epoch
     }
 
+    /// The weights alone: the snapshot's, or the current ones.
+    pub fn into_weights(self, snapshot: bool) -> Weights {
+        match self.epoch.snapshot {
+            Some(held) if snapshot => held.weights,
+            _ => self.weights,
+        }
+    }
+
     /// The current dual variables.
     pub fn duals(&self) -> &Duals {
         &self.duals

@@ -28,6 +28,9 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// A demo set is not known or could not be generated.
+    #[error(transparent)]
+    Demo(#[from] crate::demo::DemoError),
     /// The run folder could not be used.
     #[error(transparent)]
     RunFolder(#[from] crate::run_folder::RunFolderError),
@@ -39,6 +42,9 @@ pub enum TrainError {
         /// What does not fit.
         problem: String,
     },
+    /// The reader of the output went away.
+    #[error("the output was closed")]
+    OutputClosed,
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with --resume")]
     Interrupted {
@@ -53,6 +59,7 @@ impl TrainError {
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Interrupted { .. } => 130,
+            TrainError::OutputClosed => 0,
             TrainError::Storage(error) => match error {
                 StorageError::NotAFile { .. } => 2,
                 StorageError::Io { source, .. }

@@ -1,6 +1,6 @@
 //! What a finished run leaves in its folder: the model in two formats, the figures, the report.
 
-use pelton_linear::ModelLabels;
+use pelton_linear::{Model, Weights};
 
 use super::session::Trained;
 use super::setup::Setup;
@@ -9,13 +9,16 @@ use crate::error::TrainError;
 use crate::run_folder::RunFolder;
 use crate::summary::{LinearSummary, peak_rss_bytes};
 
+/// Name of the model in the run folder.
+pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
+
 /// Writes `model.txt` (LIBLINEAR's format), `model.safetensors`, `summary.json` and `report.html`;
 /// returns the figures.
 pub(super) fn write(
     folder: &mut RunFolder,
     config: &LinearConfig,
     setup: &Setup,
-    trained: &Trained,
+    trained: Trained,
     test_accuracy: Option<f64>,
     optimum: Option<f64>,
 ) -> Result<LinearSummary, TrainError> {
@@ -34,7 +37,7 @@ pub(super) fn write(
         epochs: trained.epochs.len() as u64,
         passes: totals.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: trained.wall_s,
-        prepare_s: totals.prepare_s + dataset.index_report().scan_s,
+        prepare_s: totals.prepare_s + dataset.index_report().scan_seconds,
         load_s: totals.load_s,
         compute_s: totals.compute_s,
         overlap_s: totals.overlap_s,
@@ -59,5 +62,27 @@ pub(super) fn write(
         seed: config.seed,
         verdict: trained.waiting.clone(),
     };
+    write_model(folder, config, setup, trained.weights)?;
+    folder.write_summary(&summary)?;
     Ok(summary)
+}
+
+fn write_model(
+    folder: &RunFolder,
+    config: &LinearConfig,
+    setup: &Setup,
+    weights: Weights,
+) -> Result<(), TrainError> {
+    let model = Model {
+        loss: config.loss,
+        cost: Some(config.cost),
+        labels: setup.data.dataset.labels().values().to_vec(),
+        weights,
+    };
+    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS))?;
+    // LIBLINEAR's format knows whole numbers as labels only.
+    if model.labels.iter().all(|label| label.fract() == 0.0) {
+        model.write_liblinear(&folder.path().join("model.txt"))?;
+    }
+    Ok(())
 }
