@@ -26,7 +26,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const TARGET: f64 = 1e-3;
 const OURS: [f32; 8] = [3.0, 2.0, 1.0, 0.7, 0.5, 0.3, 0.2, 0.1];
-const THEIRS: [&str; 5] = ["1", "0.5", "0.3", "0.2", "0.1"];
+const THEIRS: [&str; 6] = ["1", "0.5", "0.3", "0.2", "0.17", "0.1"];
 const REPEATS: u64 = 3;
 
 fn main() -> Result<(), Failure> {

@@ -12,7 +12,6 @@ use crate::error::LinearError;
 use crate::huge_pages;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
-use crate::weights::squared_norm;
 
 /// Where a row lies in its segment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,7 +89,7 @@ impl Scratch {
         problem: &Problem,
         block: &RowTable,
     ) -> Result<(), LinearError> {
-        let bias = f64::from(problem.bias().unwrap_or(0.0));
+        let bias = problem.bias().unwrap_or(0.0);
         let diagonals: Vec<f32> = (0..problem.classes() as u32)
             .map(|class| problem.diagonal(class))
             .collect();
@@ -107,7 +106,7 @@ impl Scratch {
                     classes: diagonals.len(),
                 });
             };
-            let q = (squared_norm(values) + bias * bias + f64::from(diagonal)) as f32;
+            let q = squared_norm(values) + bias * bias + diagonal;
             self.visits.push(Visit {
                 place,
                 class,
@@ -163,7 +162,8 @@ fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32])
             slot.row
         }
         Layout::Sparse => {
-            let largest = rows.indices()[span.clone()].iter().max();
+            // Indices ascend, so the last is the largest.
+            let largest = rows.indices()[span.clone()].last();
             if let Some(&index) = largest.filter(|&&index| index as usize >= features) {
                 return Err(LinearError::FeatureOutOfRange {
                     record: block.id(i),
@@ -243,4 +243,19 @@ pub(crate) fn block_rows(features: usize, bias: Option<f32>, block: &RowTable) -
         features,
         bias: bias.unwrap_or(0.0),
     }
+}
+
+/// ‖x‖² in eight sums. It only sets the length of steps, so f32 does.
+fn squared_norm(x: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 8];
+    let (chunks, rest) = x.as_chunks::<8>();
+    for chunk in chunks {
+        for (sum, value) in sums.iter_mut().zip(chunk) {
+            *sum += value * value;
+        }
+    }
+    for (sum, value) in sums.iter_mut().zip(rest) {
+        *sum += value * value;
+    }
+    sums.iter().sum()
 }

@@ -57,7 +57,7 @@ impl Problem {
         if features == 0 || u32::try_from(features).is_err() {
             return Err(LinearError::Features { found: features });
         }
-        check_cost(cost)?;
+        let cost = usable(cost)?;
         Ok(Problem {
             loss,
             features,
@@ -84,8 +84,7 @@ impl Problem {
         let Some(cost) = self.costs.get_mut(class as usize) else {
             return Err(LinearError::UnknownClass { class, classes });
         };
-        *cost *= weight;
-        check_cost(*cost)?;
+        *cost = usable(*cost * weight)?;
         Ok(self)
     }
 
@@ -171,10 +170,11 @@ impl Problem {
     }
 }
 
-fn check_cost(cost: f64) -> Result<(), LinearError> {
-    // The solver works in f32: a cost outside its normal range would turn into 0 or infinity.
+/// The cost as the solver uses it: rounded to f32, so that α ≤ U means α ≤ C to the last bit.
+fn usable(cost: f64) -> Result<f64, LinearError> {
+    // A cost outside the normal range of f32 would turn into 0 or infinity.
     if cost.is_finite() && (1e-30..=1e30).contains(&cost) {
-        Ok(())
+        Ok(f64::from(cost as f32))
     } else {
         Err(LinearError::Cost { found: cost })
     }

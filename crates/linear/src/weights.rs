@@ -73,7 +73,7 @@ impl Weights {
 }
 
 /// ‖x‖² in f64, in sixteen sums so that the compiler can use vector registers.
-pub(crate) fn squared_norm(x: &[f32]) -> f64 {
+fn squared_norm(x: &[f32]) -> f64 {
     let mut sums = [0.0_f64; 16];
     let (chunks, rest) = x.as_chunks::<16>();
     for chunk in chunks {
