@@ -5,6 +5,12 @@
 //! [`Step`](crate::step::Step); the versions for newer processors instantiate it inside a function
 //! that has the processor feature enabled, so nothing is dispatched per row. The plain versions are
 //! the reference for the tests and the fallback.
+//!
+//! Measured with `examples/against_liblinear.rs` (AVX-512, one thread of a shared machine, everything
+//! included): 45–65 ns a visit of 28 dense features, 260–320 ns of 29 non-zeros among 30 M features. The
+//! floor of the first is about 24 ns, the latency of w·x, step and update, which depend on one another;
+//! the rest is cache and translation misses of the rows. The second is bound by cache misses on w: a
+//! sweep that only reads w in row order takes as long.
 
 mod plain;
 #[cfg(target_arch = "x86_64")]
