@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_feed::{DeviceSpeed, FeedError};
 use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Rows};
 use pelton_storage::{
-    AlignedBuffer, DeviceModel, LocalMode, RangeRead, Storage, ThrottleMode, Throttled,
+    AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode, Throttled,
     cached_fraction, quick_probe,
 };
 
@@ -22,8 +22,8 @@ pub struct OpenedData {
     pub dataset: Arc<Dataset>,
     /// Measured or modelled speed.
     pub device: DeviceSpeed,
-    /// Decorated storages of a modelled device, for the time it would have taken.
-    pub modelled: Vec<Arc<Throttled>>,
+    /// The device that is modelled, where one is.
+    pub modelled: Option<Arc<ModelledDevice>>,
     /// The files.
     pub paths: Vec<PathBuf>,
     /// Test files that belong to the data: those of a demo set.
@@ -31,10 +31,28 @@ pub struct OpenedData {
 }
 
 impl OpenedData {
+    /// Drops the files' clean pages from the page cache, so that the next reads come from the
+    /// device.
+    pub fn drop_page_cache(&self) -> Result<(), TrainError> {
+        for path in &self.paths {
+            let dropped = std::fs::File::open(path).and_then(|file| {
+                file.sync_all()?;
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+                Ok(())
+            });
+            dropped.map_err(|error| {
+                TrainError::Config(format!(
+                    "{}: its pages cannot be dropped from the page cache: {error}",
+                    path.display()
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
     /// Seconds the modelled device would have needed for all reads so far.
     pub fn modelled_seconds(&self) -> Option<f64> {
-        let total: f64 = self.modelled.iter().map(|file| file.virtual_seconds()).sum();
-        (!self.modelled.is_empty()).then_some(total)
+        self.modelled.as_ref().map(|device| device.virtual_seconds())
     }
 }
 
@@ -63,7 +81,10 @@ pub fn open(
         labels: expected.map(|expected| expected.labels.clone()),
         features: expected.map(|expected| expected.features),
         cache_dir: config.cache_dir.clone(),
-        storage: local_mode(config, &files),
+        storage: LocalOptions {
+            mode: local_mode(config, &files),
+            ..LocalOptions::default()
+        },
         ..OpenOptions::default()
     };
     let dataset = Dataset::open(&files, &options)?;
@@ -74,7 +95,7 @@ pub fn open(
         Some(name) => impose_model(dataset, name)?,
         None => {
             let device = measure(&dataset);
-            (dataset, device, Vec::new())
+            (dataset, device, None)
         }
     };
     Ok(OpenedData {
@@ -169,8 +190,8 @@ fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
 fn impose_model(
     dataset: Dataset,
     name: &str,
-) -> Result<(Dataset, DeviceSpeed, Vec<Arc<Throttled>>), TrainError> {
-    let model = DeviceModel::from_name(name).ok_or_else(|| {
+) -> Result<(Dataset, DeviceSpeed, Option<Arc<ModelledDevice>>), TrainError> {
+    let model = DeviceModel::preset(name).ok_or_else(|| {
         TrainError::Config(format!(
             "--device-model {name} is not known: use hdd, ssd, optane or none"
         ))
@@ -180,17 +201,9 @@ fn impose_model(
         read_bytes_per_s: model.sequential_read_iops * 4096.0,
         write_bytes_per_s: model.sequential_write_iops * 4096.0,
     };
-    let modelled = std::sync::Mutex::new(Vec::new());
-    let dataset = dataset.with_storage(|storage| {
-        let throttled = Arc::new(Throttled::new(storage, model, ThrottleMode::RealTime));
-        modelled
-            .lock()
-            .expect("no holder of this lock panics")
-            .push(Arc::clone(&throttled));
-        throttled as Arc<dyn Storage>
-    });
-    let modelled = modelled.into_inner().expect("no holder of this lock panics");
-    Ok((dataset, device, modelled))
+    let modelled = ModelledDevice::new(model, ThrottleMode::RealTime);
+    let dataset = dataset.with_storage(|storage| Arc::new(Throttled::on(&modelled, storage)));
+    Ok((dataset, device, Some(modelled)))
 }
 
 /// Speed of the device under the data's largest file, or of memory where it lies in the page cache.

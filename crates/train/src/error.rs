@@ -28,6 +28,9 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// A demo set is not known or could not be generated.
+    #[error(transparent)]
+    Demo(#[from] crate::demo::DemoError),
     /// The run folder could not be used.
     #[error(transparent)]
     RunFolder(#[from] crate::run_folder::RunFolderError),

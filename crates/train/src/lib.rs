@@ -1,11 +1,36 @@
 //! Training jobs: configuration, data, run folder, checkpoints and reports.
+//!
+//! One module a job: [`linear`] trains, `evaluate` measures and predicts with a model, `bench`
+//! measures a feed alone, `data_tools` index, show, pack and probe. Nothing here prints; jobs tell
+//! an [`Observer`] what happens.
 
+mod config;
 mod demo;
-mod report;
+mod data;
+mod error;
+mod event;
+mod summary;
+
 mod run_folder;
+mod checkpoint;
+mod report;
 mod tensorboard;
 
+pub mod linear;
+
+pub mod bench;
+pub mod data_tools;
+pub mod evaluate;
+
+pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
+pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
+pub use error::TrainError;
+pub use event::{EpochRecord, Event, Observer};
+pub use pelton_feed::{Access, OnBadRecord};
+pub use pelton_linear::{InnerPasses, Loss};
+pub use pelton_plan::Order;
 pub use report::{Bars, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, RunFolderError, write_atomically};
+pub use summary::{LinearSummary, cpu_seconds, peak_rss_bytes};
 pub use tensorboard::EventWriter;

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 pub use certify::{Evaluation, evaluate};
-pub use setup::{Setup, set_up};
+pub use setup::{Setup, plan_of, set_up};
 
 use crate::config::{LinearConfig, Optimum};
 use crate::data;

@@ -1,7 +1,5 @@
 //! What a finished run leaves in its folder: the model in two formats, the figures, the report.
 
-use pelton_linear::ModelLabels;
-
 use super::session::Trained;
 use super::setup::Setup;
 use crate::config::LinearConfig;
@@ -34,7 +32,7 @@ pub(super) fn write(
         epochs: trained.epochs.len() as u64,
         passes: totals.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: trained.wall_s,
-        prepare_s: totals.prepare_s + dataset.index_report().scan_s,
+        prepare_s: totals.prepare_s + dataset.index_report().scan_seconds,
         load_s: totals.load_s,
         compute_s: totals.compute_s,
         overlap_s: totals.overlap_s,

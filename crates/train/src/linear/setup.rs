@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, FeedOptions, choose_path, largest_batch, pane_row_bytes};
-use pelton_format::RecordBytes;
+use pelton_format::{Dataset, RecordBytes};
 use pelton_linear::{OutOfCoreOptions, Problem, Scratch};
 use pelton_plan::{Batching, Order, Plan, Units};
 
@@ -151,22 +151,22 @@ fn block_plan(
     } else {
         Batching::Batches(dataset.records().div_ceil(new_rows))
     };
-    plan_of(config, data, batching)
+    plan(config, data, batching)
 }
 
 fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<Plan, TrainError> {
-    plan_of(config, data, batching)
+    plan_of(&data.dataset, config.order, batching, config.seed)
 }
 
-/// The plan of a configuration with the given batching.
-fn plan_of(
-    config: &LinearConfig,
-    data: &OpenedData,
+/// The plan of an order over a data set; a page order gets the units that its records make.
+pub fn plan_of(
+    dataset: &Dataset,
+    order: Order,
     batching: Batching,
+    seed: u64,
 ) -> Result<Plan, TrainError> {
-    let dataset = &data.dataset;
-    let plan = Plan::new(dataset.records(), config.order, batching, config.seed)?;
-    let Order::Page { unit_bytes } = config.order else {
+    let plan = Plan::new(dataset.records(), order, batching, seed)?;
+    let Order::Page { unit_bytes } = order else {
         return Ok(plan);
     };
     let units = match dataset.record_bytes() {

@@ -1,0 +1,140 @@
+//! Runs one command and prints its figures.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use pelton_train::linear::{self, RunOptions};
+use pelton_train::{LinearConfig, LinearSummary, TrainError};
+use serde::Serialize;
+
+use crate::arguments::{Arguments, Command, LinearArguments, TrainCommand};
+use crate::bytes::human;
+use crate::console::{Console, interrupt_flag};
+
+/// An error with the exit code it ends the process with.
+#[derive(Debug)]
+pub struct Failure {
+    pub error: anyhow::Error,
+    pub code: u8,
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Failure {
+        Failure {
+            code: error.exit_code(),
+            error: error.into(),
+        }
+    }
+}
+
+/// Bad usage: exit code 2.
+fn usage(error: anyhow::Error) -> Failure {
+    Failure { error, code: 2 }
+}
+
+/// Runs a command.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        Command::Train(TrainCommand::Linear(arguments)) => train_linear(*arguments),
+        _ => Err(usage(anyhow!("not here yet"))),
+    }
+}
+
+/// Prints figures as one JSON object on standard output.
+pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(figures).context("figures as JSON");
+    let text = text.map_err(|error| Failure { error, code: 1 })?;
+    // A reader that closed the pipe has what it wanted.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    Ok(())
+}
+
+fn train_linear(mut arguments: LinearArguments) -> Result<(), Failure> {
+    let mut config = LinearConfig::default();
+    let from = match (&arguments.config, arguments.resume, &arguments.out) {
+        (Some(path), ..) => Some(path.clone()),
+        (None, true, Some(out)) => Some(out.join("run.toml")).filter(|path| path.exists()),
+        _ => None,
+    };
+    if let Some(path) = from {
+        config = read_config(&path).map_err(usage)?;
+    }
+    let json = arguments.json;
+    arguments.apply(&mut config);
+    if config.memory_share.is_none()
+        && arguments.memory.is_none()
+        && arguments.config.is_none()
+        && config.data.paths.iter().any(|path| path.starts_with("demo:"))
+    {
+        // A demo shows what Pelton is for: data eight times the memory it is given.
+        config.memory_share = Some(0.125);
+        config.target.get_or_insert(1e-3);
+    }
+    let out = arguments
+        .out
+        .unwrap_or_else(|| Path::new("runs").join(run_name(&config)));
+    let options = RunOptions {
+        overwrite: arguments.overwrite,
+        resume: arguments.resume,
+        out: out.clone(),
+    };
+    let mut console = Console::new();
+    let interrupt = interrupt_flag();
+    let summary = linear::run(&config, &options, &interrupt, &mut |event| console.show(event));
+    console.finish();
+    let summary = summary?;
+    if json {
+        print_json(&summary)?;
+    }
+    print_summary(&summary, &out);
+    Ok(())
+}
+
+fn read_config(path: &Path) -> anyhow::Result<LinearConfig> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("{}: the configuration cannot be read", path.display()))?;
+    toml::from_str(&text).with_context(|| {
+        format!(
+            "{}: is not a configuration of this program; compare it with a run.toml",
+            path.display()
+        )
+    })
+}
+
+/// Folder name of a run without `--out`: the first file's name, or the demo's.
+fn run_name(config: &LinearConfig) -> PathBuf {
+    let first = config.data.paths.first().map_or("run", String::as_str);
+    let name = Path::new(first).file_name().unwrap_or(first.as_ref());
+    PathBuf::from(name.to_string_lossy().replace(':', "-"))
+}
+
+fn print_summary(summary: &LinearSummary, out: &Path) {
+    let figure = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.4e}"));
+    if let Some(accuracy) = summary.test_accuracy {
+        eprintln!("test accuracy     {:.2} %", 100.0 * accuracy);
+    }
+    eprintln!(
+        "certificate       primal {}, dual {}: at most {} from the optimum",
+        figure(summary.primal),
+        figure(summary.dual),
+        figure(summary.relative_gap)
+    );
+    eprintln!(
+        "work              {} epochs, {:.2} passes over {}, {} read, {:.1} s, peak memory {}",
+        summary.epochs,
+        summary.passes,
+        human(summary.data_bytes),
+        human(summary.read_bytes),
+        summary.wall_s,
+        human(summary.peak_rss_bytes)
+    );
+    eprintln!(
+        "shuffling         {}: randomness level {:.1} %, exact {:.1} %",
+        summary.order,
+        100.0 * summary.rl,
+        100.0 * summary.rl_exact
+    );
+    eprintln!("files             {}", out.display());
+    eprintln!("{}", summary.verdict);
+}
