@@ -28,7 +28,9 @@ impl FromStr for Memory {
 
     fn from_str(text: &str) -> Result<Memory, String> {
         let wrong = || {
-            format!("`{text}` is not a size: write bytes (1048576), a unit (64MiB, 1.5GB) or a share of the data (1/8)")
+            format!(
+                "`{text}` is not a size: write bytes (1048576), a unit (64MiB, 1.5GB) or a share of the data (1/8)"
+            )
         };
         if let Some((part, whole)) = text.split_once('/') {
             let part: f64 = part.trim().parse().map_err(|_| wrong())?;

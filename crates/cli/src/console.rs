@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -101,11 +101,6 @@ pub fn interrupt_flag() -> Arc<AtomicBool> {
         let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
     }
     flag
-}
-
-/// Whether Ctrl-C was pressed.
-pub fn interrupted(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed)
 }
 
 /// Prints an error as one sentence, with what caused it where that adds anything.

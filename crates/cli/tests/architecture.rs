@@ -28,7 +28,13 @@ fn root() -> PathBuf {
 
 fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
         .current_dir(root())
         .output()
         .expect("cargo runs");
@@ -48,7 +54,10 @@ fn own(name: &str) -> Option<&str> {
 }
 
 fn dependencies(package: &Value) -> impl Iterator<Item = &Value> {
-    package["dependencies"].as_array().expect("dependencies").iter()
+    package["dependencies"]
+        .as_array()
+        .expect("dependencies")
+        .iter()
 }
 
 /// Rust files below a folder.
@@ -73,14 +82,21 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 fn every_crate_is_on_the_map() {
     let found: BTreeSet<String> = packages()
         .iter()
-        .map(|package| own(text(package, "name")).expect("names begin with pelton-").to_string())
+        .map(|package| {
+            own(text(package, "name"))
+                .expect("names begin with pelton-")
+                .to_string()
+        })
         .collect();
     let mapped = ARROWS.iter().map(|(name, _)| (*name).to_string()).collect();
     assert_eq!(found, mapped);
     let story = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     for (name, _) in ARROWS {
         let heading = format!("crates/{name}");
-        assert!(story.contains(&heading), "ARCHITECTURE.md has nothing on {heading}");
+        assert!(
+            story.contains(&heading),
+            "ARCHITECTURE.md has nothing on {heading}"
+        );
     }
 }
 
@@ -154,7 +170,10 @@ fn libraries_neither_print_nor_exit() {
             }
         }
     }
-    assert_eq!(wrong, [""; 0], "only cli prints and exits; return an error or tell the observer");
+    assert_eq!(
+        wrong, [""; 0],
+        "only cli prints and exits; return an error or tell the observer"
+    );
 }
 
 #[test]
@@ -162,7 +181,11 @@ fn files_hold_one_concept() {
     for (name, _) in ARROWS {
         for path in sources(&root().join("crates").join(name)) {
             let lines = std::fs::read_to_string(&path).unwrap().lines().count();
-            assert!(lines <= MOST_LINES, "{} has {lines} lines: divide it", path.display());
+            assert!(
+                lines <= MOST_LINES,
+                "{} has {lines} lines: divide it",
+                path.display()
+            );
         }
     }
 }
@@ -199,13 +222,20 @@ fn every_dependency_has_a_reason() {
         "[workspace.dependencies] of Cargo.toml against the table in ARCHITECTURE.md"
     );
     for (name, reason) in &documented {
-        assert!(reason.split_whitespace().count() >= 3, "{name}: {reason:?} is no reason");
+        assert!(
+            reason.split_whitespace().count() >= 3,
+            "{name}: {reason:?} is no reason"
+        );
     }
     for package in packages() {
         for dependency in dependencies(&package) {
             let used = text(dependency, "name");
             let known = own(used).is_some() || declared.contains(used);
-            assert!(known, "{} takes {used} past the workspace table", text(&package, "name"));
+            assert!(
+                known,
+                "{} takes {used} past the workspace table",
+                text(&package, "name")
+            );
         }
     }
 }

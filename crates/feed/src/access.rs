@@ -155,7 +155,11 @@ mod tests {
         let choice = choose_access(&case(120.0, 0.2, DeviceSpeed::default()));
         assert_eq!(choice.access, Access::Scatter, "{choice}");
         let choice = choose_access(&case(120.0, 0.9, DeviceSpeed::default()));
-        assert_eq!(choice.access, Access::Window { gap_bytes: None }, "{choice}");
+        assert_eq!(
+            choice.access,
+            Access::Window { gap_bytes: None },
+            "{choice}"
+        );
     }
 
     #[test]

@@ -26,7 +26,9 @@ pub enum FeedError {
         what: String,
     },
     /// More bad records than the policy allows.
-    #[error("{found} records could not be decoded, over the limit of {limit}; the last one: {last}")]
+    #[error(
+        "{found} records could not be decoded, over the limit of {limit}; the last one: {last}"
+    )]
     TooManyBadRecords {
         /// Bad records met.
         found: u64,

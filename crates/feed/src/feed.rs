@@ -100,7 +100,12 @@ impl Feed {
             )?),
             _ => {
                 let merge = merge_of(access, options);
-                Loader::Reader(Reader::new(Arc::clone(&shared), sizes, options.threads, merge))
+                Loader::Reader(Reader::new(
+                    Arc::clone(&shared),
+                    sizes,
+                    options.threads,
+                    merge,
+                ))
             }
         };
         Ok(Feed {
@@ -197,7 +202,12 @@ impl Feed {
         };
         if done && let Some(pane) = self.pane.take() {
             // The last batch of a pane may be the pane's own table: whichever holds the segments.
-            let table = if pane.table.is_empty() { rows } else { drop(rows); pane.table };
+            let table = if pane.table.is_empty() {
+                rows
+            } else {
+                drop(rows);
+                pane.table
+            };
             if let Some(segments) = table.into_segments() {
                 self.shared.give_rows(segments);
             }
@@ -310,8 +320,7 @@ pub fn choose_path(
         return Ok((Access::Window { gap_bytes: None }, None));
     }
     let records = dataset.records().max(1);
-    let resident = options.memory_bytes as f64
-        / (sizing::pane_row_bytes(dataset) * records) as f64;
+    let resident = options.memory_bytes as f64 / (sizing::pane_row_bytes(dataset) * records) as f64;
     let window = Access::Window { gap_bytes: None };
     let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
         Ok(sizes) => {
@@ -348,4 +357,3 @@ impl std::fmt::Debug for Feed {
             .finish_non_exhaustive()
     }
 }
-

@@ -16,16 +16,16 @@
 //! the plan into panes, `reader` or `scatter` fills them, [`Feed`] hands them out, [`Meters`] say
 //! where the time went.
 
-mod options;
-mod error;
-mod sizing;
 mod access;
-mod planner;
+mod error;
+mod feed;
+mod meters;
+mod options;
 mod pane;
+mod planner;
 mod reader;
 mod scatter;
-mod meters;
-mod feed;
+mod sizing;
 
 pub use access::{AccessChoice, DeviceSpeed, choose_access};
 pub use error::FeedError;

@@ -98,9 +98,7 @@ impl FromStr for OnBadRecord {
                 .strip_prefix("skip:")
                 .and_then(|limit| limit.parse().ok())
                 .map(|limit| OnBadRecord::Skip { limit: Some(limit) })
-                .ok_or_else(|| {
-                    format!("`{text}` is not a policy: use fail, skip or skip:LIMIT")
-                }),
+                .ok_or_else(|| format!("`{text}` is not a policy: use fail, skip or skip:LIMIT")),
         }
     }
 }
@@ -162,7 +160,17 @@ mod tests {
         for text in ["fail", "skip", "skip:10"] {
             assert_eq!(text.parse::<OnBadRecord>().unwrap().to_string(), text);
         }
-        assert!("windows".parse::<Access>().unwrap_err().contains("window:GAP_BYTES"));
-        assert!("skip:x".parse::<OnBadRecord>().unwrap_err().contains("skip:LIMIT"));
+        assert!(
+            "windows"
+                .parse::<Access>()
+                .unwrap_err()
+                .contains("window:GAP_BYTES")
+        );
+        assert!(
+            "skip:x"
+                .parse::<OnBadRecord>()
+                .unwrap_err()
+                .contains("skip:LIMIT")
+        );
     }
 }

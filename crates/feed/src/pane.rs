@@ -69,7 +69,10 @@ impl PaneBuild {
 
     /// The finished pane; rows that never arrived are left out of their batches.
     pub fn finish(mut self) -> Pane {
-        let Assembly { segments, mut slots } = self
+        let Assembly {
+            segments,
+            mut slots,
+        } = self
             .assembly
             .into_inner()
             .expect("no holder of this lock panics");

@@ -153,7 +153,9 @@ impl Planner {
         while wanted > 0 && self.cursor.next < records {
             // A chunk never asks for more than is wanted, so the cursor never passes a record that
             // was neither taken nor declined.
-            let len = CHUNK.min(wanted as usize).min((records - self.cursor.next) as usize);
+            let len = CHUNK
+                .min(wanted as usize)
+                .min((records - self.cursor.next) as usize);
             self.plan
                 .fill_ids(self.cursor.epoch, self.cursor.next, &mut chunk[..len]);
             for &id in &chunk[..len] {

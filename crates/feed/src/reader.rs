@@ -243,7 +243,9 @@ impl Reader {
             .collect();
         let queue = self.tasks.as_ref().expect("present until dropped");
         for task in tasks {
-            queue.send(task).expect("threads live as long as the reader");
+            queue
+                .send(task)
+                .expect("threads live as long as the reader");
         }
     }
 
@@ -465,8 +467,8 @@ impl Worker {
                 return Err(shrunk(&shared.dataset, place, found));
             }
             let bytes = &self.buffer[range.buffer_start + start..range.buffer_start + end];
-            let (rows, slots) =
-                segments[entry.pane as usize].get_or_insert_with(|| (shared.take_rows(), Vec::new()));
+            let (rows, slots) = segments[entry.pane as usize]
+                .get_or_insert_with(|| (shared.take_rows(), Vec::new()));
             match shared.dataset.decode(entry.id, bytes, rows) {
                 Ok(()) => slots.push(entry.slot),
                 Err(error) => shared.bad_record(error)?,

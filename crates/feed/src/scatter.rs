@@ -218,8 +218,8 @@ impl Coordinator {
     /// Fills the buckets of the first epoch in one sequential pass. Records before the starting
     /// place go to the buckets of the epoch after it.
     fn prepare(&mut self) -> Result<(), FeedError> {
-        let bytes = self.shared.dataset.bytes()
-            + self.shared.dataset.records() * ENTRY_HEADER_BYTES as u64;
+        let bytes =
+            self.shared.dataset.bytes() + self.shared.dataset.records() * ENTRY_HEADER_BYTES as u64;
         self.scratch = Some(ScratchFile::create(&self.scratch_dir, bytes)?);
         let first = if self.fixed { 0 } else { self.start.epoch };
         self.open_epoch(first);
@@ -231,9 +231,7 @@ impl Coordinator {
             self.open_epoch(first + 1);
         }
         let next_task = AtomicU64::new(0);
-        self.on_threads(|this, buffer| {
-            this.prepare_tasks(&next_task, first, passed, buffer)
-        })?;
+        self.on_threads(|this, buffer| this.prepare_tasks(&next_task, first, passed, buffer))?;
         self.shared.meters.prepared();
         Ok(())
     }
@@ -599,4 +597,3 @@ fn read_pieces(storage: &dyn Storage, start: u64, buffer: &mut [u8]) -> Result<u
     storage.read_batch(&mut reads)?;
     Ok(reads.iter().map(|read| read.filled as u64).sum())
 }
-

@@ -66,7 +66,9 @@ pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
 fn task_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
     let wanted = (options.memory_bytes / 24 / options.threads as u64).clamp(64 << 10, 2 << 20);
     // A record must fit whole, with the page it begins in and the page it ends in.
-    wanted.max(dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096)
+    wanted
+        .max(dataset.record_bytes().max() + 2 * 4096)
+        .next_multiple_of(4096)
 }
 
 fn available_bytes(options: &FeedOptions, task_bytes: u64, other: u64) -> u64 {
@@ -114,7 +116,9 @@ pub(crate) fn divide(
             (1, (batches_in_memory / pane - 1).clamp(1, 8), pane)
         }
         Access::Window { .. } if sweeps => {
-            let sections = (2 * batches_in_memory).saturating_sub(3).clamp(1, MOST_SECTIONS);
+            let sections = (2 * batches_in_memory)
+                .saturating_sub(3)
+                .clamp(1, MOST_SECTIONS);
             let pane = 2 * batches_in_memory / (sections + 3);
             (sections, 1, pane.max(1))
         }

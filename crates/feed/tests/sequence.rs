@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
-use pelton_format::{
-    Dataset, Layout, LabelColumn, OpenOptions, PackedShape, PackedWriter, Row,
-};
+use pelton_format::{Dataset, LabelColumn, Layout, OpenOptions, PackedShape, PackedWriter, Row};
 use pelton_plan::{Batching, Order, Plan, Units};
 
 const PATHS: [Access; 4] = [
@@ -138,10 +136,17 @@ fn orders_that_read_runs_are_served_too() {
             plan = plan.with_units(units).unwrap();
         }
         let plan = Arc::new(plan);
-        for access in [Access::Auto, Access::Direct, Access::Window { gap_bytes: None }] {
+        for access in [
+            Access::Auto,
+            Access::Direct,
+            Access::Window { gap_bytes: None },
+        ] {
             let options = options(&folder, access, 2 << 20);
             let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
-            assert!(batches(&mut feed) == planned(&plan, 0..3), "{order} by {access}");
+            assert!(
+                batches(&mut feed) == planned(&plan, 0..3),
+                "{order} by {access}"
+            );
         }
     }
 }
@@ -161,7 +166,10 @@ fn a_feed_goes_on_from_every_step() {
                 next: batch.1,
             };
             let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
-            assert!(batches(&mut feed) == expected[done..], "{access} from {done}");
+            assert!(
+                batches(&mut feed) == expected[done..],
+                "{access} from {done}"
+            );
         }
     }
 }
@@ -224,7 +232,11 @@ fn bad_records_follow_the_policy() {
     let path = folder.path().join("bad.libsvm");
     let mut text = String::new();
     for id in 0..1_000 {
-        text += if id == 17 || id == 500 { "+1 nonsense\n" } else { "-1 1:1 2:3\n" };
+        text += if id == 17 || id == 500 {
+            "+1 nonsense\n"
+        } else {
+            "-1 1:1 2:3\n"
+        };
     }
     std::fs::write(&path, text).unwrap();
     let dataset = open(&[path]);
@@ -248,7 +260,10 @@ fn bad_records_follow_the_policy() {
     let failed = run(OnBadRecord::Skip { limit: Some(1) }).unwrap_err();
     assert!(failed.contains("limit of 1"), "{failed}");
     let failed = run(OnBadRecord::Fail).unwrap_err();
-    assert!(failed.contains("bad.libsvm") && failed.contains("line"), "{failed}");
+    assert!(
+        failed.contains("bad.libsvm") && failed.contains("line"),
+        "{failed}"
+    );
 }
 
 #[test]
@@ -290,7 +305,10 @@ fn window_reads_little_more_than_its_floor() {
         let rows_a_unit = (unit + 119.0) / 120.0;
         let floor = (1.0 - (-share * rows_a_unit).exp()) / share;
         eprintln!("f = {share}: read amplification {measured:.3}, floor {floor:.3}");
-        assert!(measured <= floor * 1.02, "f = {share}: {measured} over {floor}");
+        assert!(
+            measured <= floor * 1.02,
+            "f = {share}: {measured} over {floor}"
+        );
     }
 }
 

@@ -37,7 +37,12 @@ fn higgs(count: usize) -> (Rows, usize) {
     let mut rows = Rows::new(Layout::Dense { width: 28 });
     for _ in 0..count {
         let x: Vec<f32> = (0..28).map(|_| n.normal() as f32).collect();
-        let score: f64 = planted.iter().zip(&x).map(|(a, &b)| a * f64::from(b)).sum::<f64>() / norm;
+        let score: f64 = planted
+            .iter()
+            .zip(&x)
+            .map(|(a, &b)| a * f64::from(b))
+            .sum::<f64>()
+            / norm;
         let y = score + 1.5 * n.normal() > 0.0;
         rows.push_dense(u32::from(!y), &x);
     }
@@ -54,7 +59,9 @@ fn kdd(count: usize, features: usize) -> (Rows, usize) {
         for _ in 0..length {
             let rank = ((features as f64).powf(n.uniform()) - 1.0) as u64;
             // scattered over the index space
-            let index = (u128::from(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17)) * features as u128 >> 64) as u32;
+            let index = (u128::from(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17))
+                * features as u128
+                >> 64) as u32;
             indices.push(index);
             score += Numbers(rank.wrapping_mul(77) + 5).normal();
         }
@@ -71,15 +78,44 @@ fn write(rows: &Rows, features: usize, folder: &str) {
     std::fs::create_dir_all(folder).unwrap();
     let bytes = |name: &str, b: &[u8]| std::fs::write(format!("{folder}/{name}"), b).unwrap();
     let ends: Vec<u64> = (0..rows.len()).map(|i| rows.span(i).end as u64).collect();
-    let signs: Vec<f32> = (0..rows.len()).map(|i| if rows.label(i) == 0 { 1.0 } else { -1.0 }).collect();
+    let signs: Vec<f32> = (0..rows.len())
+        .map(|i| if rows.label(i) == 0 { 1.0 } else { -1.0 })
+        .collect();
     let indices: Vec<u32> = match rows.layout() {
-        Layout::Dense { width } => (0..rows.values().len()).map(|i| (i % width) as u32).collect(),
+        Layout::Dense { width } => (0..rows.values().len())
+            .map(|i| (i % width) as u32)
+            .collect(),
         Layout::Sparse => rows.indices().to_vec(),
     };
-    bytes("ends.u64", &ends.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
-    bytes("indices.u32", &indices.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
-    bytes("values.f32", &rows.values().iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
-    bytes("signs.f32", &signs.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>());
+    bytes(
+        "ends.u64",
+        &ends
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect::<Vec<_>>(),
+    );
+    bytes(
+        "indices.u32",
+        &indices
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect::<Vec<_>>(),
+    );
+    bytes(
+        "values.f32",
+        &rows
+            .values()
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect::<Vec<_>>(),
+    );
+    bytes(
+        "signs.f32",
+        &signs
+            .iter()
+            .flat_map(|x| x.to_le_bytes())
+            .collect::<Vec<_>>(),
+    );
     bytes("features.txt", features.to_string().as_bytes());
 }
 
@@ -95,20 +131,45 @@ fn main() {
     let count = rows.len();
     let table = RowTable::from_rows(rows, (0..count as u64).collect());
     let problem = Problem::new(Loss::Hinge, 1.0, features, 2).unwrap();
-    let list: Vec<u32> = std::env::var("M").unwrap_or("1 2 3 4 6 8 12 16 24 100".into()).split(' ').map(|x| x.parse().unwrap()).collect();
+    let list: Vec<u32> = std::env::var("M")
+        .unwrap_or("1 2 3 4 6 8 12 16 24 100".into())
+        .split(' ')
+        .map(|x| x.parse().unwrap())
+        .collect();
     for m in list {
         let mut weights = Weights::zeros(&problem);
         let mut duals = Duals::zeros(&problem, count);
         let mut scratch = Scratch::new(Simd::best());
-        let inner = InnerPasses::Until { epsilon: 1e-3, at_most: m };
+        let inner = InnerPasses::Until {
+            epsilon: 1e-3,
+            at_most: m,
+        };
         let start = Instant::now();
-        let r = solve_block(&problem, &table, &mut weights, &mut duals, inner, 1, &mut scratch).unwrap();
+        let r = solve_block(
+            &problem,
+            &table,
+            &mut weights,
+            &mut duals,
+            inner,
+            1,
+            &mut scratch,
+        )
+        .unwrap();
         let t = start.elapsed().as_secs_f64();
         let start = Instant::now();
         let mut sum = LossSum::new(&problem);
         sum.add(&problem, &table, &weights, Simd::best()).unwrap();
-        let c = Certificate { primal: sum.primal(&weights), dual: dual_value(&weights, &duals) };
+        let c = Certificate {
+            primal: sum.primal(&weights),
+            dual: dual_value(&weights, &duals),
+        };
         let te = start.elapsed().as_secs_f64();
-        println!("{m} {t:.3}s {:.1} ns/visit, eval {te:.3}, gap {:.2e} P {} acc {:.4} {r:?}", t * 1e9 / r.visits as f64, c.relative_gap(), c.primal, sum.accuracy());
+        println!(
+            "{m} {t:.3}s {:.1} ns/visit, eval {te:.3}, gap {:.2e} P {} acc {:.4} {r:?}",
+            t * 1e9 / r.visits as f64,
+            c.relative_gap(),
+            c.primal,
+            sum.accuracy()
+        );
     }
 }

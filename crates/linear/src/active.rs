@@ -73,7 +73,11 @@ impl Active {
         for (i, ((rest, level), &settled)) in rows.zip(&self.settled).enumerate() {
             if *rest == 0 {
                 // Visited in the pass before.
-                *level = if settled { (*level + 1).min(LONGEST_REST) } else { 0 };
+                *level = if settled {
+                    (*level + 1).min(LONGEST_REST)
+                } else {
+                    0
+                };
                 *rest = (1 << *level) - 1;
             } else {
                 *rest -= 1;

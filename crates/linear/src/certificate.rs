@@ -144,12 +144,12 @@ pub fn add_dual_weights(problem: &Problem, block: &RowTable, duals: &Duals, sums
 /// Decision values of every row of `block`, subproblem by subproblem, chunk by chunk: `each` gets the
 /// number of the chunk's first row, the values (those of subproblem s at `s * length ..`) and the
 /// number of rows. Features that the weights do not know count as absent.
-pub(crate) fn for_each_chunk(
+pub(crate) fn for_each_chunk<E>(
     weights: &Weights,
     block: &RowTable,
     simd: Simd,
-    mut each: impl FnMut(usize, &[f32], usize) -> Result<(), LinearError>,
-) -> Result<(), LinearError> {
+    mut each: impl FnMut(usize, &[f32], usize) -> Result<(), E>,
+) -> Result<(), E> {
     let rows = block_rows(weights.features(), weights.bias(), block);
     let mut places: Vec<Place> = Vec::with_capacity(CHUNK.min(block.len()));
     let mut values = Vec::new();

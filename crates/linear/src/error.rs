@@ -79,6 +79,30 @@ pub enum LinearError {
         /// Why.
         source: std::io::Error,
     },
+    /// A model file is not what it claims to be.
+    #[error(
+        "model file {path} is damaged or of another kind: {place} stands {found}; write it anew by training or \
+         copy it again", path = .path.display()
+    )]
+    MalformedModel {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        place: String,
+        /// What stands there.
+        found: String,
+    },
+    /// LIBLINEAR's format cannot hold a label.
+    #[error(
+        "label {label} cannot be written to {path}, for LIBLINEAR's format holds whole numbers only; \
+         write safetensors instead, or number the classes", path = .path.display()
+    )]
+    LabelNotInteger {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// The label.
+        label: f64,
+    },
     /// A saved state has other shapes than the run.
     #[error("the saved {part} do not fit this data and configuration; start anew")]
     StateMismatch {

@@ -60,10 +60,20 @@ mod tests {
             for (i, value) in values.iter_mut().enumerate() {
                 *value = i as f32;
             }
-            assert!(values.iter().enumerate().all(|(i, &value)| value == i as f32));
+            assert!(
+                values
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &value)| value == i as f32)
+            );
             let mut grown: Vec<u32> = with_capacity(length);
             grown.extend(0..length as u32);
-            assert!(grown.iter().enumerate().all(|(i, &value)| value == i as u32));
+            assert!(
+                grown
+                    .iter()
+                    .enumerate()
+                    .all(|(i, &value)| value == i as u32)
+            );
         }
     }
 }

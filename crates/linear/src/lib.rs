@@ -3,7 +3,8 @@
 //!
 //! A [`Problem`] says what is minimised. [`solve_block`] improves [`Weights`] and [`Duals`] on the
 //! rows of one block. [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from
-//! the optimum the solution can be at most.
+//! the optimum the solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`]
+//! saves them, also in LIBLINEAR's format.
 
 mod error;
 mod problem;
@@ -22,6 +23,9 @@ mod solve;
 
 mod certificate;
 mod gap;
+mod predict;
+
+mod model;
 
 mod row_cache;
 mod skip;
@@ -37,7 +41,9 @@ pub use duals::Duals;
 pub use error::LinearError;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
+pub use model::Model;
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
+pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
 pub use row_cache::RowCache;
 pub use saved_state::SavedState;

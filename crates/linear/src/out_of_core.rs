@@ -144,6 +144,14 @@ impl OutOfCore {
         self.epoch.epoch
     }
 
+    /// The weights alone: the snapshot's, or the current ones.
+    pub fn into_weights(self, snapshot: bool) -> Weights {
+        match self.epoch.snapshot {
+            Some(held) if snapshot => held.weights,
+            _ => self.weights,
+        }
+    }
+
     /// The current dual variables.
     pub fn duals(&self) -> &Duals {
         &self.duals
@@ -224,8 +232,7 @@ impl OutOfCore {
                 .losses
                 .add(&self.problem, rows, &snapshot.weights, self.simd)?;
         }
-        self.epoch.gap +=
-            gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+        self.epoch.gap += gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
         }

@@ -137,7 +137,8 @@ impl OutOfCore {
             "weights"
         } else if !fits(&state.alpha, records) || state.terms.len() != subproblems {
             "dual variables"
-        } else if state.skip.as_ref().map(|skip| skip.len()) != self.skip.as_ref().map(|_| records) {
+        } else if state.skip.as_ref().map(|skip| skip.len()) != self.skip.as_ref().map(|_| records)
+        {
             "skip table"
         } else if !ids_fit(&state.cached)
             || !ids_fit(&state.cached_before)

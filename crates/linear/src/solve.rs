@@ -195,4 +195,3 @@ fn limits(inner: InnerPasses) -> (f32, u32) {
         InnerPasses::Until { epsilon, at_most } => (epsilon, at_most),
     }
 }
-

@@ -112,7 +112,12 @@ pub fn bench(
         Some(share) => (data_bytes as f64 * share) as u64,
         None => config.memory_bytes,
     };
-    let plan = plan_of(dataset, config.order, Batching::Examples(config.batch), config.seed)?;
+    let plan = plan_of(
+        dataset,
+        config.order,
+        Batching::Examples(config.batch),
+        config.seed,
+    )?;
     let options = FeedOptions {
         access: config.access,
         threads: config.threads.max(1),

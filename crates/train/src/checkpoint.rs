@@ -150,17 +150,16 @@ pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result
     tensors.sort_by(|a, b| a.0.cmp(&b.0));
     let progress = Progress {
         version: VERSION,
-        checksum: tensors
-            .iter()
-            .fold(0, |crc, (_, tensor)| crc32c::crc32c_append(crc, &tensor.bytes)),
+        checksum: tensors.iter().fold(0, |crc, (_, tensor)| {
+            crc32c::crc32c_append(crc, &tensor.bytes)
+        }),
         ..progress.clone()
     };
     let text = serde_json::to_string(&progress).expect("plain figures are representable");
     let metadata = HashMap::from([("pelton".to_string(), text)]);
     write_atomically(path, |file| {
         // `serialize_to_file` writes the borrowed tensors one after the other.
-        safetensors::serialize_to_file(tensors, Some(metadata), file)
-            .map_err(std::io::Error::other)
+        safetensors::serialize_to_file(tensors, Some(metadata), file).map_err(std::io::Error::other)
     })?;
     Ok(())
 }
@@ -186,7 +185,10 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
     let ids = [
         ("cached", Some(&state.cached)),
         ("cached_before", Some(&state.cached_before)),
-        ("cached_at_epoch_start", state.cached_at_epoch_start.as_ref()),
+        (
+            "cached_at_epoch_start",
+            state.cached_at_epoch_start.as_ref(),
+        ),
     ];
     for (name, ids) in ids {
         if let Some(ids) = ids {
@@ -227,7 +229,11 @@ pub fn read(path: &Path) -> Result<(Progress, SavedState<'static>), TrainError> 
     if checksum != progress.checksum {
         return Err(damaged("checksum"));
     }
-    let state = Tensors { file, damaged: &damaged }.state(&progress)?;
+    let state = Tensors {
+        file,
+        damaged: &damaged,
+    }
+    .state(&progress)?;
     Ok((progress, state))
 }
 

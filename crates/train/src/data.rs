@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pelton_feed::{DeviceSpeed, FeedError};
 use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Rows};
 use pelton_storage::{
-    AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode, Throttled,
-    cached_fraction, quick_probe,
+    AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode,
+    Throttled, cached_fraction, quick_probe,
 };
 
 use crate::config::DataConfig;
@@ -52,7 +52,9 @@ impl OpenedData {
 
     /// Seconds the modelled device would have needed for all reads so far.
     pub fn modelled_seconds(&self) -> Option<f64> {
-        self.modelled.as_ref().map(|device| device.virtual_seconds())
+        self.modelled
+            .as_ref()
+            .map(|device| device.virtual_seconds())
     }
 }
 
@@ -126,7 +128,9 @@ fn resolve(
             let before = files.len();
             files.extend(found.filter_map(Result::ok));
             if files.len() == before {
-                return Err(TrainError::Config(format!("{path}: no file matches the pattern")));
+                return Err(TrainError::Config(format!(
+                    "{path}: no file matches the pattern"
+                )));
             }
         } else {
             files.push(PathBuf::from(path));

@@ -42,6 +42,9 @@ pub enum TrainError {
         /// What does not fit.
         problem: String,
     },
+    /// The reader of the output went away.
+    #[error("the output was closed")]
+    OutputClosed,
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with --resume")]
     Interrupted {
@@ -56,6 +59,7 @@ impl TrainError {
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Interrupted { .. } => 130,
+            TrainError::OutputClosed => 0,
             TrainError::Storage(error) => match error {
                 StorageError::NotAFile { .. } => 2,
                 StorageError::Io { source, .. }

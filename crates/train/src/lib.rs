@@ -5,15 +5,15 @@
 //! an [`Observer`] what happens.
 
 mod config;
-mod demo;
 mod data;
+mod demo;
 mod error;
 mod event;
 mod summary;
 
-mod run_folder;
 mod checkpoint;
 mod report;
+mod run_folder;
 mod tensorboard;
 
 pub mod linear;

@@ -181,7 +181,13 @@ pub(super) fn pass<S: Step>(
             };
             pass_loop(&mut vectors, step, visits, order, settled)
         }
-        Layout::Sparse => pass_loop(&mut Sparse { segments, bias, w }, step, visits, order, settled),
+        Layout::Sparse => pass_loop(
+            &mut Sparse { segments, bias, w },
+            step,
+            visits,
+            order,
+            settled,
+        ),
     }
 }
 

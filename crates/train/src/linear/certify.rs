@@ -53,7 +53,12 @@ pub(crate) fn for_each_batch(
         ..feed.clone()
     };
     let rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
-    let plan = Plan::new(dataset.records(), Order::Sequential, Batching::Examples(rows), 0)?;
+    let plan = Plan::new(
+        dataset.records(),
+        Order::Sequential,
+        Batching::Examples(rows),
+        0,
+    )?;
     let mut feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options)?;
     while let Some(batch) = feed.next_batch()? {
         each(batch)?;
@@ -102,7 +107,12 @@ pub(super) fn optimum(
     };
     let dataset = &setup.data.dataset;
     let problem = &setup.problem;
-    let mut solver = OutOfCore::new(problem.clone(), dataset.records(), dataset.layout(), options);
+    let mut solver = OutOfCore::new(
+        problem.clone(),
+        dataset.records(),
+        dataset.layout(),
+        options,
+    );
     let mut source = Source::open(setup, Cursor::default(), None)?;
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * GAP;
@@ -146,7 +156,8 @@ pub(super) fn optimum(
     }
     let best = best.ok_or_else(|| {
         TrainError::Config(
-            "no optimum was found within 400 epochs; give it as a number with --optimum".to_string(),
+            "no optimum was found within 400 epochs; give it as a number with --optimum"
+                .to_string(),
         )
     })?;
     observer(Event::Note(&format!(

@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
+pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use setup::{Setup, plan_of, set_up};
 
 use crate::config::{LinearConfig, Optimum};
@@ -63,13 +65,20 @@ pub fn run(
         None
     } else {
         let expected = setup.expected();
-        Some(data::open(&config.data, &test_paths, Some(&expected), observer)?)
+        Some(data::open(
+            &config.data,
+            &test_paths,
+            Some(&expected),
+            observer,
+        )?)
     };
     let optimum = match config.optimum {
         Optimum::Unknown => None,
         Optimum::Value(value) => Some(value),
         Optimum::Auto => {
-            observer(Event::Note("solving for the optimum first, to a relative gap of 1e-6"));
+            observer(Event::Note(
+                "solving for the optimum first, to a relative gap of 1e-6",
+            ));
             Some(certify::optimum(&setup, interrupt, observer)?)
         }
     };
@@ -83,7 +92,7 @@ pub fn run(
         Some(test) => Some(certify::accuracy(&setup, test, &trained.weights, observer)?),
         None => None,
     };
-    outcome::write(&mut folder, &config, &setup, &trained, accuracy, optimum)
+    outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {
@@ -102,8 +111,13 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.cache_fraction
         ));
     }
-    if config.target.is_some_and(|target| !(target > 0.0 && target < 1.0)) {
-        return wrong("--target is a relative difference between 0 and 1, such as 1e-3".to_string());
+    if config
+        .target
+        .is_some_and(|target| !(target > 0.0 && target < 1.0))
+    {
+        return wrong(
+            "--target is a relative difference between 0 and 1, such as 1e-3".to_string(),
+        );
     }
     let selective = config.skip || config.cache_fraction > 0.0;
     let full = config.order == pelton_plan::Order::Full;

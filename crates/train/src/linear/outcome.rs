@@ -1,5 +1,7 @@
 //! What a finished run leaves in its folder: the model in two formats, the figures, the report.
 
+use pelton_linear::{Model, Weights};
+
 use super::session::Trained;
 use super::setup::Setup;
 use crate::config::LinearConfig;
@@ -7,13 +9,16 @@ use crate::error::TrainError;
 use crate::run_folder::RunFolder;
 use crate::summary::{LinearSummary, peak_rss_bytes};
 
+/// Name of the model in the run folder.
+pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
+
 /// Writes `model.txt` (LIBLINEAR's format), `model.safetensors`, `summary.json` and `report.html`;
 /// returns the figures.
 pub(super) fn write(
     folder: &mut RunFolder,
     config: &LinearConfig,
     setup: &Setup,
-    trained: &Trained,
+    trained: Trained,
     test_accuracy: Option<f64>,
     optimum: Option<f64>,
 ) -> Result<LinearSummary, TrainError> {
@@ -57,5 +62,27 @@ pub(super) fn write(
         seed: config.seed,
         verdict: trained.waiting.clone(),
     };
+    write_model(folder, config, setup, trained.weights)?;
+    folder.write_summary(&summary)?;
     Ok(summary)
+}
+
+fn write_model(
+    folder: &RunFolder,
+    config: &LinearConfig,
+    setup: &Setup,
+    weights: Weights,
+) -> Result<(), TrainError> {
+    let model = Model {
+        loss: config.loss,
+        cost: Some(config.cost),
+        labels: setup.data.dataset.labels().values().to_vec(),
+        weights,
+    };
+    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS))?;
+    // LIBLINEAR's format knows whole numbers as labels only.
+    if model.labels.iter().all(|label| label.fract() == 0.0) {
+        model.write_liblinear(&folder.path().join("model.txt"))?;
+    }
+    Ok(())
 }

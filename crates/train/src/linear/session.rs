@@ -231,7 +231,12 @@ impl<'a> Session<'a> {
             certified: outcome.certified_primal.is_some(),
             visits: outcome.visits,
             rows: outcome.rows,
-            rows_left_out: self.setup.data.dataset.records().saturating_sub(outcome.rows),
+            rows_left_out: self
+                .setup
+                .data
+                .dataset
+                .records()
+                .saturating_sub(outcome.rows),
             wait_s: meters.wait_s - self.at_epoch_start.wait_s,
             compute_s: meters.compute_s - self.at_epoch_start.compute_s,
             read_bytes: meters.read_bytes - self.at_epoch_start.read_bytes,
@@ -268,7 +273,7 @@ impl<'a> Session<'a> {
         if certified {
             let snapshot = self.solver.snapshot().expect("it was certified");
             return Ok((record.relative_gap <= target).then(|| Certified {
-                weights: snapshot.weights.clone(),
+                is_snapshot: true,
                 accuracy: snapshot.losses.accuracy(),
                 certificate: Certificate {
                     primal: record.primal,
@@ -296,7 +301,7 @@ impl<'a> Session<'a> {
         let weights = self.solver.weights();
         let evaluation = evaluate(dataset, &self.setup.problem, weights, feed)?;
         let found = Certified {
-            weights: weights.clone(),
+            is_snapshot: false,
             accuracy: evaluation.losses.accuracy(),
             certificate: Certificate {
                 primal: evaluation.losses.primal(weights),
@@ -325,15 +330,19 @@ impl<'a> Session<'a> {
             }
         };
         if let Some(last) = self.epochs.last_mut() {
-            last.passes = self.earlier.plus(&totals_of(&meters)).plus(&self.evaluations).used_bytes
-                as f64
+            last.passes = self
+                .earlier
+                .plus(&totals_of(&meters))
+                .plus(&self.evaluations)
+                .used_bytes as f64
                 / self.setup.data.dataset.bytes().max(1) as f64;
         }
+        let totals = self.totals(&meters);
         Ok(Trained {
-            weights: found.weights,
+            weights: self.solver.into_weights(found.is_snapshot),
             certificate: found.certificate,
             train_accuracy: found.accuracy,
-            totals: self.totals(&meters),
+            totals,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             waiting: meters.verdict().to_string(),
             epochs: self.epochs,
@@ -342,7 +351,9 @@ impl<'a> Session<'a> {
     }
 
     fn totals(&self, meters: &Meters) -> Totals {
-        self.earlier.plus(&totals_of(meters)).plus(&self.evaluations)
+        self.earlier
+            .plus(&totals_of(meters))
+            .plus(&self.evaluations)
     }
 
     fn passes(&self, meters: &Meters) -> f64 {
@@ -376,9 +387,9 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Weights with the certificate of exactly these.
+/// A certificate, of the solver's snapshot or of its current weights.
 pub(super) struct Certified {
-    weights: Weights,
+    is_snapshot: bool,
     certificate: Certificate,
     accuracy: f64,
 }

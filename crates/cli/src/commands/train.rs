@@ -1,56 +1,18 @@
-//! Runs one command and prints its figures.
+//! `pelton train`
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use pelton_train::linear::{self, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary, TrainError};
-use serde::Serialize;
+use pelton_train::{LinearConfig, LinearSummary};
 
-use crate::arguments::{Arguments, Command, LinearArguments, TrainCommand};
+use super::{Failure, print_json, usage, with_console};
+use crate::arguments::LinearArguments;
 use crate::bytes::human;
-use crate::console::{Console, interrupt_flag};
+use crate::console::interrupt_flag;
 
-/// An error with the exit code it ends the process with.
-#[derive(Debug)]
-pub struct Failure {
-    pub error: anyhow::Error,
-    pub code: u8,
-}
-
-impl From<TrainError> for Failure {
-    fn from(error: TrainError) -> Failure {
-        Failure {
-            code: error.exit_code(),
-            error: error.into(),
-        }
-    }
-}
-
-/// Bad usage: exit code 2.
-fn usage(error: anyhow::Error) -> Failure {
-    Failure { error, code: 2 }
-}
-
-/// Runs a command.
-pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    match arguments.command {
-        Command::Train(TrainCommand::Linear(arguments)) => train_linear(*arguments),
-        _ => Err(usage(anyhow!("not here yet"))),
-    }
-}
-
-/// Prints figures as one JSON object on standard output.
-pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(figures).context("figures as JSON");
-    let text = text.map_err(|error| Failure { error, code: 1 })?;
-    // A reader that closed the pipe has what it wanted.
-    let _ = writeln!(std::io::stdout(), "{text}");
-    Ok(())
-}
-
-fn train_linear(mut arguments: LinearArguments) -> Result<(), Failure> {
+/// Trains a linear model.
+pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let mut config = LinearConfig::default();
     let from = match (&arguments.config, arguments.resume, &arguments.out) {
         (Some(path), ..) => Some(path.clone()),
@@ -65,7 +27,11 @@ fn train_linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     if config.memory_share.is_none()
         && arguments.memory.is_none()
         && arguments.config.is_none()
-        && config.data.paths.iter().any(|path| path.starts_with("demo:"))
+        && config
+            .data
+            .paths
+            .iter()
+            .any(|path| path.starts_with("demo:"))
     {
         // A demo shows what Pelton is for: data eight times the memory it is given.
         config.memory_share = Some(0.125);
@@ -79,11 +45,8 @@ fn train_linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         resume: arguments.resume,
         out: out.clone(),
     };
-    let mut console = Console::new();
     let interrupt = interrupt_flag();
-    let summary = linear::run(&config, &options, &interrupt, &mut |event| console.show(event));
-    console.finish();
-    let summary = summary?;
+    let summary = with_console(|observer| linear::run(&config, &options, &interrupt, observer))?;
     if json {
         print_json(&summary)?;
     }

@@ -1,0 +1,80 @@
+//! Runs one command and prints its figures.
+
+mod data;
+mod model;
+mod train;
+
+use std::io::Write;
+
+use anyhow::Context;
+use pelton_train::TrainError;
+use serde::Serialize;
+
+use crate::arguments::{Arguments, Command, TrainCommand};
+use crate::bytes::Memory;
+use crate::console::Console;
+
+/// An error with the exit code it ends the process with.
+#[derive(Debug)]
+pub struct Failure {
+    pub error: anyhow::Error,
+    pub code: u8,
+}
+
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Failure {
+        Failure {
+            code: error.exit_code(),
+            error: error.into(),
+        }
+    }
+}
+
+/// Bad usage: exit code 2.
+fn usage(error: anyhow::Error) -> Failure {
+    Failure { error, code: 2 }
+}
+
+/// Runs a command.
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        Command::Train(TrainCommand::Linear(arguments)) => train::linear(*arguments),
+        Command::Eval(arguments) => model::eval(arguments),
+        Command::Predict(arguments) => model::predict(arguments),
+        Command::Index(arguments) => data::index(arguments),
+        Command::Inspect(arguments) => data::inspect(arguments),
+        Command::Pack(arguments) => data::pack(arguments),
+        Command::Probe(arguments) => data::probe(arguments),
+        Command::Bench(arguments) => data::bench(arguments),
+        Command::Reproduce(_) => Err(usage(anyhow::anyhow!("not here yet"))),
+    }
+}
+
+/// Runs a job with its events on the console.
+fn with_console<T>(
+    job: impl FnOnce(&mut dyn FnMut(pelton_train::Event<'_>)) -> Result<T, TrainError>,
+) -> Result<T, Failure> {
+    let mut console = Console::new();
+    let result = job(&mut |event| console.show(event));
+    console.finish();
+    Ok(result?)
+}
+
+/// A size that must be a number of bytes: there is no data to take a share of.
+fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
+    match memory {
+        Memory::Bytes(bytes) => Ok(bytes),
+        Memory::Share(_) => Err(usage(anyhow::anyhow!(
+            "{flag} takes a size such as 256MiB, not a share"
+        ))),
+    }
+}
+
+/// Prints figures as one JSON object on standard output.
+pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(figures).context("figures as JSON");
+    let text = text.map_err(|error| Failure { error, code: 1 })?;
+    // A reader that closed the pipe has what it wanted.
+    let _ = writeln!(std::io::stdout(), "{text}");
+    Ok(())
+}

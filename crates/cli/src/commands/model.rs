@@ -1,0 +1,45 @@
+//! `pelton eval` and `pelton predict`
+
+use std::io::BufWriter;
+
+use pelton_train::evaluate::{self, EvaluateConfig};
+
+use super::{Failure, bytes_of, print_json, with_console};
+use crate::arguments::{EvalArguments, PredictArguments};
+
+/// Measures a model on data with labels.
+pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
+    let config = EvaluateConfig {
+        memory_bytes: bytes_of(arguments.memory, "--memory")?,
+        data: arguments.format.config(arguments.data),
+        model: arguments.model,
+    };
+    let summary = with_console(|observer| evaluate::eval(&config, observer))?;
+    if arguments.json {
+        return print_json(&summary);
+    }
+    println!(
+        "accuracy {:.4} % of {} examples, primal {:.6e}",
+        100.0 * summary.test_accuracy.unwrap_or(f64::NAN),
+        summary.records,
+        summary.primal.unwrap_or(f64::NAN)
+    );
+    Ok(())
+}
+
+/// Prints a predicted label for every row.
+pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
+    let config = EvaluateConfig {
+        memory_bytes: bytes_of(arguments.memory, "--memory")?,
+        data: arguments.format.config(arguments.data),
+        model: arguments.model,
+    };
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let result = with_console(|observer| {
+        evaluate::predict_lines(&config, arguments.probabilities, &mut out, observer)
+    });
+    match result {
+        Err(failure) if failure.code == 0 => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,124 @@
+//! A trained model and its two file forms.
+//!
+//! Both are written to a temporary file in the same folder, flushed to the device, and renamed, so a
+//! reader never sees half a model.
+
+mod liblinear_text;
+mod tensors;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use crate::error::LinearError;
+use crate::problem::Loss;
+use crate::weights::Weights;
+
+/// Weights with what is needed to use them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// The loss it was trained with.
+    pub loss: Loss,
+    /// The cost it was trained with, where known: LIBLINEAR's format does not say.
+    pub cost: Option<f64>,
+    /// Label of each class, in class order.
+    pub labels: Vec<f64>,
+    /// The weights: one vector for two classes, else one a class.
+    pub weights: Weights,
+}
+
+/// Most features times vectors that a model file may claim: 2^33 weights, 32 GiB.
+const MOST_WEIGHTS: u64 = 1 << 33;
+
+impl Model {
+    /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
+    /// LIBLINEAR writes and reads them as integers.
+    pub fn write_liblinear(&self, path: &Path) -> Result<(), LinearError> {
+        let labels = liblinear_text::integer_labels(self, path)?;
+        write_whole(path, |out| liblinear_text::write(self, &labels, out))
+    }
+
+    /// Reads LIBLINEAR's text format.
+    pub fn read_liblinear(path: &Path) -> Result<Model, LinearError> {
+        let file = File::open(path).map_err(io("read", path))?;
+        liblinear_text::read(std::io::BufReader::new(file), path)
+    }
+
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, the rest as metadata.
+    pub fn write_safetensors(&self, path: &Path) -> Result<(), LinearError> {
+        write_whole(path, |out| tensors::write(self, out))
+    }
+
+    /// Reads safetensors.
+    pub fn read_safetensors(path: &Path) -> Result<Model, LinearError> {
+        let bytes = std::fs::read(path).map_err(io("read", path))?;
+        tensors::read(&bytes, path)
+    }
+}
+
+/// Checks sizes that a file claims before anything is allocated for them.
+fn check_shape(
+    path: &Path,
+    line: Option<u64>,
+    classes: usize,
+    features: usize,
+) -> Result<usize, LinearError> {
+    let vectors = if classes == 2 { 1 } else { classes };
+    let weights = (vectors as u64).checked_mul(features as u64 + 1);
+    if classes < 2 || features == 0 || weights.is_none_or(|weights| weights > MOST_WEIGHTS) {
+        return Err(malformed(path, line, "sizes that no model can have"));
+    }
+    Ok(vectors)
+}
+
+fn malformed(path: &Path, line: Option<u64>, found: impl Into<String>) -> LinearError {
+    LinearError::MalformedModel {
+        path: path.to_path_buf(),
+        place: line.map_or_else(
+            || "in its header".to_string(),
+            |line| format!("at line {line}"),
+        ),
+        found: found.into(),
+    }
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> LinearError {
+    let path = path.to_path_buf();
+    move |source| LinearError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+/// Writes a file whole or not at all.
+fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
+) -> Result<(), LinearError> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let file = tempfile::Builder::new()
+        .prefix(".pelton-model-")
+        .tempfile_in(folder)
+        .map_err(io("write", path))?;
+    let mut out = BufWriter::with_capacity(1 << 16, file.as_file());
+    write(&mut out).map_err(io("write", path))?;
+    out.flush().map_err(io("write", path))?;
+    drop(out);
+    file.as_file().sync_all().map_err(io("write", path))?;
+    // A temporary file is for its owner only; a model is an ordinary file.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let ordinary = std::fs::Permissions::from_mode(0o644);
+        file.as_file()
+            .set_permissions(ordinary)
+            .map_err(io("write", path))?;
+    }
+    file.persist(path)
+        .map_err(|error| io("write", path)(error.error))?;
+    Ok(())
+}

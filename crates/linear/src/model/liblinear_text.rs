@@ -1,0 +1,222 @@
+//! LIBLINEAR's text format:
+//!
+//! ```text
+//! solver_type L2R_L1LOSS_SVC_DUAL
+//! nr_class 2
+//! label 1 -1
+//! nr_feature 123
+//! bias -1
+//! w
+//! 0.5
+//! …
+//! ```
+//!
+//! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. Source:
+//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with enough
+//! digits to give back the same f32.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+
+use super::{Model, check_shape, malformed};
+use crate::error::LinearError;
+use crate::problem::Loss;
+use crate::weights::Weights;
+
+/// The longest line accepted: labels of a hundred thousand classes fit.
+const LONGEST_LINE: u64 = 4 << 20;
+
+/// Names of the solvers of each loss; the first is the one written.
+const SOLVERS: [(Loss, &[&str]); 3] = [
+    (Loss::Hinge, &["L2R_L1LOSS_SVC_DUAL"]),
+    (
+        Loss::SquaredHinge,
+        &["L2R_L2LOSS_SVC_DUAL", "L2R_L2LOSS_SVC"],
+    ),
+    (Loss::Logistic, &["L2R_LR_DUAL", "L2R_LR"]),
+];
+
+/// The labels as LIBLINEAR's integers, or an error that names the first that is none.
+pub(super) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, LinearError> {
+    let integer = |&label: &f64| {
+        let rounded = label as i32;
+        if f64::from(rounded) == label {
+            Ok(rounded)
+        } else {
+            Err(LinearError::LabelNotInteger {
+                path: path.to_path_buf(),
+                label,
+            })
+        }
+    };
+    model.labels.iter().map(integer).collect()
+}
+
+pub(super) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std::io::Result<()> {
+    let weights = &model.weights;
+    let solver = SOLVERS.iter().find(|(loss, _)| *loss == model.loss);
+    writeln!(
+        out,
+        "solver_type {}",
+        solver.map_or("", |(_, names)| names[0])
+    )?;
+    writeln!(out, "nr_class {}", labels.len())?;
+    write!(out, "label")?;
+    for label in labels {
+        write!(out, " {label}")?;
+    }
+    writeln!(out, "\nnr_feature {}", weights.features())?;
+    writeln!(out, "bias {}", weights.bias().unwrap_or(-1.0))?;
+    writeln!(out, "w")?;
+    for feature in 0..weights.vector(0).len() {
+        for subproblem in 0..weights.subproblems() {
+            write!(out, "{} ", weights.vector(subproblem)[feature])?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// Lines with their numbers, none longer than the limit.
+struct Lines<'a, R> {
+    input: R,
+    path: &'a Path,
+    number: u64,
+    line: String,
+}
+
+impl<R: BufRead> Lines<'_, R> {
+    /// The next line without its end; an error when there is none.
+    fn next(&mut self) -> Result<&str, LinearError> {
+        self.line.clear();
+        self.number += 1;
+        let mut limited = std::io::Read::take(&mut self.input, LONGEST_LINE);
+        let read = limited.read_line(&mut self.line);
+        let read = read.map_err(super::io("read", self.path))?;
+        if read == 0 {
+            return Err(malformed(
+                self.path,
+                Some(self.number),
+                "the end of the file",
+            ));
+        }
+        if read as u64 == LONGEST_LINE {
+            return Err(malformed(
+                self.path,
+                Some(self.number),
+                "a line that is too long",
+            ));
+        }
+        Ok(self.line.trim())
+    }
+}
+
+/// What stands before the weights.
+#[derive(Default)]
+struct Header {
+    loss: Option<Loss>,
+    classes: Option<usize>,
+    features: Option<usize>,
+    bias: Option<f32>,
+    labels: Vec<f64>,
+}
+
+impl Header {
+    /// Takes in one line; whether it was the `w` that ends the header.
+    fn accept(&mut self, line: &str) -> Option<bool> {
+        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+        match key {
+            "solver_type" => {
+                let solver = SOLVERS.iter().find(|(_, names)| names.contains(&value));
+                self.loss = Some(solver?.0);
+            }
+            "nr_class" => self.classes = Some(value.parse().ok()?),
+            "nr_feature" => self.features = Some(value.parse().ok()?),
+            "bias" => self.bias = Some(value.parse().ok().filter(|bias: &f32| bias.is_finite())?),
+            "label" => {
+                let labels = value.split_whitespace().map(|label| label.parse::<i32>());
+                self.labels = labels
+                    .map(|label| label.map(f64::from))
+                    .collect::<Result<_, _>>()
+                    .ok()?;
+            }
+            "w" => return Some(true),
+            _ => return None,
+        }
+        Some(false)
+    }
+}
+
+pub(super) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearError> {
+    let mut lines = Lines {
+        input,
+        path,
+        number: 0,
+        line: String::new(),
+    };
+    let mut header = Header::default();
+    loop {
+        let line = lines.next()?;
+        let done = header.accept(line);
+        let found = line.chars().take(60).collect::<String>();
+        match done {
+            Some(true) => break,
+            Some(false) => {}
+            None => return Err(malformed(path, Some(lines.number), format!("`{found}`"))),
+        }
+    }
+    let at = Some(lines.number);
+    let (Some(loss), Some(classes), Some(features)) =
+        (header.loss, header.classes, header.features)
+    else {
+        return Err(malformed(
+            path,
+            at,
+            "no solver_type, nr_class or nr_feature before w",
+        ));
+    };
+    let vectors = check_shape(path, at, classes, features)?;
+    if header.labels.len() != classes {
+        return Err(malformed(
+            path,
+            at,
+            format!("{} labels for {classes} classes", header.labels.len()),
+        ));
+    }
+    let bias = header.bias.filter(|&bias| bias > 0.0);
+    let length = features + usize::from(bias.is_some());
+    let columns = read_weights(&mut lines, vectors, length)?;
+    Ok(Model {
+        loss,
+        cost: None,
+        labels: header.labels,
+        weights: Weights::from_vectors(features, bias, columns),
+    })
+}
+
+/// Reads `length` lines of a number for each of `vectors` vectors. The vectors grow with the lines
+/// read, so a short file that claims many features allocates little.
+fn read_weights<R: BufRead>(
+    lines: &mut Lines<'_, R>,
+    vectors: usize,
+    length: usize,
+) -> Result<Vec<Vec<f32>>, LinearError> {
+    let path = lines.path;
+    let mut columns: Vec<Vec<f32>> = vec![Vec::new(); vectors];
+    for _ in 0..length {
+        let line = lines.next()?;
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<f32>());
+        let complete = columns.iter_mut().all(|column| match numbers.next() {
+            Some(Ok(number)) if number.is_finite() => {
+                column.push(number);
+                true
+            }
+            _ => false,
+        });
+        if !complete || numbers.next().is_some() {
+            let found = format!("not {vectors} finite number(s)");
+            return Err(malformed(path, Some(lines.number), found));
+        }
+    }
+    Ok(columns)
+}

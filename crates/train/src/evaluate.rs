@@ -1,0 +1,192 @@
+//! The jobs `eval` and `predict`: a trained model on data.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pelton_feed::{FeedOptions, OnBadRecord};
+use pelton_format::LabelMap;
+use pelton_linear::{Loss, Model, Problem, Simd, predict, probabilities};
+
+use crate::config::{DataConfig, LinearConfig};
+use crate::data::{self, Expected, OpenedData};
+use crate::error::TrainError;
+use crate::event::Observer;
+use crate::linear::{evaluate, for_each_batch};
+use crate::summary::{LinearSummary, peak_rss_bytes};
+
+/// A model and how the data it was trained on was read.
+#[derive(Debug)]
+pub struct TrainedModel {
+    /// The model.
+    pub model: Model,
+    /// The run's configuration, where the model came from a run folder.
+    pub config: Option<LinearConfig>,
+}
+
+/// Opens the model of a run folder, or a model file: safetensors, or LIBLINEAR's text format.
+pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
+    if !path.is_dir() {
+        let model = if path.extension().is_some_and(|name| name == "safetensors") {
+            Model::read_safetensors(path)?
+        } else {
+            Model::read_liblinear(path)?
+        };
+        return Ok(TrainedModel {
+            model,
+            config: None,
+        });
+    }
+    let file = path.join(crate::linear::MODEL_SAFETENSORS);
+    if !file.exists() {
+        return Err(TrainError::Config(format!(
+            "{}: holds no finished model; finish the run with --resume first",
+            path.display()
+        )));
+    }
+    let text = std::fs::read_to_string(path.join("run.toml")).ok();
+    Ok(TrainedModel {
+        model: Model::read_safetensors(&file)?,
+        config: text.and_then(|text| toml::from_str(&text).ok()),
+    })
+}
+
+/// Where the data lies and how much memory it may take.
+#[derive(Clone, Debug)]
+pub struct EvaluateConfig {
+    /// Run folder or model file.
+    pub model: PathBuf,
+    /// The data. What is left at its default follows the run that trained the model.
+    pub data: DataConfig,
+    /// Memory for the data.
+    pub memory_bytes: u64,
+}
+
+impl EvaluateConfig {
+    fn open(&self, observer: Observer<'_>) -> Result<(TrainedModel, OpenedData), TrainError> {
+        let trained = open_model(&self.model)?;
+        let mut config = self.data.clone();
+        if let Some(run) = &trained.config {
+            let default = DataConfig::default();
+            config.zero_based |= run.data.zero_based;
+            if config.label == default.label {
+                config.label.clone_from(&run.data.label);
+            }
+            config.positive = config.positive.or(run.data.positive);
+            config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
+        }
+        let expected = Expected {
+            labels: LabelMap::new(trained.model.labels.clone()),
+            features: trained.model.weights.features() as u64,
+        };
+        let opened = data::open(&config, &config.paths, Some(&expected), observer)?;
+        Ok((trained, opened))
+    }
+
+    fn feed(&self, opened: &OpenedData) -> FeedOptions {
+        FeedOptions {
+            on_bad_record: OnBadRecord::Fail,
+            device: opened.device,
+            ..FeedOptions::with_memory(self.memory_bytes)
+        }
+    }
+}
+
+fn problem(model: &Model) -> Result<Problem, TrainError> {
+    let features = model.weights.features();
+    let cost = model.cost.unwrap_or(1.0);
+    let problem = Problem::new(model.loss, cost, features, model.labels.len())?;
+    Ok(match model.weights.bias() {
+        Some(bias) => problem.with_bias(bias)?,
+        None => problem,
+    })
+}
+
+/// Accuracy and primal value of a model on data with labels.
+pub fn eval(config: &EvaluateConfig, observer: Observer<'_>) -> Result<LinearSummary, TrainError> {
+    let began = Instant::now();
+    let (trained, opened) = config.open(observer)?;
+    let dataset = &opened.dataset;
+    let weights = &trained.model.weights;
+    let problem = problem(&trained.model)?;
+    let evaluation = evaluate(dataset, &problem, weights, &config.feed(&opened))?;
+    let meters = &evaluation.meters;
+    Ok(LinearSummary {
+        primal: Some(evaluation.losses.primal(weights)),
+        test_accuracy: Some(evaluation.losses.accuracy()),
+        passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
+        wall_s: began.elapsed().as_secs_f64(),
+        prepare_s: dataset.index_report().scan_seconds,
+        load_s: meters.load_s,
+        compute_s: meters.compute_s,
+        overlap_s: meters.overlap_s(),
+        wait_s: meters.wait_s,
+        peak_rss_bytes: peak_rss_bytes(),
+        memory_bytes: config.memory_bytes,
+        data_bytes: dataset.bytes(),
+        read_bytes: meters.read_bytes,
+        used_bytes: meters.used_bytes,
+        read_amplification: meters.read_amplification(),
+        records: dataset.records(),
+        features: dataset.features(),
+        classes: trained.model.labels.len() as u64,
+        skipped_records: meters.skipped_records,
+        access: "window".to_string(),
+        order: "sequential".to_string(),
+        verdict: meters.verdict().to_string(),
+        ..LinearSummary::default()
+    })
+}
+
+/// Writes the predicted label of every row to `out`, a line each, in file order; with
+/// `with_probabilities` the probability of every class follows (logistic models).
+pub fn predict_lines(
+    config: &EvaluateConfig,
+    with_probabilities: bool,
+    out: &mut dyn Write,
+    observer: Observer<'_>,
+) -> Result<(), TrainError> {
+    let (trained, opened) = config.open(observer)?;
+    let model = &trained.model;
+    if with_probabilities && model.loss != Loss::Logistic {
+        return Err(TrainError::Config(format!(
+            "{}: a model of loss {} has no probabilities; train with --loss logistic",
+            config.model.display(),
+            model.loss
+        )));
+    }
+    let mut shares = Vec::new();
+    let mut failed = None;
+    for_each_batch(&opened.dataset, &config.feed(&opened), |batch| {
+        predict(
+            &model.weights,
+            &batch.rows,
+            Simd::best(),
+            |_, prediction| {
+                let mut line = model.labels[prediction.class as usize].to_string();
+                if with_probabilities
+                    && probabilities(model.loss, prediction.values, &mut shares).is_some()
+                {
+                    for share in &shares {
+                        line += &format!(" {share:.6}");
+                    }
+                }
+                line.push('\n');
+                if let Err(error) = out.write_all(line.as_bytes()) {
+                    failed.get_or_insert(error);
+                }
+            },
+        );
+        match failed.take() {
+            // A reader that closed the pipe has what it wanted.
+            Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                Err(TrainError::OutputClosed)
+            }
+            Some(error) => Err(TrainError::Config(format!(
+                "the predictions cannot be written: {error}"
+            ))),
+            None => Ok(()),
+        }
+    })?;
+    Ok(())
+}
