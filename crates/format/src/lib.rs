@@ -30,6 +30,7 @@ mod fingerprint;
 mod line_scan;
 mod newlines;
 mod replace_file;
+mod scan_chunk;
 mod sidecar;
 
 pub use data_file::DataFile;

@@ -151,27 +151,44 @@ impl Decimal {
 }
 
 /// Appends the digits from `at` on to `mantissa` (wrapping; the caller limits the count) and
-/// returns where they end.
+/// returns where they end. Up to eight are taken at once whatever their number, so that varying
+/// lengths cost no mispredicted branches.
 #[inline]
 fn digits(bytes: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
+    while let Some(eight) = bytes.get(at..at + 8) {
+        let word = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
+        let count = leading_digits(word);
+        if count == 0 {
+            return at;
+        }
+        *mantissa = mantissa
+            .wrapping_mul(INTEGER_POWERS_OF_TEN[count as usize])
+            .wrapping_add(u64::from(digits_to_integer(word, count)));
+        at += count as usize;
+        if count < 8 {
+            return at;
+        }
+    }
     while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0'))
         && digit <= 9
     {
         *mantissa = mantissa.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
-        while let Some(eight) = bytes.get(at..at + 8) {
-            let word = u64::from_le_bytes(eight.try_into().expect("eight bytes"));
-            if leading_digits(word) < 8 {
-                break;
-            }
-            *mantissa = mantissa
-                .wrapping_mul(100_000_000)
-                .wrapping_add(u64::from(digits_to_integer(word, 8)));
-            at += 8;
-        }
     }
     at
 }
+
+const INTEGER_POWERS_OF_TEN: [u64; 9] = [
+    1,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+];
 
 fn power_of_ten(bytes: &[u8], mut at: usize) -> Option<(i32, usize)> {
     let negative = match bytes.get(at) {

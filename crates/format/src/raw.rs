@@ -10,7 +10,10 @@ pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::line_scan::LineShape;
 pub use crate::npy::{NpyHeader, NpyNumber, NpyRules, decode_npy_row, parse_npy_header};
-use crate::packed::{HEADER_BYTES, decode_packed_dense, decode_packed_sparse};
+use crate::packed::{
+    END_MAGIC, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, VERSION, decode_packed_dense,
+    decode_packed_sparse,
+};
 use crate::packed_reader::tables_from;
 use crate::rows::{Layout, Rows};
 use crate::sidecar::{self, SidecarKey};
@@ -55,10 +58,73 @@ pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
     Some((rows, tables.labels))
 }
 
-/// Loads a sidecar for a LIBSVM file of `size` bytes with the given sampled checksum; the starts of
-/// its records where it is sound.
-pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
-    let key = SidecarKey {
+/// Puts right every checksum of a packed file that can be told where it is, so that a fuzzer reaches
+/// what lies behind them.
+pub fn mend_packed_file(bytes: &mut [u8]) {
+    let size = bytes.len() as u64;
+    if size < HEADER_BYTES + TRAILER_BYTES {
+        return;
+    }
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[40..48].copy_from_slice(&size.to_le_bytes());
+    seal(&mut bytes[..HEADER_BYTES as usize]);
+    let sum: [u8; 4] = bytes[124..128].try_into().expect("four bytes");
+    let trailer = bytes.len() - TRAILER_BYTES as usize;
+    bytes[trailer..trailer + 4].copy_from_slice(&sum);
+    bytes[trailer + 4..].copy_from_slice(END_MAGIC);
+    let Ok(header) = Header::decode(bytes, size) else {
+        return;
+    };
+    let labels_from = (header.records_end + header.offsets_bytes) as usize;
+    if header.offsets_bytes > 0 {
+        seal(&mut bytes[header.records_end as usize..labels_from]);
+    }
+    seal(&mut bytes[labels_from..trailer]);
+    let Ok(tables) = tables_from(&mut Cursor::new(&*bytes), size, Path::new("memory")) else {
+        return;
+    };
+    let starts: Vec<u64> = match (&tables.offsets, header.record_bytes()) {
+        (Some(offsets), _) => offsets.walk(0).collect(),
+        (None, Some(length)) => (0..header.records)
+            .map(|i| HEADER_BYTES + i * length)
+            .collect(),
+        (None, None) => return,
+    };
+    let ends = starts.iter().skip(1).copied().chain([header.records_end]);
+    for (start, end) in starts.iter().zip(ends) {
+        let record = &mut bytes[*start as usize..end as usize];
+        if record.len() >= 4 {
+            let sum = crc32c::crc32c(&record[4..]).to_le_bytes();
+            record[..4].copy_from_slice(&sum);
+        }
+    }
+}
+
+/// Writes the CRC32C of all but the last four bytes into those.
+fn seal(section: &mut [u8]) {
+    if let Some((body, place)) = section.split_last_chunk_mut::<4>() {
+        *place = crc32c::crc32c(body).to_le_bytes();
+    }
+}
+
+/// A sidecar whose key and checksum fit and whose fields are `fields`.
+pub fn mend_sidecar(fields: &[u8], size: u64, sample: u64) -> Vec<u8> {
+    let mut bytes = sidecar::MAGIC.to_vec();
+    bytes.extend(
+        key(size, sample)
+            .words()
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
+    bytes.extend_from_slice(fields);
+    bytes.extend_from_slice(&[0; 4]);
+    seal(&mut bytes);
+    bytes
+}
+
+fn key(size: u64, sample: u64) -> SidecarKey {
+    SidecarKey {
         shape: LineShape::Libsvm,
         from: 0,
         stamp: Stamp {
@@ -66,8 +132,13 @@ pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
             modified: Some(SystemTime::UNIX_EPOCH),
         },
         sample,
-    };
-    sidecar::decode(bytes, &key).map(|contents| contents.starts)
+    }
+}
+
+/// Loads a sidecar for a LIBSVM file of `size` bytes with the given sampled checksum; the starts of
+/// its records where it is sound.
+pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
+    sidecar::decode(bytes, &key(size, sample)).map(|contents| contents.starts)
 }
 
 /// Loads an Elias–Fano list from words: length, low bits, universe, count of low words, the low

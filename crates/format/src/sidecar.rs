@@ -16,7 +16,8 @@ use crate::line_scan::{Contents, LineShape};
 use crate::packed_reader::without_checksum;
 use crate::replace_file;
 
-const MAGIC: &[u8; 8] = b"pltnidx\x01";
+/// First bytes of a sidecar; the last one is its version.
+pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x01";
 
 /// What a sidecar must agree with.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct SidecarKey {
 }
 
 impl SidecarKey {
-    fn words(&self) -> [u64; 9] {
+    pub(crate) fn words(&self) -> [u64; 9] {
         let (kind, delimiter, label, columns) = match self.shape {
             LineShape::Libsvm => (1, 0, 0, 0),
             LineShape::Delimited {

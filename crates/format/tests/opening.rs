@@ -357,13 +357,3 @@ fn storages_are_decorated() {
         dataset.with_storage(|_| std::sync::Arc::new(pelton_storage::MemoryStorage::new(bytes)));
     assert_eq!(record(&dataset, 0), bytes);
 }
-
-#[test]
-fn labels_that_look_like_targets() {
-    // The limit itself would take a file of 16 million lines; this is the wording.
-    let error = FormatError::TooManyLabels {
-        path: "x".into(),
-        limit: 3,
-    };
-    assert!(error.to_string().contains("regression targets"));
-}

@@ -1,5 +1,5 @@
 //! Objectives and predictions against LIBLINEAR on real data. The reference values are in
-//! `liblinear_objectives.txt`, written by `liblinear_objectives.py` (LIBLINEAR 2.50, tolerance 1e-6).
+//! `liblinear_objectives.txt`, written by `liblinear_objectives.py` (LIBLINEAR 2.50 with its iteration cap raised).
 
 mod support;
 
@@ -132,7 +132,7 @@ fn check(name: &str, inner: InnerPasses) {
         let primal = sum.primal(&weights);
         let dual = dual_value(&weights, &duals);
         eprintln!("{line}: primal {primal} dual {dual} {report:?}");
-        let difference = (primal - expected) / expected;
+        let difference = (primal - expected).abs() / expected;
         assert!(
             difference <= 1e-4,
             "{line}: primal {primal}, difference {difference}"

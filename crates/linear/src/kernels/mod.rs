@@ -203,3 +203,6 @@ fn prefetch_slice<T>(slice: &[T]) {
     }
     prefetch(start.wrapping_add(bytes.saturating_sub(1)));
 }
+
+#[cfg(test)]
+mod tests;

@@ -107,6 +107,14 @@ impl<R: BufRead> Lines<'_, R> {
                 "a line that is too long",
             ));
         }
+        if !self.line.ends_with('\n') {
+            // LIBLINEAR ends every line, so this file was cut, perhaps within a number.
+            return Err(malformed(
+                self.path,
+                Some(self.number),
+                "a line without its end",
+            ));
+        }
         Ok(self.line.trim())
     }
 }

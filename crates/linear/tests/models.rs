@@ -1,0 +1,170 @@
+//! Models survive writing and reading, and LIBLINEAR reads ours.
+
+mod support;
+
+use pelton_format::Layout;
+use pelton_linear::*;
+use support::{planted, table};
+
+fn trained(
+    loss: Loss,
+    classes: usize,
+    bias: Option<f32>,
+) -> (Problem, pelton_format::RowTable, Model) {
+    let rows = table(planted(Layout::Sparse, 400, 12, classes, 3));
+    let mut problem = Problem::new(loss, 1.0, 12, classes).unwrap();
+    if let Some(bias) = bias {
+        problem = problem.with_bias(bias).unwrap();
+    }
+    let mut weights = Weights::zeros(&problem);
+    let mut duals = Duals::zeros(&problem, rows.len());
+    let mut scratch = Scratch::new(Simd::best());
+    let inner = InnerPasses::Fixed(10);
+    solve_block(
+        &problem,
+        &rows,
+        &mut weights,
+        &mut duals,
+        inner,
+        1,
+        &mut scratch,
+    )
+    .unwrap();
+    let labels = (0..classes).map(|class| 7.0 - 3.0 * class as f64).collect();
+    let model = Model {
+        loss,
+        cost: Some(1.0),
+        labels,
+        weights,
+    };
+    (problem, rows, model)
+}
+
+#[test]
+fn both_formats_give_back_what_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+        for classes in [2, 4] {
+            for bias in [None, Some(0.5)] {
+                let (_, _, model) = trained(loss, classes, bias);
+                model.write_safetensors(&path).unwrap();
+                assert_eq!(Model::read_safetensors(&path).unwrap(), model);
+                model.write_liblinear(&path).unwrap();
+                let read = Model::read_liblinear(&path).unwrap();
+                assert_eq!(
+                    read,
+                    Model {
+                        cost: None,
+                        ..model
+                    }
+                );
+            }
+        }
+    }
+}
+
+/// The file that LIBLINEAR 2.50 writes for the same model (`train -s 3 -B 1` on two features).
+#[test]
+fn the_text_is_liblinears() {
+    let weights = Weights::from_vectors(2, Some(1.0), vec![vec![0.25, -1.5, 3.0]]);
+    let model = Model {
+        loss: Loss::Hinge,
+        cost: None,
+        labels: vec![1.0, -1.0],
+        weights,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    model.write_liblinear(&path).unwrap();
+    let expected = "solver_type L2R_L1LOSS_SVC_DUAL\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias 1\nw\n\
+                    0.25 \n-1.5 \n3 \n";
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+}
+
+#[test]
+fn predictions_count_and_rank_as_the_weights_say() {
+    for classes in [2, 4] {
+        let (problem, rows, model) = trained(Loss::Logistic, classes, Some(1.0));
+        let mut correct = 0;
+        let mut probability = Vec::new();
+        predict(&model.weights, &rows, Simd::best(), |i, prediction| {
+            correct += u64::from(prediction.class == rows.label(i));
+            probabilities(model.loss, prediction.values, &mut probability).unwrap();
+            assert!((probability.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            let largest = probability.iter().copied().fold(0.0, f64::max);
+            assert_eq!(probability[prediction.class as usize], largest);
+        });
+        let mut confusion = Confusion::new(classes);
+        confusion
+            .add(&problem, &rows, &model.weights, Simd::best())
+            .unwrap();
+        assert_eq!(confusion.rows(), 400);
+        assert_eq!(confusion.accuracy(), correct as f64 / 400.0);
+        assert!(confusion.accuracy() > 0.6, "{}", confusion.accuracy());
+        let all: u64 = (0..classes as u32)
+            .flat_map(|a| (0..classes as u32).map(move |b| (a, b)))
+            .map(|(a, b)| confusion.count(a, b))
+            .sum();
+        assert_eq!(all, 400);
+        assert!(probabilities(Loss::Hinge, &[1.0], &mut probability).is_none());
+    }
+}
+
+/// LIBLINEAR's own reader and `predict` on our files. Runs `liblinear_predicts.py` with the Python
+/// that PELTON_LIBLINEAR_PYTHON names, which must have `liblinear-official`.
+#[test]
+fn liblinear_predicts_the_same_from_our_files() {
+    let Some(python) = std::env::var_os("PELTON_LIBLINEAR_PYTHON") else {
+        eprintln!(
+            "SKIPPED: PELTON_LIBLINEAR_PYTHON is not set to a Python with liblinear-official"
+        );
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+        for classes in [2, 4] {
+            for bias in [None, Some(0.5)] {
+                let (_, rows, model) = trained(loss, classes, bias);
+                let path = folder.path().join("model");
+                model.write_liblinear(&path).unwrap();
+                let mut text = String::new();
+                for i in 0..rows.len() {
+                    let pelton_format::Row::Sparse { indices, values } = rows.row(i) else {
+                        unreachable!("planted sparse rows");
+                    };
+                    text.push_str("0");
+                    for (index, value) in indices.iter().zip(values) {
+                        text.push_str(&format!(" {}:{value}", index + 1));
+                    }
+                    text.push('\n');
+                }
+                let data = folder.path().join("data");
+                std::fs::write(&data, text).unwrap();
+                let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/liblinear_predicts.py");
+                let output = std::process::Command::new(&python)
+                    .args([script.as_ref(), path.as_os_str(), data.as_os_str()])
+                    .output()
+                    .unwrap();
+                assert!(
+                    output.status.success(),
+                    "{}",
+                    String::from_utf8_lossy(&output.stderr)
+                );
+                let theirs = String::from_utf8(output.stdout).unwrap();
+                let theirs: Vec<f64> = theirs.lines().map(|line| line.parse().unwrap()).collect();
+                assert_eq!(theirs.len(), rows.len());
+                predict(&model.weights, &rows, Simd::best(), |i, prediction| {
+                    // A value at a tie may round to either side.
+                    let tie = prediction.values.iter().any(|value| value.abs() < 1e-5);
+                    let label = model.labels[prediction.class as usize];
+                    assert!(
+                        tie || label == theirs[i],
+                        "row {i}: {label} against {}",
+                        theirs[i]
+                    );
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A line of LIBSVM text: what is accepted ascends and is finite.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pelton_format::raw::{LibsvmRules, decode_libsvm_line};
+
+fuzz_target!(|line: &[u8]| {
+    for zero_based in [false, true] {
+        let rules = LibsvmRules { zero_based, features: 1 << 20 };
+        let (mut indices, mut values) = (vec![], vec![]);
+        if let Ok(label) = decode_libsvm_line(line, rules, &mut indices, &mut values) {
+            assert!(label.is_finite());
+            assert_eq!(indices.len(), values.len());
+            assert!(indices.is_sorted_by(|a, b| a < b));
+            assert!(indices.iter().all(|index| *index < 1 << 20));
+            assert!(values.iter().all(|value| value.is_finite()));
+        }
+    }
+});
