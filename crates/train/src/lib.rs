@@ -12,6 +12,7 @@ mod event;
 mod summary;
 
 mod checkpoint;
+mod report;
 mod run_folder;
 mod tensorboard;
 
@@ -29,6 +30,7 @@ pub use event::{EpochRecord, Event, Observer};
 pub use pelton_feed::{Access, OnBadRecord};
 pub use pelton_linear::{InnerPasses, Loss};
 pub use pelton_plan::Order;
+pub use report::{Bars, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, RunFolderError, write_atomically};
 pub use summary::{LinearSummary, cpu_seconds, peak_rss_bytes};
 pub use tensorboard::EventWriter;

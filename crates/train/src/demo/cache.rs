@@ -54,7 +54,7 @@ pub enum DemoError {
         source: io::Error,
     },
     /// The file cannot be written.
-    #[error("built-in data cannot be written")]
+    #[error(transparent)]
     Write(#[from] FormatError),
 }
 

@@ -1,0 +1,241 @@
+//! The architecture is what ARCHITECTURE.md says it is: which crate uses which, where printing and
+//! exiting happen, which dependencies there are and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
+/// after it.
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("storage", &[]),
+    ("format", &["storage"]),
+    ("plan", &[]),
+    ("feed", &["plan", "format", "storage"]),
+    ("linear", &["feed", "plan", "format"]),
+    ("train", &["linear", "feed", "plan", "format", "storage"]),
+    ("cli", &["train"]),
+];
+/// Most lines of a source file.
+const MOST_LINES: usize = 700;
+
+fn root() -> PathBuf {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    crates.unwrap().parent().unwrap().to_path_buf()
+}
+
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata: {errors}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("metadata is JSON");
+    metadata["packages"].as_array().expect("packages").clone()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().expect(key)
+}
+
+/// The name of a crate of this workspace without `pelton-`.
+fn own(name: &str) -> Option<&str> {
+    name.strip_prefix("pelton-")
+}
+
+fn dependencies(package: &Value) -> impl Iterator<Item = &Value> {
+    package["dependencies"]
+        .as_array()
+        .expect("dependencies")
+        .iter()
+}
+
+/// Rust files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        // A crate need not have each of the folders.
+        for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn every_crate_is_on_the_map() {
+    let found: BTreeSet<String> = packages()
+        .iter()
+        .map(|package| {
+            own(text(package, "name"))
+                .expect("names begin with pelton-")
+                .to_string()
+        })
+        .collect();
+    let mapped = ARROWS.iter().map(|(name, _)| (*name).to_string()).collect();
+    assert_eq!(found, mapped);
+    let story = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (name, _) in ARROWS {
+        let heading = format!("crates/{name}");
+        assert!(
+            story.contains(&heading),
+            "ARCHITECTURE.md has nothing on {heading}"
+        );
+    }
+}
+
+#[test]
+fn arrows_point_down() {
+    let arrows = BTreeMap::from(ARROWS);
+    let mut wrong = Vec::new();
+    for package in packages() {
+        let name = own(text(&package, "name")).unwrap().to_string();
+        for dependency in dependencies(&package) {
+            let used = text(dependency, "name");
+            if own(used).is_some_and(|used| !arrows[name.as_str()].contains(&used)) {
+                wrong.push(format!("pelton-{name} uses {used}"));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0], "see the arrows in ARCHITECTURE.md");
+    for (place, (name, uses)) in ARROWS.iter().enumerate() {
+        for used in *uses {
+            let below = ARROWS[..place].iter().any(|(other, _)| other == used);
+            assert!(below, "{name} uses {used}, which is not below it");
+        }
+    }
+}
+
+#[test]
+fn only_cli_has_a_binary() {
+    for package in packages() {
+        for target in package["targets"].as_array().unwrap() {
+            let is_binary = target["kind"].as_array().unwrap().contains(&"bin".into());
+            let (crate_name, target) = (text(&package, "name"), text(target, "name"));
+            assert!(
+                !is_binary || crate_name == "pelton-cli",
+                "{crate_name} has the binary {target}"
+            );
+        }
+    }
+}
+
+/// Lines of a source file that ship: no comments, and nothing from the test module on, which ends a
+/// file.
+fn shipped(source: &str) -> impl Iterator<Item = (usize, &str)> {
+    (1..)
+        .zip(source.lines())
+        .take_while(|(_, line)| !(line.starts_with("#[cfg(") && line.contains("test")))
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn libraries_neither_print_nor_exit() {
+    const FORBIDDEN: [&str; 7] = [
+        "println!",
+        "eprintln!",
+        "print!(",
+        "process::exit",
+        "process::abort",
+        "io::stdout",
+        "io::stderr",
+    ];
+    let mut wrong = Vec::new();
+    for (name, _) in ARROWS.iter().filter(|(name, _)| *name != "cli") {
+        for path in sources(&root().join("crates").join(name).join("src")) {
+            if path.file_name().is_some_and(|file| file == "tests.rs") {
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            for (number, line) in shipped(&source) {
+                if FORBIDDEN.iter().any(|word| line.contains(word)) {
+                    wrong.push(format!("{}:{number}: {}", path.display(), line.trim()));
+                }
+            }
+        }
+    }
+    assert_eq!(
+        wrong, [""; 0],
+        "only cli prints and exits; return an error or tell the observer"
+    );
+}
+
+#[test]
+fn files_hold_one_concept() {
+    for (name, _) in ARROWS {
+        for path in sources(&root().join("crates").join(name)) {
+            let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+            assert!(
+                lines <= MOST_LINES,
+                "{} has {lines} lines: divide it",
+                path.display()
+            );
+        }
+    }
+}
+
+/// Rows `| name | … |` below the heading "Dependencies" of ARCHITECTURE.md: name and last cell.
+fn documented() -> BTreeMap<String, String> {
+    let story = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, section) = story.split_once("\n## Dependencies").expect("the heading");
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let name = cells[0].trim_matches('`').to_string();
+        (name, cells.last().unwrap().to_string())
+    })
+    .collect()
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().expect("Cargo.toml is TOML");
+    let declared: BTreeSet<String> = manifest["workspace"]["dependencies"]
+        .as_table()
+        .expect("a table")
+        .keys()
+        .filter(|name| own(name).is_none())
+        .cloned()
+        .collect();
+    let documented = documented();
+    let reasons: BTreeSet<String> = documented.keys().cloned().collect();
+    assert_eq!(
+        declared, reasons,
+        "[workspace.dependencies] of Cargo.toml against the table in ARCHITECTURE.md"
+    );
+    for (name, reason) in &documented {
+        assert!(
+            reason.split_whitespace().count() >= 3,
+            "{name}: {reason:?} is no reason"
+        );
+    }
+    for package in packages() {
+        for dependency in dependencies(&package) {
+            let used = text(dependency, "name");
+            let known = own(used).is_some() || declared.contains(used);
+            assert!(
+                known,
+                "{} takes {used} past the workspace table",
+                text(&package, "name")
+            );
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Line plots.
+
+use std::fmt::Write as _;
+
+use super::Plot;
+use super::axis::{Axis, number};
+use super::escape::escaped;
+
+/// Size of the drawing in its own units; it is scaled to the width of its column.
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 330.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 18.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 48.0;
+/// Colours there are; further lines begin again, dashed.
+pub(super) const COLOURS: usize = 6;
+/// Up to so many points each point is marked.
+const MOST_MARKED: usize = 40;
+/// More points than the drawing is wide would lie on one another.
+const MOST_POINTS: usize = 1000;
+
+/// Appends a figure with the plot, or with a sentence where there is nothing to plot.
+pub(super) fn figure(page: &mut String, plot: &Plot) {
+    let lines: Vec<(&str, Vec<(f64, f64)>)> = plot
+        .lines
+        .iter()
+        .map(|(name, points)| (name.as_str(), shown(points, plot.log_y)))
+        .collect();
+    let _ = writeln!(
+        page,
+        "<figure>\n<figcaption>{}</figcaption>",
+        escaped(&plot.title)
+    );
+    if lines.iter().all(|(_, points)| points.is_empty()) {
+        page.push_str("<p class=\"none\">No values were recorded.</p>\n</figure>\n");
+        return;
+    }
+    legend(page, &lines);
+    let all = || lines.iter().flat_map(|(_, points)| points);
+    let x = Axis::spanning(all().map(|point| point.0), 8);
+    let y = if plot.log_y {
+        Axis::logarithmic(all().map(|point| point.1))
+    } else {
+        Axis::linear(all().map(|point| point.1), 5)
+    };
+    let _ = writeln!(
+        page,
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+        escaped(&plot.title)
+    );
+    axes(page, plot, &x, &y);
+    for (number, (name, points)) in lines.iter().enumerate() {
+        line(page, number, name, points, &x, &y);
+    }
+    page.push_str("</svg>\n</figure>\n");
+}
+
+fn shown(points: &[(f64, f64)], log_y: bool) -> Vec<(f64, f64)> {
+    let points: Vec<(f64, f64)> = points
+        .iter()
+        .copied()
+        .filter(|(x, y)| plottable(*x) && plottable(*y) && (!log_y || *y > 0.0))
+        .collect();
+    let every = points.len().div_ceil(MOST_POINTS).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = points.iter().enumerate();
+    kept.filter(|(place, _)| place % every == 0 || *place == last)
+        .map(|(_, point)| *point)
+        .collect()
+}
+
+/// Numbers at the ends of what f64 holds have no room for an axis around them.
+fn plottable(value: f64) -> bool {
+    value == 0.0 || (1e-290..1e290).contains(&value.abs())
+}
+
+/// Names of the lines with their last values.
+fn legend(page: &mut String, lines: &[(&str, Vec<(f64, f64)>)]) {
+    page.push_str("<p class=\"legend\">");
+    for (place, (name, points)) in lines.iter().enumerate() {
+        let colour = place % COLOURS;
+        let dashed = if place >= COLOURS { " dashed" } else { "" };
+        let _ = write!(
+            page,
+            "<span><i class=\"c{colour}{dashed}\"></i>{}",
+            escaped(name)
+        );
+        if let Some((_, last)) = points.last() {
+            let _ = write!(page, " <b>{}</b>", number(*last));
+        }
+        page.push_str("</span>");
+    }
+    page.push_str("</p>\n");
+}
+
+fn across(axis: &Axis, value: f64) -> f64 {
+    LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT)
+}
+
+fn up(axis: &Axis, value: f64) -> f64 {
+    HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
+}
+
+fn axes(page: &mut String, plot: &Plot, x: &Axis, y: &Axis) {
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+    for (value, text) in &y.ticks {
+        let at = up(y, *value);
+        let _ = writeln!(
+            page,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
+            LEFT - 8.0,
+            at + 4.5
+        );
+    }
+    for (value, text) in &x.ticks {
+        let at = across(x, *value);
+        let _ = writeln!(
+            page,
+            "<line class=\"axis\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
+             <text class=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{text}</text>",
+            bottom + 5.0,
+            bottom + 20.0
+        );
+    }
+    let _ = writeln!(
+        page,
+        "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
+         <text class=\"label\" x=\"4\" y=\"14\">{}</text>\
+         <text class=\"label end\" x=\"{right}\" y=\"{:.1}\">{}</text>",
+        escaped(&plot.y_label),
+        HEIGHT - 8.0,
+        escaped(&plot.x_label)
+    );
+}
+
+fn line(page: &mut String, place: usize, name: &str, points: &[(f64, f64)], x: &Axis, y: &Axis) {
+    let colour = place % COLOURS;
+    let dashed = if place >= COLOURS { " dashed" } else { "" };
+    let _ = write!(page, "<polyline class=\"line c{colour}{dashed}\" points=\"");
+    for point in points {
+        let _ = write!(page, "{:.1},{:.1} ", across(x, point.0), up(y, point.1));
+    }
+    page.push_str("\"/>\n");
+    if points.len() > MOST_MARKED {
+        return;
+    }
+    for point in points {
+        let _ = writeln!(
+            page,
+            "<circle class=\"c{colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\">\
+             <title>{}: {} at {}</title></circle>",
+            across(x, point.0),
+            up(y, point.1),
+            escaped(name),
+            number(point.1),
+            number(point.0)
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! The page is self-contained, well-formed and safe whatever the texts and figures are.
+
+use super::*;
+
+fn text(text: &str) -> String {
+    text.to_string()
+}
+
+fn plot(log_y: bool, lines: Vec<(String, Vec<(f64, f64)>)>) -> Plot {
+    Plot {
+        title: text("relative gap"),
+        x_label: text("passes over the data"),
+        y_label: text("relative to the dual value"),
+        log_y,
+        lines,
+    }
+}
+
+/// Names of elements that are open at each place, checked to close in the order they opened.
+fn check_well_formed(page: &str) {
+    const ALONE: [&str; 2] = ["meta", "!DOCTYPE"];
+    let mut open = Vec::new();
+    for piece in page.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').expect("every < has its >");
+        let name = tag.split([' ', '/']).next().unwrap();
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closes in <{piece}");
+        } else if !tag.ends_with('/') && !ALONE.contains(&name) {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn an_empty_report_is_a_page() {
+    let page = Report::default().to_html();
+    check_well_formed(&page);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+}
+
+#[test]
+fn nothing_comes_from_elsewhere() {
+    let page = full_report("run").to_html();
+    check_well_formed(&page);
+    for word in ["http", "<script", "<img", "<link", "@import", "url("] {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+fn full_report(name: &str) -> Report {
+    let points: Vec<(f64, f64)> = (0..60).map(|i| (f64::from(i), 0.8f64.powi(i))).collect();
+    Report {
+        title: text(name),
+        verdict: text(name),
+        summary: vec![(text(name), text(name), text(name))],
+        series: vec![
+            plot(
+                true,
+                vec![
+                    (text(name), points.clone()),
+                    (text("b"), points[..7].to_vec()),
+                ],
+            ),
+            Plot {
+                title: text(name),
+                x_label: text(name),
+                y_label: text(name),
+                ..plot(false, vec![(text("c"), points)])
+            },
+        ],
+        stages: vec![StageUse {
+            name: text(name),
+            busy_s: 2.0,
+            wait_s: 1.0,
+        }],
+        bars: vec![Bars {
+            title: text(name),
+            unit: text(name),
+            full: Some(100.0),
+            bars: vec![(text(name), 72.5), (text("nothing"), f64::NAN)],
+        }],
+        notes: vec![text(name)],
+        config_toml: text(name),
+    }
+}
+
+#[test]
+fn every_text_is_escaped() {
+    let page = full_report("</title></style><b x='1' y=\"2\">&amp;\u{0}").to_html();
+    check_well_formed(&page);
+    assert!(!page.contains("<b x=") && !page.contains('\u{0}'));
+    // All but the plot's own title, whose text is fixed.
+    let shown =
+        "&lt;/title&gt;&lt;/style&gt;&lt;b x=&#39;1&#39; y=&quot;2&quot;&gt;&amp;amp;\u{fffd}";
+    assert!(
+        page.matches(shown).count() >= 14,
+        "{}",
+        page.matches(shown).count()
+    );
+}
+
+#[test]
+fn figures_that_are_no_numbers_leave_no_mark() {
+    let odd = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.0,
+        -1.0,
+        1e300,
+        1e-300,
+        5e-324,
+    ];
+    for log_y in [false, true] {
+        for first in odd {
+            for second in odd {
+                let lines = vec![(
+                    text("odd"),
+                    vec![(0.0, first), (first, second), (second, 1.0)],
+                )];
+                let report = Report {
+                    series: vec![plot(log_y, lines)],
+                    stages: vec![StageUse {
+                        name: text("odd"),
+                        busy_s: first,
+                        wait_s: second,
+                    }],
+                    bars: vec![Bars {
+                        full: Some(second),
+                        bars: vec![(text("odd"), first)],
+                        ..Bars::default()
+                    }],
+                    ..Report::default()
+                };
+                let page = report.to_html();
+                check_well_formed(&page);
+                let svg = &page[page.find("<section").unwrap()..];
+                assert!(
+                    !svg.contains("NaN") && !svg.contains("inf"),
+                    "{first} {second}: {svg}"
+                );
+                assert!(page.len() < 100_000, "{first} {second}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plot_without_values_says_so() {
+    let report = Report {
+        series: vec![plot(
+            true,
+            vec![(text("gap"), vec![(1.0, 0.0), (2.0, f64::NAN)])],
+        )],
+        ..Report::default()
+    };
+    let page = report.to_html();
+    assert!(page.contains("No values were recorded."));
+    assert!(!page.contains("<svg"));
+}
+
+#[test]
+fn long_lines_are_thinned_and_keep_their_end() {
+    let points: Vec<(f64, f64)> = (0..100_001).map(|i| (f64::from(i), f64::from(i))).collect();
+    let report = Report {
+        series: vec![plot(false, vec![(text("long"), points)])],
+        ..Report::default()
+    };
+    let page = report.to_html();
+    assert!(page.len() < 40_000, "{}", page.len());
+    assert!(
+        page.contains("622.0,30.0 \""),
+        "the last point lies in the upper right corner"
+    );
+}
