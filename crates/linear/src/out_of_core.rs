@@ -10,7 +10,8 @@
 //! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is
 //!   trained; rows that were left unread because they are settled count 0;
 //! * a *certificate*: while an epoch that reads every row is under way, the losses of a snapshot of
-//!   w taken at its beginning are summed. At its end P(snapshot) is exact, D has only grown, and
+//!   w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
+//!   before: w itself swings from block to block about the optimum, and P is convex. At its end P(snapshot) is exact, D has only grown, and
 //!   the gap between the two certifies the snapshot, at no extra reading. The snapshot costs one
 //!   more w; where the budget has no room for it, an evaluation pass does the same afterwards.
 
@@ -88,6 +89,13 @@ pub struct Snapshot {
     pub losses: LossSum,
 }
 
+/// Sum of w over the blocks of the later half of an epoch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WeightMean {
+    pub sum: Weights,
+    pub blocks: u64,
+}
+
 /// What is summed up during an epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochState {
@@ -95,9 +103,17 @@ pub(crate) struct EpochState {
     pub reads_all: bool,
     pub gap: f64,
     pub snapshot: Option<Snapshot>,
+    pub mean: Option<WeightMean>,
     pub visits: u64,
     pub rows: u64,
     pub inner_passes: u64,
+}
+
+impl WeightMean {
+    fn mean(mut self) -> Weights {
+        self.sum.multiply(1.0 / self.blocks as f32);
+        self.sum
+    }
 }
 
 impl OutOfCore {
@@ -173,13 +189,14 @@ impl OutOfCore {
         let records = self.duals.records();
         let skip = if self.skip.is_some() { records } else { 0 };
         let cache = if self.cache.is_some() { records / 4 } else { 0 };
-        let copies = 1 + usize::from(self.options.snapshots);
+        let copies = if self.options.snapshots { 3 } else { 1 };
         (self.duals.heap_bytes() + copies * self.weights.heap_bytes() + skip + cache) as u64
     }
 
     /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
     /// certificate needs.
     pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
+        let before = std::mem::take(&mut self.epoch);
         self.epoch = EpochState {
             epoch,
             reads_all,
@@ -190,7 +207,10 @@ impl OutOfCore {
             cache.begin_epoch(certifies);
         }
         if certifies {
-            let snapshot = self.weights.clone();
+            let snapshot = match before.mean {
+                Some(mean) => mean.mean(),
+                None => self.weights.clone(),
+            };
             let mut losses = LossSum::new(&self.problem);
             if let Some(cache) = &mut self.cache {
                 cache.with_rows(|rows| losses.add(&self.problem, rows, &snapshot, self.simd))?;
@@ -247,6 +267,7 @@ impl OutOfCore {
         )?;
         self.epoch.visits += report.visits;
         self.epoch.inner_passes += u64::from(report.passes);
+        self.add_to_mean();
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
             for (&id, &slack) in rows.ids().iter().zip(slack) {
@@ -257,6 +278,25 @@ impl OutOfCore {
             cache.select(rows, slack, &mut self.order);
         }
         Ok(())
+    }
+
+    /// Adds w to its mean where half of the rows were read and snapshots are taken.
+    fn add_to_mean(&mut self) {
+        if !self.options.snapshots || 2 * self.epoch.rows < self.duals.records() as u64 {
+            return;
+        }
+        match &mut self.epoch.mean {
+            Some(mean) => {
+                mean.sum.add(&self.weights);
+                mean.blocks += 1;
+            }
+            None => {
+                self.epoch.mean = Some(WeightMean {
+                    sum: self.weights.clone(),
+                    blocks: 1,
+                });
+            }
+        }
     }
 
     /// Ends an epoch: its figures.

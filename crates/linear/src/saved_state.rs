@@ -8,7 +8,7 @@ use pelton_format::Rows;
 use crate::certificate::LossSum;
 use crate::duals::Duals;
 use crate::error::LinearError;
-use crate::out_of_core::{EpochState, OutOfCore, Snapshot};
+use crate::out_of_core::{EpochState, OutOfCore, Snapshot, WeightMean};
 use crate::skip::SkipTable;
 use crate::weights::Weights;
 
@@ -32,6 +32,10 @@ pub struct SavedState<'a> {
     pub cached_at_epoch_start: Option<Vec<u64>>,
     /// w that the present epoch certifies.
     pub snapshot: Option<Vec<Cow<'a, [f32]>>>,
+    /// Sum of w over the blocks of the later half of the present epoch.
+    pub mean: Option<Vec<Cow<'a, [f32]>>>,
+    /// Number of those blocks.
+    pub mean_blocks: u64,
     /// Losses of the snapshot so far.
     pub snapshot_loss: Vec<f64>,
     /// Rows whose losses were added, and how many of them are predicted right.
@@ -71,6 +75,8 @@ impl OutOfCore {
                 .snapshot
                 .as_ref()
                 .map(|snapshot| vectors(&snapshot.weights)),
+            mean: epoch.mean.as_ref().map(|mean| vectors(&mean.sum)),
+            mean_blocks: epoch.mean.as_ref().map_or(0, |mean| mean.blocks),
             snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
             snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),
             epoch: epoch.epoch,
@@ -118,6 +124,10 @@ impl OutOfCore {
                 weights: from_vectors(vectors),
                 losses,
             }),
+            mean: state.mean.map(|vectors| WeightMean {
+                sum: from_vectors(vectors),
+                blocks: state.mean_blocks,
+            }),
             visits,
             rows,
             inner_passes,
@@ -150,6 +160,12 @@ impl OutOfCore {
             !fits(vectors, length) || state.snapshot_loss.len() != subproblems
         }) {
             "snapshot"
+        } else if state
+            .mean
+            .as_ref()
+            .is_some_and(|vectors| !fits(vectors, length))
+        {
+            "mean weights"
         } else {
             return Ok(());
         };

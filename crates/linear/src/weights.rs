@@ -61,6 +61,22 @@ impl Weights {
         &mut self.vectors[subproblem]
     }
 
+    /// Multiplies every weight.
+    pub(crate) fn multiply(&mut self, factor: f32) {
+        for vector in &mut self.vectors {
+            vector.iter_mut().for_each(|weight| *weight *= factor);
+        }
+    }
+
+    /// Adds the weights of another vector of the same shape.
+    pub(crate) fn add(&mut self, other: &Weights) {
+        for (vector, other) in self.vectors.iter_mut().zip(&other.vectors) {
+            for (weight, &other) in vector.iter_mut().zip(other.iter()) {
+                *weight += other;
+            }
+        }
+    }
+
     /// ‖w‖² of a subproblem, summed in f64.
     pub fn squared_norm(&self, subproblem: usize) -> f64 {
         squared_norm(&self.vectors[subproblem])

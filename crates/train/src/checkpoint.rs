@@ -45,6 +45,8 @@ pub struct Progress {
     pub gap: f64,
     /// Visits, rows and passes of the present epoch.
     pub counters: [u64; 3],
+    /// Blocks whose w was added to the mean of the present epoch.
+    pub mean_blocks: u64,
     /// Rows whose snapshot losses were added, and how many are predicted right.
     pub snapshot_rows: (u64, u64),
     /// Estimated gap below which the next certificate is tried.
@@ -80,6 +82,8 @@ pub struct Totals {
     pub written_bytes: u64,
     /// Visits of the solver.
     pub visits: u64,
+    /// Rows trained on or evaluated; loaded ones that were not used do not count.
+    pub rows: u64,
     /// Records left out.
     pub skipped_records: u64,
 }
@@ -97,6 +101,7 @@ impl Totals {
             used_bytes: self.used_bytes + other.used_bytes,
             written_bytes: self.written_bytes + other.written_bytes,
             visits: self.visits + other.visits,
+            rows: self.rows + other.rows,
             skipped_records: self.skipped_records + other.skipped_records,
         }
     }
@@ -170,6 +175,7 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
         ("w", Some(&state.weights)),
         ("alpha", Some(&state.alpha)),
         ("snapshot", state.snapshot.as_ref()),
+        ("mean", state.mean.as_ref()),
     ];
     for (name, vectors) in vectors {
         for (number, vector) in vectors.into_iter().flatten().enumerate() {
@@ -245,6 +251,7 @@ struct Tensors<'a> {
 impl Tensors<'_> {
     fn state(&self, progress: &Progress) -> Result<SavedState<'static>, TrainError> {
         let snapshot = self.vectors("snapshot")?;
+        let mean = self.vectors("mean")?;
         Ok(SavedState {
             weights: self.vectors("w")?,
             alpha: self.vectors("alpha")?,
@@ -254,6 +261,8 @@ impl Tensors<'_> {
             cached_before: self.required("cached_before", Dtype::U64)?,
             cached_at_epoch_start: self.values("cached_at_epoch_start", Dtype::U64)?,
             snapshot: (!snapshot.is_empty()).then_some(snapshot),
+            mean: (!mean.is_empty()).then_some(mean),
+            mean_blocks: progress.mean_blocks,
             snapshot_loss: self.required("snapshot_loss", Dtype::F64)?,
             snapshot_rows: progress.snapshot_rows,
             epoch: progress.epoch,

@@ -28,7 +28,7 @@ pub type Observer<'a> = &'a mut dyn FnMut(Event<'_>);
 pub struct EpochRecord {
     /// Epochs finished.
     pub epoch: u64,
-    /// Passes over the data so far: bytes of records used over bytes of the data.
+    /// Passes over the data so far: rows read and used over rows of the data.
     pub passes: f64,
     /// Primal value: exact where `certified`, else dual plus the sum of the rows' gaps at the
     /// moment each was read.

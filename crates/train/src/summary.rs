@@ -21,7 +21,7 @@ pub struct LinearSummary {
     pub train_accuracy: Option<f64>,
     /// Epochs of training.
     pub epochs: u64,
-    /// Passes over the data: bytes of records used, certificate included, over bytes of the data.
+    /// Passes over the data: rows read and used, certificate included, over rows of the data.
     pub passes: f64,
     /// Seconds from start to end.
     pub wall_s: f64,

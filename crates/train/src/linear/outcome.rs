@@ -35,7 +35,7 @@ pub(super) fn write(
         test_accuracy,
         train_accuracy: Some(trained.train_accuracy),
         epochs: trained.epochs.len() as u64,
-        passes: totals.used_bytes as f64 / dataset.bytes().max(1) as f64,
+        passes: totals.rows as f64 / dataset.records().max(1) as f64,
         wall_s: trained.wall_s,
         prepare_s: totals.prepare_s + dataset.index_report().scan_seconds,
         load_s: totals.load_s,

@@ -46,7 +46,6 @@ pub(super) struct Session<'a> {
     epochs: Vec<EpochRecord>,
     earlier: Totals,
     earlier_wall_s: f64,
-    evaluation_bytes_used: u64,
     evaluations: Totals,
     checkpointed: Instant,
     /// Estimated gap below which the next certificate is worth a pass.
@@ -81,7 +80,6 @@ impl<'a> Session<'a> {
             epochs: Vec::new(),
             earlier: Totals::default(),
             earlier_wall_s: 0.0,
-            evaluation_bytes_used: 0,
             evaluations: Totals::default(),
             checkpointed: Instant::now(),
             attempt_below: config.target.unwrap_or(0.0),
@@ -244,11 +242,12 @@ impl<'a> Session<'a> {
             ..EpochRecord::default()
         };
         self.earlier.visits += outcome.visits;
+        self.earlier.rows += outcome.rows;
         let ends = self.certified_end(&mut record, outcome.certified_primal.is_some())?;
         record.relative_difference = self
             .optimum
             .map(|optimum| (record.primal - optimum) / optimum);
-        record.passes = self.passes(&meters);
+        record.passes = self.passes();
         record.wall_s = self.earlier_wall_s + self.began.elapsed().as_secs_f64();
         self.at_epoch_start = meters;
         observer(Event::Epoch(&record));
@@ -308,8 +307,10 @@ impl<'a> Session<'a> {
                 dual: self.solver.dual(),
             },
         };
-        self.evaluation_bytes_used += evaluation.meters.used_bytes;
-        self.evaluations = self.evaluations.plus(&totals_of(&evaluation.meters));
+        self.evaluations = self.evaluations.plus(&Totals {
+            rows: evaluation.losses.rows,
+            ..totals_of(&evaluation.meters)
+        });
         Ok(found)
     }
 
@@ -329,13 +330,9 @@ impl<'a> Session<'a> {
                 self.evaluate_now(&whole)?
             }
         };
+        let passes = self.passes();
         if let Some(last) = self.epochs.last_mut() {
-            last.passes = self
-                .earlier
-                .plus(&totals_of(&meters))
-                .plus(&self.evaluations)
-                .used_bytes as f64
-                / self.setup.data.dataset.bytes().max(1) as f64;
+            last.passes = passes;
         }
         let totals = self.totals(&meters);
         Ok(Trained {
@@ -356,8 +353,10 @@ impl<'a> Session<'a> {
             .plus(&self.evaluations)
     }
 
-    fn passes(&self, meters: &Meters) -> f64 {
-        self.totals(meters).used_bytes as f64 / self.setup.data.dataset.bytes().max(1) as f64
+    /// Rows used so far over the rows of the data.
+    fn passes(&self) -> f64 {
+        let rows = self.earlier.rows + self.evaluations.rows;
+        rows as f64 / self.setup.data.dataset.records().max(1) as f64
     }
 
     fn checkpoint(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
@@ -375,6 +374,7 @@ impl<'a> Session<'a> {
             reads_all: state.reads_all,
             gap: state.gap,
             counters: state.counters,
+            mean_blocks: state.mean_blocks,
             snapshot_rows: state.snapshot_rows,
             attempt_below: self.attempt_below,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
@@ -409,6 +409,7 @@ fn totals_of(meters: &Meters) -> Totals {
         used_bytes: meters.used_bytes,
         written_bytes: meters.written_bytes,
         visits: 0,
+        rows: 0,
         skipped_records: meters.skipped_records,
     }
 }

@@ -75,7 +75,8 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         feed.refill = false;
         plan(config, &data, Batching::Batches(1))?
     } else {
-        let snapshot_bytes = 4 * problem.subproblems() as u64 * dataset.features();
+        // The snapshot, and the mean that becomes the next one.
+        let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
         options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
         let beside = if options.snapshots {
             snapshot_bytes
