@@ -130,9 +130,9 @@ pub(super) fn optimum(
         solver.begin_epoch(epoch, true)?;
         loop {
             if interrupt.load(Ordering::Relaxed) {
-                return Err(TrainError::Config(
-                    "interrupted while solving for the optimum, before training began".to_string(),
-                ));
+                return Err(TrainError::Stopped {
+                    job: "solving for the optimum, before training began",
+                });
             }
             match source.train_next(&mut solver, false)? {
                 Some(step) if !step.ends_epoch => {}
