@@ -5,6 +5,7 @@
 
 mod certify;
 mod outcome;
+mod report;
 mod session;
 mod setup;
 mod source;
