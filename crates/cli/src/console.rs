@@ -136,7 +136,11 @@ fn one_line(text: &str) -> String {
     let mut joined = String::new();
     for line in lines {
         if !joined.is_empty() {
-            joined += if joined.ends_with([':', ',', ';']) { " " } else { "; " };
+            joined += if joined.ends_with([':', ',', ';']) {
+                " "
+            } else {
+                "; "
+            };
         }
         joined += line;
     }

@@ -6,7 +6,7 @@
 //! neighbours into ranges, reads the ranges as one batch and decodes each row into the segment of
 //! its pane. Several threads do so at once, so that the device's queue never drains between tasks.
 
-use std::collections::{BTreeSet, BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};

@@ -20,23 +20,29 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
         return print_json(&figures);
     }
     print_with(|out| {
-    writeln!(out, "records            {}", figures.records)?;
-    writeln!(out, "features           {}", figures.features)?;
-    writeln!(out, "stored values      {}", figures.nonzeros)?;
-    writeln!(out, "labels             {:?}", figures.labels)?;
-    writeln!(out, "bytes              {}", human(figures.bytes))?;
-    writeln!(out, "location table     {} by {}, {:.2} bytes a record",
-        human(figures.index_bytes),
-        figures.source,
-        figures.bytes_per_record
-    )?;
-    writeln!(out, "located            in {:.3} s, {} a second",
-        figures.scan_s,
-        human(figures.scan_bytes_per_s as u64)
-    )?;
-    writeln!(out, "one random access  reads {:.0} bytes on average, {} at most, rounded out to the device's unit",
-        figures.mean_record_bytes, figures.longest_record_bytes
-    )?;
+        writeln!(out, "records            {}", figures.records)?;
+        writeln!(out, "features           {}", figures.features)?;
+        writeln!(out, "stored values      {}", figures.nonzeros)?;
+        writeln!(out, "labels             {:?}", figures.labels)?;
+        writeln!(out, "bytes              {}", human(figures.bytes))?;
+        writeln!(
+            out,
+            "location table     {} by {}, {:.2} bytes a record",
+            human(figures.index_bytes),
+            figures.source,
+            figures.bytes_per_record
+        )?;
+        writeln!(
+            out,
+            "located            in {:.3} s, {} a second",
+            figures.scan_s,
+            human(figures.scan_bytes_per_s as u64)
+        )?;
+        writeln!(
+            out,
+            "one random access  reads {:.0} bytes on average, {} at most, rounded out to the device's unit",
+            figures.mean_record_bytes, figures.longest_record_bytes
+        )?;
         Ok(())
     })
 }
@@ -49,23 +55,25 @@ pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
         return print_json(&view);
     }
     print_with(|out| {
-    writeln!(out, "record {} of {}: {} bytes at byte {}",
-        view.id, view.file, view.length, view.offset
-    )?;
-    writeln!(out, "label {}", view.label)?;
-    const MOST: usize = 64;
-    for (index, value) in view.entries.iter().take(MOST) {
-        writeln!(out, "{index:>10}  {value}")?;
-    }
-    if view.entries.len() > MOST {
-        writeln!(out, "       ... {} more", view.entries.len() - MOST)?;
-    }
-    if let Some(text) = &view.text {
-        const MOST_CHARACTERS: usize = 400;
-        let short: String = text.chars().take(MOST_CHARACTERS).collect();
-        let dots = if short.len() < text.len() { " ..." } else { "" };
-        writeln!(out, "text: {short}{dots}")?;
-    }
+        writeln!(
+            out,
+            "record {} of {}: {} bytes at byte {}",
+            view.id, view.file, view.length, view.offset
+        )?;
+        writeln!(out, "label {}", view.label)?;
+        const MOST: usize = 64;
+        for (index, value) in view.entries.iter().take(MOST) {
+            writeln!(out, "{index:>10}  {value}")?;
+        }
+        if view.entries.len() > MOST {
+            writeln!(out, "       ... {} more", view.entries.len() - MOST)?;
+        }
+        if let Some(text) = &view.text {
+            const MOST_CHARACTERS: usize = 400;
+            let short: String = text.chars().take(MOST_CHARACTERS).collect();
+            let dots = if short.len() < text.len() { " ..." } else { "" };
+            writeln!(out, "text: {short}{dots}")?;
+        }
         Ok(())
     })
 }
@@ -91,11 +99,13 @@ pub fn pack(arguments: PackArguments) -> Result<(), Failure> {
         }));
     }
     print_with(|out| {
-    writeln!(out, "{} records, {} in {}",
-        summary.records,
-        human(bytes),
-        arguments.out.display()
-    )?;
+        writeln!(
+            out,
+            "{} records, {} in {}",
+            summary.records,
+            human(bytes),
+            arguments.out.display()
+        )?;
         Ok(())
     })
 }
@@ -117,7 +127,10 @@ fn print_probe(probe: &DeviceProbe, out: &mut impl Write) -> io::Result<()> {
     if let Some(note) = &probe.note {
         writeln!(out, "{note}")?;
     }
-    writeln!(out, "reads a second by block size (rows) and reads in flight (columns)")?;
+    writeln!(
+        out,
+        "reads a second by block size (rows) and reads in flight (columns)"
+    )?;
     for (pattern, name) in [
         (ProbePattern::Sequential, "sequential"),
         (ProbePattern::Random, "random"),
@@ -145,12 +158,25 @@ fn print_probe(probe: &DeviceProbe, out: &mut impl Write) -> io::Result<()> {
     }
     let model = probe.device_model("this device");
     writeln!(out)?;
-    writeln!(out, "LIRS Table 2                      sequential read/write   random read/write (4 KiB IOPS)"
+    writeln!(
+        out,
+        "LIRS Table 2                      sequential read/write   random read/write (4 KiB IOPS)"
     )?;
-    writeln!(out, "  WD 10EZEX (HDD)                       40000/36000             600/300")?;
-    writeln!(out, "  Intel SSD 750                       563000/230000       430000/230000")?;
-    writeln!(out, "  Intel Optane SSD DC P4800X          614000/512000       550000/500000")?;
-    writeln!(out, "  this device, measured         {:>13.0}/{:<13.0} {:>7.0}/{:.0}",
+    writeln!(
+        out,
+        "  WD 10EZEX (HDD)                       40000/36000             600/300"
+    )?;
+    writeln!(
+        out,
+        "  Intel SSD 750                       563000/230000       430000/230000"
+    )?;
+    writeln!(
+        out,
+        "  Intel Optane SSD DC P4800X          614000/512000       550000/500000"
+    )?;
+    writeln!(
+        out,
+        "  this device, measured         {:>13.0}/{:<13.0} {:>7.0}/{:.0}",
         model.sequential_read_iops,
         model.sequential_write_iops,
         model.random_read_iops,
@@ -185,29 +211,37 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         return print_json(&report);
     }
     print_with(|out| {
-    writeln!(out, "{:.3e} examples/s, {}/s used, order {} by {}",
-        report.examples_per_s,
-        human(report.bytes_per_s as u64),
-        report.order,
-        report.access
-    )?;
-    writeln!(out, "read {}, used {}: amplification {:.3}; written {}",
-        human(report.read_bytes),
-        human(report.used_bytes),
-        report.read_amplification,
-        human(report.written_bytes)
-    )?;
-    writeln!(out, "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
-        report.first_batch_s,
-        report.cpu_s,
-        human(report.peak_rss_bytes),
-        human(report.memory_bytes)
-    )?;
-    writeln!(out, "randomness level {:.1} %, exact {:.1} %",
-        100.0 * report.rl,
-        100.0 * report.rl_exact
-    )?;
-    writeln!(out, "{}", report.verdict)?;
+        writeln!(
+            out,
+            "{:.3e} examples/s, {}/s used, order {} by {}",
+            report.examples_per_s,
+            human(report.bytes_per_s as u64),
+            report.order,
+            report.access
+        )?;
+        writeln!(
+            out,
+            "read {}, used {}: amplification {:.3}; written {}",
+            human(report.read_bytes),
+            human(report.used_bytes),
+            report.read_amplification,
+            human(report.written_bytes)
+        )?;
+        writeln!(
+            out,
+            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
+            report.first_batch_s,
+            report.cpu_s,
+            human(report.peak_rss_bytes),
+            human(report.memory_bytes)
+        )?;
+        writeln!(
+            out,
+            "randomness level {:.1} %, exact {:.1} %",
+            100.0 * report.rl,
+            100.0 * report.rl_exact
+        )?;
+        writeln!(out, "{}", report.verdict)?;
         Ok(())
     })
 }

@@ -46,7 +46,10 @@ fn files_that_are_not_there_or_no_files() {
         let line = format!("train linear train --test {path} --out wrong-test");
         place.refuses(&line, 2, parts);
     }
-    assert!(!place.path("wrong-test").exists(), "a wrong test file costs nothing");
+    assert!(
+        !place.path("wrong-test").exists(),
+        "a wrong test file costs nothing"
+    );
     place.ok("train linear train --out run");
     place.refuses("eval run absent", 2, &["absent", "no such file"]);
     place.refuses("predict run folder", 2, &["folder", "is a folder"]);
@@ -84,7 +87,10 @@ fn faults_of_libsvm_lines() {
         ("+1 3:1 2:1", &["2 follows 3", "sort"]),
         ("+1 3:1 3:1", &["3 occurs twice"]),
         ("+1 4294967296:1", &["4294967296", "largest"]),
-        ("+1 99999999999999999999:1", &["99999999999999999999", "largest"]),
+        (
+            "+1 99999999999999999999:1",
+            &["99999999999999999999", "largest"],
+        ),
         ("+1 3 4:1", &["\"3\"", "no colon"]),
         ("+1 3:nan", &["not finite", "nan"]),
         ("+1 3:-inf", &["not finite", "-inf"]),
@@ -114,11 +120,18 @@ fn accepted_spellings_of_libsvm_lines() {
     place.write("plain", &plain);
     place.ok("train linear plain --out runs/plain");
     let model = place.read("runs/plain/model.safetensors");
-    for (name, text) in [("crlf", crlf.as_str()), ("commented", &commented), ("unended", unended)] {
+    for (name, text) in [
+        ("crlf", crlf.as_str()),
+        ("commented", &commented),
+        ("unended", unended),
+    ] {
         place.write(name, text);
         let figures = place.json(&format!("train linear {name} --out runs/{name}"));
         assert_eq!(figures["records"], 200, "{name}");
-        assert!(place.read(&format!("runs/{name}/model.safetensors")) == model, "{name}");
+        assert!(
+            place.read(&format!("runs/{name}/model.safetensors")) == model,
+            "{name}"
+        );
     }
     place.write("zero", with_line_5("+1 0:1 2:1"));
     place.ok("train linear zero --zero-based --out runs/zero");
@@ -146,7 +159,11 @@ fn labels_that_do_not_serve() {
     place.refuses("train linear train --test test --out run", 2, &parts);
     place.ok("train linear train --out run --overwrite");
     place.refuses("eval run test", 2, &parts);
-    place.refuses("train linear train --positive 5 --out other", 2, &["5", "train"]);
+    place.refuses(
+        "train linear train --positive 5 --out other",
+        2,
+        &["5", "train"],
+    );
 }
 
 #[test]
@@ -157,7 +174,10 @@ fn faults_of_csv_cells() {
         ("1,2,3\n4,five,6\n", &["line 2", "column 2", "five"]),
         ("1,2,3\n4,,6\n", &["line 2", "column 2", "empty"]),
         ("1,2,3\n4,nan,6\n", &["line 2", "column 2", "not finite"]),
-        ("a,b,label\n1,2,3\n4,1e99,6\n", &["line 3", "column 2", "32-bit"]),
+        (
+            "a,b,label\n1,2,3\n4,1e99,6\n",
+            &["line 3", "column 2", "32-bit"],
+        ),
     ];
     for (text, parts) in cases {
         check("table.csv", text, parts);
@@ -166,7 +186,11 @@ fn faults_of_csv_cells() {
     place.write("table.csv", "a,b,label\n1,2,0\n4,5,1\n");
     for label in ["c", "7"] {
         let parts = ["table.csv", "label column", label];
-        place.refuses(&format!("train linear table.csv --label {label}"), 2, &parts);
+        place.refuses(
+            &format!("train linear table.csv --label {label}"),
+            2,
+            &parts,
+        );
     }
     place.ok("train linear table.csv --out run");
     place.write("wide.csv", "1,2,3,0\n4,5,6,1\n");
@@ -206,7 +230,10 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
 fn a_sidecar_of_another_file_is_not_believed() {
     let place = Place::new();
     place.libsvm("one", 400);
-    place.write("two", libsvm(900).split_at(900).1.split_once('\n').unwrap().1);
+    place.write(
+        "two",
+        libsvm(900).split_at(900).1.split_once('\n').unwrap().1,
+    );
     for name in ["one", "two"] {
         place.ok(&format!("index {name}"));
     }
@@ -219,10 +246,14 @@ fn a_sidecar_of_another_file_is_not_believed() {
         panic!("one sidecar: {sidecars:?}");
     };
     let expected = place.json("index two");
-    std::fs::copy(place.path(&sidecar.replace("two", "one")), place.path(sidecar)).unwrap();
+    std::fs::copy(
+        place.path(&sidecar.replace("two", "one")),
+        place.path(sidecar),
+    )
+    .unwrap();
     let found = place.json("index two");
     assert_eq!(found["records"], expected["records"]);
-    assert_eq!(found["source"], "scan", "rebuilt: {found}");
+    assert_eq!(found["source"], "built", "{found}");
     for damage in [&b""[..], b"nonsense", &[0xff; 4096]] {
         place.write(sidecar, damage);
         assert_eq!(place.json("index two")["records"], expected["records"]);

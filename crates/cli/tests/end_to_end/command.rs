@@ -133,7 +133,11 @@ impl Ended {
         for part in parts {
             assert!(said[0].contains(part), "{line}: {part:?} in\n{}", said[0]);
         }
-        assert!(!said[0].contains("Some("), "{line}: debug text\n{}", said[0]);
+        assert!(
+            !said[0].contains("Some("),
+            "{line}: debug text\n{}",
+            said[0]
+        );
     }
 
     fn free_of_panics(&self, line: &str) {

@@ -8,7 +8,10 @@ use crate::command::{Place, copy};
 /// The real file `name`, or a loud line and `None`.
 fn real(name: &str) -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folders = [std::env::var_os("PELTON_DATA").map(PathBuf::from), Some(beside)];
+    let folders = [
+        std::env::var_os("PELTON_DATA").map(PathBuf::from),
+        Some(beside),
+    ];
     let found = folders
         .into_iter()
         .flatten()
@@ -27,7 +30,10 @@ impl Place {
             let Some(path) = real(name) else {
                 return false;
             };
-            copy(&path, &self.path(path.file_name().unwrap().to_str().unwrap()));
+            copy(
+                &path,
+                &self.path(path.file_name().unwrap().to_str().unwrap()),
+            );
         }
         true
     }

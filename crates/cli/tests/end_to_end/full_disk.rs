@@ -33,14 +33,24 @@ fn no_space_for_the_run_folder() {
 
 #[test]
 fn no_space_for_scratch_files() {
-    let line = "train linear higgs.prow --memory 1/8 --access scatter --epochs 2 --scratch full --out run";
+    let line = "train linear higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
     check("1m", line, 1, &["full", "space"]);
 }
 
 #[test]
 fn no_space_for_packed_and_generated_data() {
-    check("64k", "pack higgs.prow -o full/copy.prow", 1, &["full/copy.prow", "no space"]);
-    check("64k", "train linear demo:higgs:50000 --cache-dir full --out run", 1, &["full", "no space"]);
+    check(
+        "64k",
+        "pack higgs.prow -o full/copy.prow",
+        1,
+        &["full/copy.prow", "no space"],
+    );
+    check(
+        "64k",
+        "train linear demo:higgs:50000 --cache-dir full --out run",
+        1,
+        &["full", "no space"],
+    );
 }
 
 #[test]
@@ -49,7 +59,9 @@ fn a_full_device_for_predictions() {
     place.libsvm("train", 3000);
     place.ok("train linear train --epochs 1 --out run");
     let line = "$PELTON predict run train > /dev/full";
-    place.shell(line).refused(line, 1, &["predictions", "space"]);
+    place
+        .shell(line)
+        .refused(line, 1, &["predictions", "space"]);
     let line = "$PELTON index train --json > /dev/full";
     place.shell(line).refused(line, 1, &["figures", "space"]);
 }

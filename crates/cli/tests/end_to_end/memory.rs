@@ -15,7 +15,12 @@ fn check(place: &Place, data: &str, budget_mib: f64, table: f64, flags: &str) {
     let w = 4.0 * number(&figures, "features");
     let bound = budget_mib * MIB + alpha + w + table + 64.0 * MIB;
     let peak = number(&figures, "peak_rss_bytes");
-    assert!(peak <= bound, "{line}: {:.1} MiB over {:.1}", peak / MIB, bound / MIB);
+    assert!(
+        peak <= bound,
+        "{line}: {:.1} MiB over {:.1}",
+        peak / MIB,
+        bound / MIB
+    );
     let size = std::fs::metadata(place.path(data)).unwrap().len() as f64;
     assert!(size > bound, "{data}: {:.1} MiB", size / MIB);
     eprintln!("{line}: {:.1} MiB of {:.1}", peak / MIB, bound / MIB);
@@ -25,13 +30,37 @@ fn check(place: &Place, data: &str, budget_mib: f64, table: f64, flags: &str) {
 fn fixed_rows_in_every_order_by_every_path() {
     let place = Place::new();
     place.higgs(800_000);
-    for order in ["full", "page:65536", "queue:1000", "block:100", "sequential"] {
-        check(&place, "higgs.prow", 8.0, 0.0, &format!("--order {order} --access window"));
+    for order in [
+        "full",
+        "page:65536",
+        "queue:1000",
+        "block:100",
+        "sequential",
+    ] {
+        check(
+            &place,
+            "higgs.prow",
+            8.0,
+            0.0,
+            &format!("--order {order} --access window"),
+        );
     }
     for access in ["auto", "direct", "scatter"] {
-        check(&place, "higgs.prow", 8.0, 0.0, &format!("--access {access}"));
+        check(
+            &place,
+            "higgs.prow",
+            8.0,
+            0.0,
+            &format!("--access {access}"),
+        );
     }
-    check(&place, "higgs.prow", 8.0, 0.0, "--access window --skip --cache-fraction 0.5");
+    check(
+        &place,
+        "higgs.prow",
+        8.0,
+        0.0,
+        "--access window --skip --cache-fraction 0.5",
+    );
 }
 
 #[test]

@@ -6,8 +6,20 @@ use crate::command::{Place, number};
 
 /// Figures that `train linear` and `eval` promise.
 const TRAIN_NUMBERS: [&str; 15] = [
-    "primal", "epochs", "passes", "wall_s", "prepare_s", "load_s", "compute_s", "overlap_s",
-    "peak_rss_bytes", "read_amplification", "rl", "rl_exact", "records", "skipped_records",
+    "primal",
+    "epochs",
+    "passes",
+    "wall_s",
+    "prepare_s",
+    "load_s",
+    "compute_s",
+    "overlap_s",
+    "peak_rss_bytes",
+    "read_amplification",
+    "rl",
+    "rl_exact",
+    "records",
+    "skipped_records",
     "test_accuracy",
 ];
 /// Figures that may be unknown: then they are null.
@@ -69,7 +81,10 @@ fn adult_trains_as_documented_and_evaluates_to_the_same_figures() {
         right += u64::from(predicted.parse::<f64>().unwrap() == label);
     }
     assert_eq!(predicted.lines().count(), 16281);
-    assert_eq!(Some(right as f64 / 16281.0), trained["test_accuracy"].as_f64());
+    assert_eq!(
+        Some(right as f64 / 16281.0),
+        trained["test_accuracy"].as_f64()
+    );
 
     for file in ["run.toml", "metrics.jsonl", "summary.json", "checkpoint"] {
         assert!(place.path("runs/x").join(file).exists(), "{file}");
@@ -98,7 +113,10 @@ fn blocks_in_fixed_and_permuted_order_train_adult() {
     }
     assert!(gaps.iter().all(|gap| *gap < 0.5), "{gaps:?}");
     // The second and third differ in inner passes only, the first in the order too.
-    assert_ne!(place.read("runs/a/model.txt"), place.read("runs/b/model.txt"));
+    assert_ne!(
+        place.read("runs/a/model.txt"),
+        place.read("runs/b/model.txt")
+    );
 }
 
 #[test]
@@ -143,10 +161,13 @@ fn covtype_trains_binary_and_with_seven_classes() {
     assert_eq!(evaluated["test_accuracy"], seven["test_accuracy"]);
     let predicted = place.ok(&format!("predict runs/seven {data}")).stdout;
     let text = String::from_utf8(place.read(data)).unwrap();
-    let right = predicted.lines().zip(text.lines()).filter(|(predicted, line)| {
-        let label = line.rsplit(',').next().unwrap();
-        predicted.parse::<f64>().unwrap() == label.parse::<f64>().unwrap()
-    });
+    let right = predicted
+        .lines()
+        .zip(text.lines())
+        .filter(|(predicted, line)| {
+            let label = line.rsplit(',').next().unwrap();
+            predicted.parse::<f64>().unwrap() == label.parse::<f64>().unwrap()
+        });
     let accuracy = right.count() as f64 / 20000.0;
     assert_eq!(Some(accuracy), seven["test_accuracy"].as_f64());
     let text = String::from_utf8(place.read("runs/seven/model.txt")).unwrap();
@@ -164,10 +185,15 @@ fn higgs_with_a_named_label_column() {
          --loss logistic --memory 1MiB --out runs/h",
     );
     check_train_keys(&figures);
-    assert_eq!((&figures["records"], &figures["features"]), (&10984.into(), &28.into()));
+    assert_eq!(
+        (&figures["records"], &figures["features"]),
+        (&10984.into(), &28.into())
+    );
     assert!(number(&figures, "test_accuracy") > 0.6);
     assert!(number(&figures, "relative_gap") < 0.05);
-    let text = place.ok("predict runs/h higgs.11k.csv --probabilities").stdout;
+    let text = place
+        .ok("predict runs/h higgs.11k.csv --probabilities")
+        .stdout;
     for line in text.lines().take(100) {
         let words: Vec<f64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
         assert_eq!(words.len(), 3, "{line}");
@@ -191,7 +217,11 @@ fn compressed_text_is_read_by_way_of_the_cache_folder() {
                 --epochs 2 --inner-passes 3 --out runs/i --json";
     let ended = place.ok(line);
     assert!(ended.stderr.contains("decompressed to"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("/cache/"), "in PELTON_CACHE\n{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("/cache/"),
+        "in PELTON_CACHE\n{}",
+        ended.stderr
+    );
     let figures = ended.json();
     check_train_keys(&figures);
     assert!(number(&figures, "test_accuracy") > 0.8);

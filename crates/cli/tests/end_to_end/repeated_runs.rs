@@ -15,7 +15,7 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
     let place = Place::new();
     place.libsvm("train", 4000);
     place.libsvm("test", 500);
-    let line = "train linear train --test test --memory 300KiB --epochs 3 --loss l2 --bias 1 \
+    let line = "train linear train --test test --memory 500KiB --blocks 9 --epochs 3 --loss l2 --bias 1 \
                 --cost 0.5 --class-weight -1=2 --inner-passes 2 --seed 7";
     place.ok(&format!("{line} --out runs/first"));
     place.ok("train linear --config runs/first/run.toml --out runs/second");
@@ -23,7 +23,10 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
     let first = place.model("runs/first");
     assert!(place.model("runs/second") == first);
     assert!(place.model("runs/third") == first);
-    assert_eq!(place.read("runs/first/run.toml"), place.read("runs/second/run.toml"));
+    assert_eq!(
+        place.read("runs/first/run.toml"),
+        place.read("runs/second/run.toml")
+    );
     place.ok("train linear --config runs/first/run.toml --seed 8 --out runs/other");
     assert!(place.model("runs/other") != first);
 }
@@ -35,13 +38,13 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
     place.ok("pack train -o train.prow");
     place.higgs(4000);
     let shapes = [
-        ("train", "--memory 600KiB --blocks 16"),
-        ("train.prow", "--memory 600KiB --blocks 16"),
-        ("higgs.prow", "--memory 600KiB --blocks 16"),
-        ("higgs.prow", "--memory 600KiB --blocks 16 --order page:8192"),
-        ("train", "--memory 600KiB --blocks 16 --order queue:500"),
-        ("train", "--memory 600KiB --order block:16:permute"),
-        ("train", "--memory 600KiB --blocks 16 --order sequential"),
+        ("train", "--memory 2MiB --blocks 16"),
+        ("train.prow", "--memory 2MiB --blocks 16"),
+        ("higgs.prow", "--memory 2MiB --blocks 16"),
+        ("higgs.prow", "--memory 2MiB --blocks 16 --order page:8192"),
+        ("train", "--memory 2MiB --blocks 16 --order queue:500"),
+        ("train", "--memory 2MiB --order block:16:permute"),
+        ("train", "--memory 2MiB --blocks 16 --order sequential"),
     ];
     for (number, (data, flags)) in shapes.iter().enumerate() {
         let mut first: Option<Vec<u8>> = None;
@@ -56,9 +59,17 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
                     "train linear {data} {flags} --inner-passes 2 --epochs 2 --seed 3 \
                      --access {access} --io {io} --out {out}"
                 );
+                if access == "scatter" && !flags.contains("block:") && flags.contains("--order") {
+                    // Orders that read runs of neighbours have nothing to scatter.
+                    place.refuses(&line, 2, &["scatter", "use window"]);
+                    continue;
+                }
                 place.ok(&line);
                 let model = place.model(&out);
-                assert!(*first.get_or_insert_with(|| model.clone()) == model, "{line}");
+                assert!(
+                    *first.get_or_insert_with(|| model.clone()) == model,
+                    "{line}"
+                );
             }
         }
     }
@@ -67,7 +78,7 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
 #[test]
 fn skipping_and_caching_reach_the_same_optimum() {
     let place = Place::new();
-    place.higgs(20000);
+    place.higgs(40000);
     let line = "train linear higgs.prow --memory 1/8 --target 1e-3 --epochs 60";
     let plain = place.json(&format!("{line} --out runs/plain"));
     let skip = place.json(&format!(
@@ -93,11 +104,17 @@ fn weights_of_classes_and_bias_change_the_model_as_they_should() {
     // Ten of class 1 lie within forty of class 2 on one feature: the weight decides who wins.
     let mut text = String::new();
     for i in 0..50 {
-        text += &format!("{} 1:{}\n", if i % 5 == 0 { 1 } else { 2 }, 1.0 + f64::from(i % 7) * 0.01);
+        text += &format!(
+            "{} 1:{}\n",
+            if i % 5 == 0 { 1 } else { 2 },
+            1.0 + f64::from(i % 7) * 0.01
+        );
     }
     place.write("train", &text);
     let share_of_ones = |flags: &str, out: &str| {
-        place.ok(&format!("train linear train --bias 1 --epochs 40 {flags} --out runs/{out}"));
+        place.ok(&format!(
+            "train linear train --bias 1 --epochs 40 {flags} --out runs/{out}"
+        ));
         let predicted = place.ok(&format!("predict runs/{out} train")).stdout;
         predicted.lines().filter(|line| *line == "1").count()
     };

@@ -439,10 +439,7 @@ fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
             before.class_weights == config.class_weights,
         ),
         ("--bias", before.bias == config.bias),
-        (
-            "--inner-passes",
-            before.inner_passes == config.inner_passes,
-        ),
+        ("--inner-passes", before.inner_passes == config.inner_passes),
         ("--skip", before.skip == config.skip),
         (
             "--cache-fraction",

@@ -109,6 +109,8 @@ fn divide(
     let budget = feed.memory_bytes;
     let plan = block_plan(config, data, feed, options, budget)?;
     if feed.access != Access::Auto {
+        // Refused here where it cannot be taken, before anything is written.
+        choose_path(&data.dataset, &plan, feed)?;
         return Ok(plan);
     }
     // The path decides how much of the budget its own buffers take.
