@@ -34,7 +34,7 @@ fn no_space_for_the_run_folder() {
 #[test]
 fn no_space_for_scratch_files() {
     let line = "train linear higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
-    check("1m", line, 1, &["full", "space"]);
+    check("1m", line, 1, &["full", "free"]);
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
-            let Some(step) = source.train_next(&mut self.solver, replay)? else {
+            let Some(step) = source.train_next(&mut self.solver, self.steps_done, replay)? else {
                 self.in_epoch = false;
                 break;
             };
