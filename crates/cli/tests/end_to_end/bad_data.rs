@@ -209,7 +209,7 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
     text += "+1 3:1 2:1\n+1 7\n-1 1:nan\n";
     text += &libsvm(300);
     place.write("train", &text);
-    for memory in ["64MiB", "60KiB"] {
+    for memory in ["64MiB", "400KiB --blocks 6"] {
         let line = format!("train linear train --epochs 2 --memory {memory} --overwrite --out run");
         let figures = place.json(&format!("{line} --on-bad-record skip"));
         assert_eq!(figures["skipped_records"], 3, "{memory}: {figures}");

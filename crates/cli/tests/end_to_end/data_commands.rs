@@ -121,8 +121,10 @@ fn bench_reports_every_figure_for_every_order_and_path() {
             assert_eq!(figures["examples"], 40000, "{line}");
             let size = std::fs::metadata(place.path("train")).unwrap().len();
             assert_eq!(figures["used_bytes"], 2 * size, "{line}");
+            // Orders by keys are served by sweeps that reach into the next epoch with the same reads.
+            let least = if order == "full" { 0.5 } else { 0.99 };
             assert!(
-                number(&figures, "read_amplification") >= 0.99,
+                number(&figures, "read_amplification") >= least,
                 "{line}: {figures}"
             );
             if order == "sequential" {
