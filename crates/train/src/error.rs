@@ -57,14 +57,6 @@ pub enum TrainError {
         /// What the system said.
         source: io::Error,
     },
-    /// The optimum that relative differences refer to was not reached.
-    #[error(
-        "no optimum was found within {epochs} epochs; give more memory, or the optimum as a number with --optimum"
-    )]
-    NoOptimum {
-        /// Epochs tried.
-        epochs: u64,
-    },
     /// A job that leaves nothing behind was interrupted.
     #[error("interrupted while {job}; nothing is saved, start it again")]
     Stopped {
@@ -86,7 +78,7 @@ impl TrainError {
         match self {
             TrainError::Interrupted { .. } | TrainError::Stopped { .. } => 130,
             TrainError::OutputClosed => 0,
-            TrainError::Output { .. } | TrainError::NoOptimum { .. } => 1,
+            TrainError::Output { .. } => 1,
             TrainError::Storage(error) => of_storage(error),
             TrainError::Format(error)
             | TrainError::Feed(FeedError::Format(error))

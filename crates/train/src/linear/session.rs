@@ -140,6 +140,7 @@ impl<'a> Session<'a> {
         interrupt: &AtomicBool,
         observer: Observer<'_>,
     ) -> Result<Trained, TrainError> {
+        folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
         folder.keep_metrics(self.epochs.len())?;
         let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
@@ -300,7 +301,7 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let estimate = record.relative_gap;
-        let found = self.evaluate_now(&self.setup.evaluation_feed())?;
+        let found = self.evaluate_now(&self.setup.evaluation_feed(), false)?;
         record.primal = found.certificate.primal;
         record.relative_gap = found.certificate.relative_gap();
         record.certified = true;
@@ -332,12 +333,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn evaluate_now(&mut self, feed: &FeedOptions) -> Result<Certified, TrainError> {
+    /// Certifies the present w with a pass of its own, or with `mean` the mean of w over the blocks
+    /// of the last epoch's later half, where it was kept.
+    fn evaluate_now(&mut self, feed: &FeedOptions, mean: bool) -> Result<Certified, TrainError> {
         let dataset = &self.setup.data.dataset;
-        let weights = self.solver.weights();
+        let is_snapshot = mean && self.solver.take_mean_as_snapshot().is_some();
+        let weights = match self.solver.snapshot() {
+            Some(snapshot) if is_snapshot => &snapshot.weights,
+            _ => self.solver.weights(),
+        };
         let evaluation = evaluate(dataset, &self.setup.problem, weights, feed)?;
         let found = Certified {
-            is_snapshot: false,
+            is_snapshot,
             accuracy: evaluation.losses.accuracy(),
             certificate: Certificate {
                 primal: evaluation.losses.primal(weights),
@@ -364,7 +371,7 @@ impl<'a> Session<'a> {
                     memory_bytes: self.setup.memory_bytes,
                     ..self.setup.feed.clone()
                 };
-                self.evaluate_now(&whole)?
+                self.evaluate_now(&whole, true)?
             }
         };
         let passes = self.passes();
