@@ -118,7 +118,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub loss: Option<Loss>,
     /// Cost C of a unit of loss
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub cost: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
     #[arg(long, value_parser = class_weight, allow_hyphen_values = true)]
