@@ -61,8 +61,13 @@ impl Shared {
         self.delivery.lock().expect("no holder of this lock panics")
     }
 
+    /// Hands a complete pane to the consumer; after a failure it may lack rows and is dropped.
     pub fn deliver(&self, pane: Pane) {
-        self.delivery().ready.insert(pane.number, pane);
+        let mut delivery = self.delivery();
+        if !delivery.failed {
+            delivery.ready.insert(pane.number, pane);
+        }
+        drop(delivery);
         self.changed.notify_all();
     }
 
@@ -330,8 +335,10 @@ impl Worker {
             return;
         }
         let _loading = shared.meters.loading();
+        // A failure is on record before this task gives up its shares, so that no other task takes
+        // a pane that lacks rows for complete.
+        shared.guard(|| self.load(cell, &panes));
         shared.guard(|| {
-            self.load(cell, &panes)?;
             for pane in panes.into_iter().filter_map(Arc::into_inner) {
                 shared.deliver(pane.finish());
             }

@@ -258,14 +258,13 @@ impl Coordinator {
                     })
                 })
                 .collect();
-            threads
-                .into_iter()
-                .map(|thread| {
-                    thread.join().unwrap_or_else(|_| {
-                        Err(FeedError::Panicked("while filling buckets".to_string()))
-                    })
+            // Every thread is joined before the first error is returned.
+            let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            results.into_iter().try_for_each(|result| {
+                result.unwrap_or_else(|_| {
+                    Err(FeedError::Panicked("while filling buckets".to_string()))
                 })
-                .collect()
+            })
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod certify;
 mod outcome;
+mod report;
 mod session;
 mod setup;
 mod source;
@@ -85,7 +86,7 @@ pub fn run(
     describe(&setup, &config, observer);
     let mut session = Session::new(&config, &setup, optimum, began)?;
     if options.resume {
-        session.resume(&folder, observer)?;
+        session.resume(&mut folder, observer)?;
     }
     let trained = session.train(&mut folder, interrupt, observer)?;
     let accuracy = match &test {

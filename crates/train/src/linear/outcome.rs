@@ -2,6 +2,7 @@
 
 use pelton_linear::{Model, Weights};
 
+use super::report::report;
 use super::session::Trained;
 use super::setup::Setup;
 use crate::config::LinearConfig;
@@ -63,6 +64,8 @@ pub(super) fn write(
         verdict: trained.waiting.clone(),
     };
     write_model(folder, config, setup, trained.weights)?;
+    let report = report(config, &summary, &trained.epochs);
+    folder.write_text("report.html", &report.to_html())?;
     folder.write_summary(&summary)?;
     Ok(summary)
 }

@@ -17,6 +17,7 @@ use crate::data::fetch_rows;
 use crate::error::TrainError;
 use crate::event::{EpochRecord, Event, Observer};
 use crate::run_folder::RunFolder;
+use crate::tensorboard::EventWriter;
 
 /// What training left.
 #[derive(Debug)]
@@ -51,6 +52,7 @@ pub(super) struct Session<'a> {
     /// Estimated gap below which the next certificate is worth a pass.
     attempt_below: f64,
     at_epoch_start: Meters,
+    events: Option<EventWriter>,
 }
 
 impl<'a> Session<'a> {
@@ -84,11 +86,16 @@ impl<'a> Session<'a> {
             checkpointed: Instant::now(),
             attempt_below: config.target.unwrap_or(0.0),
             at_epoch_start: Meters::default(),
+            events: None,
         })
     }
 
     /// Goes on from the folder's checkpoint; without one the run begins anew.
-    pub fn resume(&mut self, folder: &RunFolder, observer: Observer<'_>) -> Result<(), TrainError> {
+    pub fn resume(
+        &mut self,
+        folder: &mut RunFolder,
+        observer: Observer<'_>,
+    ) -> Result<(), TrainError> {
         let path = checkpoint_path(folder);
         if !path.exists() {
             observer(Event::Note("no checkpoint was written yet: starting anew"));
@@ -115,6 +122,7 @@ impl<'a> Session<'a> {
         self.replay = progress.in_epoch;
         self.earlier_wall_s = progress.wall_s;
         self.earlier = progress.totals;
+        folder.keep_metrics(progress.epochs.len())?;
         self.epochs = progress.epochs;
         self.attempt_below = progress.attempt_below;
         observer(Event::Note(&format!(
@@ -252,6 +260,7 @@ impl<'a> Session<'a> {
         self.at_epoch_start = meters;
         observer(Event::Epoch(&record));
         folder.append_metrics(&record)?;
+        self.write_events(folder, &record);
         self.epochs.push(record);
         if ends.is_none() {
             self.checkpoint(source, folder)?;
@@ -293,6 +302,27 @@ impl<'a> Session<'a> {
         }
         self.attempt_below = estimate * 0.7;
         Ok(None)
+    }
+
+    /// Writes the epoch for TensorBoard. What cannot be written is left out: `metrics.jsonl` has it.
+    fn write_events(&mut self, folder: &RunFolder, record: &EpochRecord) {
+        if self.events.is_none() {
+            self.events = EventWriter::create(folder.path(), record.epoch).ok();
+        }
+        if let Some(events) = &mut self.events {
+            let mut values = vec![
+                ("objective/primal", record.primal),
+                ("objective/dual", record.dual),
+                ("convergence/relative_gap", record.relative_gap),
+                ("progress/passes", record.passes),
+                ("time/wait_s", record.wait_s),
+                ("time/compute_s", record.compute_s),
+            ];
+            if let Some(difference) = record.relative_difference {
+                values.push(("convergence/relative_difference", difference));
+            }
+            let _ = events.scalars(record.epoch, &values);
+        }
     }
 
     fn evaluate_now(&mut self, feed: &FeedOptions) -> Result<Certified, TrainError> {
