@@ -160,6 +160,17 @@ impl OutOfCore {
         self.epoch.epoch
     }
 
+    /// Makes the mean of w over the later half of the last epoch's blocks the snapshot, where it was
+    /// kept: a better model than the last w, without losses yet.
+    pub fn take_mean_as_snapshot(&mut self) -> Option<&Weights> {
+        let mean = self.epoch.mean.take()?.mean();
+        let snapshot = Snapshot {
+            weights: mean,
+            losses: LossSum::new(&self.problem),
+        };
+        Some(&self.epoch.snapshot.insert(snapshot).weights)
+    }
+
     /// The weights alone: the snapshot's, or the current ones.
     pub fn into_weights(self, snapshot: bool) -> Weights {
         match self.epoch.snapshot {

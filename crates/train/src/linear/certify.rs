@@ -89,6 +89,16 @@ pub(super) fn accuracy(
     Ok(accuracy)
 }
 
+fn certificate(setup: &Setup, solver: &OutOfCore) -> Result<Certificate, TrainError> {
+    let weights = solver.weights();
+    let feed = setup.evaluation_feed();
+    let evaluation = evaluate(&setup.data.dataset, &setup.problem, weights, &feed)?;
+    Ok(Certificate {
+        primal: evaluation.losses.primal(weights),
+        dual: solver.dual(),
+    })
+}
+
 /// Solves the problem to a relative gap of 1e-6: blocks as large as the budget, many inner passes.
 ///
 /// The value returned is the primal value of the best certificate found; its distance to the
@@ -122,9 +132,9 @@ pub(super) fn optimum(
         solver.begin_epoch(epoch, true)?;
         loop {
             if interrupt.load(Ordering::Relaxed) {
-                return Err(TrainError::Config(
-                    "interrupted while solving for the optimum, before training began".to_string(),
-                ));
+                return Err(TrainError::Stopped {
+                    job: "solving for the optimum, before training began",
+                });
             }
             match source.train_next(&mut solver, false)? {
                 Some(step) if !step.ends_epoch => {}
@@ -141,12 +151,7 @@ pub(super) fn optimum(
         if estimate > wanted {
             continue;
         }
-        let feed = setup.evaluation_feed();
-        let evaluation = evaluate(dataset, problem, solver.weights(), &feed)?;
-        let certificate = Certificate {
-            primal: evaluation.losses.primal(solver.weights()),
-            dual: solver.dual(),
-        };
+        let certificate = certificate(setup, &solver)?;
         wanted = estimate * 0.5;
         let gap = certificate.relative_gap();
         if best.is_none_or(|best| certificate.primal < best.primal) {
@@ -156,12 +161,16 @@ pub(super) fn optimum(
             break;
         }
     }
-    let best = best.ok_or_else(|| {
-        TrainError::Config(
-            "no optimum was found within 400 epochs; give it as a number with --optimum"
-                .to_string(),
-        )
-    })?;
+    let best = match best {
+        Some(best) => best,
+        None => certificate(setup, &solver)?,
+    };
+    if best.relative_gap() > GAP {
+        observer(Event::Note(&format!(
+            "the optimum is known to {:.1e} only after {MOST_EPOCHS} epochs",
+            best.relative_gap()
+        )));
+    }
     observer(Event::Note(&format!(
         "optimum {:.9e}, relative gap {:.1e}",
         best.primal,
