@@ -69,7 +69,6 @@ fn wrong_flags_are_named() {
         ),
         ("inspect train --id 50", ["train", "50"]),
         ("bench train --batch 0", ["batch", "0"]),
-        ("reproduce nothing", ["nothing", "lirs-svm"]),
     ] {
         place.refuses(line, 2, &parts);
     }
