@@ -69,7 +69,7 @@ fn wrong_flags_are_named() {
         ),
         ("inspect train --id 50", ["train", "50"]),
         ("bench train --batch 0", ["no examples", "--batch 1"]),
-        ("reproduce nothing", ["nothing", "lirs-svm"]),
+        ("reproduce nothing --out tables", ["nothing", "lirs-svm"]),
     ] {
         place.refuses(line, 2, &parts);
     }
