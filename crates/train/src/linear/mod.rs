@@ -110,6 +110,9 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     if config.epochs == 0 {
         return wrong("--epochs 0 trains nothing; give 1 or more".to_string());
     }
+    if config.blocks == Some(0) {
+        return wrong("--blocks 0 cuts an epoch into nothing; give 1 or more".to_string());
+    }
     if !(0.0..=0.9).contains(&config.cache_fraction) {
         return wrong(format!(
             "--cache-fraction {} is not a share of the block memory between 0 and 0.9",
