@@ -145,7 +145,7 @@ pub fn bench(
         }
         let done = batch.epoch * total / config.epochs.max(1) + batch.step + 1;
         if interrupt.load(Ordering::Relaxed) {
-            break;
+            return Err(TrainError::Stopped { job: "measuring" });
         }
         observer(Event::Progress {
             what: "bench",

@@ -1,10 +1,14 @@
 //! Why a job ended without its result.
 
+use std::io;
+
 use pelton_feed::FeedError;
 use pelton_format::FormatError;
 use pelton_linear::LinearError;
 use pelton_plan::PlanError;
 use pelton_storage::StorageError;
+
+use crate::demo::DemoError;
 
 /// Why a job ended without its result.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +34,7 @@ pub enum TrainError {
     Linear(#[from] LinearError),
     /// A demo set is not known or could not be generated.
     #[error(transparent)]
-    Demo(#[from] crate::demo::DemoError),
+    Demo(#[from] DemoError),
     /// The run folder could not be used.
     #[error(transparent)]
     RunFolder(#[from] crate::run_folder::RunFolderError),
@@ -45,6 +49,20 @@ pub enum TrainError {
     /// The reader of the output went away.
     #[error("the output was closed")]
     OutputClosed,
+    /// The output cannot be written.
+    #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
+    Output {
+        /// What was being written.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A job that leaves nothing behind was interrupted.
+    #[error("interrupted while {job}; nothing is saved, start it again")]
+    Stopped {
+        /// What was going on.
+        job: &'static str,
+    },
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with --resume")]
     Interrupted {
@@ -58,23 +76,51 @@ impl TrainError {
     /// run, 130 for an interruption.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TrainError::Interrupted { .. } => 130,
+            TrainError::Interrupted { .. } | TrainError::Stopped { .. } => 130,
             TrainError::OutputClosed => 0,
-            TrainError::Storage(error) => match error {
-                StorageError::NotAFile { .. } => 2,
-                StorageError::Io { source, .. }
-                    if matches!(
-                        source.kind(),
-                        std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied
-                    ) =>
-                {
-                    2
-                }
-                _ => 1,
-            },
-            TrainError::Feed(FeedError::Storage(_) | FeedError::Panicked(_)) => 1,
+            TrainError::Output { .. } => 1,
+            TrainError::Storage(error) => of_storage(error),
+            TrainError::Format(error)
+            | TrainError::Feed(FeedError::Format(error))
+            | TrainError::Demo(DemoError::Write(error)) => of_format(error),
+            TrainError::Feed(
+                FeedError::Storage(_) | FeedError::Panicked(_) | FeedError::Shrunk { .. },
+            ) => 1,
             TrainError::RunFolder(error) => error.exit_code(),
             _ => 2,
         }
+    }
+}
+
+fn of_storage(error: &StorageError) -> u8 {
+    match error {
+        StorageError::NotAFile { .. }
+        | StorageError::NotAFolder { .. }
+        | StorageError::NotFound { .. }
+        | StorageError::PermissionDenied { .. }
+        | StorageError::DirectUnsupported { .. }
+        | StorageError::RingUnavailable { .. } => 2,
+        StorageError::Io { source, .. } => of_system(source),
+        _ => 1,
+    }
+}
+
+/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes
+/// under way are failed runs.
+fn of_format(error: &FormatError) -> u8 {
+    match error {
+        FormatError::Storage(error) => of_storage(error),
+        FormatError::Io { source, .. } => of_system(source),
+        FormatError::NoSpace { .. } | FormatError::Changed { .. } => 1,
+        _ => 2,
+    }
+}
+
+fn of_system(error: &io::Error) -> u8 {
+    use io::ErrorKind::*;
+    match error.kind() {
+        NotFound | PermissionDenied | NotADirectory | IsADirectory | ReadOnlyFilesystem
+        | AlreadyExists | InvalidFilename => 2,
+        _ => 1,
     }
 }

@@ -1,6 +1,6 @@
 //! The jobs `eval` and `predict`: a trained model on data.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -178,15 +178,20 @@ pub fn predict_lines(
             },
         );
         match failed.take() {
-            // A reader that closed the pipe has what it wanted.
-            Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-                Err(TrainError::OutputClosed)
-            }
-            Some(error) => Err(TrainError::Config(format!(
-                "the predictions cannot be written: {error}"
-            ))),
+            Some(error) => Err(unwritten(error)),
             None => Ok(()),
         }
     })?;
-    Ok(())
+    out.flush().map_err(unwritten)
+}
+
+/// A reader that closed the pipe has what it wanted; anything else is a failure.
+fn unwritten(source: io::Error) -> TrainError {
+    match source.kind() {
+        io::ErrorKind::BrokenPipe => TrainError::OutputClosed,
+        _ => TrainError::Output {
+            what: "predictions",
+            source,
+        },
+    }
 }

@@ -50,11 +50,11 @@ pub fn run(
     let began = Instant::now();
     check(config)?;
     let data = data::open(&config.data, &config.data.paths, None, observer)?;
-    let mut folder = RunFolder::open(&options.out, config, options.resume, options.overwrite)?;
+    let given = config;
     let mut config = config.clone();
     config
         .scratch_dir
-        .get_or_insert_with(|| folder.path().to_path_buf());
+        .get_or_insert_with(|| options.out.clone());
     let test_paths = if config.test.is_empty() {
         data.test.clone()
     } else {
@@ -73,6 +73,13 @@ pub fn run(
             observer,
         )?)
     };
+    // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
+    // another run: only then is the folder made, cleared, or its configuration replaced.
+    let mut session = Session::new(&config, &setup, began)?;
+    if options.resume {
+        session.resume(&options.out, observer)?;
+    }
+    let mut folder = RunFolder::open(&options.out, given, options.resume, options.overwrite)?;
     let optimum = match config.optimum {
         Optimum::Unknown => None,
         Optimum::Value(value) => Some(value),
@@ -84,11 +91,7 @@ pub fn run(
         }
     };
     describe(&setup, &config, observer);
-    let mut session = Session::new(&config, &setup, optimum, began)?;
-    if options.resume {
-        session.resume(&mut folder, observer)?;
-    }
-    let trained = session.train(&mut folder, interrupt, observer)?;
+    let trained = session.train(optimum, &mut folder, interrupt, observer)?;
     let accuracy = match &test {
         Some(test) => Some(certify::accuracy(&setup, test, &trained.weights, observer)?),
         None => None,

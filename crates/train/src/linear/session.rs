@@ -1,7 +1,7 @@
 //! Runs epochs: from the feed's batches, or over rows that all lie in memory; checkpoints between
 //! blocks; ends by epochs, by a certified target, or by an interruption.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -59,7 +59,6 @@ impl<'a> Session<'a> {
     pub fn new(
         config: &'a LinearConfig,
         setup: &'a Setup,
-        optimum: Option<f64>,
         began: Instant,
     ) -> Result<Session<'a>, TrainError> {
         let dataset = &setup.data.dataset;
@@ -72,7 +71,7 @@ impl<'a> Session<'a> {
         Ok(Session {
             config,
             setup,
-            optimum,
+            optimum: None,
             began,
             solver,
             cursor: Cursor::default(),
@@ -90,12 +89,10 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Goes on from the folder's checkpoint; without one the run begins anew.
-    pub fn resume(
-        &mut self,
-        folder: &mut RunFolder,
-        observer: Observer<'_>,
-    ) -> Result<(), TrainError> {
+    /// Goes on from the checkpoint in `folder`; without one the run begins anew.
+    ///
+    /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
+    pub fn resume(&mut self, folder: &Path, observer: Observer<'_>) -> Result<(), TrainError> {
         let path = checkpoint_path(folder);
         if !path.exists() {
             observer(Event::Note("no checkpoint was written yet: starting anew"));
@@ -114,6 +111,9 @@ impl<'a> Session<'a> {
                 "is of another order, seed, memory budget or number of blocks",
             ));
         }
+        if let Some(flag) = other_problem(folder, self.config) {
+            return Err(wrong(&format!("is of a run with another {flag}")));
+        }
         let cached = fetch_rows(&self.setup.data.dataset, &state.cached)?;
         self.solver.restore(state, cached)?;
         self.cursor = progress.cursor();
@@ -122,7 +122,6 @@ impl<'a> Session<'a> {
         self.replay = progress.in_epoch;
         self.earlier_wall_s = progress.wall_s;
         self.earlier = progress.totals;
-        folder.keep_metrics(progress.epochs.len())?;
         self.epochs = progress.epochs;
         self.attempt_below = progress.attempt_below;
         observer(Event::Note(&format!(
@@ -132,13 +131,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Trains to the end. An interruption saves the state and is an error.
+    /// Trains to the end; relative differences refer to `optimum`. An interruption saves the state
+    /// and is an error.
     pub fn train(
         mut self,
+        optimum: Option<f64>,
         folder: &mut RunFolder,
         interrupt: &AtomicBool,
         observer: Observer<'_>,
     ) -> Result<Trained, TrainError> {
+        folder.keep_metrics(self.epochs.len())?;
+        self.optimum = optimum;
+        folder.keep_metrics(self.epochs.len())?;
         let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
@@ -150,6 +154,10 @@ impl<'a> Session<'a> {
             }
             self.run_epoch(&mut source, folder, interrupt, observer)?;
             certified = self.end_epoch(&mut source, folder, observer)?;
+            if certified.is_none() && interrupt.load(Ordering::Relaxed) {
+                // The end of the epoch has saved the state.
+                return Err(interrupted(folder));
+            }
         }
         let meters = source.meters();
         let access = source.access();
@@ -189,7 +197,7 @@ impl<'a> Session<'a> {
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
-            let Some(step) = source.train_next(&mut self.solver, replay)? else {
+            let Some(step) = source.train_next(&mut self.solver, self.steps_done, replay)? else {
                 self.in_epoch = false;
                 break;
             };
@@ -201,11 +209,11 @@ impl<'a> Session<'a> {
                 done: self.steps_done,
                 total,
             });
-            if interrupt.load(Ordering::Relaxed) {
+            // An epoch whose last block is done is ended first: a checkpoint before that would be
+            // taken for one between epochs, and the epoch would be trained twice.
+            if self.in_epoch && interrupt.load(Ordering::Relaxed) {
                 self.checkpoint(source, folder)?;
-                return Err(TrainError::Interrupted {
-                    folder: folder.path().display().to_string(),
-                });
+                return Err(interrupted(folder));
             }
             let due = self.checkpointed.elapsed().as_secs_f64() >= self.config.checkpoint_every_s;
             if due && self.in_epoch {
@@ -417,10 +425,36 @@ impl<'a> Session<'a> {
             totals: self.totals(&source.meters()),
             epochs: self.epochs.clone(),
         };
-        checkpoint::write(&checkpoint_path(folder), &progress, &state)?;
+        checkpoint::write(&checkpoint_path(folder.path()), &progress, &state)?;
         self.checkpointed = Instant::now();
         Ok(())
     }
+}
+
+/// The flag of a setting that decides the result and differs from that of the run in `folder`.
+///
+/// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
+/// and to which target a run goes may change.
+fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
+    let text = std::fs::read_to_string(folder.join("run.toml")).ok()?;
+    let before: LinearConfig = toml::from_str(&text).ok()?;
+    let same = [
+        ("--loss", before.loss == config.loss),
+        ("--cost", before.cost == config.cost),
+        (
+            "--class-weight",
+            before.class_weights == config.class_weights,
+        ),
+        ("--bias", before.bias == config.bias),
+        ("--inner-passes", before.inner_passes == config.inner_passes),
+        ("--skip", before.skip == config.skip),
+        (
+            "--cache-fraction",
+            before.cache_fraction == config.cache_fraction,
+        ),
+        ("--seed", before.seed == config.seed),
+    ];
+    same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
 }
 
 /// A certificate, of the solver's snapshot or of its current weights.
@@ -430,8 +464,14 @@ pub(super) struct Certified {
     accuracy: f64,
 }
 
-fn checkpoint_path(folder: &RunFolder) -> PathBuf {
-    folder.path().join("checkpoint").join("state.safetensors")
+fn interrupted(folder: &RunFolder) -> TrainError {
+    TrainError::Interrupted {
+        folder: folder.path().display().to_string(),
+    }
+}
+
+fn checkpoint_path(folder: &Path) -> PathBuf {
+    folder.join("checkpoint").join("state.safetensors")
 }
 
 fn totals_of(meters: &Meters) -> Totals {

@@ -1,0 +1,180 @@
+//! Flags that cannot be: one sentence, exit code 2, and nothing left behind.
+
+use crate::command::Place;
+
+#[test]
+fn wrong_flags_are_named() {
+    let place = Place::new();
+    place.libsvm("train", 50);
+    let cases: [(&str, &[&str]); 22] = [
+        ("", &["no command", "--help"]),
+        ("train", &["--help"]),
+        ("trian linear train", &["trian", "train"]),
+        ("train linear train --epoch 3", &["--epoch", "--epochs"]),
+        ("train linear train --epochs", &["--epochs"]),
+        ("train linear train --epochs many", &["many", "--epochs"]),
+        ("train linear train --epochs 0", &["--epochs 0"]),
+        ("train linear train --order random", &["random", "full"]),
+        ("train linear train --order block:0", &["block"]),
+        ("train linear train --access fast", &["fast", "window"]),
+        ("train linear train --memory lots", &["lots", "64MiB"]),
+        ("train linear train --loss l3", &["l3", "logistic"]),
+        ("train linear train --cost -1", &["cost", "-1"]),
+        ("train linear train --cost nan", &["cost"]),
+        ("train linear train --threads 0", &["--threads 0"]),
+        ("train linear train --target 2", &["--target"]),
+        (
+            "train linear train --cache-fraction 2",
+            &["--cache-fraction 2"],
+        ),
+        (
+            "train linear train --skip --order sequential",
+            &["--skip", "--order full"],
+        ),
+        ("train linear train --device-model tape", &["tape", "hdd"]),
+        (
+            "train linear train --format parquet",
+            &["parquet", "libsvm"],
+        ),
+        (
+            "train linear train --resume --overwrite",
+            &["--resume", "--overwrite"],
+        ),
+        ("train linear", &["demo:higgs"]),
+    ];
+    for (line, parts) in cases {
+        place.refuses(line, 2, parts);
+    }
+    for (line, parts) in [
+        ("train linear demo:nothing", ["demo:nothing", "demo:higgs"]),
+        ("train linear demo:higgs:0", ["demo:higgs:0", "rows"]),
+        ("train linear demo:higgs:many", ["demo:higgs:many", "rows"]),
+        (
+            "train linear train --inner-passes until:x",
+            ["until:x", "--inner-passes"],
+        ),
+        (
+            "train linear train --on-bad-record ignore",
+            ["ignore", "skip"],
+        ),
+        ("train linear train --optimum best", ["best", "auto"]),
+        (
+            "train linear train --class-weight 1",
+            ["LABEL=FACTOR", "`1`"],
+        ),
+        ("train linear train --blocks 0", ["blocks", "0"]),
+        (
+            "train linear train --config absent.toml",
+            ["absent.toml", "cannot be read"],
+        ),
+        ("inspect train --id 50", ["train", "50"]),
+        ("bench train --batch 0", ["batch", "0"]),
+        ("reproduce nothing", ["nothing", "lirs-svm"]),
+    ] {
+        place.refuses(line, 2, &parts);
+    }
+    assert!(!place.path("runs").exists(), "nothing is left behind");
+}
+
+#[test]
+fn a_configuration_that_is_none_is_refused_in_one_line() {
+    let place = Place::new();
+    place.libsvm("train", 50);
+    for text in [
+        "epochs = ",
+        "epochs = \"many\"\n",
+        "epoch = 3\n",
+        "loss = \"l3\"\n",
+    ] {
+        place.write("run.toml", text);
+        place.refuses(
+            "train linear train --config run.toml",
+            2,
+            &["run.toml", "line 1"],
+        );
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let place = Place::new();
+    for line in ["--help", "--version", "train linear --help", "bench --help"] {
+        let ended = place.ok(line);
+        assert!(ended.stdout.contains("pelton"), "{line}: {}", ended.stdout);
+        assert_eq!(ended.stderr, "", "{line}");
+    }
+}
+
+#[test]
+fn too_little_memory_is_refused_with_what_is_needed() {
+    let place = Place::new();
+    place.libsvm("train", 3000);
+    place.higgs(3000);
+    for data in ["train", "higgs.prow"] {
+        for flags in [
+            "--memory 100",
+            "--memory 1b",
+            "--memory 1/100000",
+            "--blocks 1 --memory 9KiB",
+        ] {
+            for access in ["auto", "direct", "window", "scatter"] {
+                let line = format!("train linear {data} {flags} --access {access} --out run");
+                place.refuses(&line, 2, &["--memory", "bytes"]);
+            }
+        }
+        place.refuses(&format!("bench {data} --memory 1000"), 2, &["--memory"]);
+    }
+    assert!(!place.path("run").exists(), "nothing is left behind");
+}
+
+#[test]
+fn a_run_folder_is_not_taken_from_another_run() {
+    let place = Place::new();
+    place.libsvm("train", 300);
+    place.ok("train linear train --out run");
+    let model = place.read("run/model.txt");
+    place.refuses(
+        "train linear train --out run",
+        2,
+        &["run", "--resume", "--overwrite", "--out"],
+    );
+    // A command that cannot run does not clear the folder either.
+    place.refuses(
+        "train linear train --out run --overwrite --memory 100",
+        2,
+        &["--memory"],
+    );
+    place.refuses(
+        "train linear train --out run --overwrite --test absent",
+        2,
+        &["absent"],
+    );
+    assert!(place.read("run/model.txt") == model);
+    place.ok("train linear train --out run --overwrite --cost 0.01");
+    assert!(place.read("run/model.txt") != model);
+    std::fs::create_dir(place.path("home")).unwrap();
+    place.write("home/letter", "Dear");
+    for flag in ["", "--overwrite", "--resume"] {
+        place.refuses(
+            &format!("train linear train --out home {flag}"),
+            2,
+            &["home", "letter"],
+        );
+    }
+    place.refuses("train linear train --out train", 2, &["train"]);
+    place.refuses(
+        "train linear train --out /proc/none",
+        2,
+        &["/proc/none", "--out"],
+    );
+}
+
+#[test]
+fn a_reader_that_closes_the_pipe_ends_predictions_quietly() {
+    let place = Place::new();
+    place.libsvm("train", 30000);
+    place.ok("train linear train --epochs 1 --out run");
+    let ended =
+        place.shell("$PELTON predict run train | head -n 1; $PELTON index train --json | true");
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+}

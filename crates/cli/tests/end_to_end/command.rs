@@ -1,0 +1,161 @@
+//! Runs `pelton` in a folder of its own and judges how it ended.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A temporary folder in which commands run. Nothing is written outside it.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The command `pelton LINE`, words separated by spaces, in this folder.
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("pelton"));
+        self.prepare(&mut command);
+        command.args(line.split_whitespace());
+        command
+    }
+
+    /// A shell script in this folder, in which `$PELTON` is the binary.
+    pub fn shell(&self, script: &str) -> Ended {
+        let mut command = Command::new("sh");
+        self.prepare(&mut command);
+        command.env("PELTON", assert_cmd::cargo::cargo_bin!("pelton"));
+        Ended::from(command.args(["-c", script]).output().unwrap())
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        command
+            .current_dir(self.folder.path())
+            .env("PELTON_CACHE", self.path("cache"))
+            .env_remove("PELTON_LOG")
+            .env_remove("RUST_BACKTRACE")
+            .stdin(Stdio::null());
+    }
+
+    /// Runs `pelton LINE` to its end.
+    pub fn run(&self, line: &str) -> Ended {
+        Ended::from(self.command(line).output().unwrap())
+    }
+
+    /// Runs `pelton LINE`, which must succeed.
+    pub fn ok(&self, line: &str) -> Ended {
+        self.run(line).succeeded(line)
+    }
+
+    /// Runs `pelton LINE --json`, which must succeed and print one JSON object and nothing else.
+    pub fn json(&self, line: &str) -> Value {
+        self.ok(&format!("{line} --json")).json()
+    }
+
+    /// Starts `pelton LINE` and returns at once.
+    pub fn start(&self, line: &str) -> Child {
+        let mut command = self.command(line);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// `pelton LINE` must end with `code` and say one sentence that holds every one of `parts`.
+    pub fn refuses(&self, line: &str, code: i32, parts: &[&str]) {
+        self.run(line).refused(line, code, parts);
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Ended {
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("output is UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("messages are UTF-8"),
+        }
+    }
+}
+
+impl Ended {
+    pub fn of(child: Child) -> Ended {
+        Ended::from(child.wait_with_output().unwrap())
+    }
+
+    pub fn succeeded(self, line: &str) -> Ended {
+        assert_eq!(self.code, Some(0), "{line}\n{}", self.stderr);
+        self.free_of_panics(line);
+        assert!(!self.stderr.contains("pelton:"), "{line}\n{}", self.stderr);
+        self
+    }
+
+    pub fn json(&self) -> Value {
+        let value: Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {:?}", self.stdout));
+        assert!(value.is_object(), "{value}");
+        value
+    }
+
+    /// Exactly one line on standard error begins with `pelton:`; it is the last, and holds `parts`.
+    pub fn refused(&self, line: &str, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{line}\n{}", self.stderr);
+        self.free_of_panics(line);
+        let said: Vec<&str> = self
+            .stderr
+            .lines()
+            .filter(|text| text.starts_with("pelton:"))
+            .collect();
+        assert_eq!(said.len(), 1, "{line}: one sentence\n{}", self.stderr);
+        assert_eq!(self.stderr.lines().last(), Some(said[0]), "{line}: it ends");
+        for part in parts {
+            assert!(said[0].contains(part), "{line}: {part:?} in\n{}", said[0]);
+        }
+        assert!(
+            !said[0].contains("Some("),
+            "{line}: debug text\n{}",
+            said[0]
+        );
+    }
+
+    fn free_of_panics(&self, line: &str) {
+        for text in ["panicked", "RUST_BACKTRACE"] {
+            assert!(!self.stderr.contains(text), "{line}\n{}", self.stderr);
+        }
+    }
+}
+
+/// The figure `key`, which must be a finite number.
+pub fn number(figures: &Value, key: &str) -> f64 {
+    let value = figures[key].as_f64();
+    value
+        .filter(|value| value.is_finite())
+        .unwrap_or_else(|| panic!("{key} in {figures}"))
+}
+
+/// Copies a file, writable whatever the original is.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::write(to, std::fs::read(from).unwrap()).unwrap();
+}

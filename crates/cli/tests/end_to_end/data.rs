@@ -1,0 +1,80 @@
+//! Data for the tests: real files where they are, and small sets written here.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::command::{Place, copy};
+
+/// The real file `name`, or a loud line and `None`.
+fn real(name: &str) -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folders = [
+        std::env::var_os("PELTON_DATA").map(PathBuf::from),
+        Some(beside),
+    ];
+    let found = folders
+        .into_iter()
+        .flatten()
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("SKIPPED: {name} is neither in PELTON_DATA nor in ../shared/data");
+    }
+    found
+}
+
+impl Place {
+    /// Copies real files here; `false`, said loudly, where one of them is absent.
+    pub fn real(&self, names: &[&str]) -> bool {
+        for name in names {
+            let Some(path) = real(name) else {
+                return false;
+            };
+            copy(
+                &path,
+                &self.path(path.file_name().unwrap().to_str().unwrap()),
+            );
+        }
+        true
+    }
+
+    /// Writes a LIBSVM file of `rows` rows with labels -1 and +1, nearly separable.
+    pub fn libsvm(&self, name: &str, rows: u64) {
+        self.write(name, libsvm(rows));
+    }
+
+    /// Packs `demo:higgs:ROWS`, 120 bytes a row, as `higgs.prow`.
+    pub fn higgs(&self, rows: u64) {
+        self.ok(&format!("pack demo:higgs:{rows} --out higgs.prow"));
+    }
+}
+
+/// LIBSVM text whose labels follow from features 1 to 8; feature 9 is noise.
+pub fn libsvm(rows: u64) -> String {
+    let mut state = 1;
+    let mut text = String::new();
+    for _ in 0..rows {
+        let values: Vec<f64> = (0..9).map(|_| random(&mut state)).collect();
+        let sum: f64 = values[..8].iter().sum();
+        text += if sum > 0.0 { "+1" } else { "-1" };
+        for (index, value) in values.iter().enumerate() {
+            write!(text, " {}:{value:.4}", index + 1).unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A number from -1 to 1 (SplitMix64).
+pub fn random(state: &mut u64) -> f64 {
+    random_bits(state) as f64 / (1u64 << 63) as f64 - 1.0
+}
+
+/// 64 random bits (SplitMix64).
+pub fn random_bits(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

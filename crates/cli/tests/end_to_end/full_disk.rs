@@ -1,0 +1,67 @@
+//! A disk that fills up while a run writes to it.
+
+use crate::command::Place;
+
+/// Runs `line` with the folder `full` on a disk of its own of `size`; `None`, said loudly, where
+/// this user cannot have one.
+fn on_small_disk(place: &Place, size: &str, line: &str) -> Option<crate::command::Ended> {
+    std::fs::create_dir_all(place.path("full")).unwrap();
+    let unshare = "unshare --mount --map-root-user sh -c";
+    let mount = format!("mount -t tmpfs -o size={size} tmpfs full");
+    if place.shell(&format!("{unshare} '{mount}'")).code != Some(0) {
+        eprintln!("SKIPPED: this user cannot mount a small disk of its own");
+        return None;
+    }
+    Some(place.shell(&format!("{unshare} '{mount} && exec $PELTON {line}'")))
+}
+
+fn check(size: &str, line: &str, code: i32, parts: &[&str]) {
+    let place = Place::new();
+    place.higgs(30000);
+    place.libsvm("train", 3000);
+    if let Some(ended) = on_small_disk(&place, size, line) {
+        ended.refused(line, code, parts);
+    }
+}
+
+#[test]
+fn no_space_for_the_run_folder() {
+    let line = "train linear higgs.prow --memory 1/8 --epochs 2 --out full/run";
+    check("64k", line, 1, &["full/run", "no space", "--resume"]);
+    check("4k", line, 1, &["full/run", "no space"]);
+}
+
+#[test]
+fn no_space_for_scratch_files() {
+    let line = "train linear higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
+    check("1m", line, 1, &["full", "free"]);
+}
+
+#[test]
+fn no_space_for_packed_and_generated_data() {
+    check(
+        "64k",
+        "pack higgs.prow -o full/copy.prow",
+        1,
+        &["full/copy.prow", "no space"],
+    );
+    check(
+        "64k",
+        "train linear demo:higgs:50000 --cache-dir full --out run",
+        1,
+        &["full", "no space"],
+    );
+}
+
+#[test]
+fn a_full_device_for_predictions() {
+    let place = Place::new();
+    place.libsvm("train", 3000);
+    place.ok("train linear train --epochs 1 --out run");
+    let line = "$PELTON predict run train > /dev/full";
+    place
+        .shell(line)
+        .refused(line, 1, &["predictions", "space"]);
+    let line = "$PELTON index train --json > /dev/full";
+    place.shell(line).refused(line, 1, &["figures", "space"]);
+}

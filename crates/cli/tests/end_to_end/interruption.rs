@@ -1,0 +1,262 @@
+//! Runs that are interrupted or killed and go on to the model of an uninterrupted one.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command::{Ended, Place};
+use crate::data::random_bits;
+
+const MODEL: &str = "model.safetensors";
+/// Out of core, in many blocks, each with its checkpoint.
+const LINE: &str = "train linear higgs.prow --epochs 4 --seed 3 --checkpoint-every 0";
+const VARIANTS: [&str; 4] = [
+    "--memory 1/8 --access window",
+    "--memory 1/8 --access direct",
+    "--memory 4MiB --access scatter --blocks 60",
+    "--memory 1/8 --access window --skip --cache-fraction 0.5",
+];
+
+fn signal(child: &Child, signal: Signal) {
+    // A child that has ended already is still there to be waited for.
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Waits until `child` handles SIGINT itself or has ended.
+fn wait_for_handler(child: &mut Child) {
+    const SIGINT_BIT: u64 = 1 << 1;
+    let status = format!("/proc/{}/status", child.id());
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if caught.is_some_and(|mask| mask & SIGINT_BIT != 0) {
+            return;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "a handler");
+    }
+}
+
+/// The model of the uninterrupted run and the seconds it took.
+fn uninterrupted(place: &Place, line: &str) -> (Vec<u8>, f64) {
+    let began = Instant::now();
+    place.ok(&format!("{line} --out whole"));
+    (
+        place.read(&format!("whole/{MODEL}")),
+        began.elapsed().as_secs_f64(),
+    )
+}
+
+/// The lines of `metrics.jsonl` without their clock readings.
+fn metrics(place: &Place, run: &str) -> Vec<serde_json::Value> {
+    let text = String::from_utf8(place.read(&format!("{run}/metrics.jsonl"))).unwrap();
+    let lines = text.lines().map(|line| {
+        let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
+        let object = value.as_object_mut().unwrap();
+        // What was read ahead and thrown away differs as well.
+        for key in [
+            "wall_s",
+            "wait_s",
+            "compute_s",
+            "read_bytes",
+            "used_bytes",
+            "passes",
+        ] {
+            object.remove(key);
+        }
+        value
+    });
+    lines.collect()
+}
+
+fn check_same(place: &Place, line: &str, model: &[u8]) {
+    assert!(place.read(&format!("run/{MODEL}")) == model, "{line}");
+    assert_eq!(metrics(place, "run"), metrics(place, "whole"), "{line}");
+}
+
+#[test]
+fn ctrl_c_saves_the_state_and_resume_reaches_the_same_model() {
+    for variant in VARIANTS {
+        let place = Place::new();
+        place.higgs(60000);
+        let line = format!("{LINE} {variant}");
+        let (model, _) = uninterrupted(&place, &line);
+        let mut child = place.start(&format!("{line} --out run"));
+        let began = Instant::now();
+        while !place.path("run/checkpoint/state.safetensors").exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "{variant}: still running"
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        signal(&child, Signal::INT);
+        Ended::of(child).refused(&line, 130, &["run", "--resume", "interrupted"]);
+        assert!(!place.path("run").join(MODEL).exists());
+        place.refuses("eval run higgs.prow", 2, &["run", "--resume"]);
+        // The folder alone says how the run was made.
+        place.ok("train linear --resume --out run");
+        check_same(&place, &line, &model);
+    }
+}
+
+#[test]
+fn interrupted_after_every_block_the_run_reaches_the_same_model() {
+    for variant in [
+        "--memory 1MiB --blocks 7 --access window",
+        "--memory 1MiB --order block:7:permute --access direct",
+        "--memory 4MiB --blocks 7 --access scatter",
+        "--memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
+        "--memory 64MiB",
+    ] {
+        let place = Place::new();
+        place.higgs(3000);
+        let line =
+            format!("train linear higgs.prow --epochs 3 --seed 5 --inner-passes 2 {variant}");
+        let (model, _) = uninterrupted(&place, &line);
+        let mut ends = 0;
+        loop {
+            let mut child = place.start(&format!("{line} --resume --out run"));
+            wait_for_handler(&mut child);
+            let running = child.try_wait().unwrap().is_none();
+            if running {
+                // Sent before the first block is trained, it ends the run after that block.
+                signal(&child, Signal::INT);
+            }
+            let ended = Ended::of(child);
+            if ended.code == Some(0) {
+                break;
+            }
+            ended.refused(&line, 130, &["--resume"]);
+            ends += 1;
+            assert!(ends < 60, "{variant}: it goes on\n{}", ended.stderr);
+        }
+        assert!(ends >= 3, "{variant}: {ends}");
+        check_same(&place, &line, &model);
+    }
+}
+
+#[test]
+fn killed_at_random_moments_the_run_reaches_the_same_model() {
+    const KILLS: u64 = 8;
+    for (number, variant) in VARIANTS.iter().enumerate() {
+        let place = Place::new();
+        place.higgs(60000);
+        let line = format!("{LINE} {variant}");
+        let (model, seconds) = uninterrupted(&place, &line);
+        let mut state = 100 + number as u64;
+        let mut killed = 0;
+        for _ in 0..KILLS {
+            let share = random_bits(&mut state) as f64 / u64::MAX as f64;
+            let mut child = place.start(&format!("{line} --resume --out run"));
+            std::thread::sleep(Duration::from_secs_f64(0.4 * seconds * share));
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            killed += 1;
+        }
+        assert!(killed >= 2, "{variant}: {killed} kills");
+        place.ok(&format!("{line} --resume --out run"));
+        check_same(&place, &line, &model);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused_and_kept() {
+    let place = Place::new();
+    place.higgs(8000);
+    let line = "train linear higgs.prow --out run";
+    place.ok(&format!("{line} --memory 500KiB --blocks 20 --epochs 3"));
+    let model = place.read(&format!("run/{MODEL}"));
+    std::fs::remove_file(place.path("run").join(MODEL)).unwrap();
+    let checkpoint = place.read("run/checkpoint/state.safetensors");
+    for flags in [
+        "--seed 9",
+        "--order block:20",
+        "--blocks 40",
+        "--cost 2",
+        "--loss l2",
+        "--bias 1",
+        "--inner-passes 3",
+        "--class-weight 1=2",
+        "--skip",
+    ] {
+        let parts = ["run", "--overwrite"];
+        place.refuses(&format!("{line} --resume {flags}"), 2, &parts);
+    }
+    place.libsvm("other", 8000);
+    place.refuses(
+        "train linear other --resume --out run",
+        2,
+        &["run", "other data"],
+    );
+    assert!(place.read("run/checkpoint/state.safetensors") == checkpoint);
+    // What was refused has not become the configuration of the run.
+    place.ok("train linear --resume --out run --threads 1 --access direct");
+    assert!(place.read(&format!("run/{MODEL}")) == model);
+    for at in [20, 2000, checkpoint.len() / 2, checkpoint.len() - 3] {
+        let mut bad = checkpoint.clone();
+        bad[at] ^= 4;
+        place.write("run/checkpoint/state.safetensors", &bad);
+        let parts = ["state.safetensors", "--overwrite"];
+        place.refuses(&format!("{line} --resume"), 2, &parts);
+        place.write("run/checkpoint/state.safetensors", &checkpoint[..at]);
+        place.refuses(&format!("{line} --resume"), 2, &parts);
+    }
+}
+
+#[test]
+fn more_epochs_go_on_from_a_finished_run() {
+    let place = Place::new();
+    place.higgs(8000);
+    let line = "train linear higgs.prow --memory 500KiB --blocks 20";
+    place.ok(&format!("{line} --epochs 5 --out whole"));
+    place.ok(&format!("{line} --epochs 2 --out run"));
+    place.ok(&format!("{line} --epochs 5 --resume --out run"));
+    check_same(&place, line, &place.read(&format!("whole/{MODEL}")));
+}
+
+#[test]
+fn ctrl_c_ends_every_command() {
+    let place = Place::new();
+    place.higgs(200_000);
+    for line in [
+        "bench higgs.prow --epochs 100000",
+        "train linear higgs.prow --optimum auto --memory 1/8 --cost 1000 --out run",
+    ] {
+        let mut child = place.start(line);
+        wait_for_handler(&mut child);
+        std::thread::sleep(Duration::from_millis(100));
+        signal(&child, Signal::INT);
+        Ended::of(child).refused(line, 130, &["interrupted"]);
+    }
+}
+
+#[test]
+fn two_runs_do_not_share_a_folder() {
+    let place = Place::new();
+    place.higgs(60000);
+    let mut child = place.start(&format!(
+        "{} --memory 1/8 --out run",
+        LINE.replace("--epochs 4", "--epochs 100000")
+    ));
+    let began = Instant::now();
+    while !place.path("run/checkpoint/state.safetensors").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    for flag in ["--resume", "--overwrite"] {
+        place.refuses(
+            &format!("{LINE} --memory 1/8 --out run {flag}"),
+            2,
+            &["run", "another process"],
+        );
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

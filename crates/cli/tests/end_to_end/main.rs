@@ -1,0 +1,17 @@
+//! The `pelton` binary from outside: what it prints, what it leaves behind, how it ends.
+//!
+//! Tests on real data look for it in `PELTON_DATA`, then in `../shared/data` beside the repository,
+//! and say loudly when it is not there. Everything else runs on files that the tests write.
+
+mod command;
+mod data;
+
+mod bad_data;
+mod bad_usage;
+mod changed_files;
+mod data_commands;
+mod full_disk;
+mod interruption;
+mod memory;
+mod real_data;
+mod repeated_runs;

@@ -1,0 +1,78 @@
+//! Peak resident memory stays within the budget, α, w, the location table and 64 MiB, on data larger
+//! than all of these together.
+
+use crate::command::{Place, number};
+
+const MIB: f64 = 1048576.0;
+
+fn check(place: &Place, data: &str, budget_mib: f64, table: f64, flags: &str) {
+    let line = format!(
+        "train linear {data} --memory {budget_mib}MiB --epochs 2 --inner-passes 1 {flags} \
+         --overwrite --out run"
+    );
+    let figures = place.json(&line);
+    let alpha = 4.0 * number(&figures, "records");
+    let w = 4.0 * number(&figures, "features");
+    let bound = budget_mib * MIB + alpha + w + table + 64.0 * MIB;
+    let peak = number(&figures, "peak_rss_bytes");
+    assert!(
+        peak <= bound,
+        "{line}: {:.1} MiB over {:.1}",
+        peak / MIB,
+        bound / MIB
+    );
+    let size = std::fs::metadata(place.path(data)).unwrap().len() as f64;
+    assert!(size > bound, "{data}: {:.1} MiB", size / MIB);
+    eprintln!("{line}: {:.1} MiB of {:.1}", peak / MIB, bound / MIB);
+}
+
+#[test]
+fn fixed_rows_in_every_order_by_every_path() {
+    let place = Place::new();
+    place.higgs(800_000);
+    for order in [
+        "full",
+        "page:65536",
+        "queue:1000",
+        "block:100",
+        "sequential",
+    ] {
+        check(
+            &place,
+            "higgs.prow",
+            8.0,
+            0.0,
+            &format!("--order {order} --access window"),
+        );
+    }
+    for access in ["auto", "direct", "scatter"] {
+        check(
+            &place,
+            "higgs.prow",
+            8.0,
+            0.0,
+            &format!("--access {access}"),
+        );
+    }
+    check(
+        &place,
+        "higgs.prow",
+        8.0,
+        0.0,
+        "--access window --skip --cache-fraction 0.5",
+    );
+}
+
+#[test]
+fn text_with_a_location_table() {
+    let place = Place::new();
+    let rows = crate::data::libsvm(20_000);
+    let mut file = std::fs::File::create(place.path("train")).unwrap();
+    for _ in 0..60 {
+        std::io::Write::write_all(&mut file, rows.as_bytes()).unwrap();
+    }
+    let table = number(&place.json("index train"), "index_bytes");
+    for order in ["full", "page:65536", "sequential"] {
+        check(&place, "train", 8.0, table, &format!("--order {order}"));
+    }
+}

@@ -1,0 +1,130 @@
+//! The same configuration gives the same model, byte for byte, however the data is read.
+
+use crate::command::{Place, number};
+
+const MODEL: &str = "model.safetensors";
+
+impl Place {
+    fn model(&self, run: &str) -> Vec<u8> {
+        self.read(&format!("{run}/{MODEL}"))
+    }
+}
+
+#[test]
+fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
+    let place = Place::new();
+    place.libsvm("train", 4000);
+    place.libsvm("test", 500);
+    let line = "train linear train --test test --memory 500KiB --blocks 9 --epochs 3 --loss l2 --bias 1 \
+                --cost 0.5 --class-weight -1=2 --inner-passes 2 --seed 7";
+    place.ok(&format!("{line} --out runs/first"));
+    place.ok("train linear --config runs/first/run.toml --out runs/second");
+    place.ok(&format!("{line} --out runs/third --threads 1"));
+    let first = place.model("runs/first");
+    assert!(place.model("runs/second") == first);
+    assert!(place.model("runs/third") == first);
+    assert_eq!(
+        place.read("runs/first/run.toml"),
+        place.read("runs/second/run.toml")
+    );
+    place.ok("train linear --config runs/first/run.toml --seed 8 --out runs/other");
+    assert!(place.model("runs/other") != first);
+}
+
+#[test]
+fn every_access_path_and_way_to_open_files_gives_the_same_model() {
+    let place = Place::new();
+    place.libsvm("train", 6000);
+    place.ok("pack train -o train.prow");
+    place.higgs(4000);
+    let shapes = [
+        ("train", "--memory 2MiB --blocks 16"),
+        ("train.prow", "--memory 2MiB --blocks 16"),
+        ("higgs.prow", "--memory 2MiB --blocks 16"),
+        ("higgs.prow", "--memory 2MiB --blocks 16 --order page:8192"),
+        ("train", "--memory 2MiB --blocks 16 --order queue:500"),
+        ("train", "--memory 2MiB --order block:16:permute"),
+        ("train", "--memory 2MiB --blocks 16 --order sequential"),
+    ];
+    for (number, (data, flags)) in shapes.iter().enumerate() {
+        let mut first: Option<Vec<u8>> = None;
+        for access in ["direct", "window", "window:0", "scatter", "auto"] {
+            for io in ["auto", "direct", "buffered", "pread"] {
+                // Every path with every way to open files on the first shape; a few elsewhere.
+                if number > 0 && io != "auto" && access != "window" {
+                    continue;
+                }
+                let out = format!("runs/{number}-{access}-{io}").replace(':', "-");
+                let line = format!(
+                    "train linear {data} {flags} --inner-passes 2 --epochs 2 --seed 3 \
+                     --access {access} --io {io} --out {out}"
+                );
+                if access == "scatter" && !flags.contains("block:") && flags.contains("--order") {
+                    // Orders that read runs of neighbours have nothing to scatter.
+                    place.refuses(&line, 2, &["scatter", "use window"]);
+                    continue;
+                }
+                place.ok(&line);
+                let model = place.model(&out);
+                assert!(
+                    *first.get_or_insert_with(|| model.clone()) == model,
+                    "{line}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn skipping_and_caching_reach_the_same_optimum() {
+    let place = Place::new();
+    place.higgs(40000);
+    let solved = place
+        .json("train linear higgs.prow --memory 64MiB --epochs 1 --optimum auto --out runs/solved");
+    let optimum = number(&solved, "optimum");
+    let line = format!(
+        "train linear higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}"
+    );
+    let plain = place.json(&format!("{line} --out runs/plain"));
+    let skip = place.json(&format!(
+        "{line} --skip --cache-fraction 0.5 --out runs/skip"
+    ));
+    for figures in [&plain, &skip] {
+        assert!(number(figures, "relative_gap") <= 1e-3, "{figures}");
+        assert!(number(figures, "relative_difference") <= 1e-3, "{figures}");
+    }
+    // Every certified interval holds the optimum, which is itself known to 1e-6.
+    for figures in [&plain, &skip] {
+        assert!(number(figures, "dual") <= optimum * (1.0 + 2e-6));
+        assert!(number(figures, "primal") >= optimum * (1.0 - 2e-6));
+    }
+}
+
+#[test]
+fn weights_of_classes_and_bias_change_the_model_as_they_should() {
+    let place = Place::new();
+    // Ten of class 1 lie within forty of class 2 on one feature: the weight decides who wins.
+    let mut text = String::new();
+    for i in 0..50 {
+        text += &format!(
+            "{} 1:{}\n",
+            if i % 5 == 0 { 1 } else { 2 },
+            1.0 + f64::from(i % 7) * 0.01
+        );
+    }
+    place.write("train", &text);
+    let share_of_ones = |flags: &str, out: &str| {
+        place.ok(&format!(
+            "train linear train --bias 1 --epochs 40 {flags} --out runs/{out}"
+        ));
+        let predicted = place.ok(&format!("predict runs/{out} train")).stdout;
+        predicted.lines().filter(|line| *line == "1").count()
+    };
+    assert_eq!(share_of_ones("", "plain"), 0);
+    assert_eq!(share_of_ones("--class-weight 1=50", "heavy"), 50);
+    place.refuses(
+        "train linear train --class-weight 9=2 --out runs/none",
+        2,
+        &["--class-weight 9=2", "label 9"],
+    );
+}
