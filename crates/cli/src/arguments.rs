@@ -118,7 +118,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub loss: Option<Loss>,
     /// Cost C of a unit of loss
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub cost: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
     #[arg(long, value_parser = class_weight, allow_hyphen_values = true)]
@@ -417,7 +417,10 @@ pub struct ReproduceArguments {
     /// Seeds to repeat with
     #[arg(long, default_value_t = 5)]
     pub seeds: u64,
-    /// Folder for data, scratch files and the report
+    /// Folder of real data sets (default: the environment's PELTON_DATA; none if unset)
+    #[arg(long)]
+    pub real_data: Option<PathBuf>,
+    /// Folder for data, scratch files and raw runs
     #[arg(long, default_value = "runs/reproduce")]
     pub out: PathBuf,
     /// Print the figures as one JSON object on standard output

@@ -10,6 +10,7 @@ mod arguments;
 mod bytes;
 mod commands;
 mod console;
+mod reproduce;
 
 use std::process::ExitCode;
 
@@ -20,7 +21,15 @@ fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("PELTON_LOG"))
         .with_writer(std::io::stderr)
         .init();
-    let arguments = arguments::Arguments::parse();
+    let arguments = match arguments::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // Help and version are asked for, and go to standard output.
+        Err(error) if error.exit_code() == 0 => error.exit(),
+        Err(error) => {
+            console::say_usage_error(&error);
+            return ExitCode::from(2);
+        }
+    };
     match commands::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -4,7 +4,7 @@ mod data;
 mod model;
 mod train;
 
-use std::io::Write;
+use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Context;
 use pelton_train::TrainError;
@@ -46,12 +46,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Pack(arguments) => data::pack(arguments),
         Command::Probe(arguments) => data::probe(arguments),
         Command::Bench(arguments) => data::bench(arguments),
-        Command::Reproduce(_) => Err(usage(anyhow::anyhow!("not here yet"))),
+        Command::Reproduce(arguments) => crate::reproduce::run(arguments),
     }
 }
 
 /// Runs a job with its events on the console.
-fn with_console<T>(
+pub fn with_console<T>(
     job: impl FnOnce(&mut dyn FnMut(pelton_train::Event<'_>)) -> Result<T, TrainError>,
 ) -> Result<T, Failure> {
     let mut console = Console::new();
@@ -74,7 +74,23 @@ fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
 pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(figures).context("figures as JSON");
     let text = text.map_err(|error| Failure { error, code: 1 })?;
-    // A reader that closed the pipe has what it wanted.
-    let _ = writeln!(std::io::stdout(), "{text}");
-    Ok(())
+    print_with(|out| writeln!(out, "{text}"))
+}
+
+/// Prints figures on standard output. A reader that closed the pipe has what it wanted; anything
+/// else that keeps them from being written is a failure.
+pub fn print_with(
+    write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let text = format!(
+                "the figures cannot be written ({error}); make room or send the output elsewhere"
+            );
+            let error = anyhow::anyhow!(text);
+            Err(Failure { error, code: 1 })
+        }
+        _ => Ok(()),
+    }
 }

@@ -130,14 +130,17 @@ pub(super) fn optimum(
     let mut wanted = 10.0 * GAP;
     for epoch in 0..MOST_EPOCHS {
         solver.begin_epoch(epoch, true)?;
+        let mut step = 0;
         loop {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(TrainError::Stopped {
                     job: "solving for the optimum, before training began",
                 });
             }
-            match source.train_next(&mut solver, false)? {
-                Some(step) if !step.ends_epoch => {}
+            let trained = source.train_next(&mut solver, step, false)?;
+            step += 1;
+            match trained {
+                Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
         }
