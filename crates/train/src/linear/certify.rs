@@ -181,3 +181,27 @@ pub(super) fn optimum(
     )));
     Ok(best.primal)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DataConfig;
+    use crate::demo::DemoSpec;
+
+    #[test]
+    fn every_row_can_be_held_however_large_the_budget() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = DemoSpec::parse("demo:higgs:150000").unwrap();
+        let (path, _) = spec.ensure(folder.path(), 1, &mut |_, _| {}).unwrap();
+        let config = DataConfig::default();
+        let paths = [path.display().to_string()];
+        let opened = crate::data::open(&config, &paths, None, &mut |_| {}).unwrap();
+        for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
+            let feed = FeedOptions::with_memory(memory_bytes);
+            let (rows, _) = crate::linear::hold_rows(&opened.dataset, &feed).unwrap();
+            assert!(rows.ids().iter().copied().eq(0..150_000));
+            let last = crate::data::fetch_rows(&opened.dataset, &[149_999]).unwrap();
+            assert_eq!(rows.row(149_999), last.row(0));
+        }
+    }
+}

@@ -90,9 +90,12 @@ fn runs(
     };
     (0..config.seeds)
         .map(|seed| {
-            svm::run(
-                loaded, order, inner, seed, EPOCHS, optimum, stop_at, interrupt,
-            )
+            let goal = svm::Goal {
+                epochs: EPOCHS,
+                optimum,
+                stop_at,
+            };
+            svm::run(loaded, order, inner, seed, goal, interrupt)
         })
         .collect()
 }

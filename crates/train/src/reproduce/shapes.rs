@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pelton_feed::{DeviceSpeed, FeedOptions, pane_row_bytes};
-use pelton_format::{Dataset, RowTable, Slot};
+use pelton_format::{Dataset, RowTable};
 use pelton_linear::Problem;
 
 use super::ReproduceConfig;
@@ -12,7 +12,7 @@ use crate::config::DataConfig;
 use crate::data::{self, Expected};
 use crate::error::TrainError;
 use crate::event::Observer;
-use crate::linear::for_each_batch;
+use crate::linear::hold_rows;
 
 /// One of the paper's data sets, with what it says of them.
 #[derive(Clone, Copy, Debug)]
@@ -193,17 +193,5 @@ pub(super) fn hold(dataset: &Arc<Dataset>) -> Result<RowTable, TrainError> {
         device: DeviceSpeed::default(),
         ..FeedOptions::with_memory((bytes / 4).clamp(16 << 20, 256 << 20))
     };
-    let (mut segments, mut slots, mut ids) = (Vec::new(), Vec::new(), Vec::new());
-    for_each_batch(dataset, &feed, |batch| {
-        let base = segments.len() as u32;
-        let rows = std::mem::take(&mut batch.rows);
-        ids.extend_from_slice(rows.ids());
-        slots.extend(rows.slots().iter().map(|slot| Slot {
-            segment: slot.segment + base,
-            row: slot.row,
-        }));
-        segments.extend(rows.into_segments().unwrap_or_default());
-        Ok(())
-    })?;
-    Ok(RowTable::from_parts(segments, slots, ids))
+    Ok(hold_rows(dataset, &feed)?.0)
 }

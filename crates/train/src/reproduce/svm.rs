@@ -150,15 +150,22 @@ pub(super) fn optimum(loaded: &Loaded, interrupt: &AtomicBool) -> Result<Certifi
     Ok(best.expect("at least one epoch ran"))
 }
 
-/// Trains by `order`; ends after `epochs` or when the relative difference is at most `stop_at`.
+/// When a run ends: after `epochs`, or when its relative difference to `optimum` is at most
+/// `stop_at`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Goal {
+    pub epochs: u64,
+    pub optimum: f64,
+    pub stop_at: f64,
+}
+
+/// Trains by `order`.
 pub(super) fn run(
     loaded: &Loaded,
     order: Order,
     inner: InnerPasses,
     seed: u64,
-    epochs: u64,
-    optimum: f64,
-    stop_at: f64,
+    goal: Goal,
     interrupt: &AtomicBool,
 ) -> Result<Run, TrainError> {
     let plan = plan_of(
@@ -170,7 +177,7 @@ pub(super) fn run(
     let mut solver = solver(loaded, inner, seed);
     let mut result = Run::default();
     let mut ids = Vec::new();
-    for epoch in 0..epochs {
+    for epoch in 0..goal.epochs {
         let mut computing = 0.0;
         solver.begin_epoch(epoch, true)?;
         for step in 0..plan.steps() {
@@ -184,10 +191,10 @@ pub(super) fn run(
             solver.train_rows(&mut block, step)?;
             computing += began.elapsed().as_secs_f64();
         }
-        let difference = (primal(loaded, solver.weights())? - optimum) / optimum;
+        let difference = (primal(loaded, solver.weights())? - goal.optimum) / goal.optimum;
         result.differences.push(difference);
         result.compute_s.push(computing);
-        if difference <= stop_at {
+        if difference <= goal.stop_at {
             break;
         }
     }
@@ -293,9 +300,11 @@ impl Sweep<'_> {
                         method.order(self.loaded.blocks, records),
                         inner,
                         seed,
-                        EPOCHS,
-                        self.optimum,
-                        stop_at,
+                        Goal {
+                            epochs: EPOCHS,
+                            optimum: self.optimum,
+                            stop_at,
+                        },
                         interrupt,
                     )?;
                     self.write_raw(method, inner, seed, &run)?;
