@@ -73,7 +73,6 @@ pub(super) fn accuracy(
     setup: &Setup,
     test: &OpenedData,
     weights: &Weights,
-    observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     let feed = FeedOptions {
         memory_bytes: setup.memory_bytes,
@@ -81,11 +80,6 @@ pub(super) fn accuracy(
     };
     let evaluation = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
     let accuracy = evaluation.losses.accuracy();
-    observer(Event::Note(&format!(
-        "test accuracy {:.2} % of {} examples",
-        100.0 * accuracy,
-        evaluation.losses.rows
-    )));
     Ok(accuracy)
 }
 

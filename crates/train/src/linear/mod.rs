@@ -94,7 +94,7 @@ pub fn run(
     describe(&setup, &config, observer);
     let trained = session.train(optimum, &mut folder, interrupt, observer)?;
     let accuracy = match &test {
-        Some(test) => Some(certify::accuracy(&setup, test, &trained.weights, observer)?),
+        Some(test) => Some(certify::accuracy(&setup, test, &trained.weights)?),
         None => None,
     };
     outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)

@@ -73,6 +73,14 @@ pub fn reproduce(
     interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
+    const NAMES: [&str; 3] = ["lirs-svm", "lirs-pages", "lirs-memory"];
+    if !NAMES.contains(&config.name.as_str()) {
+        return Err(TrainError::Config(format!(
+            "{} is not a table; use {}",
+            config.name,
+            NAMES.join(", ")
+        )));
+    }
     if !(config.scale > 0.0 && config.scale <= 100.0) || config.seeds == 0 {
         return Err(TrainError::Config(
             "--scale takes a factor above 0 and at most 100, --seeds 1 or more".to_string(),
@@ -87,10 +95,7 @@ pub fn reproduce(
     match config.name.as_str() {
         "lirs-svm" => svm::lirs_svm(config, interrupt, observer),
         "lirs-pages" => pages::lirs_pages(config, interrupt, observer),
-        "lirs-memory" => memory::lirs_memory(config, observer),
-        name => Err(TrainError::Config(format!(
-            "{name} is not a table; use lirs-svm, lirs-pages or lirs-memory"
-        ))),
+        _ => memory::lirs_memory(config, observer),
     }
 }
 
