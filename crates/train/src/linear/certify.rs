@@ -93,16 +93,17 @@ fn certificate(setup: &Setup, solver: &OutOfCore) -> Result<Certificate, TrainEr
     })
 }
 
-/// Solves the problem to a relative gap of 1e-6: blocks as large as the budget, many inner passes.
+/// Solves the problem to the relative gap `wanted_gap`: blocks as large as the budget, many inner
+/// passes.
 ///
-/// The value returned is the primal value of the best certificate found; its distance to the
-/// optimum is at most its gap.
+/// The value returned is the best primal value found; its distance to the optimum is at most the
+/// gap to the best dual value.
 pub(super) fn optimum(
     setup: &Setup,
+    wanted_gap: f64,
     interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
-    const GAP: f64 = 1e-6;
     const MOST_EPOCHS: u64 = 400;
     let mut options = setup.options;
     options.skip = false;
@@ -121,7 +122,7 @@ pub(super) fn optimum(
     );
     let mut source = Source::open(setup, Cursor::default(), None)?;
     let mut best: Option<Certificate> = None;
-    let mut wanted = 10.0 * GAP;
+    let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
         solver.begin_epoch(epoch, true)?;
         let mut step = 0;
@@ -145,16 +146,22 @@ pub(super) fn optimum(
             done: epoch,
             total: MOST_EPOCHS,
         });
-        if estimate > wanted {
-            continue;
-        }
-        let certificate = certificate(setup, &solver)?;
-        wanted = estimate * 0.5;
-        let gap = certificate.relative_gap();
-        if best.is_none_or(|best| certificate.primal < best.primal) {
-            best = Some(certificate);
-        }
-        if gap <= GAP {
+        let certificate = match outcome.certified_primal {
+            Some(primal) => Certificate {
+                primal,
+                dual: outcome.dual,
+            },
+            None if estimate > wanted => continue,
+            None => {
+                wanted = estimate * 0.5;
+                certificate(setup, &solver)?
+            }
+        };
+        // The best of either side bounds the optimum, whichever epochs they come from.
+        let kept = best.get_or_insert(certificate);
+        kept.primal = kept.primal.min(certificate.primal);
+        kept.dual = kept.dual.max(certificate.dual);
+        if kept.relative_gap() <= wanted_gap {
             break;
         }
     }
@@ -162,7 +169,7 @@ pub(super) fn optimum(
         Some(best) => best,
         None => certificate(setup, &solver)?,
     };
-    if best.relative_gap() > GAP {
+    if best.relative_gap() > wanted_gap {
         observer(Event::Note(&format!(
             "the optimum is known to {:.1e} only after {MOST_EPOCHS} epochs",
             best.relative_gap()

@@ -85,10 +85,14 @@ pub fn run(
         Optimum::Unknown => None,
         Optimum::Value(value) => Some(value),
         Optimum::Auto => {
-            observer(Event::Note(
-                "solving for the optimum first, to a relative gap of 1e-6",
-            ));
-            Some(certify::optimum(&setup, interrupt, observer)?)
+            // A hundredth of the target is as exact as the run can tell.
+            let gap = config
+                .target
+                .map_or(1e-6, |target| (0.01 * target).clamp(1e-6, 1e-4));
+            observer(Event::Note(&format!(
+                "solving for the optimum first, to a relative gap of {gap:.0e}"
+            )));
+            Some(certify::optimum(&setup, gap, interrupt, observer)?)
         }
     };
     describe(&setup, &config, observer);
