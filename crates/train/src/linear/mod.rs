@@ -92,7 +92,10 @@ pub fn run(
             observer(Event::Note(&format!(
                 "solving for the optimum first, to a relative gap of {gap:.0e}"
             )));
-            Some(certify::optimum(&setup, gap, interrupt, observer)?)
+            let solving = Instant::now();
+            let optimum = certify::optimum(&setup, gap, interrupt, observer)?;
+            session.leave_out(solving.elapsed());
+            Some(optimum)
         }
     };
     describe(&setup, &config, observer);
