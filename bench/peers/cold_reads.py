@@ -9,7 +9,7 @@ import sys
 
 import peers
 
-ROUNDS = 2
+ROUNDS = 1
 ALL = ["large", "small", "warm"]
 COLUMNS = (
     "part,case,access,memory,round,examples_per_s,used_bytes_per_s,read_bytes_per_s,read_amplification,"
@@ -53,7 +53,7 @@ def floor(share, row_bytes, unit_bytes):
 def small(results):
     """Several epochs, so that the sweeps before the first batch and after the last weigh little."""
     cold = ["--io", "direct", "--cold", "--epochs", "6"]
-    for spec, row_bytes in [("demo:higgs:2000000", 120), ("demo:kdd:1000000", 362)]:
+    for spec, row_bytes in [("demo:higgs:1000000", 120), ("demo:kdd:400000", 362)]:
         path = peers.demo_files(spec)[0]
         for number in range(ROUNDS):
             page = ["--order", "page:4096", "--access", "direct", "--memory", "1/8", *cold]

@@ -11,7 +11,7 @@ import sys
 import peers
 
 CAP = 3000
-SECONDS = 200
+SECONDS = 60
 EXACT = ["--memory", "4GiB", "--inner-passes", "until:1e-3:2000", "--epochs", "10", "--target", "1e-5"]
 
 

@@ -16,7 +16,7 @@ OTHER = 64 << 20
 def main():
     columns = "case,order,access,memory,skip_cache,peak_rss_bytes,allowed_bytes,share,wall_s,note".split(",")
     results = peers.Results("peak_memory", columns, "2 epochs, 1 inner pass; w is one vector, averages and snapshots are in the budget")
-    for spec in ["demo:higgs:1000000", "demo:kdd:400000"]:
+    for spec in ["demo:higgs:500000", "demo:kdd:200000"]:
         path = peers.demo_files(spec)[0]
         table = peers.pelton("index", path)["index_bytes"]
         cases = [(order, access, []) for order in ORDERS for access in PATHS]
