@@ -569,7 +569,9 @@ impl Coordinator {
     fn unpack(&self, load: &PaneLoad<'_>, block: &[u8]) -> Result<(), FeedError> {
         let began = Instant::now();
         let dataset: &Dataset = &self.shared.dataset;
-        let mut rows: Rows = self.shared.take_rows();
+        let mean_bytes = dataset.bytes() / dataset.records().max(1);
+        let rows_in_block = block.len() / (mean_bytes as usize + self.header_bytes()) + 1;
+        let mut rows: Rows = self.shared.take_rows(rows_in_block);
         let mut slots = Vec::new();
         let mut used = 0;
         let mut rest = block;
