@@ -417,7 +417,10 @@ pub struct ReproduceArguments {
     /// Seeds to repeat with
     #[arg(long, default_value_t = 5)]
     pub seeds: u64,
-    /// Folder for data, scratch files and the report
+    /// Folder of real data sets (default: the environment's PELTON_DATA; none if unset)
+    #[arg(long)]
+    pub real_data: Option<PathBuf>,
+    /// Folder for data, scratch files and raw runs
     #[arg(long, default_value = "runs/reproduce")]
     pub out: PathBuf,
     /// Print the figures as one JSON object on standard output

@@ -6,6 +6,7 @@ mod arguments;
 mod bytes;
 mod commands;
 mod console;
+mod reproduce;
 
 use std::process::ExitCode;
 

@@ -313,6 +313,15 @@ impl RowTable {
         }
     }
 
+    /// The rows `rows` of this table, in that order, as a table over the same segments.
+    pub fn select(&self, rows: &[u64]) -> RowTable {
+        RowTable {
+            segments: Arc::clone(&self.segments),
+            slots: rows.iter().map(|&i| self.slots[i as usize]).collect(),
+            ids: rows.iter().map(|&i| self.ids[i as usize]).collect(),
+        }
+    }
+
     /// Number of rows listed.
     pub fn len(&self) -> usize {
         self.slots.len()

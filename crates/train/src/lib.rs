@@ -21,6 +21,7 @@ pub mod linear;
 pub mod bench;
 pub mod data_tools;
 pub mod evaluate;
+pub mod reproduce;
 
 pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
 pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};

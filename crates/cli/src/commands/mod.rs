@@ -46,12 +46,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Pack(arguments) => data::pack(arguments),
         Command::Probe(arguments) => data::probe(arguments),
         Command::Bench(arguments) => data::bench(arguments),
-        Command::Reproduce(_) => Err(usage(anyhow::anyhow!("not here yet"))),
+        Command::Reproduce(arguments) => crate::reproduce::run(arguments),
     }
 }
 
 /// Runs a job with its events on the console.
-fn with_console<T>(
+pub fn with_console<T>(
     job: impl FnOnce(&mut dyn FnMut(pelton_train::Event<'_>)) -> Result<T, TrainError>,
 ) -> Result<T, Failure> {
     let mut console = Console::new();
