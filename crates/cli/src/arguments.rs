@@ -11,7 +11,7 @@ use crate::bytes::Memory;
 
 /// Train from files larger than memory, in a new full random order every epoch.
 #[derive(Debug, Parser)]
-#[command(name = "pelton", version, about, max_term_width = 100)]
+#[command(name = "pelton", version, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
@@ -57,7 +57,7 @@ pub struct DataArguments {
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy: first, last, a position from 0, or a name
+    /// Label column of CSV, TSV and npy: first, last, a position from 1, or a name
     #[arg(long)]
     pub label: Option<String>,
     /// Take this label for +1 against all others
@@ -118,7 +118,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub loss: Option<Loss>,
     /// Cost C of a unit of loss
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub cost: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
     #[arg(long, value_parser = class_weight, allow_hyphen_values = true)]

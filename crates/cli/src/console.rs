@@ -113,5 +113,36 @@ pub fn say_error(error: &anyhow::Error) {
             text += &cause;
         }
     }
-    eprintln!("pelton: {text}");
+    eprintln!("pelton: {}", one_line(&text));
+}
+
+/// Prints what is wrong with the arguments as one sentence: clap's message and tips without the
+/// usage, which `--help` shows.
+pub fn say_usage_error(error: &clap::Error) {
+    use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    let text = error.to_string();
+    let text = match error.kind() {
+        DisplayHelpOnMissingArgumentOrSubcommand => "no command is given",
+        _ => text.split("\n\nUsage:").next().unwrap_or(&text),
+    };
+    let text = text.split("\n\nFor more information").next();
+    let text = text.unwrap_or_default().trim_start_matches("error: ");
+    eprintln!("pelton: {}; --help shows how", one_line(text));
+}
+
+/// The same text with its lines joined.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut joined = String::new();
+    for line in lines {
+        if !joined.is_empty() {
+            joined += if joined.ends_with([':', ',', ';']) {
+                " "
+            } else {
+                "; "
+            };
+        }
+        joined += line;
+    }
+    joined
 }

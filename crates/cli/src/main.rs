@@ -1,5 +1,9 @@
 //! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
 //!
+//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the
+//! job, `console` shows on standard error what the job tells. Standard output carries results only,
+//! so that it can be piped; with `--json` they are one object on one line.
+//!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
 
 mod arguments;
@@ -17,7 +21,15 @@ fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("PELTON_LOG"))
         .with_writer(std::io::stderr)
         .init();
-    let arguments = arguments::Arguments::parse();
+    let arguments = match arguments::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // Help and version are asked for, and go to standard output.
+        Err(error) if error.exit_code() == 0 => error.exit(),
+        Err(error) => {
+            console::say_usage_error(&error);
+            return ExitCode::from(2);
+        }
+    };
     match commands::run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

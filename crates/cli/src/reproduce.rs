@@ -29,7 +29,10 @@ pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
 fn print_table(table: &Reproduction) {
     println!("{}", table.name);
     let mut heading = String::new();
-    for row in &table.rows {
+    let mut rows: Vec<_> = table.rows.iter().collect();
+    // One published figure at a time; methods keep the order they were measured in.
+    rows.sort_by_key(|row| (&row.table, &row.data, &row.figure));
+    for row in rows {
         let this = format!("{}: {}, {}", row.table, row.data, row.figure);
         if this != heading {
             println!();

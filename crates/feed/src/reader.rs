@@ -6,7 +6,7 @@
 //! neighbours into ranges, reads the ranges as one batch and decodes each row into the segment of
 //! its pane. Several threads do so at once, so that the device's queue never drains between tasks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     delivery: Mutex<Delivery>,
     changed: Condvar,
     spare: Mutex<Vec<Rows>>,
+    /// Ids of the records that could not be decoded.
+    bad: Mutex<BTreeSet<u64>>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +56,7 @@ impl Shared {
             delivery: Mutex::new(Delivery::default()),
             changed: Condvar::new(),
             spare: Mutex::new(Vec::new()),
+            bad: Mutex::new(BTreeSet::new()),
         }
     }
 
@@ -121,11 +124,17 @@ impl Shared {
     }
 
     /// Applies the policy for bad records.
-    pub fn bad_record(&self, error: FormatError) -> Result<(), FeedError> {
+    pub fn bad_record(&self, id: u64, error: FormatError) -> Result<(), FeedError> {
         let OnBadRecord::Skip { limit } = self.on_bad_record else {
             return Err(error.into());
         };
-        let found = 1 + self.meters.skipped_records.fetch_add(1, Ordering::Relaxed);
+        // Every epoch meets the same bad records; each counts once. The message names its place.
+        let found = {
+            let mut bad = self.bad.lock().expect("no holder of this lock panics");
+            bad.insert(id);
+            bad.len() as u64
+        };
+        self.meters.skipped_records.store(found, Ordering::Relaxed);
         match limit {
             Some(limit) if found > limit => Err(FeedError::TooManyBadRecords {
                 found,
@@ -478,7 +487,7 @@ impl Worker {
                 .get_or_insert_with(|| (shared.take_rows(), Vec::new()));
             match shared.dataset.decode(entry.id, bytes, rows) {
                 Ok(()) => slots.push(entry.slot),
-                Err(error) => shared.bad_record(error)?,
+                Err(error) => shared.bad_record(entry.id, error)?,
             }
             used_bytes += place.length;
         }

@@ -558,7 +558,7 @@ impl Coordinator {
             let id = load.pane.ids[slot as usize];
             match dataset.decode(id, bytes, &mut rows) {
                 Ok(()) => slots.push(slot),
-                Err(error) => self.shared.bad_record(error)?,
+                Err(error) => self.shared.bad_record(id, error)?,
             }
             used += length as u64;
             if let Some(epoch) = load.next_epoch {

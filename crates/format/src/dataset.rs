@@ -418,7 +418,8 @@ fn labels_of(opened: &[Opened], options: &OpenOptions) -> Result<LabelMap, Forma
     if let Some(labels) = &options.labels {
         return Ok(labels.clone());
     }
-    if options.positive.is_some() {
+    if let Some(positive) = options.positive {
+        check_positive(opened, positive)?;
         return Ok(LabelMap::new(vec![1.0, -1.0]));
     }
     let mut collector = LabelCollector::default();
@@ -434,6 +435,24 @@ fn labels_of(opened: &[Opened], options: &OpenOptions) -> Result<LabelMap, Forma
         }
     }
     Ok(LabelMap::from_first_appearance(collector.into_values()))
+}
+
+/// Some records must have the label that stands for +1, and some another.
+fn check_positive(opened: &[Opened], positive: f64) -> Result<(), FormatError> {
+    let mut labels = opened.iter().flat_map(|file| &file.labels);
+    let has_it = labels.clone().any(|&label| label == positive);
+    let has_other = labels.any(|&label| label != positive);
+    if has_it && has_other {
+        return Ok(());
+    }
+    Err(FormatError::OneSided {
+        path: opened
+            .first()
+            .map(|file| file.path.clone())
+            .unwrap_or_default(),
+        positive,
+        found: if has_it { "every" } else { "no" },
+    })
 }
 
 /// Puts the place before a fault; only now are lines counted.

@@ -137,6 +137,16 @@ pub enum FormatError {
         /// The most that is accepted.
         limit: usize,
     },
+    /// One label is taken for +1, and no record has it or every record does.
+    #[error("{}: {found} record has the label {positive}, which is to stand for +1; name another with --positive", path.display())]
+    OneSided {
+        /// The file, the first of several.
+        path: PathBuf,
+        /// The label that stands for +1.
+        positive: f64,
+        /// `no` or `every`.
+        found: &'static str,
+    },
     /// Two files of a data set do not go together.
     #[error("{}: holds {found} where {} holds {expected}; train on them separately or convert one", path.display(), first.display())]
     MixedLayouts {

@@ -2,9 +2,17 @@
 //! rows: the whole data when they fit in memory, else whatever fits.
 //!
 //! A [`Problem`] says what is minimised. [`solve_block`] improves [`Weights`] and [`Duals`] on the
-//! rows of one block. [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from
-//! the optimum the solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`]
-//! saves them, also in LIBLINEAR's format.
+//! rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run time.
+//! [`LossSum`] and [`dual_value`] make the [`Certificate`] that says how far from the optimum the
+//! solution can be at most. [`predict`] and [`Confusion`] use the weights; [`Model`] saves them, also
+//! in LIBLINEAR's format.
+//!
+//! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
+//! in memory. It asks which rows a block may leave out ([`SkipTable`], [`RowCache`]), certifies its
+//! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
+//!
+//! One thread changes α and w. Updates by several threads without locks were rejected: they lose
+//! increments of w, and w = Σ α_i y_i x_i is what the certificate stands on.
 
 mod error;
 mod problem;

@@ -84,7 +84,8 @@ pub struct Totals {
     pub visits: u64,
     /// Rows trained on or evaluated; loaded ones that were not used do not count.
     pub rows: u64,
-    /// Records left out.
+    /// Records that could not be decoded. Every pass meets the same ones, so the larger count is
+    /// taken, not the sum.
     pub skipped_records: u64,
 }
 
@@ -102,7 +103,7 @@ impl Totals {
             written_bytes: self.written_bytes + other.written_bytes,
             visits: self.visits + other.visits,
             rows: self.rows + other.rows,
-            skipped_records: self.skipped_records + other.skipped_records,
+            skipped_records: self.skipped_records.max(other.skipped_records),
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct DataConfig {
     pub format: Option<String>,
     /// Whether feature indices in LIBSVM text start at 0.
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 0, or a name.
+    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name.
     pub label: String,
     /// Label that is taken for +1 against all others.
     pub positive: Option<f64>,

@@ -138,6 +138,16 @@ pub fn pack(
     observer: Observer<'_>,
 ) -> Result<PackedSummary, TrainError> {
     const MEMORY_BYTES: u64 = 64 << 20;
+    let same = |path: &String| match (std::fs::canonicalize(path), std::fs::canonicalize(out)) {
+        (Ok(path), Ok(out)) => path == out,
+        _ => false,
+    };
+    if config.paths.iter().any(same) {
+        return Err(TrainError::Config(format!(
+            "{}: is the data itself; name another file with --out",
+            out.display()
+        )));
+    }
     if out.exists() && !overwrite {
         return Err(TrainError::Config(format!(
             "{}: exists; give --overwrite to replace it",

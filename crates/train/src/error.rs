@@ -94,7 +94,12 @@ impl TrainError {
 
 fn of_storage(error: &StorageError) -> u8 {
     match error {
-        StorageError::NotAFile { .. } => 2,
+        StorageError::NotAFile { .. }
+        | StorageError::NotAFolder { .. }
+        | StorageError::NotFound { .. }
+        | StorageError::PermissionDenied { .. }
+        | StorageError::DirectUnsupported { .. }
+        | StorageError::RingUnavailable { .. } => 2,
         StorageError::Io { source, .. } => of_system(source),
         _ => 1,
     }

@@ -1,8 +1,13 @@
 //! Training jobs: configuration, data, run folder, checkpoints and reports.
 //!
-//! One module a job: [`linear`] trains, `evaluate` measures and predicts with a model, `bench`
-//! measures a feed alone, `data_tools` index, show, pack and probe. Nothing here prints; jobs tell
+//! One module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model, [`bench`]
+//! measures a feed alone, [`data_tools`] index, show, pack and probe. Nothing here prints; jobs tell
 //! an [`Observer`] what happens.
+//!
+//! A job takes one resolved configuration ([`LinearConfig`], [`DataConfig`]), opens what it names
+//! (`data`, or `demo` for generated sets) and returns its figures ([`LinearSummary`]). A training
+//! run owns a [`RunFolder`]: the configuration that repeats it, a line of metrics an epoch, a
+//! checkpoint that it can go on from, and at the end the model and a [`Report`].
 
 mod config;
 mod data;

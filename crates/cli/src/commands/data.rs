@@ -1,9 +1,11 @@
 //! The data side: `pelton index`, `inspect`, `pack`, `probe` and `bench`.
 
+use std::io::{self, Write};
+
 use pelton_train::bench::BenchConfig;
 use pelton_train::data_tools::{self, DeviceProbe, ProbeOptions, ProbePattern};
 
-use super::{Failure, bytes_of, print_json, with_console};
+use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{
     BenchArguments, IndexArguments, InspectArguments, PackArguments, ProbeArguments,
 };
@@ -17,27 +19,32 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
     if arguments.json {
         return print_json(&figures);
     }
-    println!("records            {}", figures.records);
-    println!("features           {}", figures.features);
-    println!("stored values      {}", figures.nonzeros);
-    println!("labels             {:?}", figures.labels);
-    println!("bytes              {}", human(figures.bytes));
-    println!(
-        "location table     {} by {}, {:.2} bytes a record",
-        human(figures.index_bytes),
-        figures.source,
-        figures.bytes_per_record
-    );
-    println!(
-        "located            in {:.3} s, {} a second",
-        figures.scan_s,
-        human(figures.scan_bytes_per_s as u64)
-    );
-    println!(
-        "one random access  reads {:.0} bytes on average, {} at most, rounded out to the device's unit",
-        figures.mean_record_bytes, figures.longest_record_bytes
-    );
-    Ok(())
+    print_with(|out| {
+        writeln!(out, "records            {}", figures.records)?;
+        writeln!(out, "features           {}", figures.features)?;
+        writeln!(out, "stored values      {}", figures.nonzeros)?;
+        writeln!(out, "labels             {:?}", figures.labels)?;
+        writeln!(out, "bytes              {}", human(figures.bytes))?;
+        writeln!(
+            out,
+            "location table     {} by {}, {:.2} bytes a record",
+            human(figures.index_bytes),
+            figures.source,
+            figures.bytes_per_record
+        )?;
+        writeln!(
+            out,
+            "located            in {:.3} s, {} a second",
+            figures.scan_s,
+            human(figures.scan_bytes_per_s as u64)
+        )?;
+        writeln!(
+            out,
+            "one random access  reads {:.0} bytes on average, {} at most, rounded out to the device's unit",
+            figures.mean_record_bytes, figures.longest_record_bytes
+        )?;
+        Ok(())
+    })
 }
 
 /// Shows one record.
@@ -47,25 +54,28 @@ pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
     if arguments.json {
         return print_json(&view);
     }
-    println!(
-        "record {} of {}: {} bytes at byte {}",
-        view.id, view.file, view.length, view.offset
-    );
-    println!("label {}", view.label);
-    const MOST: usize = 64;
-    for (index, value) in view.entries.iter().take(MOST) {
-        println!("{index:>10}  {value}");
-    }
-    if view.entries.len() > MOST {
-        println!("       ... {} more", view.entries.len() - MOST);
-    }
-    if let Some(text) = &view.text {
-        const MOST_CHARACTERS: usize = 400;
-        let short: String = text.chars().take(MOST_CHARACTERS).collect();
-        let dots = if short.len() < text.len() { " ..." } else { "" };
-        println!("text: {short}{dots}");
-    }
-    Ok(())
+    print_with(|out| {
+        writeln!(
+            out,
+            "record {} of {}: {} bytes at byte {}",
+            view.id, view.file, view.length, view.offset
+        )?;
+        writeln!(out, "label {}", view.label)?;
+        const MOST: usize = 64;
+        for (index, value) in view.entries.iter().take(MOST) {
+            writeln!(out, "{index:>10}  {value}")?;
+        }
+        if view.entries.len() > MOST {
+            writeln!(out, "       ... {} more", view.entries.len() - MOST)?;
+        }
+        if let Some(text) = &view.text {
+            const MOST_CHARACTERS: usize = 400;
+            let short: String = text.chars().take(MOST_CHARACTERS).collect();
+            let dots = if short.len() < text.len() { " ..." } else { "" };
+            writeln!(out, "text: {short}{dots}")?;
+        }
+        Ok(())
+    })
 }
 
 /// Writes data as packed rows.
@@ -88,13 +98,16 @@ pub fn pack(arguments: PackArguments) -> Result<(), Failure> {
             "out": arguments.out,
         }));
     }
-    println!(
-        "{} records, {} in {}",
-        summary.records,
-        human(bytes),
-        arguments.out.display()
-    );
-    Ok(())
+    print_with(|out| {
+        writeln!(
+            out,
+            "{} records, {} in {}",
+            summary.records,
+            human(bytes),
+            arguments.out.display()
+        )?;
+        Ok(())
+    })
 }
 
 /// Measures the device under a folder.
@@ -107,15 +120,17 @@ pub fn probe(arguments: ProbeArguments) -> Result<(), Failure> {
     if arguments.json {
         return print_json(&probe);
     }
-    print_probe(&probe);
-    Ok(())
+    print_with(|out| print_probe(&probe, out))
 }
 
-fn print_probe(probe: &DeviceProbe) {
+fn print_probe(probe: &DeviceProbe, out: &mut impl Write) -> io::Result<()> {
     if let Some(note) = &probe.note {
-        println!("{note}");
+        writeln!(out, "{note}")?;
     }
-    println!("reads a second by block size (rows) and reads in flight (columns)");
+    writeln!(
+        out,
+        "reads a second by block size (rows) and reads in flight (columns)"
+    )?;
     for (pattern, name) in [
         (ProbePattern::Sequential, "sequential"),
         (ProbePattern::Random, "random"),
@@ -126,34 +141,47 @@ fn print_probe(probe: &DeviceProbe) {
         blocks.dedup();
         depths.sort_unstable();
         depths.dedup();
-        print!("{name:>12}");
-        depths.iter().for_each(|depth| print!("{depth:>10}"));
-        println!("      best");
+        write!(out, "{name:>12}")?;
+        for depth in &depths {
+            write!(out, "{depth:>10}")?;
+        }
+        writeln!(out, "      best")?;
         for block in blocks {
-            print!("{:>12}", human(block));
+            write!(out, "{:>12}", human(block))?;
             for &depth in &depths {
                 let iops = probe.point(pattern, block, depth).map(|point| point.iops);
-                print!("{:>10.0}", iops.unwrap_or(f64::NAN));
+                write!(out, "{:>10.0}", iops.unwrap_or(f64::NAN))?;
             }
             let best = probe.best(pattern, block).map_or(0.0, |p| p.bytes_per_s);
-            println!("  {}/s", human(best as u64));
+            writeln!(out, "  {}/s", human(best as u64))?;
         }
     }
     let model = probe.device_model("this device");
-    println!();
-    println!(
+    writeln!(out)?;
+    writeln!(
+        out,
         "LIRS Table 2                      sequential read/write   random read/write (4 KiB IOPS)"
-    );
-    println!("  WD 10EZEX (HDD)                       40000/36000             600/300");
-    println!("  Intel SSD 750                       563000/230000       430000/230000");
-    println!("  Intel Optane SSD DC P4800X          614000/512000       550000/500000");
-    println!(
+    )?;
+    writeln!(
+        out,
+        "  WD 10EZEX (HDD)                       40000/36000             600/300"
+    )?;
+    writeln!(
+        out,
+        "  Intel SSD 750                       563000/230000       430000/230000"
+    )?;
+    writeln!(
+        out,
+        "  Intel Optane SSD DC P4800X          614000/512000       550000/500000"
+    )?;
+    writeln!(
+        out,
         "  this device, measured         {:>13.0}/{:<13.0} {:>7.0}/{:.0}",
         model.sequential_read_iops,
         model.sequential_write_iops,
         model.random_read_iops,
         model.random_write_iops
-    );
+    )
 }
 
 /// Measures how fast batches arrive.
@@ -182,32 +210,38 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     if arguments.json {
         return print_json(&report);
     }
-    println!(
-        "{:.3e} examples/s, {}/s used, order {} by {}",
-        report.examples_per_s,
-        human(report.bytes_per_s as u64),
-        report.order,
-        report.access
-    );
-    println!(
-        "read {}, used {}: amplification {:.3}; written {}",
-        human(report.read_bytes),
-        human(report.used_bytes),
-        report.read_amplification,
-        human(report.written_bytes)
-    );
-    println!(
-        "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
-        report.first_batch_s,
-        report.cpu_s,
-        human(report.peak_rss_bytes),
-        human(report.memory_bytes)
-    );
-    println!(
-        "randomness level {:.1} %, exact {:.1} %",
-        100.0 * report.rl,
-        100.0 * report.rl_exact
-    );
-    println!("{}", report.verdict);
-    Ok(())
+    print_with(|out| {
+        writeln!(
+            out,
+            "{:.3e} examples/s, {}/s used, order {} by {}",
+            report.examples_per_s,
+            human(report.bytes_per_s as u64),
+            report.order,
+            report.access
+        )?;
+        writeln!(
+            out,
+            "read {}, used {}: amplification {:.3}; written {}",
+            human(report.read_bytes),
+            human(report.used_bytes),
+            report.read_amplification,
+            human(report.written_bytes)
+        )?;
+        writeln!(
+            out,
+            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
+            report.first_batch_s,
+            report.cpu_s,
+            human(report.peak_rss_bytes),
+            human(report.memory_bytes)
+        )?;
+        writeln!(
+            out,
+            "randomness level {:.1} %, exact {:.1} %",
+            100.0 * report.rl,
+            100.0 * report.rl_exact
+        )?;
+        writeln!(out, "{}", report.verdict)?;
+        Ok(())
+    })
 }

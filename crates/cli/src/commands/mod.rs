@@ -4,7 +4,7 @@ mod data;
 mod model;
 mod train;
 
-use std::io::Write;
+use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Context;
 use pelton_train::TrainError;
@@ -74,7 +74,23 @@ fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
 pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(figures).context("figures as JSON");
     let text = text.map_err(|error| Failure { error, code: 1 })?;
-    // A reader that closed the pipe has what it wanted.
-    let _ = writeln!(std::io::stdout(), "{text}");
-    Ok(())
+    print_with(|out| writeln!(out, "{text}"))
+}
+
+/// Prints figures on standard output. A reader that closed the pipe has what it wanted; anything
+/// else that keeps them from being written is a failure.
+pub fn print_with(
+    write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let text = format!(
+                "the figures cannot be written ({error}); make room or send the output elsewhere"
+            );
+            let error = anyhow::anyhow!(text);
+            Err(Failure { error, code: 1 })
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,10 +1,10 @@
 //! `pelton eval` and `pelton predict`
 
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 
 use pelton_train::evaluate::{self, EvaluateConfig};
 
-use super::{Failure, bytes_of, print_json, with_console};
+use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{EvalArguments, PredictArguments};
 
 /// Measures a model on data with labels.
@@ -18,13 +18,15 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     if arguments.json {
         return print_json(&summary);
     }
-    println!(
-        "accuracy {:.4} % of {} examples, primal {:.6e}",
-        100.0 * summary.test_accuracy.unwrap_or(f64::NAN),
-        summary.records,
-        summary.primal.unwrap_or(f64::NAN)
-    );
-    Ok(())
+    print_with(|out| {
+        writeln!(
+            out,
+            "accuracy {:.4} % of {} examples, primal {:.6e}",
+            100.0 * summary.test_accuracy.unwrap_or(f64::NAN),
+            summary.records,
+            summary.primal.unwrap_or(f64::NAN)
+        )
+    })
 }
 
 /// Prints a predicted label for every row.

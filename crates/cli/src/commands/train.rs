@@ -57,10 +57,15 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
 fn read_config(path: &Path) -> anyhow::Result<LinearConfig> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("{}: the configuration cannot be read", path.display()))?;
-    toml::from_str(&text).with_context(|| {
-        format!(
-            "{}: is not a configuration of this program; compare it with a run.toml",
-            path.display()
+    toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let before = error
+            .span()
+            .map_or("", |span| &text[..span.start.min(text.len())]);
+        let line = 1 + before.matches('\n').count();
+        anyhow::anyhow!(
+            "{}: line {line}: {}; compare it with the run.toml of a run",
+            path.display(),
+            error.message().replace('\n', ", ")
         )
     })
 }

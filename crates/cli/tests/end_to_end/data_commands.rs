@@ -17,7 +17,7 @@ fn index_counts_records_and_says_what_a_place_costs() {
         assert!(number(&figures, "bytes_per_record") < 2.5, "{figures}");
         assert!(number(&figures, "scan_bytes_per_s") > 0.0);
         let source = figures["source"].as_str().unwrap();
-        assert_eq!(source == "scan", pass == 0, "{source}");
+        assert_eq!(source, if pass == 0 { "built" } else { "sidecar" });
     }
     // Several files are one data set, in the order given.
     place.libsvm("more", 300);
@@ -41,7 +41,9 @@ fn inspect_shows_one_record_of_every_format() {
         let entries = view["entries"].as_array().unwrap();
         for (entry, word) in entries.iter().zip(features.split(' ')) {
             let (index, value) = word.split_once(':').unwrap();
-            assert_eq!(entry[0].as_u64(), index.parse().ok(), "{view}");
+            // The file counts from 1, the view from 0 whatever the format.
+            let index: u64 = index.parse().unwrap();
+            assert_eq!(entry[0].as_u64(), Some(index - 1), "{view}");
             let value: f64 = value.parse().unwrap();
             assert!((entry[1].as_f64().unwrap() - value).abs() < 1e-6, "{view}");
         }
@@ -93,8 +95,13 @@ fn bench_reports_every_figure_for_every_order_and_path() {
     for order in ["full", "page:8192", "queue:1000", "block:20", "sequential"] {
         for access in ["auto", "direct", "window", "scatter"] {
             let line = format!(
-                "bench train --order {order} --access {access} --batch 256 --epochs 2 --memory 1MiB"
+                "bench train --order {order} --access {access} --batch 256 --epochs 2 --memory 4MiB"
             );
+            if access == "scatter" && !["full", "block:20"].contains(&order) {
+                // Orders that read runs of neighbours have nothing to scatter.
+                place.refuses(&line, 2, &["scatter", "use window"]);
+                continue;
+            }
             let figures = place.json(&line);
             for key in [
                 "examples_per_s",
@@ -114,8 +121,10 @@ fn bench_reports_every_figure_for_every_order_and_path() {
             assert_eq!(figures["examples"], 40000, "{line}");
             let size = std::fs::metadata(place.path("train")).unwrap().len();
             assert_eq!(figures["used_bytes"], 2 * size, "{line}");
+            // Orders by keys are served by sweeps that reach into the next epoch with the same reads.
+            let least = if order == "full" { 0.5 } else { 0.99 };
             assert!(
-                number(&figures, "read_amplification") >= 0.99,
+                number(&figures, "read_amplification") >= least,
                 "{line}: {figures}"
             );
             if order == "sequential" {

@@ -33,9 +33,8 @@ fn no_space_for_the_run_folder() {
 
 #[test]
 fn no_space_for_scratch_files() {
-    let line =
-        "train linear higgs.prow --memory 1/8 --access scatter --epochs 2 --scratch full --out run";
-    check("1m", line, 1, &["full", "space"]);
+    let line = "train linear higgs.prow --memory 2MiB --access scatter --epochs 2 --scratch full --out run";
+    check("1m", line, 1, &["full", "free"]);
 }
 
 #[test]

@@ -10,12 +10,12 @@ use crate::data::random_bits;
 
 const MODEL: &str = "model.safetensors";
 /// Out of core, in many blocks, each with its checkpoint.
-const LINE: &str = "train linear higgs.prow --memory 1/8 --epochs 4 --seed 3 --checkpoint-every 0";
+const LINE: &str = "train linear higgs.prow --epochs 4 --seed 3 --checkpoint-every 0";
 const VARIANTS: [&str; 4] = [
-    "--access window",
-    "--access direct",
-    "--access scatter --blocks 60",
-    "--access window --skip --cache-fraction 0.5",
+    "--memory 1/8 --access window",
+    "--memory 1/8 --access direct",
+    "--memory 4MiB --access scatter --blocks 60",
+    "--memory 1/8 --access window --skip --cache-fraction 0.5",
 ];
 
 fn signal(child: &Child, signal: Signal) {
@@ -106,21 +106,16 @@ fn ctrl_c_saves_the_state_and_resume_reaches_the_same_model() {
 #[test]
 fn interrupted_after_every_block_the_run_reaches_the_same_model() {
     for variant in [
-        "--blocks 7 --access window",
-        "--order block:7:permute --access direct",
-        "--blocks 7 --access scatter",
-        "--blocks 7 --skip --cache-fraction 0.5",
+        "--memory 1MiB --blocks 7 --access window",
+        "--memory 1MiB --order block:7:permute --access direct",
+        "--memory 4MiB --blocks 7 --access scatter",
+        "--memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
         "--memory 64MiB",
     ] {
         let place = Place::new();
         place.higgs(3000);
-        let line = format!(
-            "train linear higgs.prow --memory 1MiB --epochs 3 --seed 5 --inner-passes 2 {variant}"
-        )
-        .replace(
-            "--memory 1MiB --epochs 3 --seed 5 --inner-passes 2 --memory",
-            "--epochs 3 --memory",
-        );
+        let line =
+            format!("train linear higgs.prow --epochs 3 --seed 5 --inner-passes 2 {variant}");
         let (model, _) = uninterrupted(&place, &line);
         let mut ends = 0;
         loop {
@@ -175,15 +170,15 @@ fn killed_at_random_moments_the_run_reaches_the_same_model() {
 fn a_checkpoint_of_another_run_is_refused_and_kept() {
     let place = Place::new();
     place.higgs(8000);
-    let line = "train linear higgs.prow --memory 300KiB --blocks 20 --epochs 3 --out run";
-    place.ok(line);
+    let line = "train linear higgs.prow --out run";
+    place.ok(&format!("{line} --memory 500KiB --blocks 20 --epochs 3"));
     let model = place.read(&format!("run/{MODEL}"));
     std::fs::remove_file(place.path("run").join(MODEL)).unwrap();
     let checkpoint = place.read("run/checkpoint/state.safetensors");
     for flags in [
         "--seed 9",
         "--order block:20",
-        "--blocks 10",
+        "--blocks 40",
         "--cost 2",
         "--loss l2",
         "--bias 1",
@@ -219,7 +214,7 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
 fn more_epochs_go_on_from_a_finished_run() {
     let place = Place::new();
     place.higgs(8000);
-    let line = "train linear higgs.prow --memory 300KiB --blocks 20";
+    let line = "train linear higgs.prow --memory 500KiB --blocks 20";
     place.ok(&format!("{line} --epochs 5 --out whole"));
     place.ok(&format!("{line} --epochs 2 --out run"));
     place.ok(&format!("{line} --epochs 5 --resume --out run"));
@@ -246,8 +241,10 @@ fn ctrl_c_ends_every_command() {
 fn two_runs_do_not_share_a_folder() {
     let place = Place::new();
     place.higgs(60000);
-    let mut child =
-        place.start(&format!("{LINE} --epochs 100000 --out run").replace("--epochs 4 ", ""));
+    let mut child = place.start(&format!(
+        "{} --memory 1/8 --out run",
+        LINE.replace("--epochs 4", "--epochs 100000")
+    ));
     let began = Instant::now();
     while !place.path("run/checkpoint/state.safetensors").exists() {
         assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
@@ -255,7 +252,7 @@ fn two_runs_do_not_share_a_folder() {
     }
     for flag in ["--resume", "--overwrite"] {
         place.refuses(
-            &format!("{LINE} --out run {flag}"),
+            &format!("{LINE} --memory 1/8 --out run {flag}"),
             2,
             &["run", "another process"],
         );

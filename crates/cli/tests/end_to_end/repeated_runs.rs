@@ -15,7 +15,7 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
     let place = Place::new();
     place.libsvm("train", 4000);
     place.libsvm("test", 500);
-    let line = "train linear train --test test --memory 300KiB --epochs 3 --loss l2 --bias 1 \
+    let line = "train linear train --test test --memory 500KiB --blocks 9 --epochs 3 --loss l2 --bias 1 \
                 --cost 0.5 --class-weight -1=2 --inner-passes 2 --seed 7";
     place.ok(&format!("{line} --out runs/first"));
     place.ok("train linear --config runs/first/run.toml --out runs/second");
@@ -38,16 +38,13 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
     place.ok("pack train -o train.prow");
     place.higgs(4000);
     let shapes = [
-        ("train", "--memory 600KiB --blocks 16"),
-        ("train.prow", "--memory 600KiB --blocks 16"),
-        ("higgs.prow", "--memory 600KiB --blocks 16"),
-        (
-            "higgs.prow",
-            "--memory 600KiB --blocks 16 --order page:8192",
-        ),
-        ("train", "--memory 600KiB --blocks 16 --order queue:500"),
-        ("train", "--memory 600KiB --order block:16:permute"),
-        ("train", "--memory 600KiB --blocks 16 --order sequential"),
+        ("train", "--memory 2MiB --blocks 16"),
+        ("train.prow", "--memory 2MiB --blocks 16"),
+        ("higgs.prow", "--memory 2MiB --blocks 16"),
+        ("higgs.prow", "--memory 2MiB --blocks 16 --order page:8192"),
+        ("train", "--memory 2MiB --blocks 16 --order queue:500"),
+        ("train", "--memory 2MiB --order block:16:permute"),
+        ("train", "--memory 2MiB --blocks 16 --order sequential"),
     ];
     for (number, (data, flags)) in shapes.iter().enumerate() {
         let mut first: Option<Vec<u8>> = None;
@@ -62,6 +59,11 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
                     "train linear {data} {flags} --inner-passes 2 --epochs 2 --seed 3 \
                      --access {access} --io {io} --out {out}"
                 );
+                if access == "scatter" && !flags.contains("block:") && flags.contains("--order") {
+                    // Orders that read runs of neighbours have nothing to scatter.
+                    place.refuses(&line, 2, &["scatter", "use window"]);
+                    continue;
+                }
                 place.ok(&line);
                 let model = place.model(&out);
                 assert!(
@@ -76,19 +78,21 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
 #[test]
 fn skipping_and_caching_reach_the_same_optimum() {
     let place = Place::new();
-    place.higgs(20000);
-    let line = "train linear higgs.prow --memory 1/8 --target 1e-3 --epochs 60";
+    place.higgs(40000);
+    let solved = place
+        .json("train linear higgs.prow --memory 64MiB --epochs 1 --optimum auto --out runs/solved");
+    let optimum = number(&solved, "optimum");
+    let line = format!(
+        "train linear higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}"
+    );
     let plain = place.json(&format!("{line} --out runs/plain"));
     let skip = place.json(&format!(
-        "{line} --skip --cache-fraction 0.5 --optimum auto --out runs/skip"
+        "{line} --skip --cache-fraction 0.5 --out runs/skip"
     ));
     for figures in [&plain, &skip] {
         assert!(number(figures, "relative_gap") <= 1e-3, "{figures}");
-        assert!(number(figures, "dual") <= number(figures, "primal"));
+        assert!(number(figures, "relative_difference") <= 1e-3, "{figures}");
     }
-    let (optimum, primal) = (number(&skip, "optimum"), number(&skip, "primal"));
-    assert!(number(&skip, "relative_difference") <= 1e-3);
-    assert!((number(&plain, "primal") - primal).abs() <= 1e-3 * optimum);
     // Every certified interval holds the optimum, which is itself known to 1e-6.
     for figures in [&plain, &skip] {
         assert!(number(figures, "dual") <= optimum * (1.0 + 2e-6));

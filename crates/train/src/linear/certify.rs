@@ -38,7 +38,8 @@ pub fn evaluate(
     Ok(Evaluation { losses, meters })
 }
 
-/// Calls `each` with every batch of the data set in file order.
+/// Calls `each` with every batch of the data set in file order. A batch is a pane of its own, so its
+/// segments can be taken out of it.
 pub(crate) fn for_each_batch(
     dataset: &Arc<Dataset>,
     feed: &FeedOptions,
@@ -48,7 +49,8 @@ pub(crate) fn for_each_batch(
         access: Access::Window { gap_bytes: None },
         start: Default::default(),
         end_epoch: Some(1),
-        epoch_barrier: false,
+        // Several batches a pane would share their segments.
+        epoch_barrier: true,
         refill: false,
         ..feed.clone()
     };
@@ -128,14 +130,17 @@ pub(super) fn optimum(
     let mut wanted = 10.0 * GAP;
     for epoch in 0..MOST_EPOCHS {
         solver.begin_epoch(epoch, true)?;
+        let mut step = 0;
         loop {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(TrainError::Stopped {
                     job: "solving for the optimum, before training began",
                 });
             }
-            match source.train_next(&mut solver, false)? {
-                Some(step) if !step.ends_epoch => {}
+            let trained = source.train_next(&mut solver, step, false)?;
+            step += 1;
+            match trained {
+                Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
         }

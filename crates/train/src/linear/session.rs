@@ -142,6 +142,7 @@ impl<'a> Session<'a> {
     ) -> Result<Trained, TrainError> {
         folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
+        folder.keep_metrics(self.epochs.len())?;
         let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
@@ -196,7 +197,7 @@ impl<'a> Session<'a> {
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
-            let Some(step) = source.train_next(&mut self.solver, replay)? else {
+            let Some(step) = source.train_next(&mut self.solver, self.steps_done, replay)? else {
                 self.in_epoch = false;
                 break;
             };

@@ -109,6 +109,8 @@ fn divide(
     let budget = feed.memory_bytes;
     let plan = block_plan(config, data, feed, options, budget)?;
     if feed.access != Access::Auto {
+        // Refused here where it cannot be taken, before anything is written.
+        choose_path(&data.dataset, &plan, feed)?;
         return Ok(plan);
     }
     // The path decides how much of the budget its own buffers take.
@@ -152,7 +154,28 @@ fn block_plan(
     } else {
         Batching::Batches(dataset.records().div_ceil(new_rows))
     };
-    plan(config, data, batching)
+    let mut plan = plan(config, data, batching)?;
+    let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
+    let mut rows = new_rows;
+    // Units of a page order are not cut, so that a block may come out longer than asked for.
+    while longest_step(&plan) > new_rows {
+        let longest = longest_step(&plan);
+        rows -= (rows / 16).max(1);
+        if fixed || rows == 0 {
+            return Err(TrainError::Config(format!(
+                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise --memory or cut smaller blocks"
+            )));
+        }
+        let blocks = Batching::Batches(dataset.records().div_ceil(rows));
+        plan = plan_of(dataset, config.order, blocks, config.seed)?;
+    }
+    Ok(plan)
+}
+
+/// The longest of the first steps, by which the feed divides its memory.
+fn longest_step(plan: &Plan) -> u64 {
+    let steps = 0..plan.steps().min(2);
+    steps.map(|step| plan.step_len(0, step)).max().unwrap_or(0)
 }
 
 fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<Plan, TrainError> {
@@ -192,6 +215,7 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
     }
     let features = usize::try_from(dataset.features()).unwrap_or(usize::MAX);
     let mut problem = Problem::new(config.loss, config.cost, features, labels.len())?;
+    check_tables(&problem, data)?;
     if let Some(bias) = config.bias {
         problem = problem.with_bias(bias)?;
     }
@@ -205,6 +229,25 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
         problem = problem.with_class_weight(class, weight)?;
     }
     Ok(problem)
+}
+
+/// Refuses a problem whose α and w alone are larger than the machine's memory: one against the rest
+/// over labels that are no classes would be.
+fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> {
+    let dataset = &data.dataset;
+    let values = u128::from(dataset.records()) + u128::from(dataset.features());
+    let bytes = 4 * values * problem.subproblems() as u128;
+    let system = rustix::system::sysinfo();
+    let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
+    if bytes <= memory {
+        return Ok(());
+    }
+    let first = data.paths.first().map(|path| path.display().to_string());
+    Err(TrainError::Config(format!(
+        "{}: has {} distinct labels, and one model for each needs {bytes} bytes for dual variables and weights where this machine has {memory}; check that the label column holds classes, or pass --positive LABEL",
+        first.unwrap_or_default(),
+        dataset.labels().len()
+    )))
 }
 
 impl Setup {

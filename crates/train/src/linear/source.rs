@@ -48,10 +48,14 @@ impl Source {
         Ok(Source::Feed(Box::new(feed)))
     }
 
-    /// Trains on the next block; `None` where the epochs are over.
+    /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
+    ///
+    /// The count is the caller's: a feed that starts in the middle of an epoch whose blocks are
+    /// refilled cannot know how many came before, and the inner order is keyed by it.
     pub fn train_next(
         &mut self,
         solver: &mut OutOfCore,
+        step: u64,
         replay: bool,
     ) -> Result<Option<Step>, TrainError> {
         match self {
@@ -65,7 +69,7 @@ impl Source {
                 let Some(batch) = batch else {
                     return Ok(None);
                 };
-                solver.train(batch)?;
+                solver.train_rows(&mut batch.rows, step)?;
                 Ok(Some(Step {
                     end: batch.end,
                     ends_epoch: batch.ends_epoch,

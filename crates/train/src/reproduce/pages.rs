@@ -55,7 +55,9 @@ pub(super) fn lirs_pages(
                 .iter()
                 .map(|run| run.epochs_to(target).unwrap_or(EPOCHS + 1) as f64)
                 .collect();
-            push(config, &mut rows, &loaded, unit, reached, interrupt, observer)?;
+            push(
+                config, &mut rows, &loaded, unit, reached, interrupt, observer,
+            )?;
         }
     }
     Ok(Reproduction {
@@ -87,7 +89,11 @@ fn runs(
         at_most: 200,
     };
     (0..config.seeds)
-        .map(|seed| svm::run(loaded, order, inner, seed, EPOCHS, optimum, stop_at, interrupt))
+        .map(|seed| {
+            svm::run(
+                loaded, order, inner, seed, EPOCHS, optimum, stop_at, interrupt,
+            )
+        })
         .collect()
 }
 
@@ -151,7 +157,11 @@ fn push(
         json!(as_ranges),
         "published column: computed for the paper's scheme of one page more than the unit; measured column: counted from the rows' places, a unit read as one range",
     );
-    for model in [DeviceModel::hdd(), DeviceModel::ssd(), DeviceModel::optane()] {
+    for model in [
+        DeviceModel::hdd(),
+        DeviceModel::ssd(),
+        DeviceModel::optane(),
+    ] {
         row(
             &format!("loading seconds an epoch, {}, modelled", model.name),
             Value::Null,

@@ -102,7 +102,14 @@ pub(super) fn load_shape(
         cache_dir: Some(config.out.join("data")),
         ..DataConfig::default()
     };
-    load(shape.name, shape.blocks, Some(shape), data, Vec::new(), observer)
+    load(
+        shape.name,
+        shape.blocks,
+        Some(shape),
+        data,
+        Vec::new(),
+        observer,
+    )
 }
 
 /// The real data sets that are there, with their test sets.

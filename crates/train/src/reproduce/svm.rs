@@ -122,10 +122,7 @@ fn primal(loaded: &Loaded, weights: &Weights) -> Result<f64, TrainError> {
 }
 
 /// The optimum, to a relative gap of 1e-6 or as near as 300 sweeps over all rows come.
-pub(super) fn optimum(
-    loaded: &Loaded,
-    interrupt: &AtomicBool,
-) -> Result<Certificate, TrainError> {
+pub(super) fn optimum(loaded: &Loaded, interrupt: &AtomicBool) -> Result<Certificate, TrainError> {
     let inner = InnerPasses::Until {
         epsilon: 1e-5,
         at_most: 40,
@@ -285,7 +282,11 @@ impl Sweep<'_> {
                 let mut runs = Vec::new();
                 for seed in 0..self.config.seeds {
                     // The others stop where fixed blocks got at best.
-                    let stop_at = if method == Method::FixedBmf { 0.0 } else { reference };
+                    let stop_at = if method == Method::FixedBmf {
+                        0.0
+                    } else {
+                        reference
+                    };
                     let records = self.loaded.dataset.records();
                     let run = run(
                         self.loaded,
@@ -321,8 +322,7 @@ impl Sweep<'_> {
         run: &Run,
     ) -> Result<(), TrainError> {
         let loaded = self.loaded;
-        for (epoch, (difference, seconds)) in
-            run.differences.iter().zip(&run.compute_s).enumerate()
+        for (epoch, (difference, seconds)) in run.differences.iter().zip(&run.compute_s).enumerate()
         {
             let line = format!(
                 "{},{},{},\"{}\",{inner},{seed},{},{difference:e},{seconds:.6},{:.4}",
@@ -351,7 +351,14 @@ impl Sweep<'_> {
         }
     }
 
-    fn push(&mut self, table: &str, method: String, figure: &str, published: Value, measured: Value) {
+    fn push(
+        &mut self,
+        table: &str,
+        method: String,
+        figure: &str,
+        published: Value,
+        measured: Value,
+    ) {
         self.rows.push(Row {
             table: table.to_string(),
             data: self.loaded.name.clone(),
@@ -398,7 +405,13 @@ impl Sweep<'_> {
             json!(shape.published_accuracy[usize::from(lirs)])
         });
         let measured = json!(median(&mut accuracy));
-        self.push("Table 4", case.clone(), "accuracy in percent", published, measured);
+        self.push(
+            "Table 4",
+            case.clone(),
+            "accuracy in percent",
+            published,
+            measured,
+        );
         let series: Vec<f64> = runs[0].differences.clone();
         self.push(
             "Figure 9",
@@ -433,7 +446,8 @@ impl Sweep<'_> {
         for (device, times) in svm_time::modelled(self.loaded, method, epochs, compute_s)? {
             self.push_times(method, &format!("{device}, modelled"), times);
         }
-        let measured = svm_time::measured(self.config, self.loaded, method, epochs as u64, observer)?;
+        let measured =
+            svm_time::measured(self.config, self.loaded, method, epochs as u64, observer)?;
         for (device, times) in measured {
             self.push_times(method, &device, times);
         }

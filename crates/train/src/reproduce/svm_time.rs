@@ -214,7 +214,10 @@ fn measure(
         overlap_s: seconds("overlap_s"),
         epochs: epochs as f64,
     };
-    Ok((format!("this disk by {access}{ours}, measured, {limit}"), times))
+    Ok((
+        format!("this disk by {access}{ours}, measured, {limit}"),
+        times,
+    ))
 }
 
 /// A control group with a memory limit, removed when dropped.
