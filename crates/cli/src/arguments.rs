@@ -409,18 +409,18 @@ pub struct BenchArguments {
 /// `pelton reproduce`
 #[derive(Debug, Args)]
 pub struct ReproduceArguments {
-    /// Table: lirs-svm, lirs-pages or lirs-memory
+    /// Table: lirs-svm, lirs-pages, lirs-memory, or a .toml file like those in experiments/
     pub name: String,
     /// Scale of the generated data, 1 being the default number of rows
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
-    /// Seeds to repeat with
-    #[arg(long, default_value_t = 5)]
-    pub seeds: u64,
-    /// Folder of real data sets (default: the environment's PELTON_DATA; none if unset)
+    /// Seeds to repeat with (default: what the experiment says, 5)
+    #[arg(long)]
+    pub seeds: Option<u64>,
+    /// Folder of real data sets (default: PELTON_DATA, then ../shared/data)
     #[arg(long)]
     pub real_data: Option<PathBuf>,
-    /// Folder for data, scratch files and raw runs
+    /// Folder for data, scratch files, raw runs and the report
     #[arg(long, default_value = "runs/reproduce")]
     pub out: PathBuf,
     /// Print the figures as one JSON object on standard output

@@ -1,6 +1,9 @@
-//! `pelton reproduce`
+//! `pelton reproduce`: figures of a published table beside ours.
 
-use pelton_train::reproduce::{ReproduceConfig, Reproduction, reproduce};
+use std::path::{Path, PathBuf};
+
+use pelton_train::reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
+use serde_json::Value;
 
 use crate::arguments::ReproduceArguments;
 use crate::commands::{Failure, print_json, with_console};
@@ -8,72 +11,148 @@ use crate::console::interrupt_flag;
 
 /// Runs the work of a published table and prints its figures beside ours.
 pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
+    let experiment = Experiment::find(&arguments.name)?;
     let config = ReproduceConfig {
-        name: arguments.name,
         scale: arguments.scale,
-        seeds: arguments.seeds,
+        seeds: arguments.seeds.unwrap_or(experiment.seeds),
         out: arguments.out,
-        real_data: arguments
-            .real_data
-            .or_else(|| std::env::var_os("PELTON_DATA").map(Into::into)),
+        real_data: arguments.real_data.or_else(real_data),
+        program: std::env::current_exe().ok(),
+        experiment,
     };
     let interrupt = interrupt_flag();
     let table = with_console(|observer| reproduce(&config, &interrupt, observer))?;
+    let text = lines(&table).join("\n");
     if arguments.json {
+        eprintln!("{text}");
         return print_json(&table);
     }
-    print_table(&table);
+    println!("{text}");
     Ok(())
 }
 
-fn print_table(table: &Reproduction) {
-    println!("{}", table.name);
-    let mut heading = String::new();
-    let mut rows: Vec<_> = table.rows.iter().collect();
-    // One published figure at a time; methods keep the order they were measured in.
-    rows.sort_by_key(|row| (&row.table, &row.data, &row.figure));
-    for row in rows {
-        let this = format!("{}: {}, {}", row.table, row.data, row.figure);
-        if this != heading {
-            println!();
-            println!("{this}");
-            println!("  ({})", row.differs);
-            heading = this;
-        }
-        println!(
-            "  {:56} published {:>10}   measured {}",
-            row.method,
-            short(&row.published),
-            short(&row.measured)
-        );
-    }
-    println!();
-    for note in &table.notes {
-        println!("{note}");
-    }
+/// The folder that tests on real data use as well.
+fn real_data() -> Option<PathBuf> {
+    let beside = Path::new("../shared/data");
+    std::env::var_os("PELTON_DATA")
+        .map(PathBuf::from)
+        .or_else(|| beside.is_dir().then(|| beside.to_path_buf()))
 }
 
-/// A value in few characters.
-fn short(value: &serde_json::Value) -> String {
-    use serde_json::Value;
+/// The table as text: one block of lines for each data set and figure.
+fn lines(table: &Reproduction) -> Vec<String> {
+    let mut lines = vec![table.name.clone()];
+    let same = |a: &Row, b: &Row| (&a.table, &a.data, &a.figure) == (&b.table, &b.data, &b.figure);
+    for rows in table.rows.chunk_by(same) {
+        let first = &rows[0];
+        lines.push(String::new());
+        lines.push(format!("{}: {}, {}", first.table, first.data, first.figure));
+        if rows.iter().all(|row| row.differs == first.differs) {
+            lines.push(format!("  ({})", first.differs));
+        }
+        lines.extend(match &first.measured {
+            Value::Object(_) => times(rows),
+            _ if first.inner_passes.is_some() => by_inner_passes(rows),
+            _ => plain(rows),
+        });
+    }
+    lines.push(String::new());
+    lines.extend(table.notes.iter().cloned());
+    let files = table.files.iter().map(|file| file.display().to_string());
+    lines.push(format!("files: {}", files.collect::<Vec<_>>().join(", ")));
+    lines
+}
+
+const NAME_WIDTH: usize = 58;
+
+fn plain(rows: &[Row]) -> Vec<String> {
+    let mut lines = vec![format!(
+        "  {:NAME_WIDTH$} {:>12} {:>12}",
+        "", "published", "measured"
+    )];
+    lines.extend(rows.iter().map(|row| {
+        let (published, measured) = (short(&row.published), short(&row.measured));
+        format!(
+            "  {:NAME_WIDTH$} {published:>12} {measured:>12}",
+            row.method
+        )
+    }));
+    lines
+}
+
+/// A line a method, a column for each number of inner passes; of a curve its last value.
+fn by_inner_passes(rows: &[Row]) -> Vec<String> {
+    const METHOD_WIDTH: usize = 24;
+    let mut columns: Vec<&str> = Vec::new();
+    let mut methods: Vec<&str> = Vec::new();
+    for row in rows {
+        let inner = row.inner_passes.as_deref().unwrap_or("");
+        if !columns.contains(&inner) {
+            columns.push(inner);
+        }
+        if !methods.contains(&row.method.as_str()) {
+            methods.push(&row.method);
+        }
+    }
+    let mut heading = format!("  {:METHOD_WIDTH$} {:>10}", "inner passes", "published");
+    columns
+        .iter()
+        .for_each(|column| heading += &format!(" {column:>10}"));
+    let mut lines = vec![heading];
+    for method in methods {
+        let of_method = || rows.iter().filter(|row| row.method == method);
+        let published = of_method()
+            .next()
+            .map_or(String::new(), |row| short(&row.published));
+        let mut line = format!("  {method:METHOD_WIDTH$} {published:>10}");
+        for column in &columns {
+            let cell = of_method().find(|row| row.inner_passes.as_deref() == Some(column));
+            let text = cell.map_or("-".to_string(), |row| short(&row.measured));
+            line += &format!(" {text:>10}");
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+fn times(rows: &[Row]) -> Vec<String> {
+    const COLUMNS: [&str; 6] = [
+        "total_s",
+        "prepare_s",
+        "load_s",
+        "compute_s",
+        "overlap_s",
+        "epochs",
+    ];
+    const WIDE: usize = 62;
+    let mut heading = format!("  {:WIDE$}", "");
+    COLUMNS
+        .iter()
+        .for_each(|column| heading += &format!(" {column:>10}"));
+    let mut lines = vec![heading];
+    lines.extend(rows.iter().map(|row| {
+        let mut line = format!("  {:WIDE$}", row.method);
+        for column in COLUMNS {
+            line += &format!(" {:>10}", short(&row.measured[column]));
+        }
+        line
+    }));
+    lines
+}
+
+/// A value in few characters; of a list its last.
+fn short(value: &Value) -> String {
     match value {
         Value::Null => "-".to_string(),
         Value::Number(number) => match number.as_f64() {
-            Some(value) if value != 0.0 && value.abs() < 0.01 => format!("{value:.2e}"),
+            Some(0.0) => "0".to_string(),
+            Some(value) if value.abs() < 0.01 => format!("{value:.2e}"),
             Some(value) if value.fract() != 0.0 => format!("{value:.3}"),
-            _ => number.to_string(),
+            Some(value) => format!("{value:.0}"),
+            None => number.to_string(),
         },
-        Value::Array(values) => {
-            let first: Vec<String> = values.iter().take(8).map(short).collect();
-            let dots = if values.len() > 8 { " ..." } else { "" };
-            format!("{}{dots}", first.join(" "))
-        }
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(name, value)| format!("{name} {}", short(value)))
-            .collect::<Vec<_>>()
-            .join(", "),
+        Value::Array(values) => values.last().map_or("-".to_string(), short),
         Value::String(text) => text.clone(),
-        Value::Bool(value) => value.to_string(),
+        value => value.to_string(),
     }
 }

@@ -136,7 +136,7 @@ fn load_all(setup: &Setup) -> Result<Source, TrainError> {
 }
 
 /// Every row of a data set in memory, in file order, and what reading them took.
-pub(crate) fn hold_rows(
+pub(super) fn hold_rows(
     dataset: &Arc<Dataset>,
     feed: &FeedOptions,
 ) -> Result<(RowTable, Meters), TrainError> {

@@ -5,52 +5,72 @@
 //! * `lirs-pages`: Figure 11: rows, pages and larger units;
 //! * `lirs-memory`: Table 5: the tables in memory.
 //!
-//! A figure that comes from a modelled device says so; everything else was measured in this run.
+//! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
+//! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
+//! says so; everything else is measured or counted in this run.
+
+mod experiment;
+mod published;
+
+mod held;
+mod method;
+
+mod convergence;
+mod measured;
+mod modelled;
 
 mod memory;
 mod pages;
-mod shapes;
 mod svm;
-mod svm_time;
 
-use std::path::PathBuf;
+mod drawing;
+mod raw_runs;
+
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use serde_json::Value;
 
+pub use experiment::{Experiment, SetConfig};
+
 use crate::error::TrainError;
 use crate::event::Observer;
+use crate::run_folder::write_atomically;
 
 /// How a table is reproduced.
 #[derive(Clone, Debug)]
 pub struct ReproduceConfig {
-    /// `lirs-svm`, `lirs-pages` or `lirs-memory`.
-    pub name: String,
-    /// Scale of the generated data, 1 being the default number of rows.
+    /// What is compared.
+    pub experiment: Experiment,
+    /// Factor on the rows of generated data.
     pub scale: f64,
     /// Seeds to repeat with.
     pub seeds: u64,
-    /// Folder for data, scratch files and the raw runs.
+    /// Folder for data, scratch files, raw runs and the report.
     pub out: PathBuf,
     /// Folder of real data sets, where there is one.
     pub real_data: Option<PathBuf>,
+    /// The `pelton` program, which is run to measure this machine's disk; `None` leaves that out.
+    pub program: Option<PathBuf>,
 }
 
 /// One figure: what was published beside what was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The published table or figure.
     pub table: String,
     /// Data set or shape.
     pub data: String,
-    /// Method, order or unit.
+    /// Method, order or unit, and for times the device.
     pub method: String,
+    /// Passes over a block in memory, where they are compared.
+    pub inner_passes: Option<String>,
     /// What is measured, with its unit.
     pub figure: String,
     /// The published value; null where there is none.
     pub published: Value,
-    /// The measured value.
+    /// The measured value; null where it could not be measured.
     pub measured: Value,
     /// What differs from the publication.
     pub differs: String,
@@ -65,42 +85,49 @@ pub struct Reproduction {
     pub rows: Vec<Row>,
     /// What holds for all of them.
     pub notes: Vec<String>,
+    /// Files left behind: raw runs and the report.
+    pub files: Vec<PathBuf>,
 }
 
-/// Runs the work of a table.
+/// Runs the work of a table and leaves raw runs and a report in the folder.
+///
+/// Errors: bad configuration; data that cannot be generated or read; an interruption.
 pub fn reproduce(
     config: &ReproduceConfig,
     interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
-    const NAMES: [&str; 3] = ["lirs-svm", "lirs-pages", "lirs-memory"];
-    if !NAMES.contains(&config.name.as_str()) {
-        return Err(TrainError::Config(format!(
-            "{} is not a table; use {}",
-            config.name,
-            NAMES.join(", ")
-        )));
-    }
-    if !(config.scale > 0.0 && config.scale <= 100.0) || config.seeds == 0 {
+    if !(config.scale > 0.0 && config.scale <= 1000.0) || config.seeds == 0 {
         return Err(TrainError::Config(
-            "--scale takes a factor above 0 and at most 100, --seeds 1 or more".to_string(),
+            "--scale takes a factor above 0 and at most 1000, --seeds 1 or more".to_string(),
         ));
     }
-    std::fs::create_dir_all(&config.out).map_err(|error| {
+    let data = config.out.join("data");
+    std::fs::create_dir_all(&data).map_err(|error| {
         TrainError::Config(format!(
             "{}: cannot be made: {error}; name another folder with --out",
-            config.out.display()
+            data.display()
         ))
     })?;
-    match config.name.as_str() {
-        "lirs-svm" => svm::lirs_svm(config, interrupt, observer),
-        "lirs-pages" => pages::lirs_pages(config, interrupt, observer),
-        _ => memory::lirs_memory(config, observer),
-    }
+    let mut reproduction = match config.experiment.name.as_str() {
+        "lirs-svm" => svm::lirs_svm(config, interrupt, observer)?,
+        "lirs-pages" => pages::lirs_pages(config, interrupt, observer)?,
+        "lirs-memory" => memory::lirs_memory(config, observer)?,
+        name => {
+            return Err(TrainError::Config(format!(
+                "{name} is not a table; use lirs-svm, lirs-pages or lirs-memory"
+            )));
+        }
+    };
+    let page = config.out.join(format!("{}.html", reproduction.name));
+    let html = drawing::report(&reproduction).to_html();
+    write_atomically(&page, |path| std::fs::write(path, html))?;
+    reproduction.files.push(page);
+    Ok(reproduction)
 }
 
 /// The middle of some values; not a number where there are none.
-fn median(values: &mut [f64]) -> f64 {
+fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,
@@ -110,5 +137,17 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn interrupted() -> TrainError {
-    TrainError::Config("interrupted; nothing is kept of a table that is not complete".to_string())
+    TrainError::Stopped {
+        job: "reproducing a table",
+    }
 }
+
+fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
+    TrainError::Config(format!(
+        "{}: cannot be written: {error}; make room or name another folder with --out",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests;

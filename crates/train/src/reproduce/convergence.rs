@@ -1,0 +1,207 @@
+//! Training a held data set by a plan's blocks, one state an epoch.
+//!
+//! Rows lie in memory and each step's block is listed from the plan, so every method trains on
+//! exactly the blocks it would read. The objective and the accuracy are evaluated between epochs,
+//! outside the timed region.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use pelton_linear::{
+    Certificate, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Simd, Weights,
+};
+use pelton_plan::{Batching, Order};
+
+use super::held::Held;
+use super::{interrupted, median};
+use crate::error::TrainError;
+use crate::linear::plan_of;
+
+/// The relative duality gap to which optima are solved.
+pub(super) const OPTIMUM_GAP: f64 = 1e-6;
+
+/// How a data set is trained.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Training {
+    pub order: Order,
+    pub inner: InnerPasses,
+    /// Most epochs.
+    pub epochs: u64,
+    /// What relative differences refer to.
+    pub optimum: f64,
+    /// Relative difference at which runs end, but for the first seed's, which goes on to the end so
+    /// that its whole curve can be drawn.
+    pub stop_at: f64,
+}
+
+/// The state after an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Epoch {
+    /// (P(w) − P*) / P*.
+    pub difference: f64,
+    /// Test accuracy in percent; of the training rows where there is no test set.
+    pub accuracy: f64,
+    /// Seconds of computing in the epoch.
+    pub compute_s: f64,
+}
+
+/// One run, epoch by epoch.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub seed: u64,
+    pub epochs: Vec<Epoch>,
+}
+
+impl Run {
+    /// The least relative difference of all epochs.
+    pub fn best(&self) -> f64 {
+        let differences = self.epochs.iter().map(|epoch| epoch.difference);
+        differences.fold(f64::INFINITY, f64::min)
+    }
+
+    /// Epochs until the relative difference was at most `target`.
+    pub fn epochs_to(&self, target: f64) -> Option<u64> {
+        let mut epochs = self.epochs.iter();
+        let reached = epochs.position(|epoch| epoch.difference <= target)?;
+        Some(reached as u64 + 1)
+    }
+
+    /// The epochs until the target was reached, all of them where it was not.
+    pub fn until(&self, target: f64) -> &[Epoch] {
+        match self.epochs_to(target) {
+            Some(epochs) => &self.epochs[..epochs as usize],
+            None => &self.epochs,
+        }
+    }
+}
+
+/// Median epochs to `target`; `None` where half of the runs or more did not reach it.
+pub(super) fn median_epochs(runs: &[Run], target: f64) -> Option<f64> {
+    let epochs = runs.iter().map(|run| match run.epochs_to(target) {
+        Some(epochs) => epochs as f64,
+        None => f64::INFINITY,
+    });
+    let middle = median(epochs.collect());
+    middle.is_finite().then_some(middle)
+}
+
+/// Runs a training with each of the seeds `0..seeds`, as many at a time as there are cores.
+pub(super) fn runs(
+    held: &Held,
+    training: Training,
+    seeds: u64,
+    interrupt: &AtomicBool,
+) -> Result<Vec<Run>, TrainError> {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let mut runs = Vec::new();
+    for start in (0..seeds).step_by(threads as usize) {
+        let group = start..seeds.min(start + threads);
+        let results: Vec<Result<Run, TrainError>> = std::thread::scope(|scope| {
+            let started: Vec<_> = group
+                .map(|seed| scope.spawn(move || run(held, training, seed, interrupt)))
+                .collect();
+            let results = started.into_iter().map(|thread| thread.join());
+            results
+                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        for result in results {
+            runs.push(result?);
+        }
+    }
+    Ok(runs)
+}
+
+fn run(
+    held: &Held,
+    training: Training,
+    seed: u64,
+    interrupt: &AtomicBool,
+) -> Result<Run, TrainError> {
+    let batching = Batching::Batches(held.blocks);
+    let plan = plan_of(held.dataset(), training.order, batching, seed)?;
+    let mut solver = solver(held, training.inner, seed);
+    let mut epochs = Vec::new();
+    let mut ids = Vec::new();
+    for epoch in 0..training.epochs {
+        let mut computing = 0.0;
+        solver.begin_epoch(epoch, true)?;
+        for step in 0..plan.steps() {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            ids.clear();
+            plan.batch_ids(epoch, step, &mut ids);
+            let mut block = held.rows.select(&ids);
+            let began = Instant::now();
+            solver.train_rows(&mut block, step)?;
+            computing += began.elapsed().as_secs_f64();
+        }
+        let state = Epoch {
+            difference: primal(held, solver.weights())? / training.optimum - 1.0,
+            accuracy: accuracy(held, solver.weights())?,
+            compute_s: computing,
+        };
+        epochs.push(state);
+        if state.difference <= training.stop_at && seed > 0 {
+            break;
+        }
+    }
+    Ok(Run { seed, epochs })
+}
+
+fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
+    let options = OutOfCoreOptions {
+        inner,
+        skip: false,
+        cache_bytes: 0,
+        snapshots: false,
+        seed,
+    };
+    let dataset = held.dataset();
+    let problem = Arc::clone(&held.problem);
+    OutOfCore::new(problem, dataset.records(), dataset.layout(), options)
+}
+
+fn primal(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
+    let mut losses = LossSum::new(&held.problem);
+    losses.add(&held.problem, &held.rows, weights, Simd::best())?;
+    Ok(losses.primal(weights))
+}
+
+fn accuracy(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
+    let rows = held.test.as_ref().unwrap_or(&held.rows);
+    let mut losses = LossSum::new(&held.problem);
+    losses.add(&held.problem, rows, weights, Simd::best())?;
+    Ok(100.0 * losses.accuracy())
+}
+
+/// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the sweeps allowed come: every
+/// sweep solves all rows at once.
+pub(super) fn optimum(held: &Held, interrupt: &AtomicBool) -> Result<Certificate, TrainError> {
+    const MOST_SWEEPS: u64 = 300;
+    let inner = InnerPasses::Until {
+        epsilon: 1e-5,
+        at_most: 40,
+    };
+    let mut solver = solver(held, inner, 0);
+    let mut rows = held.rows.clone();
+    let mut best = Certificate {
+        primal: f64::INFINITY,
+        dual: f64::NEG_INFINITY,
+    };
+    for sweep in 0..MOST_SWEEPS {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(interrupted());
+        }
+        solver.begin_epoch(sweep, true)?;
+        solver.train_rows(&mut rows, 0)?;
+        best.primal = best.primal.min(primal(held, solver.weights())?);
+        best.dual = best.dual.max(solver.dual());
+        if best.relative_gap() <= OPTIMUM_GAP {
+            break;
+        }
+    }
+    Ok(best)
+}

@@ -1,0 +1,124 @@
+//! The report page of a reproduced table: Figures 9 and 10 as pictures, every figure as text.
+
+use serde_json::Value;
+
+use super::{Reproduction, Row};
+use crate::report::{Bars, Plot, Report};
+
+/// The page of a reproduction, made from its rows alone.
+pub(super) fn report(reproduction: &Reproduction) -> Report {
+    Report {
+        title: format!("pelton reproduce {}", reproduction.name),
+        verdict: String::new(),
+        summary: summary(&reproduction.rows),
+        series: curves(&reproduction.rows),
+        stages: Vec::new(),
+        bars: bars(&reproduction.rows),
+        notes: reproduction.notes.clone(),
+        config_toml: String::new(),
+    }
+}
+
+/// Every figure that has a published one beside it.
+fn summary(rows: &[Row]) -> Vec<(String, String, String)> {
+    rows.iter()
+        .filter(|row| !row.published.is_null())
+        .map(|row| {
+            let inner = match &row.inner_passes {
+                Some(inner) => format!(", inner passes {inner}"),
+                None => String::new(),
+            };
+            (
+                format!("{}, {}: {}{inner}", row.table, row.data, row.method),
+                format!(
+                    "{} (published {})",
+                    text(&row.measured),
+                    text(&row.published)
+                ),
+                format!("{}; {}", row.figure, row.differs),
+            )
+        })
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(value) if value.fract() != 0.0 => format!("{value:.3}"),
+            Some(value) => format!("{value:.0}"),
+            None => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// Figure 9: a plot for each data set and number of inner passes, a line a method.
+fn curves(rows: &[Row]) -> Vec<Plot> {
+    let mut plots: Vec<Plot> = Vec::new();
+    for row in rows {
+        let Value::Array(differences) = &row.measured else {
+            continue;
+        };
+        let inner = row.inner_passes.as_deref().unwrap_or("-");
+        let title = format!("{}: {}, inner passes {inner}", row.table, row.data);
+        let points = (1..)
+            .map(f64::from)
+            .zip(differences.iter().filter_map(Value::as_f64));
+        let line = (row.method.clone(), points.collect());
+        match plots.iter_mut().find(|plot| plot.title == title) {
+            Some(plot) => plot.lines.push(line),
+            None => plots.push(Plot {
+                title,
+                x_label: "epochs".to_string(),
+                y_label: "relative difference to the optimum".to_string(),
+                log_y: true,
+                lines: vec![line],
+            }),
+        }
+    }
+    plots
+}
+
+/// Figure 10: total times, a chart for each data set and device; and every other figure in seconds.
+fn bars(rows: &[Row]) -> Vec<Bars> {
+    let mut charts: Vec<Bars> = Vec::new();
+    for row in rows {
+        let (title, name, value) = match &row.measured {
+            Value::Object(times) => {
+                let (method, device) = row.method.split_once(": ").unwrap_or((&row.method, ""));
+                let total = times.get("total_s").and_then(Value::as_f64);
+                let title = format!("{}: {}, {device}, total time", row.table, row.data);
+                (title, parts(method, times), total)
+            }
+            Value::Number(value) if row.figure.contains("seconds") => {
+                let title = format!("{}: {}, {}", row.table, row.data, row.figure);
+                (title, row.method.clone(), value.as_f64())
+            }
+            _ => continue,
+        };
+        let bar = (name, value.unwrap_or(f64::NAN));
+        match charts.iter_mut().find(|chart| chart.title == title) {
+            Some(chart) => chart.bars.push(bar),
+            None => charts.push(Bars {
+                title,
+                unit: "s".to_string(),
+                full: None,
+                bars: vec![bar],
+            }),
+        }
+    }
+    charts
+}
+
+/// A method with the parts of its time.
+fn parts(method: &str, times: &serde_json::Map<String, Value>) -> String {
+    let part = |name: &str| times.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    format!(
+        "{method} = {:.3} prepare + {:.3} load + {:.3} compute - {:.3} overlap",
+        part("prepare_s"),
+        part("load_s"),
+        part("compute_s"),
+        part("overlap_s")
+    )
+}

@@ -1,0 +1,111 @@
+//! What a published table is made from: one TOML file each in `experiments/`, built in.
+
+use std::path::Path;
+
+use pelton_linear::InnerPasses;
+use serde::{Deserialize, Deserializer};
+
+use crate::error::TrainError;
+
+const BUILT_IN: [&str; 3] = [
+    include_str!("../../../../experiments/lirs-svm.toml"),
+    include_str!("../../../../experiments/lirs-pages.toml"),
+    include_str!("../../../../experiments/lirs-memory.toml"),
+];
+
+/// The work behind a published table.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// `lirs-svm`, `lirs-pages` or `lirs-memory`.
+    pub name: String,
+    /// Epochs that fixed block minimization runs.
+    #[serde(default = "thirty")]
+    pub epochs: u64,
+    /// Seeds to repeat with.
+    #[serde(default = "one")]
+    pub seeds: u64,
+    /// Passes over a block while it is in memory, each tried.
+    #[serde(default, deserialize_with = "inner_passes")]
+    pub inner_passes: Vec<InnerPasses>,
+    /// Memory of feeds over the data's size in memory.
+    #[serde(default = "quarter")]
+    pub memory_share: f64,
+    /// Least bytes of page units; 0 for rows by themselves.
+    #[serde(default)]
+    pub units: Vec<u64>,
+    /// The data sets.
+    #[serde(default, rename = "set")]
+    pub sets: Vec<SetConfig>,
+}
+
+/// One data set of an experiment: generated where it has `rows`, else files below the folder of real
+/// data.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SetConfig {
+    /// Its name; of a generated set the demo's.
+    pub name: String,
+    /// Rows to generate at scale 1.
+    pub rows: Option<u64>,
+    /// Blocks an epoch is cut into.
+    pub blocks: u64,
+    /// Training file.
+    pub train: Option<String>,
+    /// Test file.
+    pub test: Option<String>,
+    /// Label that is taken for +1 against all others.
+    pub positive: Option<f64>,
+    /// Whether each feature is divided by its largest absolute value and every fifth row kept for
+    /// the test.
+    pub scaled: bool,
+}
+
+impl Experiment {
+    /// The built-in experiment of that name, or the one in a TOML file.
+    pub fn find(name: &str) -> Result<Experiment, TrainError> {
+        if name.ends_with(".toml") {
+            return Experiment::read(Path::new(name));
+        }
+        BUILT_IN
+            .iter()
+            .map(|text| toml::from_str::<Experiment>(text).expect("built-in experiments are valid"))
+            .find(|experiment| experiment.name == name)
+            .ok_or_else(|| {
+                TrainError::Config(format!(
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory or a .toml file"
+                ))
+            })
+    }
+
+    fn read(path: &Path) -> Result<Experiment, TrainError> {
+        let wrong = |problem: String| TrainError::Config(format!("{}: {problem}", path.display()));
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        toml::from_str(&text).map_err(|error| {
+            wrong(format!(
+                "is no experiment ({}); compare it with those in experiments/",
+                error.message()
+            ))
+        })
+    }
+}
+
+fn thirty() -> u64 {
+    30
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn quarter() -> f64 {
+    0.25
+}
+
+fn inner_passes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<InnerPasses>, D::Error> {
+    Vec::<String>::deserialize(from)?
+        .iter()
+        .map(|text| text.parse().map_err(serde::de::Error::custom))
+        .collect()
+}

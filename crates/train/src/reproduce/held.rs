@@ -1,0 +1,217 @@
+//! Data sets held in memory: those of LIRS Table 1 at a scale that fits this machine, and real ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_feed::FeedOptions;
+use pelton_format::{
+    Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable, Rows, Slot,
+};
+use pelton_linear::{Loss, Problem};
+
+use super::ReproduceConfig;
+use super::experiment::SetConfig;
+use super::published::{Published, published};
+use crate::config::DataConfig;
+use crate::data::{self, Expected, OpenedData};
+use crate::error::TrainError;
+use crate::event::Observer;
+use crate::linear::for_each_batch;
+
+/// Fewest rows of a block, whatever the scale.
+const LEAST_BLOCK_ROWS: u64 = 10;
+
+/// A data set in memory, with the files it was read from.
+pub(super) struct Held {
+    pub name: String,
+    pub blocks: u64,
+    /// What the paper says of it; `None` for sets that it does not use.
+    pub published: Option<Published>,
+    pub config: DataConfig,
+    pub opened: OpenedData,
+    pub problem: Arc<Problem>,
+    pub rows: RowTable,
+    pub test: Option<RowTable>,
+}
+
+impl Held {
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.opened.dataset
+    }
+
+    /// How the data differs from the paper's.
+    pub fn differs(&self) -> String {
+        match self.published {
+            Some(published) => format!(
+                "generated data of the same shape, {} of {} rows",
+                self.dataset().records(),
+                published.rows
+            ),
+            None => "a real data set that the paper does not use".to_string(),
+        }
+    }
+}
+
+/// How a generated set is named as data, and where its files go.
+pub(super) fn generated(
+    config: &ReproduceConfig,
+    name: &str,
+    rows: u64,
+    blocks: u64,
+) -> DataConfig {
+    let rows = ((rows as f64 * config.scale) as u64).max(LEAST_BLOCK_ROWS * blocks.max(1));
+    DataConfig {
+        paths: vec![format!("demo:{name}:{rows}")],
+        cache_dir: Some(config.out.join("data")),
+        ..DataConfig::default()
+    }
+}
+
+/// Holds a set of an experiment; `None` where its files are not there.
+pub(super) fn hold(
+    config: &ReproduceConfig,
+    set: &SetConfig,
+    observer: Observer<'_>,
+) -> Result<Option<Held>, TrainError> {
+    if let Some(rows) = set.rows {
+        let data = generated(config, &set.name, rows, set.blocks);
+        return hold_data(set, data, Vec::new(), observer).map(Some);
+    }
+    let (Some(folder), Some(train)) = (&config.real_data, &set.train) else {
+        return Ok(None);
+    };
+    let train = folder.join(train);
+    let test = set.test.as_ref().map(|test| folder.join(test));
+    if !train.exists() || test.as_ref().is_some_and(|test| !test.exists()) {
+        return Ok(None);
+    }
+    let mut data = DataConfig {
+        paths: vec![train.display().to_string()],
+        positive: set.positive,
+        cache_dir: Some(config.out.join("data")),
+        ..DataConfig::default()
+    };
+    let mut test: Vec<String> = test.iter().map(|test| test.display().to_string()).collect();
+    if set.scaled {
+        let [scaled, kept] = scale(&data, &config.out.join("data"), &set.name, observer)?;
+        data.paths = vec![scaled.display().to_string()];
+        data.positive = None;
+        test = vec![kept.display().to_string()];
+    }
+    hold_data(set, data, test, observer).map(Some)
+}
+
+fn hold_data(
+    set: &SetConfig,
+    config: DataConfig,
+    test: Vec<String>,
+    observer: Observer<'_>,
+) -> Result<Held, TrainError> {
+    let opened = data::open(&config, &config.paths, None, observer)?;
+    let dataset = Arc::clone(&opened.dataset);
+    let test_paths = if test.is_empty() {
+        opened.test.clone()
+    } else {
+        test
+    };
+    let expected = Expected {
+        labels: dataset.labels().clone(),
+        features: dataset.features(),
+    };
+    let test = if test_paths.is_empty() {
+        None
+    } else {
+        let opened = data::open(&config, &test_paths, Some(&expected), observer)?;
+        Some(rows_of(&opened.dataset)?)
+    };
+    let features = dataset.features() as usize;
+    Ok(Held {
+        name: set.name.clone(),
+        blocks: set.blocks,
+        published: published(&set.name),
+        problem: Arc::new(Problem::new(
+            Loss::Hinge,
+            1.0,
+            features,
+            dataset.labels().len(),
+        )?),
+        rows: rows_of(&dataset)?,
+        config,
+        opened,
+        test,
+    })
+}
+
+/// Every row of a data set in memory, in file order.
+fn rows_of(dataset: &Arc<Dataset>) -> Result<RowTable, TrainError> {
+    const FEED_BYTES: u64 = 32 << 20;
+    let largest = 8 * dataset.record_bytes().max();
+    let feed = FeedOptions::with_memory(FEED_BYTES.max(largest));
+    let (mut segments, mut slots, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    for_each_batch(dataset, &feed, |batch| {
+        let segment = segments.len() as u32;
+        let mut rows = Rows::new(dataset.layout());
+        for i in 0..batch.rows.len() {
+            rows.push(batch.rows.label(i), batch.rows.row(i));
+        }
+        slots.extend((0..rows.len() as u32).map(|row| Slot { segment, row }));
+        ids.extend_from_slice(batch.rows.ids());
+        segments.push(rows);
+        Ok(())
+    })?;
+    Ok(RowTable::from_parts(segments, slots, ids))
+}
+
+/// Writes the data with each feature divided by its largest absolute value: the training rows and,
+/// apart, every fifth row for the test.
+fn scale(
+    config: &DataConfig,
+    folder: &Path,
+    name: &str,
+    observer: Observer<'_>,
+) -> Result<[PathBuf; 2], TrainError> {
+    const TEST_EVERY: usize = 5;
+    let dataset = data::open(config, &config.paths, None, observer)?.dataset;
+    let rows = rows_of(&dataset)?;
+    let Layout::Dense { width } = dataset.layout() else {
+        return Err(TrainError::Config(format!(
+            "{name}: only dense data can be scaled; leave out `scaled`"
+        )));
+    };
+    let mut largest = vec![0f32; width];
+    for i in 0..rows.len() {
+        if let Row::Dense(values) = rows.row(i) {
+            for (largest, value) in largest.iter_mut().zip(values) {
+                *largest = largest.max(value.abs());
+            }
+        }
+    }
+    let paths = ["scaled", "scaled-test"].map(|part| folder.join(format!("{name}-{part}.prow")));
+    let shape = PackedShape {
+        layout: dataset.layout(),
+        features: dataset.features(),
+        index_coding: IndexCoding::Plain,
+    };
+    let mut train = PackedWriter::create(&paths[0], shape)?;
+    let mut test = PackedWriter::create(&paths[1], shape)?;
+    for i in 0..rows.len() {
+        let Row::Dense(values) = rows.row(i) else {
+            continue;
+        };
+        let scaled: Vec<f32> = values
+            .iter()
+            .zip(&largest)
+            .map(|(value, largest)| if *largest > 0.0 { value / largest } else { 0.0 })
+            .collect();
+        let label = dataset.labels().values()[rows.label(i) as usize];
+        let writer = if i % TEST_EVERY == TEST_EVERY - 1 {
+            &mut test
+        } else {
+            &mut train
+        };
+        writer.push(label, Row::Dense(&scaled))?;
+    }
+    train.finish()?;
+    test.finish()?;
+    Ok(paths)
+}
