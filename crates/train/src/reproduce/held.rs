@@ -19,7 +19,7 @@ use crate::event::Observer;
 use crate::linear::for_each_batch;
 
 /// Fewest rows of a block, whatever the scale.
-const LEAST_BLOCK_ROWS: u64 = 10;
+const LEAST_BLOCK_ROWS: u64 = 5;
 
 /// A data set in memory, with the files it was read from.
 pub(super) struct Held {
