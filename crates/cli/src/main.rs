@@ -17,10 +17,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_env("PELTON_LOG"))
-        .with_writer(std::io::stderr)
-        .init();
     let arguments = match arguments::Arguments::try_parse() {
         Ok(arguments) => arguments,
         // Help and version are asked for, and go to standard output.

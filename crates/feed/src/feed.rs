@@ -99,7 +99,7 @@ impl Feed {
                 sizes,
             )?),
             _ => {
-                let merge = merge_of(access, options);
+                let merge = merge_of(access, plan.order(), options);
                 Loader::Reader(Reader::new(
                     Arc::clone(&shared),
                     sizes,
@@ -283,8 +283,10 @@ impl Feed {
     }
 }
 
-fn merge_of(access: Access, options: &FeedOptions) -> Merge {
+fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {
     match access {
+        // What a page order reads at once is a unit, a run of whole records.
+        Access::Direct if matches!(order, Order::Page { .. }) => Merge::Gap(0),
         Access::Window { gap_bytes } => {
             Merge::Gap(gap_bytes.unwrap_or_else(|| options.device.break_even_gap_bytes()))
         }

@@ -107,12 +107,19 @@ impl Shared {
     }
 
     /// An empty segment, with the memory of a used one where there is one.
-    pub fn take_rows(&self) -> Rows {
-        self.spare
+    /// It has room for `rows` rows of mean length.
+    pub fn take_rows(&self, rows: usize) -> Rows {
+        let spare = self
+            .spare
             .lock()
             .expect("no holder of this lock panics")
-            .pop()
-            .unwrap_or_else(|| Rows::new(self.dataset.layout()))
+            .pop();
+        let mut segment = spare.unwrap_or_else(|| Rows::new(self.dataset.layout()));
+        let values = rows as u128 * u128::from(self.dataset.nonzeros())
+            / u128::from(self.dataset.records().max(1));
+        // The mean of many rows of a random order varies little; what does not fit makes it grow.
+        segment.reserve(rows, values as usize + values as usize / 64 + 16);
+        segment
     }
 
     pub fn give_rows(&self, segments: Vec<Rows>) {
@@ -365,7 +372,13 @@ impl Worker {
         self.shared
             .dataset
             .locate_into(&self.ids, &mut self.locations);
-        let mut segments: Vec<_> = (0..panes.len()).map(|_| None).collect();
+        let mut segments: Vec<_> = panes
+            .iter()
+            .map(|pane| match pane.cells.slots(cell).len() {
+                0 => None,
+                rows => Some((self.shared.take_rows(rows), Vec::with_capacity(rows))),
+            })
+            .collect();
         let mut from = 0;
         while from < self.entries.len() {
             let to = self.cut_round(from);
@@ -484,7 +497,8 @@ impl Worker {
             }
             let bytes = &self.buffer[range.buffer_start + start..range.buffer_start + end];
             let (rows, slots) = segments[entry.pane as usize]
-                .get_or_insert_with(|| (shared.take_rows(), Vec::new()));
+                .as_mut()
+                .expect("a segment for every pane with rows in the cell");
             match shared.dataset.decode(entry.id, bytes, rows) {
                 Ok(()) => slots.push(entry.slot),
                 Err(error) => shared.bad_record(entry.id, error)?,

@@ -8,8 +8,8 @@
 //! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
 //!
 //! A bucket is a list of blocks of one size in an unlinked scratch file; blocks of a consumed bucket
-//! are used again. A block holds whole records: slot u32, length u32, the record's bytes. The slot
-//! is the place in the pane. Partial last blocks stay in memory.
+//! are used again. A block holds whole records: slot u32, length u32 where records differ in length,
+//! the record's bytes. The slot is the place in the pane. Partial last blocks stay in memory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
-use pelton_format::{Dataset, Rows};
+use pelton_format::{Dataset, RecordBytes, Rows};
 use pelton_plan::{Order, Plan};
 use pelton_storage::{AlignedBuffer, RangeRead, ScratchFile, Storage};
 
@@ -30,7 +30,6 @@ use crate::planner::PlannedPane;
 use crate::reader::Shared;
 use crate::sizing::{Sizes, pane_row_bytes};
 
-const ENTRY_HEADER_BYTES: usize = 8;
 const SMALLEST_BLOCK: u64 = 4096;
 const LARGEST_BLOCK: u64 = 256 << 10;
 
@@ -167,6 +166,8 @@ struct Coordinator {
     end_epoch: u64,
     start: crate::planner::Cursor,
     fixed: bool,
+    /// Length of every record, where they are of one length.
+    record_bytes: Option<usize>,
     scratch: Option<ScratchFile>,
     free_blocks: Mutex<Vec<u64>>,
     next_block: AtomicU64,
@@ -192,6 +193,10 @@ impl Coordinator {
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
             start: options.start,
             fixed,
+            record_bytes: match shared.dataset.record_bytes() {
+                RecordBytes::Fixed(bytes) => usize::try_from(bytes).ok(),
+                RecordBytes::Variable { .. } => None,
+            },
             scratch: None,
             free_blocks: Mutex::new(Vec::new()),
             next_block: AtomicU64::new(0),
@@ -218,8 +223,8 @@ impl Coordinator {
     /// Fills the buckets of the first epoch in one sequential pass. Records before the starting
     /// place go to the buckets of the epoch after it.
     fn prepare(&mut self) -> Result<(), FeedError> {
-        let bytes =
-            self.shared.dataset.bytes() + self.shared.dataset.records() * ENTRY_HEADER_BYTES as u64;
+        let bytes = self.shared.dataset.bytes()
+            + self.shared.dataset.records() * self.header_bytes() as u64;
         self.scratch = Some(ScratchFile::create(&self.scratch_dir, bytes)?);
         let first = if self.fixed { 0 } else { self.start.epoch };
         self.open_epoch(first);
@@ -358,7 +363,7 @@ impl Coordinator {
         let mut bucket = buckets.buckets[bucket]
             .lock()
             .expect("no holder of this lock panics");
-        let needed = ENTRY_HEADER_BYTES + bytes.len();
+        let needed = self.header_bytes() + bytes.len();
         if bucket
             .tail
             .as_ref()
@@ -370,9 +375,31 @@ impl Coordinator {
         }
         let tail = bucket.tail.get_or_insert_with(|| self.take_tail());
         tail.extend_from_slice(&slot.to_le_bytes());
-        tail.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        if self.record_bytes.is_none() {
+            tail.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        }
         tail.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// Bytes before each record in a block.
+    fn header_bytes(&self) -> usize {
+        if self.record_bytes.is_some() { 4 } else { 8 }
+    }
+
+    /// Takes one record off the front of a block: its slot, its bytes and the rest.
+    fn split_record<'a>(&self, block: &'a [u8]) -> Option<(u32, &'a [u8], &'a [u8])> {
+        let (slot, mut rest) = block.split_first_chunk()?;
+        let length = match self.record_bytes {
+            Some(length) => length,
+            None => {
+                let (length, after) = rest.split_first_chunk()?;
+                rest = after;
+                u32::from_le_bytes(*length) as usize
+            }
+        };
+        let (bytes, rest) = rest.split_at(length);
+        Some((u32::from_le_bytes(*slot), bytes, rest))
     }
 
     fn position(&self, epoch: u64, id: u64) -> u64 {
@@ -542,15 +569,13 @@ impl Coordinator {
     fn unpack(&self, load: &PaneLoad<'_>, block: &[u8]) -> Result<(), FeedError> {
         let began = Instant::now();
         let dataset: &Dataset = &self.shared.dataset;
-        let mut rows: Rows = self.shared.take_rows();
+        let mean_bytes = dataset.bytes() / dataset.records().max(1);
+        let rows_in_block = block.len() / (mean_bytes as usize + self.header_bytes()) + 1;
+        let mut rows: Rows = self.shared.take_rows(rows_in_block);
         let mut slots = Vec::new();
         let mut used = 0;
         let mut rest = block;
-        while let Some((header, after)) = rest.split_first_chunk::<ENTRY_HEADER_BYTES>() {
-            let [a, b, c, d, e, f, g, h] = *header;
-            let slot = u32::from_le_bytes([a, b, c, d]);
-            let length = u32::from_le_bytes([e, f, g, h]) as usize;
-            let (bytes, after) = after.split_at(length);
+        while let Some((slot, bytes, after)) = self.split_record(rest) {
             rest = after;
             let slot = slot
                 .checked_sub(load.first_slot)
@@ -560,7 +585,7 @@ impl Coordinator {
                 Ok(()) => slots.push(slot),
                 Err(error) => self.shared.bad_record(id, error)?,
             }
-            used += length as u64;
+            used += bytes.len() as u64;
             if let Some(epoch) = load.next_epoch {
                 self.append(epoch, 0, id, bytes)?;
             }

@@ -1,8 +1,8 @@
 //! Divides the memory budget between read buffers and panes.
 //!
 //! With `n` sections to a sweep, a pane is loaded over `n` steps: while one pane is consumed, the
-//! others hold 1/n, 2/n … of their rows, so n + 3 half panes are in memory and a sweep serves `n`
-//! panes. Memory for a fraction f of the rows so gives sweeps that serve T = 2·n/(n + 3)·f of an
+//! others hold 1/n, 2/n … of their rows, so n + 3 half panes are in memory, the tables of all n + 1
+//! of them, and a sweep serves `n` panes. Memory for a fraction f of the rows so gives sweeps that serve T = 2·n/(n + 3)·f of an
 //! epoch: 1.68·f at n = 16, where loading disjoint windows behind a second buffer gives f/2. Read
 //! amplification is (1/T)·(1 − e^(−T·r)) for r records a page.
 
@@ -63,6 +63,12 @@ pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
     available / 2 / pane_row_bytes(dataset)
 }
 
+/// Bytes that each row of a pane's length takes with `sections` sections: rows are there by halves,
+/// but the tables of every open pane are whole from the start.
+fn sweep_bytes(decoded_row_bytes: u64, sections: u64) -> u64 {
+    decoded_row_bytes * (sections + 3) / 2 + TABLE_BYTES_PER_ROW * (sections + 1)
+}
+
 fn task_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
     let wanted = (options.memory_bytes / 24 / options.threads as u64).clamp(64 << 10, 2 << 20);
     // A record must fit whole, with the page it begins in and the page it ends in.
@@ -116,10 +122,12 @@ pub(crate) fn divide(
             (1, (batches_in_memory / pane - 1).clamp(1, 8), pane)
         }
         Access::Window { .. } if sweeps => {
-            let sections = (2 * batches_in_memory)
-                .saturating_sub(3)
-                .clamp(1, MOST_SECTIONS);
-            let pane = 2 * batches_in_memory / (sections + 3);
+            let bytes = |sections| sweep_bytes(decoded_row_bytes(dataset), sections) * batch_rows;
+            let sections = (1..=MOST_SECTIONS)
+                .rev()
+                .find(|&sections| bytes(sections) <= available)
+                .unwrap_or(1);
+            let pane = available / bytes(sections);
             (sections, 1, pane.max(1))
         }
         // A bucket of fixed blocks is one block, so that it is found under any block order.

@@ -56,13 +56,14 @@ impl Rows {
         }
     }
 
-    /// Reserves room for `rows` rows holding `values` values together, beyond those present.
+    /// Reserves room for exactly `rows` rows holding `values` values together, beyond those present:
+    /// without it a segment may take twice what its rows need.
     pub fn reserve(&mut self, rows: usize, values: usize) {
-        self.labels.reserve(rows);
-        self.values.reserve(values);
+        self.labels.reserve_exact(rows);
+        self.values.reserve_exact(values);
         if self.layout == Layout::Sparse {
-            self.indices.reserve(values);
-            self.ends.reserve(rows);
+            self.indices.reserve_exact(values);
+            self.ends.reserve_exact(rows);
         }
     }
 

@@ -108,7 +108,7 @@ pub enum Optimum {
     /// Not known: the duality gap bounds the relative difference.
     #[default]
     Unknown,
-    /// Solved for first, to a relative gap of 1e-6.
+    /// Solved for first, to a relative gap of a hundredth of the target, 1e-6 without one.
     Auto,
     /// Given.
     Value(f64),

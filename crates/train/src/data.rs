@@ -82,7 +82,7 @@ pub fn open(
         positive: config.positive,
         labels: expected.map(|expected| expected.labels.clone()),
         features: expected.map(|expected| expected.features),
-        cache_dir: config.cache_dir.clone(),
+        cache_dir: Some(cache_dir(config)),
         storage: LocalOptions {
             mode: local_mode(config, &files),
             ..LocalOptions::default()
@@ -126,7 +126,8 @@ fn resolve(
             let found = glob::glob(path)
                 .map_err(|error| TrainError::Config(format!("{path}: not a pattern: {error}")))?;
             let before = files.len();
-            files.extend(found.filter_map(Result::ok));
+            let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
+            files.extend(found.filter_map(Result::ok).filter(is_data));
             if files.len() == before {
                 return Err(TrainError::Config(format!(
                     "{path}: no file matches the pattern"
@@ -145,10 +146,7 @@ fn demo(
     observer: Observer<'_>,
 ) -> Result<(PathBuf, PathBuf), TrainError> {
     let spec = DemoSpec::parse(name)?;
-    let folder = config
-        .cache_dir
-        .clone()
-        .unwrap_or_else(crate::demo::cache_folder);
+    let folder = cache_dir(config);
     let what = format!("generating {name}");
     let files = spec.ensure(&folder, 0, &mut |done, total| {
         observer(Event::Progress {
@@ -158,6 +156,14 @@ fn demo(
         });
     })?;
     Ok(files)
+}
+
+/// Folder of derived and generated files.
+fn cache_dir(config: &DataConfig) -> PathBuf {
+    config
+        .cache_dir
+        .clone()
+        .unwrap_or_else(crate::demo::cache_folder)
 }
 
 fn format_kind(name: &str) -> Result<FormatKind, TrainError> {

@@ -1,8 +1,8 @@
 //! Training jobs: configuration, data, run folder, checkpoints and reports.
 //!
-//! One module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model, [`bench`]
-//! measures a feed alone, [`data_tools`] index, show, pack and probe. Nothing here prints; jobs tell
-//! an [`Observer`] what happens.
+//! One module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model, [`mod@bench`]
+//! measures a feed alone, [`data_tools`] index, show, pack and probe, [`reproduce`] does the work of
+//! published tables. Nothing here prints; jobs tell an [`Observer`] what happens.
 //!
 //! A job takes one resolved configuration ([`LinearConfig`], [`DataConfig`]), opens what it names
 //! (`data`, or `demo` for generated sets) and returns its figures ([`LinearSummary`]). A training

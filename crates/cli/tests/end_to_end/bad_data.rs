@@ -217,6 +217,11 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
         assert!(number(&figures, "relative_gap") < 1.0);
         let summary = String::from_utf8(place.read("run/summary.json")).unwrap();
         assert!(summary.contains("\"skipped_records\": 3"), "{summary}");
+        let report = String::from_utf8(place.read("run/report.html")).unwrap();
+        assert!(
+            report.contains("3 records could not be decoded"),
+            "{memory}"
+        );
         place.ok(&format!("{line} --on-bad-record skip:3"));
         let parts = ["train", "limit of 2", "line 30"];
         place.refuses(&format!("{line} --on-bad-record skip:2"), 2, &parts);

@@ -68,8 +68,8 @@ fn wrong_flags_are_named() {
             ["absent.toml", "cannot be read"],
         ),
         ("inspect train --id 50", ["train", "50"]),
-        ("bench train --batch 0", ["batch", "0"]),
-        ("reproduce nothing", ["nothing", "lirs-svm"]),
+        ("bench train --batch 0", ["no examples", "--batch 1"]),
+        ("reproduce nothing --out tables", ["nothing", "lirs-svm"]),
     ] {
         place.refuses(line, 2, &parts);
     }

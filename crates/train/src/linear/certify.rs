@@ -73,7 +73,6 @@ pub(super) fn accuracy(
     setup: &Setup,
     test: &OpenedData,
     weights: &Weights,
-    observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     let feed = FeedOptions {
         memory_bytes: setup.memory_bytes,
@@ -81,11 +80,6 @@ pub(super) fn accuracy(
     };
     let evaluation = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
     let accuracy = evaluation.losses.accuracy();
-    observer(Event::Note(&format!(
-        "test accuracy {:.2} % of {} examples",
-        100.0 * accuracy,
-        evaluation.losses.rows
-    )));
     Ok(accuracy)
 }
 
@@ -99,16 +93,17 @@ fn certificate(setup: &Setup, solver: &OutOfCore) -> Result<Certificate, TrainEr
     })
 }
 
-/// Solves the problem to a relative gap of 1e-6: blocks as large as the budget, many inner passes.
+/// Solves the problem to the relative gap `wanted_gap`: blocks as large as the budget, many inner
+/// passes.
 ///
-/// The value returned is the primal value of the best certificate found; its distance to the
-/// optimum is at most its gap.
+/// The value returned is the best primal value found; its distance to the optimum is at most the
+/// gap to the best dual value.
 pub(super) fn optimum(
     setup: &Setup,
+    wanted_gap: f64,
     interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
-    const GAP: f64 = 1e-6;
     const MOST_EPOCHS: u64 = 400;
     let mut options = setup.options;
     options.skip = false;
@@ -127,7 +122,7 @@ pub(super) fn optimum(
     );
     let mut source = Source::open(setup, Cursor::default(), None)?;
     let mut best: Option<Certificate> = None;
-    let mut wanted = 10.0 * GAP;
+    let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
         solver.begin_epoch(epoch, true)?;
         let mut step = 0;
@@ -151,16 +146,22 @@ pub(super) fn optimum(
             done: epoch,
             total: MOST_EPOCHS,
         });
-        if estimate > wanted {
-            continue;
-        }
-        let certificate = certificate(setup, &solver)?;
-        wanted = estimate * 0.5;
-        let gap = certificate.relative_gap();
-        if best.is_none_or(|best| certificate.primal < best.primal) {
-            best = Some(certificate);
-        }
-        if gap <= GAP {
+        let certificate = match outcome.certified_primal {
+            Some(primal) => Certificate {
+                primal,
+                dual: outcome.dual,
+            },
+            None if estimate > wanted => continue,
+            None => {
+                wanted = estimate * 0.5;
+                certificate(setup, &solver)?
+            }
+        };
+        // The best of either side bounds the optimum, whichever epochs they come from.
+        let kept = best.get_or_insert(certificate);
+        kept.primal = kept.primal.min(certificate.primal);
+        kept.dual = kept.dual.max(certificate.dual);
+        if kept.relative_gap() <= wanted_gap {
             break;
         }
     }
@@ -168,7 +169,7 @@ pub(super) fn optimum(
         Some(best) => best,
         None => certificate(setup, &solver)?,
     };
-    if best.relative_gap() > GAP {
+    if best.relative_gap() > wanted_gap {
         observer(Event::Note(&format!(
             "the optimum is known to {:.1e} only after {MOST_EPOCHS} epochs",
             best.relative_gap()
@@ -180,4 +181,28 @@ pub(super) fn optimum(
         best.relative_gap()
     )));
     Ok(best.primal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DataConfig;
+    use crate::demo::DemoSpec;
+
+    #[test]
+    fn every_row_can_be_held_however_large_the_budget() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = DemoSpec::parse("demo:higgs:150000").unwrap();
+        let (path, _) = spec.ensure(folder.path(), 1, &mut |_, _| {}).unwrap();
+        let config = DataConfig::default();
+        let paths = [path.display().to_string()];
+        let opened = crate::data::open(&config, &paths, None, &mut |_| {}).unwrap();
+        for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
+            let feed = FeedOptions::with_memory(memory_bytes);
+            let (rows, _) = crate::linear::hold_rows(&opened.dataset, &feed).unwrap();
+            assert!(rows.ids().iter().copied().eq(0..150_000));
+            let last = crate::data::fetch_rows(&opened.dataset, &[149_999]).unwrap();
+            assert_eq!(rows.row(149_999), last.row(0));
+        }
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use setup::{Setup, plan_of, set_up};
+pub(crate) use source::hold_rows;
 
 use crate::config::{LinearConfig, Optimum};
 use crate::data;
@@ -84,16 +85,23 @@ pub fn run(
         Optimum::Unknown => None,
         Optimum::Value(value) => Some(value),
         Optimum::Auto => {
-            observer(Event::Note(
-                "solving for the optimum first, to a relative gap of 1e-6",
-            ));
-            Some(certify::optimum(&setup, interrupt, observer)?)
+            // A hundredth of the target is as exact as the run can tell.
+            let gap = config
+                .target
+                .map_or(1e-6, |target| (0.01 * target).clamp(1e-6, 1e-4));
+            observer(Event::Note(&format!(
+                "solving for the optimum first, to a relative gap of {gap:.0e}"
+            )));
+            let solving = Instant::now();
+            let optimum = certify::optimum(&setup, gap, interrupt, observer)?;
+            session.leave_out(solving.elapsed());
+            Some(optimum)
         }
     };
     describe(&setup, &config, observer);
     let trained = session.train(optimum, &mut folder, interrupt, observer)?;
     let accuracy = match &test {
-        Some(test) => Some(certify::accuracy(&setup, test, &trained.weights, observer)?),
+        Some(test) => Some(certify::accuracy(&setup, test, &trained.weights)?),
         None => None,
     };
     outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
@@ -108,6 +116,9 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     }
     if config.epochs == 0 {
         return wrong("--epochs 0 trains nothing; give 1 or more".to_string());
+    }
+    if config.blocks == Some(0) {
+        return wrong("--blocks 0 cuts an epoch into nothing; give 1 or more".to_string());
     }
     if !(0.0..=0.9).contains(&config.cache_fraction) {
         return wrong(format!(

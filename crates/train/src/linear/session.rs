@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_linear::{Certificate, OutOfCore, Weights};
@@ -129,6 +129,11 @@ impl<'a> Session<'a> {
             self.cursor.epoch, self.steps_done
         )));
         Ok(())
+    }
+
+    /// Leaves time that is not the run's own out of its seconds.
+    pub fn leave_out(&mut self, spent: Duration) {
+        self.began += spent;
     }
 
     /// Trains to the end; relative differences refer to `optimum`. An interruption saves the state

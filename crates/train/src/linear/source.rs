@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
-use pelton_format::{RowTable, Slot};
+use pelton_format::{Dataset, RowTable, Slot};
 use pelton_linear::OutOfCore;
 
 use super::certify::for_each_batch;
@@ -127,10 +127,23 @@ fn load_all(setup: &Setup) -> Result<Source, TrainError> {
         memory_bytes: (setup.memory_bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
         ..setup.feed.clone()
     };
+    let (rows, meters) = hold_rows(dataset, &feed)?;
+    Ok(Source::Memory {
+        rows,
+        meters: Box::new(meters),
+        compute_s: 0.0,
+    })
+}
+
+/// Every row of a data set in memory, in file order, and what reading them took.
+pub(crate) fn hold_rows(
+    dataset: &Arc<Dataset>,
+    feed: &FeedOptions,
+) -> Result<(RowTable, Meters), TrainError> {
     let mut segments = Vec::new();
     let mut slots = Vec::with_capacity(dataset.records() as usize);
     let mut ids = Vec::with_capacity(dataset.records() as usize);
-    let meters = for_each_batch(dataset, &feed, |batch| {
+    let meters = for_each_batch(dataset, feed, |batch| {
         let base = segments.len() as u32;
         let rows = std::mem::take(&mut batch.rows);
         ids.extend_from_slice(rows.ids());
@@ -138,15 +151,9 @@ fn load_all(setup: &Setup) -> Result<Source, TrainError> {
             segment: slot.segment + base,
             row: slot.row,
         }));
-        match rows.into_segments() {
-            Some(owned) => segments.extend(owned),
-            None => unreachable!("a pane of one batch owns its segments"),
-        }
+        let owned = rows.into_segments();
+        segments.extend(owned.expect("the batch of a pane of one batch owns its segments"));
         Ok(())
     })?;
-    Ok(Source::Memory {
-        rows: RowTable::from_parts(segments, slots, ids),
-        meters: Box::new(meters),
-        compute_s: 0.0,
-    })
+    Ok((RowTable::from_parts(segments, slots, ids), meters))
 }
