@@ -65,7 +65,10 @@ pub(super) fn lirs_svm(
     ];
     for set in &config.experiment.sets {
         let Some(held) = held::hold(config, set, observer)? else {
-            notes.push(format!("{}: not there, so left out", set.name));
+            notes.push(format!(
+                "{}: left out, for there is no such file or --scale is below 0.3",
+                set.name
+            ));
             continue;
         };
         let tables = one_set(config, &held, &mut raw, &mut notes, interrupt, observer)?;
@@ -154,10 +157,10 @@ fn train_all(
     let runs = convergence::runs(held, &trainings, config.seeds, interrupt)?;
     let mut trained = vec![(Method::FixedBmf, fixed)];
     for (method, runs) in methods.into_iter().zip(runs) {
+        trained.push((method, runs.clone()));
         if pages_are_rows && method == Method::LirsRow {
-            trained.push((Method::LirsPage, runs.clone()));
+            trained.push((Method::LirsPage, runs));
         }
-        trained.push((method, runs));
     }
     Ok((goal, trained))
 }
@@ -326,8 +329,10 @@ fn times(
                     write_times(raw, held, &name, "this disk", found.times, Some(&found))?;
                     let mut row = time_row(held, &name, "this disk, measured", found.times);
                     row.differs = format!(
-                        "{}; {}; a checkpoint of w and the dual variables after each epoch counts as computing",
-                        row.differs, found.cache
+                        "{}, memory {:.0} % of the data; {}; a checkpoint of w and the dual variables after each epoch counts as computing",
+                        row.differs,
+                        100.0 * found.memory_share,
+                        found.cache
                     );
                     rows.push(row);
                 }

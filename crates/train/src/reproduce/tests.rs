@@ -81,7 +81,7 @@ fn new_blocks_every_epoch_need_fewer_epochs_than_fixed_ones() {
     let folder = tempfile::tempdir().unwrap();
     for (name, rows) in [
         ("webspam", 400),
-        ("epsilon", 3_000),
+        ("epsilon", 8_000),
         ("kdd", 4_000),
         ("higgs", 6_000),
     ] {
