@@ -90,9 +90,20 @@ fn one_set(
     let bmf = convergence::runs(held, &[training], config.seeds, interrupt)?.concat();
     let goal = median(bmf.iter().map(Run::best).collect());
     training.stop_at = goal;
-    let trainings: Vec<Training> = config
-        .experiment
-        .units
+    let mut sizes = config.experiment.units.clone();
+    sizes.retain(|&bytes| {
+        let enough = modelled::units(held, bytes).units >= held.blocks;
+        if !enough {
+            let note = format!(
+                "{}, {}: fewer than blocks, left out",
+                held.name,
+                unit_name(bytes)
+            );
+            observer(Event::Note(&note));
+        }
+        enough
+    });
+    let trainings: Vec<Training> = sizes
         .iter()
         .map(|&bytes| Training {
             order: order(bytes),
@@ -101,11 +112,11 @@ fn one_set(
         .collect();
     let trained = convergence::runs(held, &trainings, config.seeds, interrupt)?;
     let mut units = Vec::new();
-    for (done, (&bytes, runs)) in config.experiment.units.iter().zip(&trained).enumerate() {
+    for (done, (&bytes, runs)) in sizes.iter().zip(&trained).enumerate() {
         observer(Event::Progress {
             what: &held.name,
             done: done as u64,
-            total: config.experiment.units.len() as u64,
+            total: sizes.len() as u64,
         });
         let unit = measure(config, held, bytes, goal, runs, interrupt, observer);
         write_raw(raw, held, &unit)?;

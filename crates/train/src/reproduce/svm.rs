@@ -34,6 +34,9 @@ struct Raw {
     times: RawRuns,
 }
 
+/// The runs of every method.
+type Trained = Vec<(Method, Vec<Run>)>;
+
 /// The rows of one data set, by table.
 #[derive(Default)]
 struct Tables {
@@ -127,7 +130,7 @@ fn train_all(
     inner: InnerPasses,
     optimum: f64,
     interrupt: &AtomicBool,
-) -> Result<(f64, Vec<(Method, Vec<Run>)>), TrainError> {
+) -> Result<(f64, Trained), TrainError> {
     let records = held.dataset().records();
     let mut training = Training {
         order: Method::FixedBmf.order(held.blocks, records),
@@ -281,7 +284,7 @@ fn times(
     config: &ReproduceConfig,
     held: &Held,
     goal: f64,
-    trained: &[(Method, Vec<Run>)],
+    trained: &Trained,
     raw: &mut RawRuns,
     observer: Observer<'_>,
 ) -> Result<Vec<Row>, TrainError> {
