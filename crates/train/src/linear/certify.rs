@@ -199,7 +199,7 @@ mod tests {
         let opened = crate::data::open(&config, &paths, None, &mut |_| {}).unwrap();
         for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
             let feed = FeedOptions::with_memory(memory_bytes);
-            let (rows, _) = super::super::source::hold_rows(&opened.dataset, &feed).unwrap();
+            let (rows, _) = crate::linear::hold_rows(&opened.dataset, &feed).unwrap();
             assert!(rows.ids().iter().copied().eq(0..150_000));
             let last = crate::data::fetch_rows(&opened.dataset, &[149_999]).unwrap();
             assert_eq!(rows.row(149_999), last.row(0));

@@ -18,6 +18,7 @@ pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use setup::{Setup, plan_of, set_up};
+pub(crate) use source::hold_rows;
 
 use crate::config::{LinearConfig, Optimum};
 use crate::data;

@@ -136,7 +136,7 @@ fn load_all(setup: &Setup) -> Result<Source, TrainError> {
 }
 
 /// Every row of a data set in memory, in file order, and what reading them took.
-pub(super) fn hold_rows(
+pub(crate) fn hold_rows(
     dataset: &Arc<Dataset>,
     feed: &FeedOptions,
 ) -> Result<(RowTable, Meters), TrainError> {

@@ -4,8 +4,8 @@
 //! exactly the blocks it would read. The objective and the accuracy are evaluated between epochs,
 //! outside the timed region.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use pelton_linear::{
@@ -54,10 +54,10 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The least relative difference of all epochs.
+    /// The least relative difference of all epochs, as far as the optimum is known.
     pub fn best(&self) -> f64 {
         let differences = self.epochs.iter().map(|epoch| epoch.difference);
-        differences.fold(f64::INFINITY, f64::min)
+        differences.fold(f64::INFINITY, f64::min).max(OPTIMUM_GAP)
     }
 
     /// Epochs until the relative difference was at most `target`.
@@ -86,31 +86,53 @@ pub(super) fn median_epochs(runs: &[Run], target: f64) -> Option<f64> {
     middle.is_finite().then_some(middle)
 }
 
-/// Runs a training with each of the seeds `0..seeds`, as many at a time as there are cores.
+/// Median epochs at which each run was at its own best.
+pub(super) fn median_epochs_to_best(runs: &[Run]) -> f64 {
+    let epochs = runs.iter().filter_map(|run| run.epochs_to(run.best()));
+    median(epochs.map(|epochs| epochs as f64).collect())
+}
+
+/// Runs every training with each of the seeds `0..seeds`, as many at a time as there are cores;
+/// the runs of each training in the order of seeds.
 pub(super) fn runs(
     held: &Held,
-    training: Training,
+    trainings: &[Training],
     seeds: u64,
     interrupt: &AtomicBool,
-) -> Result<Vec<Run>, TrainError> {
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let mut runs = Vec::new();
-    for start in (0..seeds).step_by(threads as usize) {
-        let group = start..seeds.min(start + threads);
-        let results: Vec<Result<Run, TrainError>> = std::thread::scope(|scope| {
-            let started: Vec<_> = group
-                .map(|seed| scope.spawn(move || run(held, training, seed, interrupt)))
-                .collect();
-            let results = started.into_iter().map(|thread| thread.join());
-            results
-                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
-        for result in results {
-            runs.push(result?);
+) -> Result<Vec<Vec<Run>>, TrainError> {
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let jobs: Vec<(Training, u64)> = trainings
+        .iter()
+        .flat_map(|training| (0..seeds).map(|seed| (*training, seed)))
+        .collect();
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<Run, TrainError>>>> =
+        jobs.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some((training, seed)) = jobs.get(place) else {
+                return;
+            };
+            let result = run(held, *training, *seed, interrupt);
+            *results[place]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
-    }
-    Ok(runs)
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(jobs.len()) {
+            scope.spawn(work);
+        }
+    });
+    let mut runs = results.into_iter().map(|result| {
+        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        result.expect("every job was run")
+    });
+    trainings
+        .iter()
+        .map(|_| runs.by_ref().take(seeds as usize).collect())
+        .collect()
 }
 
 fn run(

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_feed::FeedOptions;
-use pelton_format::{
-    Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable, Rows, Slot,
-};
+use pelton_format::{Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable};
 use pelton_linear::{Loss, Problem};
 
 use super::ReproduceConfig;
@@ -16,10 +14,13 @@ use crate::config::DataConfig;
 use crate::data::{self, Expected, OpenedData};
 use crate::error::TrainError;
 use crate::event::Observer;
-use crate::linear::for_each_batch;
+use crate::linear::hold_rows;
 
 /// Fewest rows of a block, whatever the scale.
-const LEAST_BLOCK_ROWS: u64 = 10;
+const LEAST_BLOCK_ROWS: u64 = 5;
+
+/// Real sets cannot be scaled down; below this they are left out.
+const LEAST_REAL_SCALE: f64 = 0.3;
 
 /// A data set in memory, with the files it was read from.
 pub(super) struct Held {
@@ -67,7 +68,8 @@ pub(super) fn generated(
     }
 }
 
-/// Holds a set of an experiment; `None` where its files are not there.
+/// Holds a set of an experiment; `None` where its files are not there, or where the table is scaled
+/// down so far that whole real sets would take most of the time.
 pub(super) fn hold(
     config: &ReproduceConfig,
     set: &SetConfig,
@@ -80,6 +82,9 @@ pub(super) fn hold(
     let (Some(folder), Some(train)) = (&config.real_data, &set.train) else {
         return Ok(None);
     };
+    if config.scale < LEAST_REAL_SCALE {
+        return Ok(None);
+    }
     let train = folder.join(train);
     let test = set.test.as_ref().map(|test| folder.join(test));
     if !train.exists() || test.as_ref().is_some_and(|test| !test.exists()) {
@@ -145,21 +150,9 @@ fn hold_data(
 /// Every row of a data set in memory, in file order.
 fn rows_of(dataset: &Arc<Dataset>) -> Result<RowTable, TrainError> {
     const FEED_BYTES: u64 = 32 << 20;
-    let largest = 8 * dataset.record_bytes().max();
+    let largest = 24 * dataset.record_bytes().max();
     let feed = FeedOptions::with_memory(FEED_BYTES.max(largest));
-    let (mut segments, mut slots, mut ids) = (Vec::new(), Vec::new(), Vec::new());
-    for_each_batch(dataset, &feed, |batch| {
-        let segment = segments.len() as u32;
-        let mut rows = Rows::new(dataset.layout());
-        for i in 0..batch.rows.len() {
-            rows.push(batch.rows.label(i), batch.rows.row(i));
-        }
-        slots.extend((0..rows.len() as u32).map(|row| Slot { segment, row }));
-        ids.extend_from_slice(batch.rows.ids());
-        segments.push(rows);
-        Ok(())
-    })?;
-    Ok(RowTable::from_parts(segments, slots, ids))
+    Ok(hold_rows(dataset, &feed)?.0)
 }
 
 /// Writes the data with each feature divided by its largest absolute value: the training rows and,

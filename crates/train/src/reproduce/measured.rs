@@ -34,6 +34,8 @@ pub(super) fn paths(method: Method) -> &'static [&'static str] {
 /// A measured run.
 pub(super) struct Measured {
     pub times: Times,
+    /// Memory budget over the bytes of the data.
+    pub memory_share: f64,
     /// How the page cache was kept out.
     pub cache: &'static str,
     /// Peak resident memory of the run.
@@ -83,6 +85,7 @@ pub(super) fn train(
             overlap_s: seconds("overlap_s"),
             epochs: epochs as f64,
         },
+        memory_share: memory_bytes as f64 / held.dataset().bytes() as f64,
         cache: match group {
             Some(_) => "direct reads in a memory-limited group",
             None => {
@@ -98,7 +101,13 @@ pub(super) fn train(
 fn memory_bytes(config: &ReproduceConfig, held: &Held) -> u64 {
     const LEAST: u64 = 16 << 20;
     let share = config.experiment.memory_share;
-    ((held.dataset().bytes() as f64 * share) as u64).max(LEAST)
+    let dataset = held.dataset();
+    // A quarter of the budget is divided among two buffers a block, of two of the largest rows each.
+    let buffer = (2 * dataset.record_bytes().max()).next_multiple_of(8192);
+    let buffers = 4 * 2 * held.blocks * buffer;
+    ((dataset.bytes() as f64 * share) as u64)
+        .max(LEAST)
+        .max(buffers)
 }
 
 /// α of every row, and w with its snapshot and the mean that becomes the next one.

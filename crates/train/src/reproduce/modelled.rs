@@ -27,7 +27,8 @@ use super::method::Method;
 use crate::error::TrainError;
 use crate::linear::plan_of;
 
-/// Bytes gathered before a block or bucket is written, where memory allows.
+/// Bytes gathered before a block or bucket is written, and the blocks that are read back. The
+/// paper's 1 GB has room for that many times the blocks, so it does not shrink with the data here.
 const BUFFER_BYTES: u64 = 256 << 10;
 
 /// Seconds until the target was reached, divided as LIRS equation 1 does.
@@ -67,9 +68,8 @@ impl Way {
     /// The ways that a method can be read in.
     pub fn of(method: Method) -> &'static [Way] {
         match method {
-            Method::FixedBmf | Method::PermutedBmf | Method::Queue => {
-                &[Way::Gathered, Way::Published]
-            }
+            Method::FixedBmf => &[Way::Gathered, Way::Published],
+            Method::PermutedBmf | Method::Queue => &[Way::Gathered],
             Method::LirsRow => &[Way::Published, Way::Window, Way::Scatter],
             Method::LirsPage => &[Way::Published],
             Method::FileOrder => &[],
@@ -126,10 +126,10 @@ pub(super) fn times(
     (epochs, compute_s): (f64, f64),
 ) -> Result<Times, TrainError> {
     let work = Work {
-        prepare: prepare(held, method, way, memory_share),
+        prepare: prepare(held, method, way),
         epoch: match way {
             Way::Window => window_epoch(held, device, memory_share)?,
-            Way::Scatter => scatter_epoch(held, memory_share),
+            Way::Scatter => scatter_epoch(held),
             Way::Published | Way::Gathered => epoch(held, method),
         },
     };
@@ -140,7 +140,7 @@ fn sequential_pages(held: &Held) -> u64 {
     held.dataset().bytes().div_ceil(PAGE_BYTES)
 }
 
-fn prepare(held: &Held, method: Method, way: Way, memory_share: f64) -> DeviceUse {
+fn prepare(held: &Held, method: Method, way: Way) -> DeviceUse {
     let pass = DeviceUse {
         sequential_read_pages: sequential_pages(held),
         ..DeviceUse::default()
@@ -161,22 +161,14 @@ fn prepare(held: &Held, method: Method, way: Way, memory_share: f64) -> DeviceUs
                 ..pass
             }
         }
-        Way::Gathered => gathered_write(held, held.blocks, memory_share, pass),
-        Way::Scatter => gathered_write(held, buckets(memory_share), memory_share, pass),
+        Way::Gathered | Way::Scatter => gathered_write(held, pass),
     }
 }
 
-fn buckets(memory_share: f64) -> u64 {
-    // The feed's panes take a third of its memory.
-    (3.0 / memory_share).ceil() as u64
-}
-
 /// Writing every byte once, a buffer at a time, each to its own place.
-fn gathered_write(held: &Held, places: u64, memory_share: f64, used: DeviceUse) -> DeviceUse {
-    let memory = held.dataset().bytes() as f64 * memory_share;
-    let buffer = (memory as u64 / 4 / places).clamp(PAGE_BYTES, BUFFER_BYTES);
+fn gathered_write(held: &Held, used: DeviceUse) -> DeviceUse {
     let pages = sequential_pages(held);
-    let writes = held.dataset().bytes().div_ceil(buffer).min(pages);
+    let writes = held.dataset().bytes().div_ceil(BUFFER_BYTES).min(pages);
     DeviceUse {
         random_write_pages: writes,
         sequential_write_pages: pages - writes,
@@ -184,14 +176,8 @@ fn gathered_write(held: &Held, places: u64, memory_share: f64, used: DeviceUse) 
     }
 }
 
-fn scatter_epoch(held: &Held, memory_share: f64) -> DeviceUse {
-    // The buckets of this epoch and of the next one have buffers at a time.
-    let written = gathered_write(
-        held,
-        2 * buckets(memory_share),
-        memory_share,
-        DeviceUse::default(),
-    );
+fn scatter_epoch(held: &Held) -> DeviceUse {
+    let written = gathered_write(held, DeviceUse::default());
     DeviceUse {
         random_read_pages: written.random_write_pages,
         sequential_read_pages: written.sequential_write_pages,

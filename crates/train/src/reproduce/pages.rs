@@ -87,19 +87,38 @@ fn one_set(
         optimum: convergence::optimum(held, interrupt)?.primal,
         stop_at: f64::NAN,
     };
-    let bmf = convergence::runs(held, training, config.seeds, interrupt)?;
+    let bmf = convergence::runs(held, &[training], config.seeds, interrupt)?.concat();
     let goal = median(bmf.iter().map(Run::best).collect());
     training.stop_at = goal;
+    let mut sizes = config.experiment.units.clone();
+    sizes.retain(|&bytes| {
+        let enough = modelled::units(held, bytes).units >= held.blocks;
+        if !enough {
+            let note = format!(
+                "{}, {}: fewer than blocks, left out",
+                held.name,
+                unit_name(bytes)
+            );
+            observer(Event::Note(&note));
+        }
+        enough
+    });
+    let trainings: Vec<Training> = sizes
+        .iter()
+        .map(|&bytes| Training {
+            order: order(bytes),
+            ..training
+        })
+        .collect();
+    let trained = convergence::runs(held, &trainings, config.seeds, interrupt)?;
     let mut units = Vec::new();
-    for (done, &bytes) in config.experiment.units.iter().enumerate() {
+    for (done, (&bytes, runs)) in sizes.iter().zip(&trained).enumerate() {
         observer(Event::Progress {
             what: &held.name,
             done: done as u64,
-            total: config.experiment.units.len() as u64,
+            total: sizes.len() as u64,
         });
-        training.order = order(bytes);
-        let runs = convergence::runs(held, training, config.seeds, interrupt)?;
-        let unit = measure(config, held, bytes, goal, &runs, interrupt, observer);
+        let unit = measure(config, held, bytes, goal, runs, interrupt, observer);
         write_raw(raw, held, &unit)?;
         units.push(unit);
     }
