@@ -43,6 +43,8 @@ use crate::reader::Shared;
 use crate::sizing::{Sizes, pane_row_bytes};
 
 const LARGEST_BLOCK: u64 = 256 << 10;
+/// Most bytes that a worker reads of the data set at a time.
+const LARGEST_FIRST_READ: u64 = 1 << 20;
 /// Most reads, and most writes, that one worker keeps in flight.
 const MOST_IN_FLIGHT: u64 = 8;
 /// Panes that are planned beyond those there is memory for, so that loading goes on while the
@@ -99,13 +101,18 @@ fn buffer_sizes(dataset: &Dataset, options: &FeedOptions, sizes: Sizes, tails: u
     let block = block_bytes(options, tails).max(longest);
     let rest = buffer_bytes(options).saturating_sub(tails * block);
     let share = rest / 2 / options.threads as u64;
-    // The buffer of the first pass is given back before the first block is read.
+    // What panes will take is free in the first pass, and its buffers are given back before the
+    // first block is read.
+    let free = options.memory_bytes / 4 / options.threads as u64;
+    let first_pass = free
+        .min(LARGEST_FIRST_READ)
+        .next_multiple_of(UNIT_BYTES as u64);
     let reads = (share + sizes.task_bytes) / block;
     BufferSizes {
         block_bytes: block as usize,
         reads: reads.clamp(1, MOST_IN_FLIGHT) as usize,
         writes: (share / block).clamp(1, MOST_IN_FLIGHT) as usize,
-        task_bytes: sizes.task_bytes as usize,
+        task_bytes: first_pass.max(sizes.task_bytes) as usize,
     }
 }
 

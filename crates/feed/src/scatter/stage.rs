@@ -183,16 +183,17 @@ impl Stage {
         queue.idle -= 1;
     }
 
-    /// The next block to read. Blocks of a pane that may not be loaded yet are read ahead once
-    /// there will be no more of those before it, so that they never keep buffers from these.
+    /// The next block to read. Blocks that may not be unpacked yet are read ahead once there will be
+    /// no more of the panes before theirs: otherwise they could keep every buffer from blocks that
+    /// they themselves wait for.
     pub fn claim(&self) -> Option<(Arc<PaneLoad>, Block)> {
         let queue = self.queue();
         let mut exhausted = true;
         for pane in &queue.panes {
-            if !exhausted && pane.build.number >= queue.permitted {
+            let sealed = pane.held.is_sealed();
+            if !(exhausted || sealed && pane.build.number < queue.permitted) {
                 return None;
             }
-            let sealed = pane.held.is_sealed();
             let bucket = pane.held.bucket(pane.bucket);
             // Changed under the queue's lock only.
             let claimed = pane.claimed.load(Ordering::Relaxed);
