@@ -166,7 +166,6 @@ mod tests {
         ids.reverse();
         permutation.positions_of_each(&mut ids);
         assert!(ids.iter().rev().copied().eq(0..len), "each of 0..{len}");
-        ids.reverse();
         permutation.fill(0, &mut ids);
         for position in [0, len / 3, len.saturating_sub(1)] {
             if position < len {

@@ -74,32 +74,29 @@ pub(crate) fn possible(
     let row = pane_row_bytes(dataset);
     let pane_rows = (options.memory_bytes / 3 / row.max(1)).max(1);
     let buckets = dataset.records().div_ceil(pane_rows).max(1);
-    let tails = tails(plan, options, buckets);
-    let block = block_bytes(options, tails);
+    let block = block_bytes(options, buckets);
     if block < (UNIT_BYTES as u64).max(2 * dataset.record_bytes().max()) {
         return Err(format!(
-            "the budget leaves {block} bytes for each of {tails} bucket buffers; raise --memory or use window"
+            "the budget leaves {block} bytes for each of {buckets} bucket buffers; raise --memory or use window"
         ));
     }
     Ok(())
 }
 
-/// Tails in memory at a time: of one epoch, but of two in the first pass of a run that resumes inside
-/// an epoch.
-fn tails(plan: &Plan, options: &FeedOptions, buckets: u64) -> u64 {
-    let inside = options.start.next > 0 && matches!(plan.order(), Order::Full);
-    if inside { 2 * buckets } else { buckets }
-}
-
-fn block_bytes(options: &FeedOptions, tails: u64) -> u64 {
-    let block = (buffer_bytes(options) / 2 / tails).min(LARGEST_BLOCK);
+fn block_bytes(options: &FeedOptions, buckets: u64) -> u64 {
+    let block = (buffer_bytes(options) / 2 / buckets).min(LARGEST_BLOCK);
     block - block % UNIT_BYTES as u64
 }
 
-fn buffer_sizes(dataset: &Dataset, options: &FeedOptions, sizes: Sizes, tails: u64) -> BufferSizes {
+fn buffer_sizes(
+    dataset: &Dataset,
+    options: &FeedOptions,
+    sizes: Sizes,
+    buckets: u64,
+) -> BufferSizes {
     let longest = (dataset.record_bytes().max() + 8).next_multiple_of(UNIT_BYTES as u64);
-    let block = block_bytes(options, tails).max(longest);
-    let rest = buffer_bytes(options).saturating_sub(tails * block);
+    let block = block_bytes(options, buckets).max(longest);
+    let rest = buffer_bytes(options).saturating_sub(buckets * block);
     let share = rest / 2 / options.threads as u64;
     // What panes will take is free in the first pass, and its buffers are given back before the
     // first block is read.
@@ -108,10 +105,12 @@ fn buffer_sizes(dataset: &Dataset, options: &FeedOptions, sizes: Sizes, tails: u
         .min(LARGEST_FIRST_READ)
         .next_multiple_of(UNIT_BYTES as u64);
     let reads = (share + sizes.task_bytes) / block;
+    let writes = (share / block).clamp(1, MOST_IN_FLIGHT);
     BufferSizes {
         block_bytes: block as usize,
         reads: reads.clamp(1, MOST_IN_FLIGHT) as usize,
-        writes: (share / block).clamp(1, MOST_IN_FLIGHT) as usize,
+        writes: writes as usize,
+        kept: (buckets + options.threads as u64 * writes) as usize,
         task_bytes: first_pass.max(sizes.task_bytes) as usize,
     }
 }
@@ -144,7 +143,6 @@ impl Scatter {
         sizes: Sizes,
     ) -> Scatter {
         let buckets = plan.steps().div_ceil(sizes.pane_batches).max(1);
-        let tails = tails(&plan, options, buckets);
         let start = if options.start.next >= plan.steps() {
             Cursor {
                 epoch: options.start.epoch + 1,
@@ -156,7 +154,7 @@ impl Scatter {
         Scatter {
             pane_batches: sizes.pane_batches,
             threads: options.threads,
-            buffers: buffer_sizes(&shared.dataset, options, sizes, tails),
+            buffers: buffer_sizes(&shared.dataset, options, sizes, buckets),
             scratch_dir: options.scratch_dir.clone().unwrap_or_default(),
             start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),

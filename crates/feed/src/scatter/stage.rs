@@ -21,6 +21,9 @@ pub(super) struct BufferSizes {
     pub reads: usize,
     /// Writes that a worker keeps in flight.
     pub writes: usize,
+    /// Buffers for tails and writes that are kept. In the first pass of a run that resumes inside an
+    /// epoch two epochs have tails; the memory for the others is that of panes, which come later.
+    pub kept: usize,
     /// Bytes of a worker's reads of the data set.
     pub task_bytes: usize,
 }
@@ -88,6 +91,13 @@ struct Space {
     end: u64,
 }
 
+#[derive(Debug, Default)]
+struct Spare {
+    buffers: Vec<AlignedBuffer>,
+    /// Buffers there are, in use or not.
+    made: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Stage {
     pub shared: Arc<Shared>,
@@ -101,7 +111,7 @@ pub(super) struct Stage {
     queue: Mutex<Queue>,
     changed: Condvar,
     space: Mutex<Space>,
-    spare: Mutex<Vec<AlignedBuffer>>,
+    spare: Mutex<Spare>,
 }
 
 impl Stage {
@@ -245,17 +255,22 @@ impl Stage {
 
     /// A buffer of one block. Tails, one a bucket, and writes in flight bound how many there are.
     pub fn take_buffer(&self) -> AlignedBuffer {
-        let spare = self
-            .spare
-            .lock()
-            .expect("no holder of this lock panics")
-            .pop();
-        spare.unwrap_or_else(|| new_buffer(self.sizes.block_bytes))
+        let mut spare = self.spare.lock().expect("no holder of this lock panics");
+        if let Some(buffer) = spare.buffers.pop() {
+            return buffer;
+        }
+        spare.made += 1;
+        drop(spare);
+        new_buffer(self.sizes.block_bytes)
     }
 
     pub fn give_buffer(&self, buffer: AlignedBuffer) {
         let mut spare = self.spare.lock().expect("no holder of this lock panics");
-        spare.push(buffer);
+        if spare.made > self.sizes.kept {
+            spare.made -= 1;
+        } else {
+            spare.buffers.push(buffer);
+        }
     }
 }
 
