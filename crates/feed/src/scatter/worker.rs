@@ -113,8 +113,9 @@ impl Worker {
             self.appender.append(next, bytes, &self.ranges, &self.ids)?;
         }
         self.read_buffers.push(buffer);
-        stage.unpacked(pane, records);
+        // Counted first: a complete pane may be the last that the consumer waits for.
         shared.meters.count_decode(used, began.elapsed());
+        stage.unpacked(pane, records);
         Ok(())
     }
 
