@@ -92,7 +92,10 @@ impl Worker {
         self.ids.clear();
         self.ranges.clear();
         self.slots.clear();
-        let mut rows = shared.take_rows(self.found.len());
+        // Segments of one size, that of a full block, serve each other's place again.
+        let mean = shared.dataset.bytes() / shared.dataset.records().max(1);
+        let full = stage.sizes.block_bytes / (mean as usize + stage.layout.header_bytes());
+        let mut rows = shared.take_rows(self.found.len().max(full));
         let mut used = 0;
         for (slot, range) in &self.found {
             let (id, slot) = pane.record(*slot)?;
