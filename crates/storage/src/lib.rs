@@ -2,12 +2,12 @@
 //!
 //! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Two backends hold
 //! bytes, [`LocalFile`] and [`MemoryStorage`]; [`ScratchFile`] is a temporary file that can also be
-//! written. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
+//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do.
 //!
-//! Unsafe code lives in two modules: the io_uring ring, where the kernel writes into buffers that
-//! Rust lends it, and the one call that asks for huge pages.
+//! Unsafe code lives in three modules: the io_uring rings for batches and for owned buffers, where
+//! the kernel writes into memory that Rust lends it, and the one call that asks for huge pages.
 
 mod huge_pages;
 mod read;
@@ -20,6 +20,10 @@ mod pread;
 #[cfg(target_os = "linux")]
 mod ring;
 mod scratch;
+
+#[cfg(target_os = "linux")]
+mod owned_ring;
+mod scratch_queue;
 
 mod device_model;
 mod faulty;
@@ -43,4 +47,5 @@ pub use probe::{
 };
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 pub use scratch::ScratchFile;
+pub use scratch_queue::{ScratchQueue, Transfer};
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
