@@ -9,7 +9,7 @@ use pelton_format::Dataset;
 use pelton_linear::{Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Weights};
 use pelton_plan::{Batching, Order, Plan};
 
-use super::setup::{STALLED_GAP, Setup};
+use super::setup::{FINEST_TOLERANCE, STALLED_GAP, Setup};
 use super::source::Source;
 use crate::data::OpenedData;
 use crate::error::TrainError;
@@ -107,6 +107,7 @@ pub(super) fn optimum(
     const MOST_EPOCHS: u64 = 400;
     const STALLED_EPOCHS: u64 = 3;
     let mut options = setup.options;
+    options.tighten_to = setup.in_core.then_some(FINEST_TOLERANCE);
     options.skip = false;
     options.cache_bytes = 0;
     options.inner = InnerPasses::Until {

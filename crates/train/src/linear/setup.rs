@@ -17,6 +17,9 @@ const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 
+/// Tolerance of a block that is all rows, with a target and without one, after some epochs.
+pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
+const FINE_TOLERANCE: f32 = 1e-3;
 /// Relative gap after some epochs from which coordinate descent is taken to stall.
 pub(super) const STALLED_GAP: f64 = 0.1;
 
@@ -67,19 +70,26 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
     let mut options = OutOfCoreOptions {
         inner: config.inner_passes,
+        tighten_to: in_core.then_some(if config.target.is_some() {
+            FINEST_TOLERANCE
+        } else {
+            FINE_TOLERANCE
+        }),
         skip: config.skip && !in_core,
         cache_bytes: 0,
         snapshots: false,
         seed: config.seed,
     };
     let mut evaluation_bytes = memory_bytes;
+    // The snapshot, and the mean that becomes the next one.
+    let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
     let plan = if in_core {
         feed.epoch_barrier = false;
         feed.refill = false;
+        // The w of one epoch is certified during the next.
+        options.snapshots = config.target.is_some() && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
     } else {
-        // The snapshot, and the mean that becomes the next one.
-        let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
         options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
         let beside = if options.snapshots {
             snapshot_bytes

@@ -176,6 +176,7 @@ fn run(
 fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
     let options = OutOfCoreOptions {
         inner,
+        tighten_to: None,
         skip: false,
         cache_bytes: 0,
         snapshots: false,
