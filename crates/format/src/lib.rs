@@ -29,7 +29,6 @@ mod elias_fano;
 mod fingerprint;
 mod line_scan;
 mod newlines;
-mod replace_file;
 mod scan_chunk;
 mod sidecar;
 

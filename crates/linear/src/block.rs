@@ -9,7 +9,6 @@ use pelton_format::{Layout, RowTable};
 
 use crate::active::Active;
 use crate::error::LinearError;
-use crate::huge_pages;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
 
@@ -95,7 +94,7 @@ impl Scratch {
             .collect();
         self.visits.clear();
         if self.visits.capacity() < block.len() {
-            self.visits = huge_pages::with_capacity(block.len());
+            self.visits = pelton_storage::huge_vec(block.len());
         }
         for i in 0..block.len() {
             let (place, values) = locate(problem.features(), block, i)?;

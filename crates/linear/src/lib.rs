@@ -22,7 +22,6 @@ mod weights;
 
 mod active;
 mod block;
-mod huge_pages;
 mod random;
 mod step;
 
