@@ -30,7 +30,7 @@ mod sizing;
 pub use access::{AccessChoice, DeviceSpeed, choose_access};
 pub use error::FeedError;
 pub use feed::{Batch, Feed, choose_path};
-pub use meters::{Meters, Verdict};
+pub use meters::{Meters, Remedies, Verdict};
 pub use options::{Access, FeedOptions, OnBadRecord};
 pub use planner::Cursor;
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::access::DeviceSpeed;
 use crate::planner::Cursor;
@@ -125,6 +127,8 @@ pub struct FeedOptions {
     pub refill: bool,
     /// Folder for the buckets of [`Access::Scatter`].
     pub scratch_dir: Option<PathBuf>,
+    /// Set by whoever wants the feed to end early, with [`crate::FeedError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
     /// Measured speed of the device, for [`Access::Auto`] and the default gap of
     /// [`Access::Window`].
     pub device: DeviceSpeed,
@@ -143,6 +147,7 @@ impl FeedOptions {
             epoch_barrier: false,
             refill: false,
             scratch_dir: None,
+            interrupt: Arc::default(),
             device: DeviceSpeed::default(),
         }
     }

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use pelton_storage::WholeFile;
 
@@ -14,6 +15,7 @@ use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::kind::Compression;
+use crate::open::{OpenOptions, cache_dir};
 
 /// Where copies and sidecars go when no folder is given: the user's cache folder.
 pub(crate) fn default_cache_dir() -> PathBuf {
@@ -45,8 +47,9 @@ pub(crate) fn decompressed(
     path: &Path,
     compression: Compression,
     stamp: &Stamp,
-    cache_dir: &Path,
+    options: &OpenOptions,
 ) -> Result<(PathBuf, bool), FormatError> {
+    let cache_dir = &cache_dir(options);
     let copy = cache_dir.join(cache_name(path, stamp, ".text"));
     if copy.is_file() {
         return Ok((copy, false));
@@ -68,6 +71,10 @@ pub(crate) fn decompressed(
     let mut out = WholeFile::create(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
+        if options.interrupt.load(Ordering::Relaxed) {
+            let path = path.to_path_buf();
+            return Err(FormatError::Interrupted { path });
+        }
         let length = match text.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,

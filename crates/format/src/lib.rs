@@ -32,7 +32,7 @@ mod newlines;
 mod scan_chunk;
 mod sidecar;
 
-pub use data_file::DataFile;
+pub use data_file::{DataFile, Numbering};
 pub use dataset::{Dataset, IndexReport, IndexSource, Location, RecordBytes};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};

@@ -67,6 +67,7 @@ pub(crate) fn scan_file(
     from: u64,
     size: u64,
     threads: usize,
+    interrupt: &AtomicBool,
 ) -> Result<Contents, FormatError> {
     let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
     let read_error = |e| FormatError::io(path, "read it", e);
@@ -76,10 +77,11 @@ pub(crate) fn scan_file(
         shape,
         from,
         size,
+        interrupt,
     };
     let found = match scan.in_parallel(threads).map_err(read_error)? {
         Some(merged) => merged,
-        None => scan_lines(&file, shape, from, size).map_err(read_error)?,
+        None => scan_lines(&scan).map_err(read_error)?,
     };
     found.finish(path, size)
 }
@@ -220,10 +222,12 @@ impl Merged {
 }
 
 /// The plain scan: line by line, right whatever the lines hold.
-fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<Merged> {
+fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
+    let shape = scan.shape;
     let mut merged = Merged::new(128);
-    let mut lines = Lines::new(file, from, size)?;
+    let mut lines = Lines::new(scan.file, scan.from, scan.size)?;
     while let Some((start, line)) = lines.next()? {
+        scan.check_interrupt()?;
         if !is_record(line, shape) {
             continue;
         }
@@ -259,6 +263,13 @@ fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result
     Ok(merged)
 }
 impl Scan<'_> {
+    fn check_interrupt(&self) -> io::Result<()> {
+        match self.interrupt.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
     /// `None` where only [`scan_lines`] can tell.
     fn in_parallel(&self, threads: usize) -> io::Result<Option<Merged>> {
         let chunks = (self.size - self.from).div_ceil(CHUNK);
@@ -274,6 +285,7 @@ impl Scan<'_> {
             let mut worker = Worker::new(self);
             loop {
                 let chunk = next.fetch_add(1, Ordering::Relaxed);
+                self.check_interrupt().map_err(Stopped::Failed)?;
                 if chunk >= chunks || stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
@@ -383,10 +395,17 @@ mod tests {
         let size = text.len() as u64;
         let path = file.path();
         let from = first_record(file.as_file(), shape, 0, size).unwrap();
-        let plain = scan_lines(file.as_file(), shape, from, size).unwrap();
+        let plain = scan_lines(&Scan {
+            file: file.as_file(),
+            shape,
+            from,
+            size,
+            interrupt: &AtomicBool::new(false),
+        });
+        let plain = plain.unwrap();
         let plain = plain.finish(path, size).unwrap();
         for threads in [1, 3] {
-            let fast = scan_file(path, shape, 0, size, threads).unwrap();
+            let fast = scan_file(path, shape, 0, size, threads, &AtomicBool::new(false)).unwrap();
             assert_eq!(summary(&fast), summary(&plain));
         }
         plain.starts.len()
@@ -401,6 +420,7 @@ mod tests {
             shape,
             from: 0,
             size: text.len() as u64,
+            interrupt: &AtomicBool::new(false),
         };
         scan.in_parallel(2).unwrap().is_some()
     }

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::AtomicBool;
 
 use crate::delimited::bare;
 use crate::line_scan::{CHUNK, LineShape};
@@ -26,6 +27,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) shape: LineShape,
     pub(crate) from: u64,
     pub(crate) size: u64,
+    /// Ends the scan early when set.
+    pub(crate) interrupt: &'a AtomicBool,
 }
 
 /// What one chunk holds.

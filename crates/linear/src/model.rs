@@ -6,7 +6,7 @@ mod liblinear_text;
 mod tensors;
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Read};
 use std::path::Path;
 
 use pelton_storage::WholeFile;
@@ -41,7 +41,7 @@ impl Model {
 
     /// Reads LIBLINEAR's text format.
     pub fn read_liblinear(path: &Path) -> Result<Model, LinearError> {
-        let file = File::open(path).map_err(io("read", path))?;
+        let file = open(path)?;
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
@@ -52,9 +52,22 @@ impl Model {
 
     /// Reads safetensors.
     pub fn read_safetensors(path: &Path) -> Result<Model, LinearError> {
-        let bytes = std::fs::read(path).map_err(io("read", path))?;
+        let mut bytes = Vec::new();
+        open(path)?
+            .read_to_end(&mut bytes)
+            .map_err(io("read", path))?;
         tensors::read(&bytes, path)
     }
+}
+
+/// Opens a regular file: to open a pipe is to wait for its writer, and a device need not end.
+fn open(path: &Path) -> Result<File, LinearError> {
+    let status = std::fs::metadata(path).map_err(io("read", path))?;
+    if !status.is_file() {
+        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no regular file");
+        return Err(io("read", path)(error));
+    }
+    File::open(path).map_err(io("read", path))
 }
 
 /// Checks sizes that a file claims before anything is allocated for them.

@@ -32,7 +32,7 @@ pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
 pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::TrainError;
-pub use event::{EpochRecord, Event, Observer};
+pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use pelton_feed::{Access, OnBadRecord};
 pub use pelton_linear::{InnerPasses, Loss};
 pub use pelton_plan::Order;

@@ -1,6 +1,6 @@
 //! Data that fits in memory is read once, batch by batch, into segments that stay.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 
 use pelton_train::linear::{RunOptions, run};
 use pelton_train::{DataConfig, LinearConfig};
@@ -25,7 +25,7 @@ fn many_small_rows_are_loaded_whole() {
         resume: false,
         overwrite: false,
     };
-    let summary = run(&config, &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let summary = run(&config, &options, &Arc::default(), &mut |_| {}).unwrap();
     assert_eq!(summary.access, "memory");
     assert_eq!(summary.records, ROWS);
     // Two epochs, and the pass that certifies.

@@ -31,6 +31,9 @@ struct About {
     cost: Option<f64>,
     bias: Option<f32>,
     labels: Vec<f64>,
+    /// CRC-32C of the weights' bytes; files that others made need not have it.
+    #[serde(default)]
+    crc32c: Option<u32>,
 }
 
 /// The weights as one tensor.
@@ -66,18 +69,19 @@ impl View for Stacked<'_> {
 pub(super) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
     let loss = LOSSES.iter().find(|(loss, _)| *loss == model.loss);
+    let stacked = Stacked {
+        weights,
+        shape: [weights.subproblems(), weights.vector(0).len()],
+    };
     let about = About {
         version: VERSION,
         loss: loss.map_or("", |(_, name)| name).to_string(),
         cost: model.cost,
         bias: weights.bias(),
         labels: model.labels.clone(),
+        crc32c: Some(crc32c::crc32c(&stacked.data())),
     };
     let metadata = HashMap::from([(KEY.to_string(), serde_json::to_string(&about)?)]);
-    let stacked = Stacked {
-        weights,
-        shape: [weights.subproblems(), weights.vector(0).len()],
-    };
     let bytes = safetensors::serialize([(TENSOR, stacked)], Some(metadata));
     out.write_all(&bytes.map_err(std::io::Error::other)?)
 }
@@ -124,6 +128,12 @@ pub(super) fn read(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
             "{vectors} vectors for {} labels",
             about.labels.len()
         )));
+    }
+    if about
+        .crc32c
+        .is_some_and(|stated| stated != crc32c::crc32c(tensor.data()))
+    {
+        return Err(wrong("weights that do not have its checksum".to_string()));
     }
     let (values, _) = tensor.data().as_chunks::<4>();
     let values = values.chunks(length).map(|vector| {

@@ -11,6 +11,7 @@ use pelton_plan::{Batching, Order, Plan, Units};
 use crate::config::LinearConfig;
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
+use crate::event::Interrupt;
 
 /// Share of the budget that a snapshot of w may take for free certificates.
 const SNAPSHOT_SHARE: f64 = 0.125;
@@ -36,6 +37,8 @@ pub struct Setup {
     pub in_core: bool,
     /// Bytes for evaluation passes beside the training feed.
     pub evaluation_bytes: u64,
+    /// Ends passes early that leave nothing to save.
+    pub interrupt: Interrupt,
 }
 
 /// Divides the budget and makes the plan.
@@ -95,6 +98,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         feed,
         in_core,
         evaluation_bytes,
+        interrupt: Interrupt::default(),
         data,
     })
 }
@@ -206,13 +210,6 @@ pub fn plan_of(
 fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {
     let dataset = &data.dataset;
     let labels = dataset.labels();
-    if labels.len() < 2 {
-        let only = labels.values().first().copied().unwrap_or(0.0);
-        return Err(TrainError::Config(format!(
-            "{}: every record has the label {only}; training needs records of at least two labels",
-            config.data.paths.join(", ")
-        )));
-    }
     let features = usize::try_from(dataset.features()).unwrap_or(usize::MAX);
     let mut problem = Problem::new(config.loss, config.cost, features, labels.len())?;
     check_tables(&problem, data)?;
@@ -255,6 +252,7 @@ impl Setup {
     pub fn expected(&self) -> Expected {
         Expected {
             labels: self.data.dataset.labels().clone(),
+            any_label: false,
             features: self.data.dataset.features(),
         }
     }
