@@ -128,19 +128,28 @@ impl Shared {
         }
     }
 
-    /// An empty segment, with the memory of a used one where there is one.
-    /// It has room for `rows` rows of mean length.
+    /// An empty segment with room for `rows` rows of mean length, in the memory of a used one where
+    /// one of about this size is spare. One that is too small is not enlarged, nor is a large one
+    /// spent on few rows: the segments would all end as large as the largest ever was.
     pub fn take_rows(&self, rows: usize) -> Rows {
-        let spare = self
-            .spare
-            .lock()
-            .expect("no holder of this lock panics")
-            .pop();
-        let mut segment = spare.unwrap_or_else(|| Rows::new(self.dataset.layout()));
         let values = rows as u128 * u128::from(self.dataset.nonzeros())
             / u128::from(self.dataset.records().max(1));
         // The mean of many rows of a random order varies little; what does not fit makes it grow.
-        segment.reserve(rows, values as usize + values as usize / 64 + 16);
+        let values = values as usize + values as usize / 64 + 16;
+        let mut segment = Rows::new(self.dataset.layout());
+        let needed = segment.bytes_for(rows, values);
+        let mut spare = self.spare.lock().expect("no holder of this lock panics");
+        let fits = |held: &Rows| held.heap_bytes() >= needed;
+        let closest = (0..spare.len())
+            .min_by_key(|&i| (!fits(&spare[i]), spare[i].heap_bytes().abs_diff(needed)));
+        if let Some(closest) = closest {
+            let held = spare.swap_remove(closest);
+            if fits(&held) && held.heap_bytes() <= needed + needed / 8 {
+                segment = held;
+            }
+        }
+        drop(spare);
+        segment.reserve(rows, values);
         segment
     }
 

@@ -67,6 +67,14 @@ impl Rows {
         }
     }
 
+    /// Bytes that `rows` rows with `values` values together take.
+    pub fn bytes_for(&self, rows: usize, values: usize) -> usize {
+        match self.layout {
+            Layout::Dense { .. } => 4 * (rows + values),
+            Layout::Sparse => 8 * (rows + values),
+        }
+    }
+
     /// The layout of every row.
     pub fn layout(&self) -> Layout {
         self.layout
@@ -127,6 +135,38 @@ impl Rows {
         self.values.clear();
         self.indices.clear();
         self.ends.clear();
+    }
+
+    /// Keeps the rows for which `keep` says so of their number, in order, and removes the others
+    /// without taking other memory.
+    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let (mut kept, mut end) = (0, 0);
+        for i in 0..self.len() {
+            if !keep(i) {
+                continue;
+            }
+            // Places at and after `kept` are of rows already looked at.
+            let span = self.span(i);
+            let length = span.len();
+            if span.start != end {
+                self.values.copy_within(span.clone(), end);
+                if self.layout == Layout::Sparse {
+                    self.indices.copy_within(span, end);
+                }
+            }
+            end += length;
+            self.labels[kept] = self.labels[i];
+            if self.layout == Layout::Sparse {
+                self.ends[kept] = end as u32;
+            }
+            kept += 1;
+        }
+        self.labels.truncate(kept);
+        self.values.truncate(end);
+        if self.layout == Layout::Sparse {
+            self.indices.truncate(end);
+            self.ends.truncate(kept);
+        }
     }
 
     /// Row `i`; panics when `i` is not below [`Rows::len`].
@@ -366,5 +406,47 @@ impl RowTable {
     /// The segments the rows lie in.
     pub fn segments(&self) -> &[Rows] {
         &self.segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sparse(lengths: &[usize]) -> Rows {
+        let mut rows = Rows::new(Layout::Sparse);
+        for (label, &length) in lengths.iter().enumerate() {
+            let indices: Vec<u32> = (0..length as u32).collect();
+            let values: Vec<f32> = (0..length).map(|i| (10 * label + i) as f32).collect();
+            rows.push_sparse(label as u32, &indices, &values);
+        }
+        rows
+    }
+
+    #[test]
+    fn retained_rows_are_those_pushed_alone() {
+        for mask in 0..1u32 << 6 {
+            let kept = |i: usize| mask >> i & 1 == 1;
+            let whole = sparse(&[2, 0, 3, 1, 0, 4]);
+            let mut expected = Rows::new(Layout::Sparse);
+            for i in (0..6).filter(|&i| kept(i)) {
+                expected.push(whole.label(i), whole.row(i));
+            }
+            let mut rows = whole;
+            rows.retain(kept);
+            assert_eq!(rows, expected);
+
+            let mut dense = Rows::new(Layout::Dense { width: 2 });
+            let mut expected = dense.clone();
+            for i in 0..6 {
+                let row = [i as f32, 0.5];
+                dense.push_dense(i, &row);
+                if kept(i as usize) {
+                    expected.push_dense(i, &row);
+                }
+            }
+            dense.retain(kept);
+            assert_eq!(dense, expected);
+        }
     }
 }

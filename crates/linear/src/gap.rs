@@ -25,6 +25,20 @@ pub fn gap_of_rows(
     simd: Simd,
 ) -> Result<f64, LinearError> {
     let mut gap = 0.0;
+    let add = |_, term| gap += term;
+    for_each_gap(problem, block, weights, duals, simd, add)?;
+    Ok(gap)
+}
+
+/// Calls `each` with the place in the block and the gap's term of every row and subproblem.
+pub(crate) fn for_each_gap(
+    problem: &Problem,
+    block: &RowTable,
+    weights: &Weights,
+    duals: &Duals,
+    simd: Simd,
+    mut each: impl FnMut(usize, f64),
+) -> Result<(), LinearError> {
     for_each_chunk(weights, block, simd, |start, values, length| {
         for i in 0..length {
             let class = block.label(start + i);
@@ -37,10 +51,9 @@ pub fn gap_of_rows(
                 let term = cost * problem.loss().at(margin) - problem.dual_term(class, stored)
                     + decode(problem, class, stored) * margin;
                 // Rounding may leave a term of a settled row a little below its bound.
-                gap += term.max(0.0);
+                each(start + i, term.max(0.0));
             }
         }
         Ok(())
-    })?;
-    Ok(gap)
+    })
 }

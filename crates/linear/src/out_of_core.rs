@@ -25,7 +25,7 @@ use crate::block::Scratch;
 use crate::certificate::{LossSum, dual_value};
 use crate::duals::Duals;
 use crate::error::LinearError;
-use crate::gap::gap_of_rows;
+use crate::gap::{for_each_gap, gap_of_rows};
 use crate::kernels::Simd;
 use crate::problem::Problem;
 use crate::row_cache::RowCache;
@@ -289,6 +289,28 @@ impl OutOfCore {
             cache.select(rows, slack, &mut self.order);
         }
         Ok(())
+    }
+
+    /// Adds the losses of the current w over some rows to `losses`, as a pass that certifies does.
+    /// Rows that are skipped as settled and turn out not to be are read again from now on.
+    pub fn check_rows(&mut self, rows: &RowTable, losses: &mut LossSum) -> Result<(), LinearError> {
+        losses.add(&self.problem, rows, &self.weights, self.simd)?;
+        let Some(skip) = &mut self.skip else {
+            return Ok(());
+        };
+        let wake = |row, term| {
+            if term > 0.0 {
+                skip.wake(rows.id(row));
+            }
+        };
+        for_each_gap(
+            &self.problem,
+            rows,
+            &self.weights,
+            &self.duals,
+            self.simd,
+            wake,
+        )
     }
 
     /// Adds w to its mean where half of the rows were read and snapshots are taken.

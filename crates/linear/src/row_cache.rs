@@ -23,12 +23,12 @@ pub struct RowCache {
 impl RowCache {
     /// An empty cache of at most `capacity_bytes` for rows out of `records`.
     ///
-    /// Memory: the capacity twice while the selection changes, and a quarter byte a record.
+    /// Memory: the capacity, and a quarter byte a record.
     pub fn new(capacity_bytes: usize, layout: Layout, records: usize) -> RowCache {
         RowCache {
             capacity_bytes,
             layout,
-            rows: Rows::new(layout),
+            rows: empty(capacity_bytes, layout),
             ids: Vec::new(),
             held: IdSet::new(records),
             held_before: IdSet::new(records),
@@ -106,21 +106,30 @@ impl RowCache {
             let (a, b) = (key(a), key(b));
             a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
         });
-        let mut rows = Rows::new(self.layout);
-        let mut ids = Vec::new();
         let mut bytes = 0;
-        for &i in order.iter() {
+        let chosen = order.iter().take_while(|&&i| {
+            bytes += row_bytes(block.row(i as usize));
+            bytes <= self.capacity_bytes
+        });
+        let chosen = chosen.count();
+        order.truncate(chosen);
+        // Rows that were held stay in the order they have, rows that come follow in the block's.
+        order.sort_unstable();
+        let first_held = block.len() - self.ids.len();
+        let (coming, staying) =
+            order.split_at(order.partition_point(|&i| (i as usize) < first_held));
+        self.rows = block.detach();
+        let mut staying = staying.iter().map(|&i| i as usize - first_held).peekable();
+        let mut stays = Vec::with_capacity(self.ids.len());
+        stays.extend((0..self.ids.len()).map(|i| staying.next_if_eq(&i).is_some()));
+        self.rows.retain(|i| stays[i]);
+        let mut stays = stays.iter();
+        self.ids.retain(|_| *stays.next().expect("as many as ids"));
+        for &i in coming {
             let i = i as usize;
-            bytes += row_bytes(block.row(i));
-            if bytes > self.capacity_bytes || slack[i] > crate::skip::SETTLED_SLACK {
-                break;
-            }
-            rows.push(block.label(i), block.row(i));
-            ids.push(block.id(i));
+            self.rows.push(block.label(i), block.row(i));
+            self.ids.push(block.id(i));
         }
-        block.detach();
-        self.rows = rows;
-        self.ids = ids;
         std::mem::swap(&mut self.held, &mut self.held_before);
         self.held.replace(&self.ids);
     }
@@ -140,11 +149,26 @@ impl RowCache {
             set.replace(ids);
             set
         });
-        self.rows = rows;
+        for i in 0..rows.len() {
+            self.rows.push(rows.label(i), rows.row(i));
+        }
         self.ids = ids;
         self.held.replace(&self.ids);
         self.held_before.replace(ids_before);
     }
+}
+
+/// A segment that never needs to grow: its room is reserved, and takes memory as rows fill it.
+fn empty(capacity_bytes: usize, layout: Layout) -> Rows {
+    let mut rows = Rows::new(layout);
+    match layout {
+        Layout::Dense { width } => {
+            let most = capacity_bytes / row_bytes(Row::Dense(&vec![0.0; width]));
+            rows.reserve(most, most * width);
+        }
+        Layout::Sparse => rows.reserve(capacity_bytes / 16, capacity_bytes / 8),
+    }
+    rows
 }
 
 fn row_bytes(row: Row<'_>) -> usize {
@@ -189,5 +213,62 @@ impl IdSet {
         let mut ids = self.ids.clone();
         ids.sort_unstable();
         ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout::Dense { width: 3 };
+
+    fn row(id: u64) -> [f32; 3] {
+        [id as f32, 0.5, -(id as f32)]
+    }
+
+    fn block(ids: &[u64]) -> RowTable {
+        let mut rows = Rows::new(LAYOUT);
+        for &id in ids {
+            rows.push_dense(id as u32 % 2, &row(id));
+        }
+        RowTable::from_rows(rows, ids.to_vec())
+    }
+
+    #[test]
+    fn the_rows_of_least_slack_are_held_with_their_own_values() {
+        let rows_held = 4;
+        let mut cache = RowCache::new(rows_held * 24, LAYOUT, 1000);
+        let memory = cache.rows.heap_bytes();
+        // Slack by id, so that the choice among all rows seen is known.
+        let slack_of = |id: u64| (id * 37 % 101) as f32 / 100.0 - 0.3;
+        let mut seen: Vec<u64> = Vec::new();
+        for step in 0..30 {
+            let new: Vec<u64> = (step * 7..step * 7 + 7).collect();
+            let mut block = block(&new);
+            cache.attach(&mut block);
+            let slack: Vec<f32> = block.ids().iter().map(|&id| slack_of(id)).collect();
+            cache.select(&mut block, &slack, &mut Vec::new());
+            assert_eq!(block.len(), 7, "the held rows are off the block");
+            seen.extend(new);
+            seen.sort_by(|&a, &b| slack_of(a).total_cmp(&slack_of(b)).then(a.cmp(&b)));
+            seen.truncate(rows_held);
+            let mut held = cache.ids().to_vec();
+            held.sort_unstable();
+            let mut expected = seen.clone();
+            expected.sort_unstable();
+            assert_eq!(held, expected, "step {step}");
+            let ids = cache.ids().to_vec();
+            cache.with_rows(|rows| {
+                for (i, &id) in ids.iter().enumerate() {
+                    assert_eq!(rows.row(i), Row::Dense(&row(id)));
+                    assert_eq!(rows.label(i), id as u32 % 2);
+                    assert_eq!(rows.id(i), id);
+                }
+            });
+            for id in 0..1000 {
+                assert_eq!(cache.holds(id, false), ids.contains(&id));
+            }
+            assert_eq!(cache.rows.heap_bytes(), memory, "it never grows");
+        }
     }
 }

@@ -50,6 +50,11 @@ impl SkipTable {
         wait == 0 || wait > 1 << (TOP_LEVEL - 1)
     }
 
+    /// Makes the row due.
+    pub fn wake(&mut self, id: u64) {
+        self.entries[id as usize] = 0;
+    }
+
     /// Notes that the row was visited in `epoch` and left with this slack: |G| where α lies at a
     /// bound, negative where it does not.
     pub fn record(&mut self, id: u64, epoch: u64, slack: f32) {
@@ -98,5 +103,9 @@ mod tests {
         assert!(table.is_due(1, 3));
         table.record(1, 3, 0.05);
         assert!(table.is_due(1, 4));
+        table.record(1, 4, 0.5);
+        assert!(!table.is_due(1, 5));
+        table.wake(1);
+        assert!(table.is_due(1, 5));
     }
 }

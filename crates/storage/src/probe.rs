@@ -23,8 +23,11 @@ pub const PROBE_DEPTHS: [u32; 4] = [1, 16, 64, 128];
 /// Threads that write at random: enough for a drive's parallelism, each with one write under way.
 const WRITERS: u64 = 16;
 
-/// Memory each reading thread uses at most.
+/// Memory each reading thread of [`probe_dir`] uses at most.
 const ARENA_BYTES: u64 = 16 << 20;
+
+/// The same of [`quick_probe`], which runs before jobs that keep to a small budget.
+const QUICK_ARENA_BYTES: u64 = 4 << 20;
 
 /// How long and on how much [`probe_dir`] measures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -137,7 +140,7 @@ pub struct QuickProbe {
     pub note: Option<String>,
     /// Random 4 KiB reads a second at depth 64.
     pub random_iops: f64,
-    /// Bytes a second of 1 MiB reads, one after the other, at depth 64.
+    /// Bytes a second of 256 KiB reads, one after the other, at depth 16.
     pub sequential_bytes_per_s: f64,
 }
 
@@ -153,7 +156,14 @@ pub fn probe_dir(folder: &Path, options: ProbeOptions) -> Result<DeviceProbe, St
             for depth in PROBE_DEPTHS {
                 let seconds = options.seconds_per_point;
                 let file = scratch.reader();
-                points.push(measure(file, pattern, block_bytes, depth, seconds)?);
+                points.push(measure(
+                    file,
+                    pattern,
+                    block_bytes,
+                    depth,
+                    seconds,
+                    ARENA_BYTES,
+                )?);
             }
         }
     }
@@ -173,8 +183,10 @@ pub fn probe_dir(folder: &Path, options: ProbeOptions) -> Result<DeviceProbe, St
 pub fn quick_probe(path: &Path) -> Result<QuickProbe, StorageError> {
     const SECONDS: f64 = 0.15;
     let file = LocalFile::open(path, LocalOptions::default())?;
-    let random = measure(&file, ProbePattern::Random, PAGE_BYTES, 64, SECONDS)?;
-    let sequential = measure(&file, ProbePattern::Sequential, 1 << 20, 64, SECONDS)?;
+    let arena = QUICK_ARENA_BYTES;
+    let random = measure(&file, ProbePattern::Random, PAGE_BYTES, 64, SECONDS, arena)?;
+    let sequential = ProbePattern::Sequential;
+    let sequential = measure(&file, sequential, 256 << 10, 16, SECONDS, arena)?;
     Ok(QuickProbe {
         mode: file.mode(),
         note: note(file.mode()),
@@ -234,13 +246,14 @@ fn measure(
     block_bytes: u64,
     depth: u32,
     seconds: f64,
+    arena_bytes: u64,
 ) -> Result<ProbePoint, StorageError> {
     let threads = depth.min(2);
     let file = file.at_depth(depth / threads)?;
     let blocks = (file.size()? / block_bytes).max(1);
     let each_depth = u64::from(depth / threads);
     let batch = (each_depth * 8)
-        .min(ARENA_BYTES / block_bytes)
+        .min(arena_bytes / block_bytes)
         .max(each_depth);
     let next = AtomicU64::new(0);
     let place = |read: u64| match pattern {

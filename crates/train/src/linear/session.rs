@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pelton_feed::{Cursor, FeedOptions, Meters};
-use pelton_linear::{Certificate, OutOfCore, Weights};
+use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
-use super::certify::evaluate;
+use super::certify::{Evaluation, evaluate, for_each_batch};
 use super::setup::Setup;
 use super::source::Source;
 use crate::checkpoint::{self, Progress, Totals};
@@ -177,13 +177,16 @@ impl<'a> Session<'a> {
 
     fn begin_epoch(&mut self) -> Result<(), TrainError> {
         let epoch = self.next_epoch();
-        // An epoch that reads all rows certifies; it is worth it when the estimate is near.
+        // With snapshots, an epoch that reads all rows certifies. It is worth it when the estimate is
+        // near, and in the second epoch: what was settled first was settled against weights that had
+        // seen little, and where few epochs suffice this one ends the run.
         let near = self.epochs.last().is_some_and(|last| {
             self.config
                 .target
                 .is_some_and(|target| last.relative_gap <= 3.0 * target)
         });
-        self.solver.begin_epoch(epoch, near)?;
+        let reads_all = self.setup.options.snapshots && (near || epoch == 1);
+        self.solver.begin_epoch(epoch, reads_all)?;
         self.in_epoch = true;
         self.steps_done = 0;
         self.cursor = Cursor { epoch, next: 0 };
@@ -313,7 +316,13 @@ impl<'a> Session<'a> {
         if record.relative_gap <= target {
             return Ok(Some(found));
         }
-        self.attempt_below = estimate * 0.7;
+        // With skip the pass has found out the rows that are settled no more: the next estimate is
+        // a better one. Without, it would be as wrong again.
+        if self.setup.options.skip {
+            self.attempt_below = target;
+        } else {
+            self.attempt_below = estimate * 0.7;
+        }
         Ok(None)
     }
 
@@ -343,11 +352,23 @@ impl<'a> Session<'a> {
     fn evaluate_now(&mut self, feed: &FeedOptions, mean: bool) -> Result<Certified, TrainError> {
         let dataset = &self.setup.data.dataset;
         let is_snapshot = mean && self.solver.take_mean_as_snapshot().is_some();
-        let weights = match self.solver.snapshot() {
-            Some(snapshot) if is_snapshot => &snapshot.weights,
-            _ => self.solver.weights(),
+        let (weights, evaluation) = match self.solver.snapshot() {
+            Some(snapshot) if is_snapshot => {
+                let weights = &snapshot.weights;
+                (
+                    weights,
+                    evaluate(dataset, &self.setup.problem, weights, feed)?,
+                )
+            }
+            _ => {
+                let mut losses = LossSum::new(&self.setup.problem);
+                let solver = &mut self.solver;
+                let meters = for_each_batch(dataset, feed, |batch| {
+                    Ok(solver.check_rows(&batch.rows, &mut losses)?)
+                })?;
+                (self.solver.weights(), Evaluation { losses, meters })
+            }
         };
-        let evaluation = evaluate(dataset, &self.setup.problem, weights, feed)?;
         let found = Certified {
             is_snapshot,
             accuracy: evaluation.losses.accuracy(),

@@ -138,9 +138,9 @@ fn block_plan(
     let scratch_row = Scratch::bytes_for(1) as f64;
     let kept = config.cache_fraction;
     // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
-    // ones, held twice while the choice changes; the solver needs its table for all b.
+    // ones; the solver needs its table for all b.
     let share_of_feed = 2.0 * (1.0 - kept) * pane_row;
-    let share_of_rest = 2.0 * kept * pane_row + scratch_row;
+    let share_of_rest = kept * pane_row + scratch_row;
     let fraction = share_of_feed / (share_of_feed + share_of_rest);
     feed.memory_bytes = (budget as f64 * fraction) as u64;
     let new_rows = largest_batch(dataset, feed);
