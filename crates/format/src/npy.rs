@@ -166,7 +166,7 @@ pub fn decode_npy_row(bytes: &[u8], rules: NpyRules, row: &mut [f32]) -> Result<
     for (column, cell) in bytes.chunks_exact(size).enumerate() {
         let wide = rules.number.read(cell);
         let not_finite = || {
-            let (column, found) = (column as u64 + 1, format!("{wide:e}"));
+            let (column, found) = (column as u64 + 1, format!("{wide:?}"));
             if wide.is_finite() {
                 Fault::Overflow { column, found }
             } else {

@@ -20,7 +20,7 @@ pub enum LinearError {
     },
     /// The cost, or a cost times a class weight, is unusable.
     #[error(
-        "a cost of {found:e} (the cost itself, or times a class weight) is unusable; give a number between 1e-30 and 1e30"
+        "a cost of {found:?} (the cost itself, or times a class weight) is unusable; give a number between 1e-30 and 1e30"
     )]
     Cost {
         /// The cost.

@@ -57,3 +57,7 @@ pub use saved_state::SavedState;
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use weights::Weights;
+
+/// Entry points over plain bytes, for fuzzing.
+#[doc(hidden)]
+pub mod raw;

@@ -2,8 +2,8 @@
 //!
 //! Both appear whole, so a reader never sees half a model.
 
-mod liblinear_text;
-mod tensors;
+pub(crate) mod liblinear_text;
+pub(crate) mod tensors;
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
@@ -56,7 +56,7 @@ impl Model {
         open(path)?
             .read_to_end(&mut bytes)
             .map_err(io("read", path))?;
-        tensors::read(&bytes, path)
+        tensors::read(&bytes, path, true)
     }
 }
 

@@ -78,16 +78,9 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The system's own error: the temporary name would tell a person nothing.
+/// The same error without the temporary name, which would tell a person nothing.
 pub(crate) fn without_path(error: io::Error) -> io::Error {
-    let inner = error.get_ref().and_then(|wrapped| wrapped.source());
-    let system = inner
-        .and_then(|inner| inner.downcast_ref::<io::Error>())
-        .and_then(io::Error::raw_os_error);
-    match system {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => error,
-    }
+    error.kind().into()
 }
 
 #[cfg(test)]

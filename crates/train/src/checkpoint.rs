@@ -8,7 +8,7 @@
 //! not synced; its reader checks what is read.
 
 use std::borrow::Cow;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_feed::Cursor;
@@ -29,7 +29,7 @@ const PROGRESS: &str = "pelton";
 const CHECKSUM: &str = "crc32c";
 
 /// Everything of a checkpoint that is not a tensor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Version of the layout.
     pub version: u32,
@@ -151,6 +151,23 @@ fn tensor<T: bytemuck::NoUninit>(
 
 /// Writes a checkpoint in place of the one before.
 pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result<(), TrainError> {
+    write_atomically(path, |file| {
+        let file = std::fs::OpenOptions::new().write(true).open(file)?;
+        encode(
+            &mut BufWriter::with_capacity(1 << 20, file),
+            progress,
+            state,
+        )
+    })?;
+    Ok(())
+}
+
+/// Writes the bytes of a checkpoint.
+pub(crate) fn encode(
+    out: &mut impl Write,
+    progress: &Progress,
+    state: &SavedState<'_>,
+) -> io::Result<()> {
     let progress = Progress {
         version: VERSION,
         ..progress.clone()
@@ -162,17 +179,12 @@ pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result
         .iter()
         .map(|tensor| (tensor.name.as_str(), tensor.bytes));
     let header = header(&text, checksum(&text, parts), &tensors);
-    write_atomically(path, |file| {
-        let file = std::fs::OpenOptions::new().write(true).open(file)?;
-        let mut out = BufWriter::with_capacity(1 << 20, file);
-        out.write_all(&(header.len() as u64).to_le_bytes())?;
-        out.write_all(header.as_bytes())?;
-        for tensor in &tensors {
-            out.write_all(tensor.bytes)?;
-        }
-        out.flush()
-    })?;
-    Ok(())
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(header.as_bytes())?;
+    for tensor in &tensors {
+        out.write_all(tensor.bytes)?;
+    }
+    out.flush()
 }
 
 /// The checksum of the progress and of the tensors, which come in the order of their names.

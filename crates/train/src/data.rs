@@ -255,6 +255,12 @@ fn measure(dataset: &Dataset) -> DeviceSpeed {
 pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, TrainError> {
     let mut rows = Rows::new(dataset.layout());
     for &id in ids {
+        if id >= dataset.records() {
+            return Err(TrainError::Config(format!(
+                "record {id} is asked for, and the data holds {}; start anew with --overwrite",
+                dataset.records()
+            )));
+        }
         let bytes = fetch_bytes(dataset, id)?;
         dataset.decode(id, &bytes, &mut rows)?;
     }

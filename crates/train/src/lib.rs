@@ -40,3 +40,7 @@ pub use report::{Bars, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, RunFolderError, write_atomically};
 pub use summary::{LinearSummary, cpu_seconds, peak_rss_bytes};
 pub use tensorboard::EventWriter;
+
+/// Entry points over plain bytes, for fuzzing.
+#[doc(hidden)]
+pub mod raw;

@@ -1,9 +1,10 @@
 //! Data that fits in memory is read once, batch by batch, into segments that stay.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pelton_train::linear::{RunOptions, run};
-use pelton_train::{DataConfig, LinearConfig};
+use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, TrainError};
 
 /// More rows than two batches of a sequential pass hold: the batches once shared a pane, whose
 /// segments could then not be taken over, and the run ended in a panic.
@@ -31,4 +32,71 @@ fn many_small_rows_are_loaded_whole() {
     // Two epochs, and the pass that certifies.
     assert_eq!(summary.passes, 3.0);
     assert!(summary.relative_gap.unwrap() < 0.1, "{summary:?}");
+}
+
+#[test]
+fn interrupted_after_every_epoch_the_run_reaches_the_same_model() {
+    const EPOCHS: u64 = 3;
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec!["demo:higgs:3000".to_string()],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        epochs: EPOCHS,
+        ..LinearConfig::default()
+    };
+    let options = |name: &str| RunOptions {
+        out: folder.path().join(name),
+        resume: true,
+        overwrite: false,
+    };
+    run(&config, &options("whole"), &Arc::default(), &mut |_| {}).unwrap();
+    for epoch in 0..EPOCHS {
+        let interrupt = Interrupt::default();
+        let mut trained = Vec::new();
+        let ended = run(&config, &options("run"), &interrupt, &mut |event| {
+            if let Event::Progress { what, done, total } = event
+                && what.starts_with("epoch")
+            {
+                trained.push((what.to_string(), done, total));
+                interrupt.store(true, Ordering::Relaxed);
+            }
+        });
+        assert!(
+            matches!(ended, Err(TrainError::Interrupted { .. })),
+            "{ended:?}"
+        );
+        assert_eq!(trained, [(format!("epoch {epoch}"), 1, 1)]);
+    }
+    // Nothing is left to train, but the model to certify and write.
+    run(&config, &options("run"), &Arc::default(), &mut |_| {}).unwrap();
+    let model = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors"));
+    assert_eq!(model("run").unwrap(), model("whole").unwrap());
+}
+
+#[test]
+fn an_interruption_before_training_is_soon_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec!["demo:higgs:3000".to_string()],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        ..LinearConfig::default()
+    };
+    let options = RunOptions {
+        out: folder.path().join("run"),
+        resume: false,
+        overwrite: false,
+    };
+    let interrupt = Interrupt::default();
+    interrupt.store(true, Ordering::Relaxed);
+    let error = run(&config, &options, &interrupt, &mut |_| {}).unwrap_err();
+    assert_eq!(error.exit_code(), 130, "{error}");
+    assert!(!options.out.exists());
+    let left = std::fs::read_dir(folder.path().join("cache")).unwrap();
+    assert_eq!(left.count(), 0, "nothing half-made is left");
 }

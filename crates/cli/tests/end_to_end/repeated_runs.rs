@@ -48,7 +48,7 @@ fn files_have_the_mode_that_the_mask_gives() {
     ] {
         let folder = format!("mask-{mask}");
         let script = format!(
-            "umask {mask} && mkdir {folder} && cp train {folder}/data && cd {folder} && \
+            "umask {mask} && mkdir {folder} && cat train > {folder}/data && cd {folder} && \
              $PELTON train linear data --epochs 1 --out run && \
              $PELTON pack data -o packed.prow && \
              $PELTON index ../text.gz --cache-dir cache && \

@@ -228,11 +228,11 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
     Ok(problem)
 }
 
-/// Refuses a problem whose α and w alone are larger than the machine's memory: one against the rest
-/// over labels that are no classes would be.
+/// Refuses a problem whose α and w alone, with the two copies of w that writing a model makes, are
+/// larger than the machine's memory: one against the rest over labels that are no classes would be.
 fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> {
     let dataset = &data.dataset;
-    let values = u128::from(dataset.records()) + u128::from(dataset.features());
+    let values = u128::from(dataset.records()) + 3 * u128::from(dataset.features());
     let bytes = 4 * values * problem.subproblems() as u128;
     let system = rustix::system::sysinfo();
     let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
@@ -240,10 +240,19 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
         return Ok(());
     }
     let first = data.paths.first().map(|path| path.display().to_string());
+    let (what, remedy) = match problem.subproblems() {
+        1 => (
+            format!("{} features", dataset.features()),
+            "renumber the features without holes, or use a larger machine",
+        ),
+        models => (
+            format!("{models} distinct labels, a model for each"),
+            "check that the label column holds classes, or pass --positive LABEL",
+        ),
+    };
     Err(TrainError::Config(format!(
-        "{}: has {} distinct labels, and one model for each needs {bytes} bytes for dual variables and weights where this machine has {memory}; check that the label column holds classes, or pass --positive LABEL",
+        "{}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}",
         first.unwrap_or_default(),
-        dataset.labels().len()
     )))
 }
 
