@@ -76,7 +76,7 @@ fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FeedE
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     text(&path);
-    let dataset = Dataset::open(&[path.clone()], &OpenOptions::default()).unwrap();
+    let dataset = Dataset::open(std::slice::from_ref(&path), &OpenOptions::default()).unwrap();
     let dataset = dataset.with_storage(|inner| {
         Arc::new(Changing {
             inner,
