@@ -6,6 +6,7 @@
 //!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
 
+mod allocation;
 mod arguments;
 mod bytes;
 mod commands;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
+    allocation::give_back_large_blocks();
     let arguments = match arguments::Arguments::try_parse() {
         Ok(arguments) => arguments,
         // Help and version are asked for, and go to standard output.

@@ -40,7 +40,7 @@ impl Loader {
     fn lead_steps(&self) -> u64 {
         match self {
             Loader::Reader(reader) => reader.lead_steps(),
-            Loader::Scatter(_) => 0,
+            Loader::Scatter(_) => scatter::PANES_AHEAD,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Feed {
                 Arc::clone(&plan),
                 options,
                 sizes,
-            )?),
+            )),
             _ => {
                 let merge = merge_of(access, plan.order(), options);
                 Loader::Reader(Reader::new(
@@ -232,7 +232,11 @@ impl Feed {
 
     /// Issues steps so that, while one pane is consumed, the next `ahead` are being completed.
     fn issue_steps(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) {
-        let wanted = self.panes_taken + 1 + self.sizes.ahead + self.loader.lead_steps();
+        let in_memory = self.panes_taken + 1 + self.sizes.ahead;
+        if let Loader::Scatter(scatter) = &mut self.loader {
+            scatter.permit(in_memory);
+        }
+        let wanted = in_memory + self.loader.lead_steps();
         while self.steps_issued < wanted {
             let planned = if self.may_plan() {
                 self.planner.plan_pane(keep)

@@ -24,7 +24,7 @@ pub struct Meters {
     pub written_bytes: u64,
     /// Seconds from the start of the feed until its scratch files were ready.
     pub prepare_s: f64,
-    /// Seconds that threads waited for reads.
+    /// Seconds that threads waited for reads, or for writes to scratch files.
     pub read_s: f64,
     /// Seconds that threads spent decoding.
     pub decode_s: f64,
@@ -138,7 +138,7 @@ pub(crate) struct MeterCounters {
     pub used_bytes: AtomicU64,
     pub read_bytes: AtomicU64,
     pub reads: AtomicU64,
-    pub written_bytes: AtomicU64,
+    written_bytes: AtomicU64,
     pub skipped_records: AtomicU64,
     read_ns: AtomicU64,
     read_depth_ns: AtomicU64,
@@ -184,6 +184,24 @@ impl MeterCounters {
         let nanoseconds = took.as_nanos() as u64;
         self.read_ns.fetch_add(nanoseconds, Relaxed);
         self.read_depth_ns.fetch_add(nanoseconds * ranges, Relaxed);
+    }
+
+    /// Counts one finished read of `bytes` bytes that was in flight for `took` while its thread
+    /// worked or waited.
+    pub fn count_block_read(&self, bytes: u64, took: Duration) {
+        self.reads.fetch_add(1, Relaxed);
+        self.read_bytes.fetch_add(bytes, Relaxed);
+        self.read_depth_ns
+            .fetch_add(took.as_nanos() as u64, Relaxed);
+    }
+
+    /// Counts time that a thread waited for reads or writes in flight.
+    pub fn count_wait(&self, took: Duration) {
+        self.read_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+    }
+
+    pub fn count_written(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Relaxed);
     }
 
     pub fn count_decode(&self, used_bytes: u64, took: Duration) {

@@ -53,6 +53,21 @@ impl PaneBuild {
         }
     }
 
+    /// A pane without rows yet that is not divided into cells.
+    pub fn whole(number: u64, planned: PlannedPane) -> PaneBuild {
+        let slots = vec![MISSING; planned.ids.len()];
+        PaneBuild {
+            number,
+            cells: Cells::default(),
+            ids: planned.ids,
+            batches: planned.batches,
+            assembly: Mutex::new(Assembly {
+                segments: Vec::new(),
+                slots,
+            }),
+        }
+    }
+
     /// Adds a segment whose row `i` belongs in slot `slots[i]`.
     pub fn add(&self, rows: Rows, slots: &[u32]) {
         debug_assert_eq!(rows.len(), slots.len());
@@ -122,7 +137,7 @@ impl CellDivision {
 
 /// The slots of a pane grouped by the part of the id space their records lie in (counting sort,
 /// 4 bytes a row).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cells {
     starts: Vec<u32>,
     slots: Vec<u32>,

@@ -60,7 +60,17 @@ pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
         _ => 0,
     };
     let available = available_bytes(options, task_bytes, other_bytes);
-    available / 2 / pane_row_bytes(dataset)
+    available / two_panes_row_bytes(dataset, options.access)
+}
+
+/// Bytes that each row of a pane's length takes while one pane is consumed and the next is loaded.
+/// Scatter has the pane after them planned (id and slot), and no cells.
+fn two_panes_row_bytes(dataset: &Dataset, access: Access) -> u64 {
+    let row = pane_row_bytes(dataset);
+    match access {
+        Access::Scatter => 2 * (row - 4) + 16,
+        _ => 2 * row,
+    }
 }
 
 /// Bytes that each row of a pane's length takes with `sections` sections: rows are there by halves,
@@ -101,8 +111,9 @@ pub(crate) fn divide(
         .max(1);
     let batch_bytes = batch_rows * row_bytes;
     let available = available_bytes(options, task_bytes, other_bytes);
-    if available < 2 * batch_bytes {
-        let needed = 2 * batch_bytes + other_bytes + task_bytes * options.threads as u64;
+    let two_batches = batch_rows * two_panes_row_bytes(dataset, access);
+    if available < two_batches {
+        let needed = two_batches + other_bytes + task_bytes * options.threads as u64;
         return Err(FeedError::BudgetTooSmall {
             budget: options.memory_bytes,
             needed: (needed as f64 / (1.0 - MARGIN)).ceil() as u64 + 1,
@@ -132,6 +143,7 @@ pub(crate) fn divide(
         }
         // A bucket of fixed blocks is one block, so that it is found under any block order.
         Access::Scatter if matches!(plan.order(), Order::Block { .. }) => (1, 1, 1),
+        Access::Scatter => (1, 1, available / two_batches),
         _ => (1, 1, batches_in_memory / 2),
     };
     Ok(Sizes {

@@ -179,6 +179,35 @@ fn a_feed_goes_on_from_every_step() {
     }
 }
 
+/// With a rest that no batch takes, every epoch leaves out other records, which must come back.
+#[test]
+fn records_that_an_epoch_drops_are_there_in_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = dense(&folder, 20_011, 28);
+    let batching = Batching::DropLast(1_500);
+    let plan = Arc::new(Plan::new(20_011, Order::Full, batching, 4).unwrap());
+    assert_eq!(plan.steps(), 13);
+    let expected = planned(&plan, 0..3);
+    for access in PATHS {
+        for done in [0, 5, 12, 13, 20] {
+            let mut options = options(&folder, access, 1 << 20);
+            options.start = Cursor {
+                epoch: done as u64 / 13,
+                next: done as u64 % 13,
+            };
+            // The end of an epoch is also where the next one starts.
+            if done == 13 {
+                options.start = Cursor { epoch: 0, next: 13 };
+            }
+            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            assert!(
+                batches(&mut feed) == expected[done..],
+                "{access} from {done}"
+            );
+        }
+    }
+}
+
 #[test]
 fn declined_records_are_not_read_and_batches_are_filled_up() {
     let folder = tempfile::tempdir().unwrap();

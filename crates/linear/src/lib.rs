@@ -11,6 +11,9 @@
 //! in memory. It asks which rows a block may leave out ([`SkipTable`], [`RowCache`]), certifies its
 //! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
 //!
+//! Where rows of few features lie in memory and coordinate descent stalls, [`solve_interior`] takes
+//! over: Newton's method, which features of very different sizes do not slow.
+//!
 //! One thread changes α and w. Updates by several threads without locks were rejected: they lose
 //! increments of w, and w = Σ α_i y_i x_i is what the certificate stands on.
 
@@ -30,6 +33,7 @@ mod solve;
 
 mod certificate;
 mod gap;
+mod interior_point;
 mod predict;
 
 mod model;
@@ -47,6 +51,9 @@ pub use certificate::{Certificate, LossSum, add_dual_weights, dual_value};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use gap::gap_of_rows;
+pub use interior_point::{
+    INTERIOR_BYTES_A_ROW, Interior, MOST_INTERIOR_FEATURES, interior_fits, solve_interior,
+};
 pub use kernels::Simd;
 pub use model::Model;
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};

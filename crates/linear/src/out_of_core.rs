@@ -22,10 +22,11 @@ use pelton_format::{Layout, RowTable};
 use pelton_plan::{Stage, key};
 
 use crate::block::Scratch;
-use crate::certificate::{LossSum, dual_value};
+use crate::certificate::{Certificate, LossSum, dual_value};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
+use crate::interior_point::solve_interior;
 use crate::kernels::Simd;
 use crate::problem::Problem;
 use crate::row_cache::RowCache;
@@ -311,6 +312,39 @@ impl OutOfCore {
             self.simd,
             wake,
         )
+    }
+
+    /// Solves the whole problem anew by [`solve_interior`], over all rows in memory; its weights
+    /// become the snapshot. Returns the certificate and the number of iterations, or `None` where
+    /// `keep_going` said no and nothing was changed.
+    pub fn solve_interior(
+        &mut self,
+        rows: &RowTable,
+        wanted: f64,
+        keep_going: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<(Certificate, u32)>, LinearError> {
+        let found = solve_interior(
+            &self.problem,
+            rows,
+            wanted,
+            &mut self.weights,
+            &mut self.duals,
+            keep_going,
+        )?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let mut losses = LossSum::new(&self.problem);
+        losses.add(&self.problem, rows, &found.weights, self.simd)?;
+        let certificate = Certificate {
+            primal: losses.primal(&found.weights),
+            dual: self.dual(),
+        };
+        self.epoch.snapshot = Some(Snapshot {
+            weights: found.weights,
+            losses,
+        });
+        Ok(Some((certificate, found.iterations)))
     }
 
     /// Adds w to its mean where half of the rows were read and snapshots are taken.

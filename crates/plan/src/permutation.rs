@@ -6,7 +6,7 @@
 //! make) is used: exactly uniform given uniform keys. The switch depends on n only and is part of
 //! the golden vectors.
 
-use crate::feistel::{Network, walk_run};
+use crate::feistel::{Network, walk_each, walk_run};
 use crate::rng::KeyedRng;
 
 /// Largest n that is shuffled by table.
@@ -96,6 +96,24 @@ impl Permutation {
         }
     }
 
+    /// Replaces each element by its position. Asserts that the elements exist.
+    pub fn positions_of_each(&self, places: &mut [u64]) {
+        assert!(
+            places.iter().fold(true, |all, &id| all & (id < self.len)),
+            "an element of {} is outside",
+            self.len
+        );
+        match &self.method {
+            Method::Table { inverse, .. } => {
+                for place in places {
+                    *place = u64::from(inverse[*place as usize]);
+                }
+            }
+            Method::Narrow(network) => walk_each::<_, true>(network, self.len, places),
+            Method::Wide(network) => walk_each::<_, true>(network, self.len, places),
+        }
+    }
+
     fn check_run(&self, start: u64, count: usize) {
         assert!(
             start <= self.len && count as u64 <= self.len - start,
@@ -145,6 +163,10 @@ mod tests {
                 "inverse of {id} in 0..{len}"
             );
         }
+        ids.reverse();
+        permutation.positions_of_each(&mut ids);
+        assert!(ids.iter().rev().copied().eq(0..len), "each of 0..{len}");
+        permutation.fill(0, &mut ids);
         for position in [0, len / 3, len.saturating_sub(1)] {
             if position < len {
                 assert_eq!(permutation.get(position), ids[position as usize]);

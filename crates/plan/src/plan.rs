@@ -281,6 +281,20 @@ impl Plan {
         }
     }
 
+    /// Replaces each id by its position in an epoch's order, the ids being in any order. Asserts that
+    /// the order [is invertible](Self::is_invertible) and that the ids exist.
+    pub fn positions_of_each(&self, epoch: u64, places: &mut [u64]) {
+        match &self.source {
+            Source::Full => self.record_order(epoch).positions_of_each(places),
+            _ => {
+                for place in places {
+                    let position = self.position_of(epoch, *place);
+                    *place = position.expect("the order has an inverse");
+                }
+            }
+        }
+    }
+
     /// The fixed block a step uses, by which whatever is kept about a block can be found again;
     /// `None` when batches are not fixed blocks. Asserts `step < steps`.
     pub fn block_of(&self, epoch: u64, step: u64) -> Option<u64> {

@@ -65,6 +65,9 @@ fn check_plan(plan: &Plan, epoch: u64) {
         for (position, &id) in ids.iter().enumerate() {
             assert_eq!(positions[id as usize], position as u64);
         }
+        let mut places = ids.clone();
+        plan.positions_of_each(epoch, &mut places);
+        assert!(places.into_iter().eq(0..records));
         for id in [0, records / 2, records.saturating_sub(1)]
             .into_iter()
             .filter(|&i| i < records)

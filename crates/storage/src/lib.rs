@@ -2,13 +2,13 @@
 //!
 //! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Two backends hold
 //! bytes, [`LocalFile`] and [`MemoryStorage`]; [`ScratchFile`] is a temporary file that can also be
-//! written. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
+//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
 //! other files are written.
 //!
-//! Unsafe code lives in two modules: the io_uring ring, where the kernel writes into buffers that
-//! Rust lends it, and the one call that asks for huge pages.
+//! Unsafe code lives in three modules: the io_uring rings for batches and for owned buffers, where
+//! the kernel writes into memory that Rust lends it, and the one call that asks for huge pages.
 
 mod huge_pages;
 mod read;
@@ -22,6 +22,10 @@ mod pread;
 mod ring;
 mod scratch;
 mod whole_file;
+
+#[cfg(target_os = "linux")]
+mod owned_ring;
+mod scratch_queue;
 
 mod device_model;
 mod faulty;
@@ -45,6 +49,7 @@ pub use probe::{
 };
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 pub use scratch::ScratchFile;
+pub use scratch_queue::{ScratchQueue, Transfer};
 pub use splitmix64::mix;
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
 pub use whole_file::{TEMPORARY_PREFIX, WholeFile};

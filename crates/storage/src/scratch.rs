@@ -94,12 +94,34 @@ impl ScratchFile {
         if !rest.is_empty() {
             self.write_all(&self.buffered, rest_offset, rest)?;
         }
-        let length = bytes.len() as u64;
+        self.count_written(offset, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Takes note of bytes that are in the file now.
+    pub(crate) fn count_written(&self, offset: u64, length: u64) {
         self.bytes_written.fetch_add(length, Ordering::Relaxed);
         if length > 0 {
             self.end.fetch_max(offset + length, Ordering::Release);
         }
-        Ok(())
+    }
+
+    /// The file for a ring of its own, where it can be read and written past the page cache in
+    /// units of 4096 bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn ring_file(&self) -> Result<Option<File>, StorageError> {
+        match &self.direct {
+            Some((file, units))
+                if units.offset_bytes <= 4096
+                    && units.memory_bytes <= 4096
+                    && self.reader.mode() == LocalMode::Direct =>
+            {
+                let file = file.try_clone();
+                file.map(Some)
+                    .map_err(|e| StorageError::at_path(&self.folder, "open a file in", e))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Bytes written so far; a byte written twice counts twice.
@@ -125,22 +147,31 @@ impl ScratchFile {
     }
 
     fn write_all(&self, file: &File, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
-        file.write_all_at(bytes, offset).map_err(|source| {
-            if is_full(&source) {
-                StorageError::NoSpace {
-                    path: self.folder.clone(),
-                    needed: bytes.len() as u64,
-                    available: free_bytes(&self.folder).unwrap_or(0),
-                }
-            } else {
-                StorageError::Io {
-                    path: self.name(),
-                    operation: "write",
-                    offset,
-                    source,
-                }
-            }
-        })
+        file.write_all_at(bytes, offset)
+            .map_err(|source| self.transfer_error("write", offset, bytes.len() as u64, source))
+    }
+
+    /// The typed error of a failed transfer of `length` bytes.
+    pub(crate) fn transfer_error(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        length: u64,
+        source: io::Error,
+    ) -> StorageError {
+        if is_full(&source) {
+            return StorageError::NoSpace {
+                path: self.folder.clone(),
+                needed: length,
+                available: free_bytes(&self.folder).unwrap_or(0),
+            };
+        }
+        StorageError::Io {
+            path: self.name(),
+            operation,
+            offset,
+            source,
+        }
     }
 }
 

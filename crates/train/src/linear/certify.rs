@@ -9,7 +9,7 @@ use pelton_format::Dataset;
 use pelton_linear::{Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Weights};
 use pelton_plan::{Batching, Order, Plan};
 
-use super::setup::Setup;
+use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
 use crate::data::OpenedData;
 use crate::error::TrainError;
@@ -109,6 +109,7 @@ pub(super) fn optimum(
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     const MOST_EPOCHS: u64 = 400;
+    const STALLED_EPOCHS: u64 = 3;
     let mut options = setup.options;
     options.skip = false;
     options.cache_bytes = 0;
@@ -150,6 +151,16 @@ pub(super) fn optimum(
             done: epoch,
             total: MOST_EPOCHS,
         });
+        let stalls = epoch >= STALLED_EPOCHS && estimate > STALLED_GAP && setup.interior_fits();
+        if let Some(rows) = source.rows().filter(|_| stalls) {
+            let mut keep_going = || !interrupt.load(Ordering::Relaxed);
+            let wanted = 0.5 * wanted_gap;
+            if let Some((found, _)) = solver.solve_interior(rows, wanted, &mut keep_going)? {
+                best = Some(found);
+                break;
+            }
+            continue;
+        }
         let certificate = match outcome.certified_primal {
             Some(primal) => Certificate {
                 primal,

@@ -9,7 +9,7 @@ use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
 use super::certify::{Evaluation, evaluate, for_each_batch};
-use super::setup::Setup;
+use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
 use crate::checkpoint::{self, Progress, Totals};
 use crate::config::LinearConfig;
@@ -159,6 +159,9 @@ impl<'a> Session<'a> {
             }
             self.run_epoch(&mut source, folder, interrupt, observer)?;
             certified = self.end_epoch(&mut source, folder, observer)?;
+            if certified.is_none() && self.stalls() {
+                certified = self.solve_interior(&source, folder, interrupt, observer)?;
+            }
             if certified.is_none() && interrupt.load(Ordering::Relaxed) {
                 // The end of the epoch has saved the state.
                 return Err(interrupted(folder));
@@ -268,9 +271,7 @@ impl<'a> Session<'a> {
         self.earlier.visits += outcome.visits;
         self.earlier.rows += outcome.rows;
         let ends = self.certified_end(&mut record, outcome.certified_primal.is_some())?;
-        record.relative_difference = self
-            .optimum
-            .map(|optimum| (record.primal - optimum) / optimum);
+        record.relative_difference = self.difference(record.primal);
         record.passes = self.passes();
         record.wall_s = self.earlier_wall_s + self.began.elapsed().as_secs_f64();
         self.at_epoch_start = meters;
@@ -282,6 +283,76 @@ impl<'a> Session<'a> {
             self.checkpoint(source, folder)?;
         }
         Ok(ends)
+    }
+
+    /// Whether coordinate descent gets nowhere on rows in memory that Newton's method can take: a
+    /// gap this large after that many epochs comes from features of very different sizes.
+    fn stalls(&self) -> bool {
+        const EPOCHS: usize = 4;
+        let far = |last: &EpochRecord| last.relative_gap > STALLED_GAP;
+        self.setup.interior_fits()
+            && self.epochs.len() >= EPOCHS
+            && self.epochs.last().is_some_and(far)
+    }
+
+    /// Ends the run by Newton's method.
+    fn solve_interior(
+        &mut self,
+        source: &Source,
+        folder: &mut RunFolder,
+        interrupt: &AtomicBool,
+        observer: Observer<'_>,
+    ) -> Result<Option<Certified>, TrainError> {
+        /// The relative gap where no target is set.
+        const WANTED: f64 = 1e-5;
+        let Some(rows) = source.rows() else {
+            return Ok(None);
+        };
+        observer(Event::Note(
+            "coordinate descent makes little headway: the features differ much in size; going on by Newton's method (scaled features would train faster)",
+        ));
+        let began = Instant::now();
+        let wanted = self.config.target.unwrap_or(WANTED) * 0.5;
+        let mut keep_going = || !interrupt.load(Ordering::Relaxed);
+        let found = self.solver.solve_interior(rows, wanted, &mut keep_going)?;
+        let Some((certificate, iterations)) = found else {
+            // The end of the epoch before has saved the state.
+            return Err(interrupted(folder));
+        };
+        let visits = u64::from(iterations) * rows.len() as u64;
+        self.earlier.visits += visits;
+        self.earlier.compute_s += began.elapsed().as_secs_f64();
+        let losses = &self.solver.snapshot().expect("the solver made one").losses;
+        let accuracy = losses.accuracy();
+        let record = EpochRecord {
+            epoch: self.epochs.len() as u64 + 1,
+            primal: certificate.primal,
+            dual: certificate.dual,
+            relative_gap: certificate.relative_gap(),
+            relative_difference: self.difference(certificate.primal),
+            certified: true,
+            visits,
+            rows: 0,
+            rows_left_out: rows.len() as u64,
+            passes: self.passes(),
+            compute_s: began.elapsed().as_secs_f64(),
+            wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
+            ..EpochRecord::default()
+        };
+        observer(Event::Epoch(&record));
+        folder.append_metrics(&record)?;
+        self.write_events(folder, &record);
+        self.epochs.push(record);
+        Ok(Some(Certified {
+            is_snapshot: true,
+            certificate,
+            accuracy,
+        }))
+    }
+
+    fn difference(&self, primal: f64) -> Option<f64> {
+        let optimum = self.optimum?;
+        Some((primal - optimum) / optimum)
     }
 
     /// The certificate that meets the target, where there is one: the epoch's own, or one bought

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, FeedOptions, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, RecordBytes};
-use pelton_linear::{OutOfCoreOptions, Problem, Scratch};
+use pelton_linear::{INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch, interior_fits};
 use pelton_plan::{Batching, Order, Plan, Units};
 
 use crate::config::LinearConfig;
@@ -17,6 +17,9 @@ use crate::event::Interrupt;
 const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
+
+/// Relative gap after some epochs from which coordinate descent is taken to stall.
+pub(super) const STALLED_GAP: f64 = 0.1;
 
 /// Everything that is fixed before the first block.
 #[derive(Debug)]
@@ -257,6 +260,18 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
 }
 
 impl Setup {
+    /// Whether Newton's method can take over: all rows in memory, room beside them, few features, and
+    /// iterations of some seconds at most.
+    pub(super) fn interior_fits(&self) -> bool {
+        const MOST_PRODUCTS: u64 = 20_000_000_000;
+        let dataset = &self.data.dataset;
+        let a_row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64 + INTERIOR_BYTES_A_ROW;
+        self.in_core
+            && interior_fits(&self.problem)
+            && dataset.records() * a_row <= self.memory_bytes
+            && dataset.records() * dataset.features().pow(2) <= MOST_PRODUCTS
+    }
+
     /// What test data must agree with.
     pub fn expected(&self) -> Expected {
         Expected {

@@ -92,6 +92,14 @@ impl Source {
         }
     }
 
+    /// All rows, where they lie in memory.
+    pub fn rows(&self) -> Option<&RowTable> {
+        match self {
+            Source::Feed(_) => None,
+            Source::Memory { rows, .. } => Some(rows),
+        }
+    }
+
     pub fn meters(&self) -> Meters {
         match self {
             Source::Feed(feed) => feed.meters(),

@@ -1,0 +1,242 @@
+//! One epoch's buckets: which bucket a position belongs to, and the blocks each bucket has.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use pelton_plan::Plan;
+use pelton_storage::AlignedBuffer;
+
+use crate::error::FeedError;
+
+/// Cells of the table of guesses for each bucket, at least.
+const CELLS_PER_BUCKET: u64 = 2;
+
+/// Where the panes of one epoch begin, in positions.
+#[derive(Debug)]
+pub(super) struct BucketMap {
+    /// The first position of every bucket, and one beyond all positions.
+    starts: Vec<u64>,
+    /// The bucket of the first position of each cell of 2^shift positions.
+    guesses: Vec<u32>,
+    shift: u32,
+}
+
+impl BucketMap {
+    pub fn new(plan: &Plan, epoch: u64, pane_batches: u64) -> BucketMap {
+        let mut starts: Vec<u64> = (0..plan.steps())
+            .step_by(pane_batches as usize)
+            .map(|step| plan.step_positions(epoch, step).start)
+            .collect();
+        let cell = plan.records() / (CELLS_PER_BUCKET * starts.len().max(1) as u64);
+        let shift = cell.max(1).ilog2();
+        let cells = (plan.records() >> shift) + 1;
+        let mut bucket = 0;
+        let guesses = (0..cells)
+            .map(|cell| {
+                while bucket + 1 < starts.len() && starts[bucket + 1] <= cell << shift {
+                    bucket += 1;
+                }
+                bucket as u32
+            })
+            .collect();
+        starts.push(u64::MAX);
+        BucketMap {
+            starts,
+            guesses,
+            shift,
+        }
+    }
+
+    /// Bucket and slot of a position. Positions that no batch takes count to the last bucket.
+    #[inline]
+    pub fn place(&self, position: u64) -> (u32, u32) {
+        let mut bucket = self.guesses[(position >> self.shift) as usize];
+        while self.starts[bucket as usize + 1] <= position {
+            bucket += 1;
+        }
+        (bucket, (position - self.starts[bucket as usize]) as u32)
+    }
+
+    fn buckets(&self) -> usize {
+        self.starts.len() - 1
+    }
+}
+
+/// Records of one bucket that lie together in the scratch file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub offset: u64,
+    /// Bytes of records, without what fills up the last unit.
+    pub used: u32,
+}
+
+/// A block that is being filled.
+#[derive(Debug)]
+pub(super) struct Tail {
+    pub buffer: AlignedBuffer,
+    pub used: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    pub tail: Option<Tail>,
+    /// Blocks being written.
+    pub writing: u32,
+    /// Blocks written. They stay listed; a pane counts which it has claimed.
+    pub blocks: Vec<Block>,
+}
+
+/// One epoch's buckets, filled while the epoch before is read.
+#[derive(Debug)]
+pub(super) struct EpochBuckets {
+    pub map: BucketMap,
+    pub buckets: Vec<Mutex<Bucket>>,
+    /// Records that have yet to be appended.
+    missing: AtomicU64,
+    sealed: AtomicBool,
+}
+
+impl EpochBuckets {
+    /// Buckets that `records` records will be appended to.
+    pub fn new(map: BucketMap, records: u64) -> EpochBuckets {
+        EpochBuckets {
+            buckets: (0..map.buckets()).map(|_| Mutex::default()).collect(),
+            map,
+            missing: AtomicU64::new(records),
+            sealed: AtomicBool::new(records == 0),
+        }
+    }
+
+    /// Takes note of appended records; true for the call after which none is missing.
+    pub fn appended(&self, records: u64) -> bool {
+        self.missing.fetch_sub(records, Ordering::AcqRel) == records
+    }
+
+    /// No tail is filled any more; every block is written or being written.
+    pub fn seal(&self) {
+        self.sealed.store(true, Ordering::Release);
+    }
+
+    pub fn is_sealed(&self) -> bool {
+        self.sealed.load(Ordering::Acquire)
+    }
+
+    pub fn bucket(&self, number: usize) -> std::sync::MutexGuard<'_, Bucket> {
+        self.buckets[number]
+            .lock()
+            .expect("no holder of this lock panics")
+    }
+}
+
+/// How records lie in a block: slot u32, length u32 where lengths differ, the record's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockLayout {
+    /// Length of every record, where they are of one length.
+    pub record_bytes: Option<usize>,
+}
+
+impl BlockLayout {
+    /// Bytes before each record in a block.
+    pub fn header_bytes(self) -> usize {
+        if self.record_bytes.is_some() { 4 } else { 8 }
+    }
+
+    /// Puts one record at the front of `space`, which has room; returns the bytes it takes.
+    #[inline]
+    pub fn put(self, space: &mut [u8], slot: u32, record: &[u8]) -> usize {
+        let header = self.header_bytes();
+        let taken = header + record.len();
+        let space = &mut space[..taken];
+        space[..4].copy_from_slice(&slot.to_le_bytes());
+        if header == 8 {
+            space[4..8].copy_from_slice(&(record.len() as u32).to_le_bytes());
+        }
+        space[header..].copy_from_slice(record);
+        taken
+    }
+
+    /// Slot and range of every record of a block.
+    pub fn split(
+        self,
+        block: &[u8],
+        found: &mut Vec<(u32, Range<usize>)>,
+    ) -> Result<(), FeedError> {
+        let broken = || FeedError::Panicked("a bucket block came back changed".to_string());
+        let header = self.header_bytes();
+        let word = |at: usize| {
+            let bytes = block.get(at..at + 4)?;
+            Some(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+        };
+        let mut at = 0;
+        while at < block.len() {
+            let slot = word(at).ok_or_else(broken)?;
+            let length = match self.record_bytes {
+                Some(length) => length,
+                None => word(at + 4).ok_or_else(broken)? as usize,
+            };
+            let start = at + header;
+            at = start + length;
+            if at > block.len() {
+                return Err(broken());
+            }
+            found.push((slot, start..at));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pelton_plan::{Batching, Order};
+
+    #[test]
+    fn every_position_finds_its_bucket() {
+        for (records, batching, pane_batches) in [
+            (10_000, Batching::Examples(300), 7),
+            (10_007, Batching::DropLast(1000), 3),
+            (5_000, Batching::Batches(4_999), 1),
+            (3, Batching::Examples(1), 1),
+            (1 << 20, Batching::Examples(1 << 19), 1),
+        ] {
+            let plan = Plan::new(records, Order::Full, batching, 1).unwrap();
+            let map = BucketMap::new(&plan, 0, pane_batches);
+            let (mut bucket, mut start) = (0, 0);
+            for position in 0..records {
+                let begins = (0..plan.steps())
+                    .step_by(pane_batches as usize)
+                    .skip(bucket as usize + 1)
+                    .map(|step| plan.step_positions(0, step).start)
+                    .next();
+                if begins == Some(position) {
+                    (bucket, start) = (bucket + 1, position);
+                }
+                assert_eq!(map.place(position), (bucket, (position - start) as u32));
+            }
+        }
+    }
+
+    #[test]
+    fn records_come_back_from_a_block() {
+        let records: [&[u8]; 3] = [b"abcd", b"efgh", b"ijkl"];
+        for record_bytes in [Some(4), None] {
+            let layout = BlockLayout { record_bytes };
+            let mut block = [0; 64];
+            let mut used = 0;
+            for (slot, record) in (7u32..).zip(records) {
+                used += layout.put(&mut block[used..], slot, record);
+            }
+            let mut found = Vec::new();
+            layout.split(&block[..used], &mut found).unwrap();
+            let expected = (7u32..).zip(records);
+            assert!(
+                found
+                    .iter()
+                    .map(|(slot, at)| (*slot, &block[at.clone()]))
+                    .eq(expected)
+            );
+            assert!(layout.split(&block[..used - 1], &mut found).is_err());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The scatter path: while one epoch is read, its records are appended to *buckets* by their place
+//! in the next epoch's order, which the plan already knows; a bucket holds one pane and is put in
+//! order in memory. One sequential read and one sequential write of the data an epoch, whatever the
+//! budget, for disk space of about the data's size. Worth it for records far smaller than a page.
+//!
+//! Before the first epoch one sequential pass over the data fills its buckets. Orders whose blocks
+//! never change ([`pelton_plan::Order::Block`]) are written once and read every epoch, which is how
+//! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
+//!
+//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); blocks of a
+//! consumed bucket are used again. Partial last blocks are written when the last record of their
+//! epoch was appended, so that the tails of one epoch only are in memory.
+//!
+//! Every worker (`worker`) does all stages of a block: it keeps several reads and writes in flight
+//! on a queue of its own (`append`), and decodes and scatters whichever block has come. Blocks of
+//! the pane after the last that there is memory for are read ahead, so the disk does not wait at the
+//! ends of panes. A thread for each stage was rejected: two cores are then as uneven as the stages.
+
+mod append;
+mod buckets;
+mod stage;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::thread::JoinHandle;
+
+use pelton_format::{Dataset, RecordBytes};
+use pelton_plan::{Order, Plan};
+use pelton_storage::ScratchFile;
+
+use self::append::UNIT_BYTES;
+use self::buckets::{BlockLayout, BucketMap, EpochBuckets};
+use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
+use self::worker::Worker;
+use crate::error::FeedError;
+use crate::options::FeedOptions;
+use crate::pane::PaneBuild;
+use crate::planner::{Cursor, PlannedPane};
+use crate::reader::Shared;
+use crate::sizing::{Sizes, pane_row_bytes};
+
+const LARGEST_BLOCK: u64 = 256 << 10;
+/// Most bytes that a worker reads of the data set at a time.
+const LARGEST_FIRST_READ: u64 = 1 << 20;
+/// Most reads, and most writes, that one worker keeps in flight.
+const MOST_IN_FLIGHT: u64 = 8;
+/// Panes that are planned beyond those there is memory for, so that loading goes on while the
+/// consumer plans.
+pub(crate) const PANES_AHEAD: u64 = 1;
+
+/// Bytes of the budget that bucket buffers may take: half for tails, half for transfers.
+pub(crate) fn buffer_bytes(options: &FeedOptions) -> u64 {
+    options.memory_bytes / 4
+}
+
+/// Whether the scatter path can serve this plan, or why not.
+pub(crate) fn possible(
+    dataset: &Dataset,
+    plan: &Plan,
+    options: &FeedOptions,
+) -> Result<(), String> {
+    if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
+        return Err("the order reads runs of neighbours; use window".to_string());
+    }
+    if options.epoch_barrier || options.refill {
+        return Err("records are skipped from epoch to epoch; use direct or window".to_string());
+    }
+    if options.scratch_dir.is_none() {
+        return Err("no scratch folder is given; name one with --scratch".to_string());
+    }
+    let row = pane_row_bytes(dataset);
+    let pane_rows = (options.memory_bytes / 3 / row.max(1)).max(1);
+    let buckets = dataset.records().div_ceil(pane_rows).max(1);
+    let block = block_bytes(options, buckets);
+    if block < (UNIT_BYTES as u64).max(2 * dataset.record_bytes().max()) {
+        return Err(format!(
+            "the budget leaves {block} bytes for each of {buckets} bucket buffers; raise --memory or use window"
+        ));
+    }
+    Ok(())
+}
+
+fn block_bytes(options: &FeedOptions, buckets: u64) -> u64 {
+    let block = (buffer_bytes(options) / 2 / buckets).min(LARGEST_BLOCK);
+    block - block % UNIT_BYTES as u64
+}
+
+fn buffer_sizes(
+    dataset: &Dataset,
+    options: &FeedOptions,
+    sizes: Sizes,
+    buckets: u64,
+) -> BufferSizes {
+    let longest = (dataset.record_bytes().max() + 8).next_multiple_of(UNIT_BYTES as u64);
+    let block = block_bytes(options, buckets).max(longest);
+    let rest = buffer_bytes(options).saturating_sub(buckets * block);
+    let share = rest / 2 / options.threads as u64;
+    // What panes will take is free in the first pass, and its buffers are given back before the
+    // first block is read.
+    let free = options.memory_bytes / 4 / options.threads as u64;
+    let first_pass = free
+        .min(LARGEST_FIRST_READ)
+        .next_multiple_of(UNIT_BYTES as u64);
+    let reads = (share + sizes.task_bytes) / block;
+    let writes = (share / block).clamp(1, MOST_IN_FLIGHT);
+    BufferSizes {
+        block_bytes: block as usize,
+        reads: reads.clamp(1, MOST_IN_FLIGHT) as usize,
+        writes: writes as usize,
+        kept: (buckets + options.threads as u64 * writes) as usize,
+        task_bytes: first_pass.max(sizes.task_bytes) as usize,
+    }
+}
+
+/// Loads panes from buckets.
+#[derive(Debug)]
+pub(crate) struct Scatter {
+    shared: Arc<Shared>,
+    plan: Arc<Plan>,
+    pane_batches: u64,
+    threads: usize,
+    buffers: BufferSizes,
+    scratch_dir: PathBuf,
+    /// Place of the first batch; its step is below the number of steps.
+    start: Cursor,
+    end_epoch: u64,
+    fixed: bool,
+    epochs: BTreeMap<u64, Arc<EpochBuckets>>,
+    panes: u64,
+    permitted: u64,
+    stage: Option<Arc<Stage>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Scatter {
+    pub fn new(
+        shared: Arc<Shared>,
+        plan: Arc<Plan>,
+        options: &FeedOptions,
+        sizes: Sizes,
+    ) -> Scatter {
+        let buckets = plan.steps().div_ceil(sizes.pane_batches).max(1);
+        let start = if options.start.next >= plan.steps() {
+            Cursor {
+                epoch: options.start.epoch + 1,
+                next: 0,
+            }
+        } else {
+            options.start
+        };
+        Scatter {
+            pane_batches: sizes.pane_batches,
+            threads: options.threads,
+            buffers: buffer_sizes(&shared.dataset, options, sizes, buckets),
+            scratch_dir: options.scratch_dir.clone().unwrap_or_default(),
+            start,
+            end_epoch: options.end_epoch.unwrap_or(u64::MAX),
+            fixed: matches!(plan.order(), Order::Block { .. }),
+            epochs: BTreeMap::new(),
+            panes: 0,
+            permitted: 0,
+            stage: None,
+            workers: Vec::new(),
+            shared,
+            plan,
+        }
+    }
+
+    /// Lets panes below `number` take memory for their rows.
+    pub fn permit(&mut self, number: u64) {
+        self.permitted = number;
+        if let Some(stage) = &self.stage {
+            stage.permit(number);
+        }
+    }
+
+    /// Loads one more pane; the first call begins the first pass.
+    pub fn step(&mut self, planned: Option<PlannedPane>) {
+        let Some(planned) = planned else { return };
+        if self.stage.is_none()
+            && let Err(error) = self.begin()
+        {
+            self.shared.fail(error);
+        }
+        let pane = self.pane_load(planned);
+        // Without a stage the feed has failed, which its consumer is about to learn.
+        if let Some(stage) = &self.stage {
+            stage.add(pane);
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), FeedError> {
+        let epoch = if self.fixed { 0 } else { self.start.epoch };
+        let passed = match self.start.next {
+            next if next > 0 && !self.fixed => self.plan.step_positions(epoch, next).start,
+            _ => 0,
+        };
+        let buckets = self.buckets_of(epoch, self.plan.records() - passed);
+        let first = FirstPass {
+            epoch,
+            buckets,
+            passed,
+            after: (passed > 0 && epoch + 1 < self.end_epoch)
+                .then(|| self.buckets_of(epoch + 1, self.plan.records())),
+            next_id: AtomicU64::new(0),
+        };
+        let record_bytes = match self.shared.dataset.record_bytes() {
+            RecordBytes::Fixed(bytes) => usize::try_from(bytes).ok(),
+            RecordBytes::Variable { .. } => None,
+        };
+        let layout = BlockLayout { record_bytes };
+        let scratch = ScratchFile::create(&self.scratch_dir, self.scratch_bytes(layout, &first))?;
+        let stage = Arc::new(Stage::new(
+            Arc::clone(&self.shared),
+            Arc::clone(&self.plan),
+            Arc::new(scratch),
+            layout,
+            self.buffers,
+            first,
+            self.fixed,
+        ));
+        stage.permit(self.permitted);
+        for _ in 0..self.threads {
+            let stage = Arc::clone(&stage);
+            self.workers.push(std::thread::spawn(move || {
+                let shared = Arc::clone(&stage.shared);
+                shared.guard(|| Worker::new(Arc::clone(&stage))?.run());
+                // Others have no use going on after a failure.
+                stage.close();
+            }));
+        }
+        self.stage = Some(stage);
+        Ok(())
+    }
+
+    /// Space for all records, for the partial last blocks of an epoch and for blocks in flight.
+    fn scratch_bytes(&self, layout: BlockLayout, first: &FirstPass) -> u64 {
+        let dataset = &self.shared.dataset;
+        let records = dataset.bytes() + dataset.records() * layout.header_bytes() as u64;
+        let block = self.buffers.block_bytes as u64;
+        let unfilled = match layout.record_bytes {
+            Some(bytes) => (bytes + layout.header_bytes()) as u64,
+            None => records / dataset.records().max(1),
+        };
+        let in_flight = (self.threads * self.buffers.writes) as u64;
+        let partial = first.buckets.buckets.len() as u64 + in_flight;
+        records + records / block * unfilled + partial * block
+    }
+
+    fn buckets_of(&mut self, epoch: u64, records: u64) -> Arc<EpochBuckets> {
+        let opened = self.epochs.entry(epoch).or_insert_with(|| {
+            let map = BucketMap::new(&self.plan, epoch, self.pane_batches);
+            Arc::new(EpochBuckets::new(map, records))
+        });
+        Arc::clone(opened)
+    }
+
+    fn pane_load(&mut self, planned: PlannedPane) -> PaneLoad {
+        let first = planned.batches.first().expect("a pane has batches");
+        let last = planned.batches.last().expect("a pane has batches");
+        let (epoch, steps) = (first.epoch, first.step..last.step + 1);
+        let records = self.plan.records();
+        let mut unused_ids = Vec::new();
+        let (held, bucket, first_slot, next) = if self.fixed {
+            let held = self.buckets_of(0, records);
+            let mut position = [planned.ids.first().copied().unwrap_or(0)];
+            self.plan.positions_of_each(0, &mut position);
+            let bucket = held.map.place(position[0]).0;
+            (held, bucket as usize, 0, None)
+        } else {
+            self.epochs.retain(|&held, _| held >= epoch);
+            let held = self.buckets_of(epoch, records);
+            let begin = steps.start - steps.start % self.pane_batches;
+            let begin_position = self.plan.step_positions(epoch, begin).start;
+            let position = self.plan.step_positions(epoch, steps.start).start;
+            if steps.end == self.plan.steps() {
+                let end = self.plan.step_positions(epoch, last.step).end;
+                unused_ids.resize((records - end) as usize, 0);
+                self.plan.fill_ids(epoch, end, &mut unused_ids);
+            }
+            let next = (epoch + 1 < self.end_epoch)
+                .then(|| (epoch + 1, self.buckets_of(epoch + 1, records)));
+            // A run resumed inside a pane finds its records in the pane's bucket too.
+            let bucket = (steps.start / self.pane_batches) as usize;
+            (held, bucket, (position - begin_position) as u32, next)
+        };
+        let number = self.panes;
+        self.panes += 1;
+        PaneLoad {
+            left: AtomicU64::new((planned.ids.len() + unused_ids.len()) as u64),
+            build: PaneBuild::whole(number, planned),
+            held,
+            bucket,
+            first_slot,
+            unused_ids,
+            next,
+            claimed: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Drop for Scatter {
+    fn drop(&mut self) {
+        if let Some(stage) = &self.stage {
+            stage.close();
+        }
+        for worker in self.workers.drain(..) {
+            // A panic was already turned into a failure by `Shared::guard`.
+            let _ = worker.join();
+        }
+    }
+}

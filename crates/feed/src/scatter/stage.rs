@@ -1,0 +1,281 @@
+//! What the workers of the scatter path share: the panes to load in order, the scratch file's space
+//! and the buffers that are not in use.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use pelton_plan::Plan;
+use pelton_storage::{AlignedBuffer, ScratchFile};
+
+use super::buckets::{Block, BlockLayout, EpochBuckets};
+use crate::error::FeedError;
+use crate::pane::PaneBuild;
+use crate::reader::Shared;
+
+/// How many buffers of how many bytes there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BufferSizes {
+    pub block_bytes: usize,
+    /// Reads that a worker keeps in flight, or finished and not yet used.
+    pub reads: usize,
+    /// Writes that a worker keeps in flight.
+    pub writes: usize,
+    /// Buffers for tails and writes that are kept. In the first pass of a run that resumes inside an
+    /// epoch two epochs have tails; the memory for the others is that of panes, which come later.
+    pub kept: usize,
+    /// Bytes of a worker's reads of the data set.
+    pub task_bytes: usize,
+}
+
+/// The first pass, from the data set into buckets.
+#[derive(Debug)]
+pub(super) struct FirstPass {
+    pub epoch: u64,
+    pub buckets: Arc<EpochBuckets>,
+    /// Records before this position of the epoch were used by an earlier run: they belong to the
+    /// epoch after it.
+    pub passed: u64,
+    pub after: Option<Arc<EpochBuckets>>,
+    pub next_id: AtomicU64,
+}
+
+/// A pane while its bucket is being read.
+#[derive(Debug)]
+pub(super) struct PaneLoad {
+    pub build: PaneBuild,
+    pub held: Arc<EpochBuckets>,
+    pub bucket: usize,
+    /// Slot of the pane's first row in its bucket: above 0 only where a run resumed inside it.
+    pub first_slot: u32,
+    /// Records of the bucket that no batch of this epoch takes; they go to the next one.
+    pub unused_ids: Vec<u64>,
+    pub next: Option<(u64, Arc<EpochBuckets>)>,
+    /// Blocks that a worker has taken on.
+    pub claimed: AtomicUsize,
+    /// Records that have yet to come out of a block.
+    pub left: AtomicU64,
+}
+
+impl PaneLoad {
+    /// The record in a slot of the bucket, and its slot in the pane if a batch takes it.
+    #[inline]
+    pub fn record(&self, slot: u32) -> Result<(u64, Option<u32>), FeedError> {
+        let broken = || FeedError::Panicked("a bucket holds a record of another pane".to_string());
+        let slot = slot.checked_sub(self.first_slot).ok_or_else(broken)?;
+        match self.build.ids.get(slot as usize) {
+            Some(&id) => Ok((id, Some(slot))),
+            None => self
+                .unused_ids
+                .get(slot as usize - self.build.ids.len())
+                .map(|&id| (id, None))
+                .ok_or_else(broken),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    panes: VecDeque<Arc<PaneLoad>>,
+    /// Panes below this number may take memory for their rows.
+    permitted: u64,
+    closed: bool,
+    /// Counts everything that may give an idle worker something to do.
+    events: u64,
+    idle: usize,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    free: Vec<u64>,
+    end: u64,
+}
+
+#[derive(Debug, Default)]
+struct Spare {
+    buffers: Vec<AlignedBuffer>,
+    /// Buffers there are, in use or not.
+    made: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub shared: Arc<Shared>,
+    pub plan: Arc<Plan>,
+    pub scratch: Arc<ScratchFile>,
+    pub layout: BlockLayout,
+    pub sizes: BufferSizes,
+    pub first: FirstPass,
+    /// Whether buckets are read again in every epoch.
+    pub fixed: bool,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    space: Mutex<Space>,
+    spare: Mutex<Spare>,
+}
+
+impl Stage {
+    pub fn new(
+        shared: Arc<Shared>,
+        plan: Arc<Plan>,
+        scratch: Arc<ScratchFile>,
+        layout: BlockLayout,
+        sizes: BufferSizes,
+        first: FirstPass,
+        fixed: bool,
+    ) -> Stage {
+        Stage {
+            shared,
+            plan,
+            scratch,
+            layout,
+            sizes,
+            first,
+            fixed,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            space: Mutex::default(),
+            spare: Mutex::default(),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no holder of this lock panics")
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        let mut queue = self.queue();
+        change(&mut queue);
+        queue.events += 1;
+        let idle = queue.idle > 0;
+        drop(queue);
+        if idle {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Adds the next pane.
+    pub fn add(&self, pane: PaneLoad) {
+        self.change(|queue| queue.panes.push_back(Arc::new(pane)));
+    }
+
+    /// Lets panes below `number` be loaded.
+    pub fn permit(&self, number: u64) {
+        self.change(|queue| queue.permitted = number);
+    }
+
+    /// Sends the workers home.
+    pub fn close(&self) {
+        self.change(|queue| queue.closed = true);
+    }
+
+    /// Wakes workers that wait for a block or for a bucket to be sealed.
+    pub fn wake(&self) {
+        self.change(|_| ());
+    }
+
+    /// What [`Stage::wait`] needs to know of; `None` when there is no more to do.
+    pub fn events(&self) -> Option<u64> {
+        let queue = self.queue();
+        (!queue.closed).then_some(queue.events)
+    }
+
+    /// Waits until something has happened since `seen`.
+    pub fn wait(&self, seen: u64) {
+        let mut queue = self.queue();
+        queue.idle += 1;
+        while queue.events == seen {
+            queue = self
+                .changed
+                .wait(queue)
+                .expect("no holder of this lock panics");
+        }
+        queue.idle -= 1;
+    }
+
+    /// The next block to read. Blocks that may not be unpacked yet are read ahead once there will be
+    /// no more of the panes before theirs: otherwise they could keep every buffer from blocks that
+    /// they themselves wait for.
+    pub fn claim(&self) -> Option<(Arc<PaneLoad>, Block)> {
+        let queue = self.queue();
+        let mut exhausted = true;
+        for pane in &queue.panes {
+            let sealed = pane.held.is_sealed();
+            if !(exhausted || sealed && pane.build.number < queue.permitted) {
+                return None;
+            }
+            let bucket = pane.held.bucket(pane.bucket);
+            // Changed under the queue's lock only.
+            let claimed = pane.claimed.load(Ordering::Relaxed);
+            if let Some(&block) = bucket.blocks.get(claimed) {
+                pane.claimed.store(claimed + 1, Ordering::Relaxed);
+                return Some((Arc::clone(pane), block));
+            }
+            exhausted &= sealed && bucket.writing == 0;
+        }
+        None
+    }
+
+    /// Whether rows of a pane may be decoded: there is memory for it, and for the tails of the
+    /// epoch after it.
+    pub fn may_unpack(&self, pane: &PaneLoad) -> bool {
+        pane.held.is_sealed() && pane.build.number < self.queue().permitted
+    }
+
+    /// Takes note of records that came out of a block of a pane, whose last share completes it.
+    pub fn unpacked(&self, pane: Arc<PaneLoad>, records: u64) {
+        if pane.left.fetch_sub(records, Ordering::AcqRel) == records {
+            let mut queue = self.queue();
+            let number = pane.build.number;
+            queue.panes.retain(|other| other.build.number != number);
+        }
+        // Every worker that read from a pane gives up its share here, after its rows were added.
+        if let Some(pane) = Arc::into_inner(pane)
+            && pane.left.load(Ordering::Acquire) == 0
+        {
+            self.shared.deliver(pane.build.finish());
+        }
+    }
+
+    /// Room for one block in the scratch file.
+    pub fn take_space(&self) -> u64 {
+        let mut space = self.space.lock().expect("no holder of this lock panics");
+        if let Some(offset) = space.free.pop() {
+            return offset;
+        }
+        let offset = space.end;
+        space.end += self.sizes.block_bytes as u64;
+        offset
+    }
+
+    pub fn give_space(&self, offset: u64) {
+        let mut space = self.space.lock().expect("no holder of this lock panics");
+        space.free.push(offset);
+    }
+
+    /// A buffer of one block. Tails, one a bucket, and writes in flight bound how many there are.
+    pub fn take_buffer(&self) -> AlignedBuffer {
+        let mut spare = self.spare.lock().expect("no holder of this lock panics");
+        if let Some(buffer) = spare.buffers.pop() {
+            return buffer;
+        }
+        spare.made += 1;
+        drop(spare);
+        new_buffer(self.sizes.block_bytes)
+    }
+
+    pub fn give_buffer(&self, buffer: AlignedBuffer) {
+        let mut spare = self.spare.lock().expect("no holder of this lock panics");
+        if spare.made > self.sizes.kept {
+            spare.made -= 1;
+        } else {
+            spare.buffers.push(buffer);
+        }
+    }
+}
+
+pub(super) fn new_buffer(bytes: usize) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::with_capacity(4096, bytes);
+    buffer.resize(bytes, 0);
+    buffer
+}

@@ -1,0 +1,254 @@
+//! One thread of the scatter path: keeps reads in flight, and turns each block that has come into
+//! rows of its pane and records of the next epoch's buckets.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use pelton_storage::{AlignedBuffer, RangeRead, Storage, huge_buffer};
+
+use super::append::{Appender, Arrived};
+use super::stage::{Stage, new_buffer};
+use crate::error::FeedError;
+
+pub(super) struct Worker {
+    stage: Arc<Stage>,
+    appender: Appender,
+    read_buffers: Vec<AlignedBuffer>,
+    found: Vec<(u32, Range<usize>)>,
+    ranges: Vec<Range<usize>>,
+    slots: Vec<u32>,
+    ids: Vec<u64>,
+}
+
+impl Worker {
+    pub fn new(stage: Arc<Stage>) -> Result<Worker, FeedError> {
+        Ok(Worker {
+            appender: Appender::new(Arc::clone(&stage))?,
+            stage,
+            read_buffers: Vec::new(),
+            found: Vec::new(),
+            ranges: Vec::new(),
+            slots: Vec::new(),
+            ids: Vec::new(),
+        })
+    }
+
+    /// Works until the stage is closed.
+    pub fn run(mut self) -> Result<(), FeedError> {
+        let stage = Arc::clone(&self.stage);
+        let loading = stage.shared.meters.loading();
+        self.prepare()?;
+        let sizes = stage.sizes;
+        self.read_buffers
+            .resize_with(sizes.reads, || new_buffer(sizes.block_bytes));
+        drop(loading);
+        while let Some(events) = stage.events() {
+            let loading = stage.shared.meters.loading();
+            while let Some(buffer) = self.read_buffers.pop() {
+                let Some((pane, block)) = stage.claim() else {
+                    self.read_buffers.push(buffer);
+                    break;
+                };
+                self.appender.read(pane, block, buffer)?;
+            }
+            self.appender.turn(0)?;
+            let arrived = &mut self.appender.arrived;
+            let usable = arrived
+                .iter()
+                .position(|arrived| stage.may_unpack(&arrived.pane));
+            match usable {
+                Some(first) => {
+                    let arrived = arrived.remove(first);
+                    self.unpack(arrived)?;
+                }
+                None if self.appender.in_flight() > 0 => self.appender.turn(1)?,
+                None => {
+                    drop(loading);
+                    stage.wait(events);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes the records of one block into its pane and appends them to the next epoch's buckets.
+    fn unpack(&mut self, arrived: Arrived) -> Result<(), FeedError> {
+        let began = Instant::now();
+        let Arrived {
+            pane,
+            block,
+            buffer,
+        } = arrived;
+        let stage = Arc::clone(&self.stage);
+        let shared = &stage.shared;
+        if !stage.fixed {
+            stage.give_space(block.offset);
+        }
+        let bytes = &buffer[..block.used as usize];
+        self.found.clear();
+        stage.layout.split(bytes, &mut self.found)?;
+        self.ids.clear();
+        self.ranges.clear();
+        self.slots.clear();
+        // Segments of one size, that of a full block, serve each other's place again.
+        let mean = shared.dataset.bytes() / shared.dataset.records().max(1);
+        let full = stage.sizes.block_bytes / (mean as usize + stage.layout.header_bytes());
+        let mut rows = shared.take_rows(self.found.len().max(full));
+        let mut used = 0;
+        for (slot, range) in &self.found {
+            let (id, slot) = pane.record(*slot)?;
+            if let Some(slot) = slot {
+                match shared.dataset.decode(id, &bytes[range.clone()], &mut rows) {
+                    Ok(()) => self.slots.push(slot),
+                    Err(error) => shared.bad_record(id, error)?,
+                }
+                used += range.len() as u64;
+            }
+            self.ids.push(id);
+            self.ranges.push(range.clone());
+        }
+        pane.build.add(rows, &self.slots);
+        let records = self.ids.len() as u64;
+        if let Some((epoch, next)) = &pane.next {
+            stage.plan.positions_of_each(*epoch, &mut self.ids);
+            self.appender.append(next, bytes, &self.ranges, &self.ids)?;
+        }
+        self.read_buffers.push(buffer);
+        // Counted first: a complete pane may be the last that the consumer waits for.
+        shared.meters.count_decode(used, began.elapsed());
+        stage.unpacked(pane, records);
+        Ok(())
+    }
+
+    /// Takes its part in the first pass: reads runs of records from the data set and appends them.
+    fn prepare(&mut self) -> Result<(), FeedError> {
+        let stage = Arc::clone(&self.stage);
+        let dataset = &stage.shared.dataset;
+        let records = dataset.records();
+        let mean = (dataset.bytes() / records.max(1)).max(1);
+        let per_task = (stage.sizes.task_bytes as u64 / mean).max(1);
+        let mut buffer = huge_buffer(stage.sizes.task_bytes);
+        loop {
+            let from = stage.first.next_id.fetch_add(per_task, Ordering::Relaxed);
+            if from >= records || stage.shared.has_failed() {
+                return Ok(());
+            }
+            let to = (from + per_task).min(records);
+            let mut id = from;
+            while id < to {
+                id = self.prepare_run(id..to, &mut buffer)?;
+                self.appender.turn(0)?;
+            }
+        }
+    }
+
+    /// Reads as many records of `ids` as fit the buffer and appends them to their buckets; returns
+    /// the first that did not fit.
+    fn prepare_run(
+        &mut self,
+        ids: Range<u64>,
+        buffer: &mut AlignedBuffer,
+    ) -> Result<u64, FeedError> {
+        let stage = Arc::clone(&self.stage);
+        let dataset = &stage.shared.dataset;
+        dataset.check_unchanged()?;
+        self.ids.clear();
+        self.ids.extend(ids.clone());
+        let mut places = Vec::new();
+        dataset.locate_into(&self.ids, &mut places);
+        let first = places[0];
+        let storage = dataset.files()[first.file as usize].storage();
+        let mask = u64::from(storage.granularity().offset_bytes) - 1;
+        let start = first.offset & !mask;
+        let fits = places
+            .iter()
+            .take_while(|place| {
+                let end = (place.offset + place.length + mask) & !mask;
+                place.file == first.file && end - start <= buffer.len() as u64
+            })
+            .count()
+            .max(1);
+        places.truncate(fits);
+        let last = places[fits - 1];
+        let length = ((last.offset + last.length + mask) & !mask) - start;
+        if length > buffer.len() as u64 {
+            buffer.resize(length as usize, 0);
+        }
+        let began = Instant::now();
+        let filled = read_pieces(storage.as_ref(), start, &mut buffer[..length as usize])?;
+        stage.shared.meters.count_read(1, filled, began.elapsed());
+        self.ranges.clear();
+        for place in &places {
+            let begin = (place.offset - start) as usize;
+            let end = begin + place.length as usize;
+            if end as u64 > filled {
+                return Err(FeedError::Shrunk {
+                    path: storage.name(),
+                    offset: place.offset,
+                    expected: place.length,
+                    found: filled.saturating_sub(begin as u64),
+                });
+            }
+            self.ranges.push(begin..end);
+        }
+        let end = ids.start + fits as u64;
+        self.ids.truncate(fits);
+        self.append_first(ids.start..end, buffer)?;
+        Ok(end)
+    }
+
+    /// Appends the records `ids`, which lie at `self.ranges`, to the buckets of the first epoch, or
+    /// of the one after it where an earlier run has used them.
+    fn append_first(&mut self, ids: Range<u64>, bytes: &[u8]) -> Result<(), FeedError> {
+        let stage = Arc::clone(&self.stage);
+        let first = &stage.first;
+        stage
+            .plan
+            .positions_of(first.epoch, ids.clone(), &mut self.ids);
+        if first.passed == 0 {
+            return self
+                .appender
+                .append(&first.buckets, bytes, &self.ranges, &self.ids);
+        }
+        let (mut ranges, mut positions) = (Vec::new(), Vec::new());
+        let (mut later_ranges, mut later) = (Vec::new(), Vec::new());
+        for ((id, &position), range) in ids.zip(&self.ids).zip(&self.ranges) {
+            if position < first.passed {
+                later.push(id);
+                later_ranges.push(range.clone());
+            } else {
+                positions.push(position);
+                ranges.push(range.clone());
+            }
+        }
+        self.appender
+            .append(&first.buckets, bytes, &ranges, &positions)?;
+        if let Some(after) = &first.after {
+            stage.plan.positions_of_each(first.epoch + 1, &mut later);
+            self.appender.append(after, bytes, &later_ranges, &later)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads one range as requests of 128 KiB; returns the bytes there were.
+fn read_pieces(storage: &dyn Storage, start: u64, buffer: &mut [u8]) -> Result<u64, FeedError> {
+    const PIECE: usize = 128 << 10;
+    let mut offset = start;
+    let mut reads: Vec<_> = buffer
+        .chunks_mut(PIECE)
+        .map(|buffer| {
+            let read = RangeRead {
+                offset,
+                filled: 0,
+                buffer,
+            };
+            offset += read.buffer.len() as u64;
+            read
+        })
+        .collect();
+    storage.read_batch(&mut reads)?;
+    Ok(reads.iter().map(|read| read.filled as u64).sum())
+}
