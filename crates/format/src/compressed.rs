@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_storage::WholeFile;
 
@@ -15,7 +15,6 @@ use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::kind::Compression;
-use crate::open::{OpenOptions, cache_dir};
 
 /// Where copies and sidecars go when no folder is given: the user's cache folder.
 pub(crate) fn default_cache_dir() -> PathBuf {
@@ -47,9 +46,9 @@ pub(crate) fn decompressed(
     path: &Path,
     compression: Compression,
     stamp: &Stamp,
-    options: &OpenOptions,
+    cache_dir: &Path,
+    interrupt: &AtomicBool,
 ) -> Result<(PathBuf, bool), FormatError> {
-    let cache_dir = &cache_dir(options);
     let copy = cache_dir.join(cache_name(path, stamp, ".text"));
     if copy.is_file() {
         return Ok((copy, false));
@@ -71,7 +70,7 @@ pub(crate) fn decompressed(
     let mut out = WholeFile::create(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
-        if options.interrupt.load(Ordering::Relaxed) {
+        if interrupt.load(Ordering::Relaxed) {
             let path = path.to_path_buf();
             return Err(FormatError::Interrupted { path });
         }

@@ -173,6 +173,17 @@ impl Places {
     }
 }
 
+/// How the places of records came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IndexSource {
+    /// By arithmetic, or from tables in the file itself.
+    Arithmetic,
+    /// From a sidecar file.
+    Sidecar,
+    /// By a scan just now.
+    Built,
+}
+
 /// How records of a file become rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Decoder {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pelton_storage::Storage;
 
-use crate::data_file::{DataFile, Decoder, Places, Stamp, StoredClasses};
+use crate::data_file::{DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::elias_fano::Walk;
 use crate::error::{Fault, FormatError};
 use crate::fingerprint::mix;
@@ -75,17 +75,6 @@ impl RecordBytes {
             RecordBytes::Variable { mean, .. } => mean,
         }
     }
-}
-
-/// How the places of records came to be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IndexSource {
-    /// By arithmetic, or from tables in the file itself.
-    Arithmetic,
-    /// From a sidecar file.
-    Sidecar,
-    /// By a scan just now.
-    Built,
 }
 
 /// What the location index holds and cost.

@@ -32,8 +32,8 @@ mod newlines;
 mod scan_chunk;
 mod sidecar;
 
-pub use data_file::{DataFile, Numbering};
-pub use dataset::{Dataset, IndexReport, IndexSource, Location, RecordBytes};
+pub use data_file::{DataFile, IndexSource, Numbering};
+pub use dataset::{Dataset, IndexReport, Location, RecordBytes};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
 pub use kind::FormatKind;

@@ -25,25 +25,12 @@ use crate::error::FormatError;
 use crate::labels::{LabelCollector, MOST_LABELS};
 use crate::libsvm::label_token;
 use crate::number::parse_f64;
-use crate::scan_chunk::{Backward, ChunkFound, Scan, Stopped, Worker, last_index};
+use crate::scan_chunk::{
+    Backward, CHUNK, ChunkFound, LineShape, Scan, Stopped, Worker, last_index,
+};
 
-/// Half of a small second-level cache, so that the bytes are still there when lines are looked at.
-pub(crate) const CHUNK: u64 = 256 << 10;
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
-
-/// What lines are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LineShape {
-    /// LIBSVM text.
-    Libsvm,
-    /// Cells between delimiters with the label in a column (from 0) of several.
-    Delimited {
-        delimiter: u8,
-        label: usize,
-        columns: usize,
-    },
-}
 
 /// What the scan of a file found.
 #[derive(Clone, Debug)]

@@ -10,18 +10,18 @@ use std::time::Instant;
 use pelton_storage::{LocalFile, LocalOptions, Storage};
 
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
-use crate::data_file::{Places, Stamp};
-use crate::dataset::IndexSource;
+use crate::data_file::{IndexSource, Places, Stamp};
 use crate::delimited::{DelimitedRules, Heading, LabelColumn};
 use crate::error::FormatError;
 use crate::fingerprint::sample_file;
 use crate::kind::{Compression, FormatKind, detect};
 use crate::labels::LabelMap;
-use crate::line_scan::{Contents, LineShape, first_line_from, scan_file};
+use crate::line_scan::{Contents, first_line_from, scan_file};
 use crate::npy::{self, NpyRules};
 use crate::packed::IndexCoding;
 use crate::packed_reader;
 use crate::rows::Layout;
+use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, SidecarKey};
 
 /// How files are opened for reading records.
@@ -237,7 +237,7 @@ fn read_head(path: &Path) -> Result<Vec<u8>, FormatError> {
     Ok(head)
 }
 
-pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
+fn cache_dir(options: &OpenOptions) -> PathBuf {
     options.cache_dir.clone().unwrap_or_else(default_cache_dir)
 }
 
@@ -248,7 +248,13 @@ fn decompress(
     options: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<PathBuf, FormatError> {
-    let (copy, fresh) = decompressed(path, compression, stamp, options)?;
+    let (copy, fresh) = decompressed(
+        path,
+        compression,
+        stamp,
+        &cache_dir(options),
+        &options.interrupt,
+    )?;
     let done = if fresh {
         "decompressed to"
     } else {

@@ -14,8 +14,9 @@ use pelton_storage::WholeFile;
 use crate::data_file::Stamp;
 use crate::elias_fano::EliasFano;
 use crate::labels::MOST_LABELS;
-use crate::line_scan::{Contents, LineShape};
+use crate::line_scan::Contents;
 use crate::packed_reader::without_checksum;
+use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
 pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x01";

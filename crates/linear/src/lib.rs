@@ -23,6 +23,8 @@ mod problem;
 mod duals;
 mod weights;
 
+mod visit;
+
 mod active;
 mod block;
 mod random;

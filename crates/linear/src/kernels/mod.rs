@@ -18,8 +18,8 @@ mod x86;
 
 use pelton_format::Layout;
 
-use crate::block::{Place, Segment, Visit};
 use crate::step::Step;
+use crate::visit::{Place, Segment, Visit};
 
 /// Which instructions the inner loops use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
