@@ -146,14 +146,6 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
             about.labels.len()
         )));
     }
-    let fits = |stated| {
-        about
-            .checksum(tensor.data())
-            .is_ok_and(|found| found == stated)
-    };
-    if checked && !about.crc32c.is_none_or(fits) {
-        return Err(wrong("weights that do not have its checksum".to_string()));
-    }
     let (values, _) = tensor.data().as_chunks::<4>();
     let values = values.chunks(length).map(|vector| {
         let numbers = vector.iter().map(|&bytes| f32::from_le_bytes(bytes));
@@ -162,6 +154,14 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     let vectors: Vec<Vec<f32>> = values.collect();
     if vectors.iter().flatten().any(|value| !value.is_finite()) {
         return Err(wrong("a weight that is no finite number".to_string()));
+    }
+    let fits = |stated| {
+        about
+            .checksum(tensor.data())
+            .is_ok_and(|found| found == stated)
+    };
+    if checked && !about.crc32c.is_none_or(fits) {
+        return Err(wrong("weights that do not have its checksum".to_string()));
     }
     Ok(Model {
         loss,
