@@ -324,8 +324,6 @@ fn nonsense_is_refused() {
     let mut config = config("lirs-svm", 0.01, folder.path());
     config.experiment.sets.truncate(1);
     let result = reproduce(&config, &interrupted, &mut |_| {});
-    assert!(
-        matches!(result, Err(TrainError::Stopped { .. })),
-        "{result:?}"
-    );
+    let error = result.unwrap_err();
+    assert_eq!(error.exit_code(), 130, "{error}");
 }

@@ -1,4 +1,5 @@
-//! Data that fits in memory is read once, batch by batch, into segments that stay.
+//! Jobs from inside the process: data that fits in memory is read once, batch by batch, into segments
+//! that stay; runs are interrupted at chosen moments and go on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,6 +75,67 @@ fn interrupted_after_every_epoch_the_run_reaches_the_same_model() {
     run(&config, &options("run"), &Arc::default(), &mut |_| {}).unwrap();
     let model = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors"));
     assert_eq!(model("run").unwrap(), model("whole").unwrap());
+}
+
+/// Out of core: what is told of progress goes on where the checkpoint stands.
+#[test]
+fn a_resumed_run_counts_from_where_it_goes_on() {
+    const BLOCKS: u64 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec!["demo:higgs:4000".to_string()],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        epochs: 2,
+        blocks: Some(BLOCKS),
+        ..LinearConfig::default()
+    };
+    let options = RunOptions {
+        out: folder.path().join("run"),
+        resume: true,
+        overwrite: false,
+    };
+    let mut next = (0, 1);
+    // Three blocks a session, so that sessions end within epochs and at their ends.
+    for session in 0..20 {
+        let interrupt = Interrupt::default();
+        let mut blocks = 0;
+        let ended = run(&config, &options, &interrupt, &mut |event| match event {
+            Event::Progress { what, done, total } if what.starts_with("epoch") => {
+                assert_eq!((what, done), (format!("epoch {}", next.0).as_str(), next.1));
+                assert_eq!(total, BLOCKS);
+                next = if done == BLOCKS {
+                    (next.0 + 1, 1)
+                } else {
+                    (next.0, done + 1)
+                };
+                blocks += 1;
+                if blocks == 3 {
+                    interrupt.store(true, Ordering::Relaxed);
+                }
+            }
+            Event::Note(note) if note.starts_with("going on") => {
+                let place = format!("going on from epoch {}, block {}", next.0, next.1 - 1);
+                // Between epochs the last block stands for the start of the next.
+                assert!(note == place || next.1 == 1, "{note}: {place}");
+            }
+            Event::Epoch(record) => assert_eq!(record.epoch, next.0),
+            _ => {}
+        });
+        match ended {
+            Ok(summary) => {
+                assert!(session >= 5, "{session} sessions");
+                assert_eq!(summary.epochs, 2);
+                // Two epochs, and the pass that certifies.
+                assert!(summary.passes <= 3.0, "{summary:?}");
+                return;
+            }
+            Err(error) => assert_eq!(error.exit_code(), 130, "{error}"),
+        }
+    }
+    panic!("the run does not come to its end");
 }
 
 #[test]
