@@ -40,7 +40,7 @@ impl Loader {
     fn lead_steps(&self) -> u64 {
         match self {
             Loader::Reader(reader) => reader.lead_steps(),
-            Loader::Scatter(_) => scatter::PANES_AHEAD,
+            Loader::Scatter(scatter) => scatter.panes_ahead(),
         }
     }
 }
@@ -86,7 +86,7 @@ impl Feed {
         );
         let (access, choice) = choose_path(&dataset, &plan, options)?;
         let scatter_bytes = match access {
-            Access::Scatter => scatter::buffer_bytes(options),
+            Access::Scatter => scatter::reserved_bytes(&dataset, options),
             _ => 0,
         };
         let sizes = sizing::divide(&dataset, &plan, options, access, scatter_bytes)?;
@@ -115,6 +115,7 @@ impl Feed {
                 options.end_epoch,
                 options.refill,
                 sizes.pane_batches,
+                access == Access::Scatter,
             ),
             loader,
             shared,

@@ -19,6 +19,7 @@
 mod access;
 mod error;
 mod feed;
+mod kept;
 mod meters;
 mod options;
 mod pane;
