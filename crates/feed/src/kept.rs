@@ -67,7 +67,8 @@ mod tests {
     fn kept_positions_are_numbered_in_order() {
         for modulus in [1u64, 2, 7, 700] {
             let mut kept = Kept::default();
-            let wanted = |position: u64| (position * position + 3) % modulus == 0 || position == 5;
+            let wanted =
+                |position: u64| (position * position + 3).is_multiple_of(modulus) || position == 5;
             for position in 0..2_000 {
                 kept.push(wanted(position));
             }

@@ -368,10 +368,8 @@ fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
         (options.epoch_barrier, options.refill) = (true, true);
         options.end_epoch = Some(5);
         let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
-        while let Some(_) = feed
-            .next_batch_where(&mut |_, id| mixed(1, id) % 100 < share)
-            .unwrap()
-        {}
+        let mut choose = |_, id| mixed(1, id) % 100 < share;
+        while feed.next_batch_where(&mut choose).unwrap().is_some() {}
         let meters = feed.meters();
         let data = dataset.bytes() as f64;
         let reads = meters.read_bytes as f64 / data;

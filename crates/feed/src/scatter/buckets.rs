@@ -127,8 +127,9 @@ pub(super) struct Bucket {
     pub tail: Option<Tail>,
     /// Blocks being written.
     pub writing: u32,
-    /// Blocks written. They stay listed; a pane counts which it has claimed.
+    /// Blocks written. They stay listed until all are done; a pane counts which it has claimed.
     blocks: Vec<Written>,
+    done: usize,
 }
 
 impl Bucket {
@@ -155,12 +156,18 @@ impl Bucket {
     }
 
     /// A reader has the block's bytes and takes on `records` of them; true when the block is needed
-    /// no more.
+    /// no more. The epoch is sealed.
     pub fn take_on(&mut self, number: usize, records: u32) -> bool {
         let written = &mut self.blocks[number];
         written.readers -= 1;
         written.left -= records;
-        written.left == 0 && written.readers == 0
+        let done = written.left == 0 && written.readers == 0;
+        self.done += usize::from(done);
+        // Blocks that are still being written will be listed after these.
+        if self.done == self.blocks.len() && self.writing == 0 {
+            self.blocks = Vec::new();
+        }
+        done
     }
 }
 
@@ -315,6 +322,7 @@ mod tests {
         assert!(!bucket.take_on(1, 1));
         assert_eq!(bucket.claim(&mut second).unwrap().offset, 1);
         assert!(bucket.take_on(1, 1));
+        assert!(bucket.claim(&mut second).is_none());
     }
 
     #[test]

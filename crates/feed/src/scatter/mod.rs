@@ -36,6 +36,7 @@ use self::append::UNIT_BYTES;
 use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid};
 use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
 use self::worker::Worker;
+use crate::access::ScatterCase;
 use crate::error::FeedError;
 use crate::kept;
 use crate::options::FeedOptions;
@@ -62,9 +63,22 @@ pub(crate) fn panes_ahead(options: &FeedOptions) -> u64 {
     u64::from(!options.epoch_barrier)
 }
 
-/// Bytes of the budget that bucket buffers may take: half for tails, half for transfers.
+/// Bytes of the budget that bucket buffers may take, for tails and for transfers. A consumer that
+/// declines records learns from batch to batch, so that larger batches save it reading; its buckets
+/// are many and their blocks small.
 fn buffer_bytes(options: &FeedOptions) -> u64 {
-    options.memory_bytes / 4
+    let part = if options.epoch_barrier { 8 } else { 4 };
+    options.memory_bytes / part
+}
+
+/// Bytes of them for tails.
+fn tail_bytes(options: &FeedOptions) -> u64 {
+    let buffers = buffer_bytes(options);
+    if options.epoch_barrier {
+        buffers / 4 * 3
+    } else {
+        buffers / 2
+    }
 }
 
 /// Bytes of the budget that are not for panes.
@@ -85,17 +99,18 @@ fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64
         return Grid::Panes(pane_batches);
     }
     let block = SMALLEST_BLOCK.max(2 * dataset.record_bytes().max());
-    let most = (buffer_bytes(options) / 2 / block).max(1);
+    let most = (tail_bytes(options) / block).max(1);
     let buckets = most.min(BUCKETS_PER_BATCH * plan.steps().max(1));
     Grid::Positions(plan.records().div_ceil(buckets).max(1))
 }
 
-/// Whether the scatter path can serve this plan, or why not.
-pub(crate) fn possible(
+/// How the scatter path would serve this plan, or why it cannot.
+pub(crate) fn case(
     dataset: &Dataset,
     plan: &Plan,
     options: &FeedOptions,
-) -> Result<(), String> {
+    wanted_share: f64,
+) -> Result<ScatterCase, String> {
     if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
         return Err("the order reads runs of neighbours; use window".to_string());
     }
@@ -114,11 +129,23 @@ pub(crate) fn possible(
             "the budget leaves {block} bytes for each of {buckets} bucket buffers; raise --memory or use window"
         ));
     }
-    Ok(())
+    let shared = match grid(dataset, plan, options, 1) {
+        grid @ Grid::Positions(_) => grid.buckets(plan),
+        Grid::Panes(_) => {
+            return Ok(ScatterCase {
+                block_bytes: block as f64,
+                rereads: 0.0,
+            });
+        }
+    };
+    Ok(ScatterCase {
+        block_bytes: block_bytes(options, shared) as f64,
+        rereads: plan.steps() as f64 * wanted_share / shared as f64,
+    })
 }
 
 fn block_bytes(options: &FeedOptions, buckets: u64) -> u64 {
-    let block = (buffer_bytes(options) / 2 / buckets).min(LARGEST_BLOCK);
+    let block = (tail_bytes(options) / buckets).min(LARGEST_BLOCK);
     block - block % UNIT_BYTES as u64
 }
 
