@@ -7,9 +7,17 @@
 //! never change ([`pelton_plan::Order::Block`]) are written once and read every epoch, which is how
 //! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
 //!
-//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); blocks of a
-//! consumed bucket are used again. Partial last blocks are written when the last record of their
-//! epoch was appended, so that the tails of one epoch only are in memory.
+//! A consumer that declines records (`epoch_barrier`, `refill`) says so when a batch is planned, after
+//! the buckets of its epoch were filled. So every record is in a bucket, wanted or not. Buckets then
+//! are even runs of positions, and a batch reads as many as it covers; what was declined is passed over
+//! when its block is unpacked and goes to the next epoch's buckets like the rest. The bucket in which a
+//! batch ends is read again for the next one. Keeping it in memory was rejected: that memory would be
+//! taken from the batches. So was a file of wanted rows only: rows are left out for one to eight epochs,
+//! each of which would need a file of its own.
+//!
+//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block whose
+//! records were all taken on by panes makes room for another. Partial last blocks are written when the
+//! last record of their epoch was appended, so that the tails of one epoch only are in memory.
 //!
 //! Every worker (`worker`) does all stages of a block: it keeps several reads and writes in flight
 //! on a queue of its own (`append`), and decodes and scatters whichever block has come. Blocks of
@@ -91,8 +99,9 @@ pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
     buffer_bytes(options) + kept as u64
 }
 
-/// How epochs are cut into buckets. Where batches are filled up, or memory for one pane is not
-/// all there is, panes begin anywhere: a bucket that two of them share is read for both.
+/// How epochs are cut into buckets. Where batches are filled up they begin anywhere: a bucket that two
+/// of them share is read for both. With a barrier alone panes are single batches, of which there may be
+/// more than the budget has buckets for.
 fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64) -> Grid {
     let shared = options.refill || options.epoch_barrier;
     if !shared || !matches!(plan.order(), Order::Full) {
