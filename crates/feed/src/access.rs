@@ -2,14 +2,17 @@
 //!
 //! Symbols: D bytes of data, N records of b bytes, g the device's unit, f the share of the records
 //! that the budget holds, I random reads a second (of 4 KiB), S sequential bytes a second, T the
-//! share of an epoch that one sweep serves (see `sizing`).
+//! share of an epoch that one sweep serves (see `sizing`), v the share of the records that are wanted:
+//! 1, or less where the consumer declines some.
 //!
-//! * direct: max(N/I, N·(b + g)/S) — every record costs a read;
+//! * direct: v·max(N/I, N·(b + g)/S) — every record costs a read;
 //! * window: the units touched by a sweep, 1 − e^(−T·r) of all with r = (b + g)/b records a unit at
-//!   least, 1/T sweeps: max(ranges/I, bytes/S), where holes shorter than S/I are read over;
-//! * scatter: D/S + D/W with W the sequential write speed. It reads and writes at the same time,
-//!   but drives share their bandwidth between the two: an SSD that gave 1.1 GB/s of either gave 0.5
-//!   of each.
+//!   least, v/T sweeps: max(ranges/I, bytes/S), where holes shorter than S/I are read over. A
+//!   consumer that declines records gets one block a sweep;
+//! * scatter: (1 + a)·D/S + D/W with W the sequential write speed and a the share of the buckets that
+//!   are read for two blocks. Declined records cost as much as others. It reads and writes at the
+//!   same time, but drives share their bandwidth between the two: an SSD that gave 1.1 GB/s of either
+//!   gave 0.5 of each. A block costs a random read or write at least.
 //!
 //! A batch on the direct path is also bound by what one core can issue, about 1 µs a read.
 
@@ -28,12 +31,24 @@ pub struct AccessCase {
     pub unit_bytes: f64,
     /// Share of an epoch that one sweep of the window path serves, up to 1.
     pub sweep_share: f64,
-    /// Whether [`Access::Scatter`] can serve the order, and the budget its buckets.
-    pub scatter_possible: bool,
+    /// Share of the records that the consumer is expected to want, up to 1.
+    pub wanted_share: f64,
+    /// How [`Access::Scatter`] would go about it, where it can serve the order and the budget its
+    /// buckets.
+    pub scatter: Option<ScatterCase>,
     /// Epochs the first sequential pass of scatter is spread over.
     pub epochs: f64,
     /// The device.
     pub device: DeviceSpeed,
+}
+
+/// What the cost of [`Access::Scatter`] depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct ScatterCase {
+    /// Bytes of a block.
+    pub block_bytes: f64,
+    /// Buckets that are read twice over all buckets.
+    pub rereads: f64,
 }
 
 /// The chosen path and what each would cost.
@@ -65,8 +80,8 @@ pub fn choose_access(case: &AccessCase) -> AccessChoice {
         (Access::Direct, direct_seconds(case)),
         (window, window_seconds(case)),
     ];
-    if case.scatter_possible {
-        seconds.push((Access::Scatter, scatter_seconds(case)));
+    if let Some(scatter) = &case.scatter {
+        seconds.push((Access::Scatter, scatter_seconds(case, scatter)));
     }
     let access = seconds
         .iter()
@@ -77,7 +92,7 @@ pub fn choose_access(case: &AccessCase) -> AccessChoice {
 }
 
 fn direct_seconds(case: &AccessCase) -> f64 {
-    let records = case.records as f64;
+    let records = case.records as f64 * case.wanted_share;
     let bytes = records * (case.record_bytes + case.unit_bytes);
     (records / case.device.random_reads_per_s)
         .max(bytes / case.device.read_bytes_per_s)
@@ -88,7 +103,7 @@ fn window_seconds(case: &AccessCase) -> f64 {
     let device = &case.device;
     let data = case.records as f64 * case.record_bytes;
     let share = case.sweep_share.clamp(1e-9, 1.0);
-    let sweeps = 1.0 / share;
+    let sweeps = (case.wanted_share / share).max(1.0);
     // Holes between the records that one sweep needs are exponential with this mean.
     let wanted = case.records as f64 * share;
     let hole = (data / wanted - case.record_bytes).max(0.0);
@@ -100,11 +115,14 @@ fn window_seconds(case: &AccessCase) -> f64 {
     sweeps * (ranges / device.random_reads_per_s).max(bytes / device.read_bytes_per_s)
 }
 
-fn scatter_seconds(case: &AccessCase) -> f64 {
+fn scatter_seconds(case: &AccessCase, scatter: &ScatterCase) -> f64 {
+    let device = &case.device;
     let data = case.records as f64 * case.record_bytes;
-    let epoch = data / case.device.read_bytes_per_s + data / case.device.write_bytes_per_s;
+    let blocks = data / scatter.block_bytes.max(1.0) / device.random_reads_per_s;
+    let read = (data / device.read_bytes_per_s).max(blocks) * (1.0 + scatter.rereads);
+    let write = (data / device.write_bytes_per_s).max(blocks);
     // The first epoch needs a sequential pass and a write before it; the last writes nothing.
-    epoch + data / case.device.read_bytes_per_s / case.epochs.max(1.0)
+    read + write + data / device.read_bytes_per_s / case.epochs.max(1.0)
 }
 
 #[cfg(test)]
@@ -117,7 +135,11 @@ mod tests {
             record_bytes,
             unit_bytes: 512.0,
             sweep_share,
-            scatter_possible: true,
+            wanted_share: 1.0,
+            scatter: Some(ScatterCase {
+                block_bytes: 65_536.0,
+                rereads: 0.0,
+            }),
             epochs: 10.0,
             device,
         }
@@ -141,6 +163,31 @@ mod tests {
         let direct = choice.seconds[0].1;
         let best = choice.seconds.iter().map(|s| s.1).fold(f64::MAX, f64::min);
         assert!(direct <= best * 1.1, "{choice}");
+    }
+
+    #[test]
+    fn a_sweep_for_each_block_is_dearer_than_buckets() {
+        let mut case = case(360.0, 0.03, DeviceSpeed::default());
+        case.wanted_share = 0.75;
+        let buckets = |block_bytes, rereads| {
+            Some(ScatterCase {
+                block_bytes,
+                rereads,
+            })
+        };
+        case.scatter = buckets(8192.0, 0.125);
+        let choice = choose_access(&case);
+        assert_eq!(choice.access, Access::Scatter, "{choice}");
+        // So few are wanted that single reads are the cheapest.
+        case.wanted_share = 0.001;
+        let choice = choose_access(&case);
+        assert_eq!(choice.access, Access::Direct, "{choice}");
+        // Blocks of a page on a disk with seeks are no better than records.
+        case.wanted_share = 1.0;
+        case.device.random_reads_per_s = 600.0;
+        case.scatter = buckets(4096.0, 0.125);
+        let choice = choose_access(&case);
+        assert_ne!(choice.access, Access::Scatter, "{choice}");
     }
 
     #[test]

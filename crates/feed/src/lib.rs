@@ -7,7 +7,7 @@
 //! * `direct`: every record by its own read, many reads in flight;
 //! * `window`: the records of several panes are sorted by place and read in one sweep over the
 //!   files, so that a page is read once for all the records that the sweep needs from it;
-//! * `scatter`: the records of a pane were appended to its bucket while the epoch before was read.
+//! * `scatter`: the records of a pane were appended to its buckets while the epoch before was read.
 //!
 //! Every path yields the identical sequence; they differ in cost. `auto` takes the cheapest by a
 //! cost model fed with the record size, the memory budget and the device's measured speed.
@@ -19,6 +19,7 @@
 mod access;
 mod error;
 mod feed;
+mod kept;
 mod meters;
 mod options;
 mod pane;

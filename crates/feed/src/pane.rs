@@ -1,7 +1,7 @@
 //! A pane while it is being loaded: its rows arrive in any order and are put in the plan's order by
 //! a table of slots, so no row is moved twice.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use pelton_format::{RowTable, Rows, Slot};
 
@@ -26,6 +26,17 @@ pub(crate) struct PaneBuild {
 struct Assembly {
     segments: Vec<Rows>,
     slots: Vec<Slot>,
+    open: Vec<Segment>,
+}
+
+/// A segment that is being filled.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub rows: Rows,
+    /// The slot of each row in the pane.
+    pub slots: Vec<u32>,
+    /// Bytes of the records that were decoded into it.
+    pub bytes: usize,
 }
 
 /// A pane ready for the consumer.
@@ -46,10 +57,7 @@ impl PaneBuild {
             cells: Cells::new(&planned.ids, division),
             ids: planned.ids,
             batches: planned.batches,
-            assembly: Mutex::new(Assembly {
-                segments: Vec::new(),
-                slots,
-            }),
+            assembly: Assembly::of(slots),
         }
     }
 
@@ -61,36 +69,45 @@ impl PaneBuild {
             cells: Cells::default(),
             ids: planned.ids,
             batches: planned.batches,
-            assembly: Mutex::new(Assembly {
-                segments: Vec::new(),
-                slots,
-            }),
+            assembly: Assembly::of(slots),
         }
     }
 
     /// Adds a segment whose row `i` belongs in slot `slots[i]`.
     pub fn add(&self, rows: Rows, slots: &[u32]) {
         debug_assert_eq!(rows.len(), slots.len());
-        let mut assembly = self.assembly.lock().expect("no holder of this lock panics");
-        let segment = assembly.segments.len() as u32;
-        for (row, &slot) in slots.iter().enumerate() {
-            assembly.slots[slot as usize] = Slot {
-                segment,
-                row: row as u32,
-            };
-        }
-        assembly.segments.push(rows);
+        self.assembly().add(rows, slots);
+    }
+
+    /// A segment that was put back before it was full, if there is one.
+    pub fn take_open(&self) -> Option<Segment> {
+        self.assembly().open.pop()
+    }
+
+    /// Puts back a segment that has room for more rows; no more of these exist than there are
+    /// threads that fill one.
+    pub fn put_open(&self, segment: Segment) {
+        self.assembly().open.push(segment);
+    }
+
+    fn assembly(&self) -> MutexGuard<'_, Assembly> {
+        self.assembly.lock().expect("no holder of this lock panics")
     }
 
     /// The finished pane; rows that never arrived are left out of their batches.
     pub fn finish(mut self) -> Pane {
-        let Assembly {
-            segments,
-            mut slots,
-        } = self
+        let mut assembly = self
             .assembly
             .into_inner()
             .expect("no holder of this lock panics");
+        for segment in std::mem::take(&mut assembly.open) {
+            assembly.add(segment.rows, &segment.slots);
+        }
+        let Assembly {
+            segments,
+            mut slots,
+            ..
+        } = assembly;
         if slots.contains(&MISSING) {
             leave_out_missing(&mut self.batches, &mut slots, &mut self.ids);
         }
@@ -99,6 +116,27 @@ impl PaneBuild {
             batches: self.batches,
             table: RowTable::from_parts(segments, slots, self.ids),
         }
+    }
+}
+
+impl Assembly {
+    fn of(slots: Vec<Slot>) -> Mutex<Assembly> {
+        Mutex::new(Assembly {
+            segments: Vec::new(),
+            slots,
+            open: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, rows: Rows, slots: &[u32]) {
+        let segment = self.segments.len() as u32;
+        for (row, &slot) in slots.iter().enumerate() {
+            self.slots[slot as usize] = Slot {
+                segment,
+                row: row as u32,
+            };
+        }
+        self.segments.push(rows);
     }
 }
 

@@ -2,9 +2,12 @@
 //! fixed points of its sequence of calls, so that a filter that depends on what the consumer has
 //! learnt sees the same state in every run.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pelton_plan::Plan;
+
+use crate::kept::Kept;
 
 /// A place in the endless sequence of batches: the next one to be produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,10 @@ pub(crate) struct PlannedBatch {
 pub(crate) struct PlannedPane {
     pub batches: Vec<PlannedBatch>,
     pub ids: Vec<u64>,
+    /// The positions that the pane was drawn from, for a planner that tracks them.
+    pub covered: Range<u64>,
+    /// Which of them were kept, where some were declined.
+    pub kept: Option<Kept>,
 }
 
 pub(crate) struct Planner {
@@ -44,6 +51,8 @@ pub(crate) struct Planner {
     refill: bool,
     batches_per_pane: u64,
     batches_planned: u64,
+    /// Whether panes say which positions they cover.
+    tracks: bool,
 }
 
 impl Planner {
@@ -53,6 +62,7 @@ impl Planner {
         end_epoch: Option<u64>,
         refill: bool,
         batches_per_pane: u64,
+        tracks: bool,
     ) -> Planner {
         let step = if refill {
             start.next / plan.step_len(start.epoch, 0).max(1)
@@ -67,6 +77,7 @@ impl Planner {
             refill,
             batches_per_pane,
             batches_planned: 0,
+            tracks,
         }
     }
 
@@ -106,16 +117,26 @@ impl Planner {
             self.step = 0;
         }
         let mut pane = PlannedPane::default();
+        let mut kept = self.tracks.then(Kept::default);
+        let from = self.cursor.next;
         // Panes end at multiples of their length whatever the start, so that buckets filled by
         // position match them.
         while (pane.batches.is_empty() || !self.step.is_multiple_of(self.batches_per_pane))
             && self.cursor.next < self.epoch_end()
         {
             let start = pane.ids.len();
+            let number = self.batches_planned;
+            let mut keep = |id| {
+                let keep = keep(number, id);
+                if let Some(kept) = &mut kept {
+                    kept.push(keep);
+                }
+                keep
+            };
             if self.refill {
-                self.fill_batch(&mut pane.ids, keep);
+                self.fill_batch(&mut pane.ids, &mut keep);
             } else {
-                self.take_step(&mut pane.ids, keep);
+                self.take_step(&mut pane.ids, &mut keep);
             }
             self.batches_planned += 1;
             self.step += 1;
@@ -127,16 +148,29 @@ impl Planner {
                 end: self.cursor,
             });
         }
+        if self.tracks {
+            pane.covered = self.positions(epoch, from..self.cursor.next);
+            pane.kept = kept.filter(|kept| !kept.all());
+        }
         Some(pane)
     }
 
-    fn take_step(&mut self, ids: &mut Vec<u64>, keep: &mut dyn FnMut(u64, u64) -> bool) {
+    /// The positions between two places of the cursor.
+    fn positions(&self, epoch: u64, cursor: Range<u64>) -> Range<u64> {
+        if self.refill {
+            return cursor;
+        }
+        let start = self.plan.step_positions(epoch, cursor.start).start;
+        start..self.plan.step_positions(epoch, cursor.end - 1).end
+    }
+
+    fn take_step(&mut self, ids: &mut Vec<u64>, keep: &mut impl FnMut(u64) -> bool) {
         let start = ids.len();
         self.plan
             .batch_ids(self.cursor.epoch, self.cursor.next, ids);
         let mut kept = start;
         for i in start..ids.len() {
-            if keep(self.batches_planned, ids[i]) {
+            if keep(ids[i]) {
                 ids[kept] = ids[i];
                 kept += 1;
             }
@@ -145,7 +179,7 @@ impl Planner {
         self.cursor.next += 1;
     }
 
-    fn fill_batch(&mut self, ids: &mut Vec<u64>, keep: &mut dyn FnMut(u64, u64) -> bool) {
+    fn fill_batch(&mut self, ids: &mut Vec<u64>, keep: &mut impl FnMut(u64) -> bool) {
         const CHUNK: usize = 1024;
         let mut chunk = [0u64; CHUNK];
         let records = self.plan.records();
@@ -159,7 +193,7 @@ impl Planner {
             self.plan
                 .fill_ids(self.cursor.epoch, self.cursor.next, &mut chunk[..len]);
             for &id in &chunk[..len] {
-                if keep(self.batches_planned, id) {
+                if keep(id) {
                     ids.push(id);
                     wanted -= 1;
                 }

@@ -56,19 +56,19 @@ pub fn pane_row_bytes(dataset: &Dataset) -> u64 {
 pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
     let task_bytes = task_bytes(dataset, options);
     let other_bytes = match options.access {
-        Access::Scatter => scatter::buffer_bytes(options),
+        Access::Scatter => scatter::reserved_bytes(dataset, options),
         _ => 0,
     };
     let available = available_bytes(options, task_bytes, other_bytes);
-    available / two_panes_row_bytes(dataset, options.access)
+    available / two_panes_row_bytes(dataset, options, options.access)
 }
 
 /// Bytes that each row of a pane's length takes while one pane is consumed and the next is loaded.
-/// Scatter has the pane after them planned (id and slot), and no cells.
-fn two_panes_row_bytes(dataset: &Dataset, access: Access) -> u64 {
+/// Scatter may have the pane after them planned (id and slot), and has no cells.
+fn two_panes_row_bytes(dataset: &Dataset, options: &FeedOptions, access: Access) -> u64 {
     let row = pane_row_bytes(dataset);
     match access {
-        Access::Scatter => 2 * (row - 4) + 16,
+        Access::Scatter => 2 * (row - 4) + 16 * scatter::panes_ahead(options),
         _ => 2 * row,
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn divide(
         .max(1);
     let batch_bytes = batch_rows * row_bytes;
     let available = available_bytes(options, task_bytes, other_bytes);
-    let two_batches = batch_rows * two_panes_row_bytes(dataset, access);
+    let two_batches = batch_rows * two_panes_row_bytes(dataset, options, access);
     if available < two_batches {
         let needed = two_batches + other_bytes + task_bytes * options.threads as u64;
         return Err(FeedError::BudgetTooSmall {

@@ -233,6 +233,160 @@ fn declined_records_are_not_read_and_batches_are_filled_up() {
     assert_eq!(feed.meters().used_bytes, 2_500 * 120);
 }
 
+/// A consumer that declines records by chance and, where it is told to learn, by all it has seen.
+struct Chooser {
+    share: u64,
+    learns: bool,
+    state: u64,
+}
+
+fn mixed(a: u64, b: u64) -> u64 {
+    let x = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ x >> 32
+}
+
+impl Chooser {
+    /// Batches with their places, from `options.start` on.
+    fn batches(
+        mut self,
+        dataset: &Arc<Dataset>,
+        plan: &Arc<Plan>,
+        options: &FeedOptions,
+    ) -> Vec<(u64, Cursor, bool, Vec<u64>)> {
+        let mut feed = Feed::new(dataset.clone(), plan.clone(), options).unwrap();
+        let mut batches = Vec::new();
+        self.state = options.start.epoch;
+        loop {
+            let (state, share) = (self.state, self.share);
+            let batch = feed.next_batch_where(&mut |_, id| mixed(state, id) % 100 < share);
+            let Some(batch) = batch.unwrap() else { break };
+            for (i, &id) in batch.rows.ids().iter().enumerate() {
+                assert_eq!(value_of(batch.rows.row(i)), id);
+            }
+            let ids = batch.rows.ids().to_vec();
+            if self.learns {
+                self.state = ids.iter().fold(self.state, |state, &id| mixed(state, id));
+            } else if batch.ends_epoch && options.epoch_barrier {
+                // Nothing of the next epoch is planned before.
+                self.state = batch.epoch + 1;
+            }
+            batches.push((batch.epoch, batch.end, batch.ends_epoch, ids));
+        }
+        batches
+    }
+}
+
+#[test]
+fn every_access_path_yields_the_same_choice_of_records() {
+    let folder = tempfile::tempdir().unwrap();
+    for dataset in [dense(&folder, 20_011, 28), sparse(&folder, 5_003)] {
+        let batching = Batching::Examples(dataset.records() / 23);
+        for order in ["full", "block:7", "block:7:permute"] {
+            let plan = Plan::new(dataset.records(), order.parse().unwrap(), batching, 3).unwrap();
+            let plan = Arc::new(plan);
+            let cases = [
+                (true, true, 100, false),
+                (true, true, 93, true),
+                (true, true, 40, false),
+                (true, true, 2, true),
+                (true, true, 0, true),
+                (true, false, 50, true),
+                (false, true, 30, false),
+                (false, false, 60, false),
+            ];
+            for (barrier, refill, share, learns) in cases {
+                if refill && order != "full" {
+                    continue;
+                }
+
+                let run = |access| {
+                    let mut options = options(&folder, access, 2 << 20);
+                    (options.epoch_barrier, options.refill) = (barrier, refill);
+                    // Without a barrier the paths plan panes of different lengths.
+                    let learns = learns && barrier;
+                    let state = 0;
+                    let chooser = Chooser {
+                        share,
+                        learns,
+                        state,
+                    };
+                    chooser.batches(&dataset, &plan, &options)
+                };
+                let expected = run(Access::Direct);
+                let rows: usize = expected.iter().map(|batch| batch.3.len()).sum();
+                let asked = 3 * dataset.records() * share / 100;
+                assert!(
+                    rows.abs_diff(asked as usize) <= rows / 2,
+                    "{rows} of {asked}"
+                );
+                for access in PATHS {
+                    assert!(
+                        run(access) == expected,
+                        "{share} % of {order} by {access}, barrier {barrier}, refill {refill}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_filled_up_feed_goes_on_from_every_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = dense(&folder, 6_007, 28);
+    let plan = Arc::new(Plan::new(6_007, Order::Full, Batching::Examples(400), 9).unwrap());
+    for (share, access) in [100, 60, 10]
+        .into_iter()
+        .flat_map(|s| PATHS.map(|p| (s, p)))
+    {
+        let mut options = options(&folder, access, 1 << 20);
+        (options.epoch_barrier, options.refill) = (true, true);
+        let chooser = || Chooser {
+            share,
+            learns: false,
+            state: 0,
+        };
+        let whole = chooser().batches(&dataset, &plan, &options);
+        for (done, batch) in whole.iter().enumerate() {
+            // The state of the next epoch counts from its first batch.
+            if batch.2 {
+                continue;
+            }
+            options.start = batch.1;
+            let rest = chooser().batches(&dataset, &plan, &options);
+            assert!(
+                rest == whole[done + 1..],
+                "{share} % by {access} from {done}"
+            );
+        }
+    }
+}
+
+/// Small rows of which few are wanted: no more than a read and a write of the data an epoch, and a
+/// part of a read for buckets that two batches share.
+#[test]
+fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = dense(&folder, 200_000, 28);
+    let plan = Plan::new(200_000, Order::Full, Batching::Examples(8_000), 1).unwrap();
+    let plan = Arc::new(plan);
+    for share in [100, 50, 5] {
+        let mut options = options(&folder, Access::Scatter, 8 << 20);
+        (options.epoch_barrier, options.refill) = (true, true);
+        options.end_epoch = Some(5);
+        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut choose = |_, id| mixed(1, id) % 100 < share;
+        while feed.next_batch_where(&mut choose).unwrap().is_some() {}
+        let meters = feed.meters();
+        let data = dataset.bytes() as f64;
+        let reads = meters.read_bytes as f64 / data;
+        let writes = meters.written_bytes as f64 / data;
+        eprintln!("{share} %: {reads:.3} reads and {writes:.3} writes of the data in 5 epochs");
+        assert!(reads <= 6.0 * 1.3 && writes <= 5.0 * 1.1);
+    }
+}
+
 #[test]
 fn a_barrier_keeps_the_next_epoch_unplanned() {
     let folder = tempfile::tempdir().unwrap();

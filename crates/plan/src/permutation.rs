@@ -114,6 +114,24 @@ impl Permutation {
         }
     }
 
+    /// Replaces each position by the element there. Asserts that the positions exist.
+    pub fn get_each(&self, places: &mut [u64]) {
+        assert!(
+            places.iter().fold(true, |all, &at| all & (at < self.len)),
+            "a position of {} is outside",
+            self.len
+        );
+        match &self.method {
+            Method::Table { forward, .. } => {
+                for place in places {
+                    *place = u64::from(forward[*place as usize]);
+                }
+            }
+            Method::Narrow(network) => walk_each::<_, false>(network, self.len, places),
+            Method::Wide(network) => walk_each::<_, false>(network, self.len, places),
+        }
+    }
+
     fn check_run(&self, start: u64, count: usize) {
         assert!(
             start <= self.len && count as u64 <= self.len - start,
@@ -166,6 +184,9 @@ mod tests {
         ids.reverse();
         permutation.positions_of_each(&mut ids);
         assert!(ids.iter().rev().copied().eq(0..len), "each of 0..{len}");
+        permutation.get_each(&mut ids);
+        permutation.positions_of_each(&mut ids);
+        assert!(ids.iter().rev().copied().eq(0..len), "and back in 0..{len}");
         permutation.fill(0, &mut ids);
         for position in [0, len / 3, len.saturating_sub(1)] {
             if position < len {

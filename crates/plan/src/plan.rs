@@ -295,6 +295,20 @@ impl Plan {
         }
     }
 
+    /// Replaces each position of an epoch's order by the id there, the positions being in any order.
+    /// Asserts that they exist.
+    pub fn ids_of_each(&self, epoch: u64, places: &mut [u64]) {
+        match &self.source {
+            Source::Full => self.record_order(epoch).get_each(places),
+            _ => {
+                for place in places {
+                    let position = *place;
+                    self.fill_ids(epoch, position, std::slice::from_mut(place));
+                }
+            }
+        }
+    }
+
     /// The fixed block a step uses, by which whatever is kept about a block can be found again;
     /// `None` when batches are not fixed blocks. Asserts `step < steps`.
     pub fn block_of(&self, epoch: u64, step: u64) -> Option<u64> {

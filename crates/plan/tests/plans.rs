@@ -67,7 +67,9 @@ fn check_plan(plan: &Plan, epoch: u64) {
         }
         let mut places = ids.clone();
         plan.positions_of_each(epoch, &mut places);
-        assert!(places.into_iter().eq(0..records));
+        assert!(places.iter().copied().eq(0..records));
+        plan.ids_of_each(epoch, &mut places);
+        assert_eq!(places, ids);
         for id in [0, records / 2, records.saturating_sub(1)]
             .into_iter()
             .filter(|&i| i < records)

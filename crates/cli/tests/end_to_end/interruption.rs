@@ -11,11 +11,12 @@ use crate::data::random_bits;
 const MODEL: &str = "model.safetensors";
 /// Out of core, in many blocks, each with its checkpoint.
 const LINE: &str = "train linear higgs.prow --epochs 4 --seed 3 --checkpoint-every 0";
-const VARIANTS: [&str; 4] = [
+const VARIANTS: [&str; 5] = [
     "--memory 1/8 --access window",
     "--memory 1/8 --access direct",
     "--memory 4MiB --access scatter --blocks 60",
     "--memory 1/8 --access window --skip --cache-fraction 0.5",
+    "--memory 2MiB --access scatter --skip --cache-fraction 0.5",
 ];
 
 fn signal(child: &Child, signal: Signal) {
@@ -110,6 +111,8 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         "--memory 1MiB --order block:7:permute --access direct",
         "--memory 4MiB --blocks 7 --access scatter",
         "--memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
+        "--memory 4MiB --blocks 7 --access scatter --skip --cache-fraction 0.5",
+        "--memory 64MiB",
     ] {
         let place = Place::new();
         place.higgs(3000);

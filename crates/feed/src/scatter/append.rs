@@ -7,7 +7,7 @@ use std::time::Instant;
 use pelton_storage::{AlignedBuffer, ScratchQueue, Transfer};
 
 use super::buckets::{Block, EpochBuckets, Tail};
-use super::stage::{PaneLoad, Stage};
+use super::stage::{Claim, Stage};
 use crate::error::FeedError;
 
 /// Smallest unit of the scratch file.
@@ -17,22 +17,21 @@ pub(super) const UNIT_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) enum Errand {
     Read {
-        pane: Arc<PaneLoad>,
-        block: Block,
+        claim: Claim,
         began: Instant,
     },
     Write {
         epoch: Arc<EpochBuckets>,
         bucket: u32,
         block: Block,
+        records: u32,
     },
 }
 
 /// A block that was read.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    pub pane: Arc<PaneLoad>,
-    pub block: Block,
+    pub claim: Claim,
     pub buffer: AlignedBuffer,
 }
 
@@ -72,21 +71,16 @@ impl Appender {
     }
 
     /// Starts reading a block.
-    pub fn read(
-        &mut self,
-        pane: Arc<PaneLoad>,
-        block: Block,
-        buffer: AlignedBuffer,
-    ) -> Result<(), FeedError> {
+    pub fn read(&mut self, claim: Claim, buffer: AlignedBuffer) -> Result<(), FeedError> {
         self.reads += 1;
+        let block = claim.block;
         self.queue.start(Transfer {
             write: false,
             offset: block.offset,
             length: (block.used as usize).next_multiple_of(UNIT_BYTES),
             buffer,
             errand: Errand::Read {
-                pane,
-                block,
+                claim,
                 began: Instant::now(),
             },
         })?;
@@ -104,12 +98,11 @@ impl Appender {
         let mut written = false;
         for transfer in self.done.drain(..) {
             match transfer.errand {
-                Errand::Read { pane, block, began } => {
+                Errand::Read { claim, began } => {
                     meters.count_block_read(transfer.length as u64, began.elapsed());
                     self.reads -= 1;
                     self.arrived.push(Arrived {
-                        pane,
-                        block,
+                        claim,
                         buffer: transfer.buffer,
                     });
                 }
@@ -117,13 +110,14 @@ impl Appender {
                     epoch,
                     bucket,
                     block,
+                    records,
                 } => {
                     meters.count_written(transfer.length as u64);
                     self.writes -= 1;
                     self.stage.give_buffer(transfer.buffer);
                     let mut bucket = epoch.bucket(bucket as usize);
                     bucket.writing -= 1;
-                    bucket.blocks.push(block);
+                    bucket.written(block, records);
                     written = true;
                 }
             }
@@ -201,6 +195,7 @@ impl Appender {
             let tail = bucket.tail.get_or_insert_with(|| Tail {
                 buffer: self.stage.take_buffer(),
                 used: 0,
+                records: 0,
             });
             let mut put = 0;
             let mut full = false;
@@ -214,6 +209,7 @@ impl Appender {
                 tail.used += layout.put(&mut tail.buffer[tail.used..], slot, bytes);
                 put += 1;
             }
+            tail.records += put as u32;
             records = &records[put..];
             if full {
                 let tail = bucket.tail.take().expect("it was just filled");
@@ -249,6 +245,7 @@ impl Appender {
                 epoch: Arc::clone(epoch),
                 bucket,
                 block,
+                records: tail.records,
             },
         })?;
         Ok(())

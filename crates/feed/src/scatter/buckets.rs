@@ -12,10 +12,40 @@ use crate::error::FeedError;
 /// Cells of the table of guesses for each bucket, at least.
 const CELLS_PER_BUCKET: u64 = 2;
 
-/// Where the panes of one epoch begin, in positions.
+/// How the positions of an epoch are cut into buckets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Grid {
+    /// A bucket a pane of so many batches.
+    Panes(u64),
+    /// So many positions a bucket: where panes begin is not known when their buckets are filled.
+    Positions(u64),
+}
+
+impl Grid {
+    /// The first position of every bucket.
+    fn starts(self, plan: &Plan, epoch: u64) -> Vec<u64> {
+        match self {
+            Grid::Panes(batches) => (0..plan.steps())
+                .step_by(batches as usize)
+                .map(|step| plan.step_positions(epoch, step).start)
+                .collect(),
+            Grid::Positions(positions) => (0..plan.records()).step_by(positions as usize).collect(),
+        }
+    }
+
+    pub fn buckets(self, plan: &Plan) -> u64 {
+        match self {
+            Grid::Panes(batches) => plan.steps().div_ceil(batches),
+            Grid::Positions(positions) => plan.records().div_ceil(positions),
+        }
+        .max(1)
+    }
+}
+
+/// Where the buckets of one epoch begin, in positions.
 #[derive(Debug)]
 pub(super) struct BucketMap {
-    /// The first position of every bucket, and one beyond all positions.
+    /// The first position of every bucket, and the number of positions.
     starts: Vec<u64>,
     /// The bucket of the first position of each cell of 2^shift positions.
     guesses: Vec<u32>,
@@ -23,11 +53,8 @@ pub(super) struct BucketMap {
 }
 
 impl BucketMap {
-    pub fn new(plan: &Plan, epoch: u64, pane_batches: u64) -> BucketMap {
-        let mut starts: Vec<u64> = (0..plan.steps())
-            .step_by(pane_batches as usize)
-            .map(|step| plan.step_positions(epoch, step).start)
-            .collect();
+    pub fn new(plan: &Plan, epoch: u64, grid: Grid) -> BucketMap {
+        let mut starts = grid.starts(plan, epoch);
         let cell = plan.records() / (CELLS_PER_BUCKET * starts.len().max(1) as u64);
         let shift = cell.max(1).ilog2();
         let cells = (plan.records() >> shift) + 1;
@@ -40,7 +67,7 @@ impl BucketMap {
                 bucket as u32
             })
             .collect();
-        starts.push(u64::MAX);
+        starts.push(plan.records());
         BucketMap {
             starts,
             guesses,
@@ -56,6 +83,13 @@ impl BucketMap {
             bucket += 1;
         }
         (bucket, (position - self.starts[bucket as usize]) as u32)
+    }
+
+    /// The position of a slot of a bucket, if the bucket has that slot.
+    #[inline]
+    pub fn position(&self, bucket: usize, slot: u32) -> Option<u64> {
+        let position = self.starts[bucket] + u64::from(slot);
+        (position < self.starts[bucket + 1]).then_some(position)
     }
 
     fn buckets(&self) -> usize {
@@ -76,6 +110,16 @@ pub(super) struct Block {
 pub(super) struct Tail {
     pub buffer: AlignedBuffer,
     pub used: usize,
+    pub records: u32,
+}
+
+/// A block that was written, and who needs it still.
+#[derive(Debug)]
+pub(super) struct Written {
+    block: Block,
+    /// Records that no pane has taken on; those of a block at a pane's end are the next pane's.
+    left: u32,
+    readers: u32,
 }
 
 #[derive(Debug, Default)]
@@ -83,8 +127,48 @@ pub(super) struct Bucket {
     pub tail: Option<Tail>,
     /// Blocks being written.
     pub writing: u32,
-    /// Blocks written. They stay listed; a pane counts which it has claimed.
-    pub blocks: Vec<Block>,
+    /// Blocks written. They stay listed until all are done; a pane counts which it has claimed.
+    blocks: Vec<Written>,
+    done: usize,
+}
+
+impl Bucket {
+    /// Lists a block of `records` records.
+    pub fn written(&mut self, block: Block, records: u32) {
+        self.blocks.push(Written {
+            block,
+            left: records,
+            readers: 0,
+        });
+    }
+
+    /// The next block from number `next` on that holds records which no pane has taken on; its
+    /// number is one below the new `next`.
+    pub fn claim(&mut self, next: &mut usize) -> Option<Block> {
+        while let Some(written) = self.blocks.get_mut(*next) {
+            *next += 1;
+            if written.left > 0 {
+                written.readers += 1;
+                return Some(written.block);
+            }
+        }
+        None
+    }
+
+    /// A reader has the block's bytes and takes on `records` of them; true when the block is needed
+    /// no more. The epoch is sealed.
+    pub fn take_on(&mut self, number: usize, records: u32) -> bool {
+        let written = &mut self.blocks[number];
+        written.readers -= 1;
+        written.left -= records;
+        let done = written.left == 0 && written.readers == 0;
+        self.done += usize::from(done);
+        // Blocks that are still being written will be listed after these.
+        if self.done == self.blocks.len() && self.writing == 0 {
+            self.blocks = Vec::new();
+        }
+        done
+    }
 }
 
 /// One epoch's buckets, filled while the epoch before is read.
@@ -201,7 +285,7 @@ mod tests {
             (1 << 20, Batching::Examples(1 << 19), 1),
         ] {
             let plan = Plan::new(records, Order::Full, batching, 1).unwrap();
-            let map = BucketMap::new(&plan, 0, pane_batches);
+            let map = BucketMap::new(&plan, 0, Grid::Panes(pane_batches));
             let (mut bucket, mut start) = (0, 0);
             for position in 0..records {
                 let begins = (0..plan.steps())
@@ -212,9 +296,33 @@ mod tests {
                 if begins == Some(position) {
                     (bucket, start) = (bucket + 1, position);
                 }
-                assert_eq!(map.place(position), (bucket, (position - start) as u32));
+                let slot = (position - start) as u32;
+                assert_eq!(map.place(position), (bucket, slot));
+                assert_eq!(map.position(bucket as usize, slot), Some(position));
             }
         }
+    }
+
+    #[test]
+    fn a_block_is_kept_until_every_record_and_reader_is_done() {
+        let block = |offset| Block { offset, used: 9 };
+        let mut bucket = Bucket::default();
+        bucket.written(block(0), 5);
+        bucket.written(block(1), 3);
+        let (mut first, mut second) = (0, 0);
+        assert_eq!(bucket.claim(&mut first).unwrap().offset, 0);
+        assert_eq!(bucket.claim(&mut second).unwrap().offset, 0);
+        assert!(!bucket.take_on(0, 5));
+        assert!(bucket.take_on(0, 0));
+        // Its place may be used anew, so no one may claim it.
+        assert_eq!(bucket.claim(&mut 0).unwrap().offset, 1);
+        assert_eq!(bucket.claim(&mut first).unwrap().offset, 1);
+        assert!(bucket.claim(&mut first).is_none());
+        assert!(!bucket.take_on(1, 1));
+        assert!(!bucket.take_on(1, 1));
+        assert_eq!(bucket.claim(&mut second).unwrap().offset, 1);
+        assert!(bucket.take_on(1, 1));
+        assert!(bucket.claim(&mut second).is_none());
     }
 
     #[test]

@@ -7,9 +7,17 @@
 //! never change ([`pelton_plan::Order::Block`]) are written once and read every epoch, which is how
 //! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
 //!
-//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); blocks of a
-//! consumed bucket are used again. Partial last blocks are written when the last record of their
-//! epoch was appended, so that the tails of one epoch only are in memory.
+//! A consumer that declines records (`epoch_barrier`, `refill`) says so when a batch is planned, after
+//! the buckets of its epoch were filled. So every record is in a bucket, wanted or not. Buckets then
+//! are even runs of positions, and a batch reads as many as it covers; what was declined is passed over
+//! when its block is unpacked and goes to the next epoch's buckets like the rest. The bucket in which a
+//! batch ends is read again for the next one. Keeping it in memory was rejected: that memory would be
+//! taken from the batches. So was a file of wanted rows only: rows are left out for one to eight epochs,
+//! each of which would need a file of its own.
+//!
+//! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block whose
+//! records were all taken on by panes makes room for another. Partial last blocks are written when the
+//! last record of their epoch was appended, so that the tails of one epoch only are in memory.
 //!
 //! Every worker (`worker`) does all stages of a block: it keeps several reads and writes in flight
 //! on a queue of its own (`append`), and decodes and scatters whichever block has come. Blocks of
@@ -24,7 +32,8 @@ mod worker;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 
 use pelton_format::{Dataset, RecordBytes};
@@ -32,10 +41,12 @@ use pelton_plan::{Order, Plan};
 use pelton_storage::ScratchFile;
 
 use self::append::UNIT_BYTES;
-use self::buckets::{BlockLayout, BucketMap, EpochBuckets};
+use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid};
 use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
 use self::worker::Worker;
+use crate::access::ScatterCase;
 use crate::error::FeedError;
+use crate::kept;
 use crate::options::FeedOptions;
 use crate::pane::PaneBuild;
 use crate::planner::{Cursor, PlannedPane};
@@ -47,26 +58,73 @@ const LARGEST_BLOCK: u64 = 256 << 10;
 const LARGEST_FIRST_READ: u64 = 1 << 20;
 /// Most reads, and most writes, that one worker keeps in flight.
 const MOST_IN_FLIGHT: u64 = 8;
-/// Panes that are planned beyond those there is memory for, so that loading goes on while the
-/// consumer plans.
-pub(crate) const PANES_AHEAD: u64 = 1;
+/// Most buckets to a batch, where panes do not end with buckets.
+const BUCKETS_PER_BATCH: u64 = 8;
+/// Smallest block of such buckets.
+const SMALLEST_BLOCK: u64 = 8 << 10;
+/// Most bytes of records in a segment to which several blocks add rows.
+const LARGEST_SHARED_SEGMENT: u64 = 64 << 10;
 
-/// Bytes of the budget that bucket buffers may take: half for tails, half for transfers.
-pub(crate) fn buffer_bytes(options: &FeedOptions) -> u64 {
-    options.memory_bytes / 4
+/// Panes that are planned beyond those there is memory for, so that loading goes on while the
+/// consumer plans; none where the consumer's choice of records follows from what it has learnt.
+pub(crate) fn panes_ahead(options: &FeedOptions) -> u64 {
+    u64::from(!options.epoch_barrier)
 }
 
-/// Whether the scatter path can serve this plan, or why not.
-pub(crate) fn possible(
+/// Bytes of the budget that bucket buffers may take, for tails and for transfers. A consumer that
+/// declines records learns from batch to batch, so that larger batches save it reading; its buckets
+/// are many and their blocks small.
+fn buffer_bytes(options: &FeedOptions) -> u64 {
+    let part = if options.epoch_barrier { 8 } else { 4 };
+    options.memory_bytes / part
+}
+
+/// Bytes of them for tails.
+fn tail_bytes(options: &FeedOptions) -> u64 {
+    let buffers = buffer_bytes(options);
+    if options.epoch_barrier {
+        buffers / 4 * 3
+    } else {
+        buffers / 2
+    }
+}
+
+/// Bytes of the budget that are not for panes.
+pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
+    let kept = if options.refill {
+        dataset.records() as f64 * kept::BYTES_PER_POSITION
+    } else {
+        0.0
+    };
+    buffer_bytes(options) + kept as u64
+}
+
+/// How epochs are cut into buckets. Where batches are filled up they begin anywhere: a bucket that two
+/// of them share is read for both. With a barrier alone panes are single batches, of which there may be
+/// more than the budget has buckets for.
+fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64) -> Grid {
+    let shared = options.refill || options.epoch_barrier;
+    if !shared || !matches!(plan.order(), Order::Full) {
+        return Grid::Panes(pane_batches);
+    }
+    let block = SMALLEST_BLOCK.max(2 * dataset.record_bytes().max());
+    let most = (tail_bytes(options) / block).max(1);
+    let buckets = most.min(BUCKETS_PER_BATCH * plan.steps().max(1));
+    Grid::Positions(plan.records().div_ceil(buckets).max(1))
+}
+
+/// How the scatter path would serve this plan, or why it cannot.
+pub(crate) fn case(
     dataset: &Dataset,
     plan: &Plan,
     options: &FeedOptions,
-) -> Result<(), String> {
+    wanted_share: f64,
+) -> Result<ScatterCase, String> {
     if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
         return Err("the order reads runs of neighbours; use window".to_string());
     }
-    if options.epoch_barrier || options.refill {
-        return Err("records are skipped from epoch to epoch; use direct or window".to_string());
+    if options.refill && !matches!(plan.order(), Order::Full) {
+        return Err("fixed blocks are not filled up from others; use direct or window".to_string());
     }
     if options.scratch_dir.is_none() {
         return Err("no scratch folder is given; name one with --scratch".to_string());
@@ -80,11 +138,23 @@ pub(crate) fn possible(
             "the budget leaves {block} bytes for each of {buckets} bucket buffers; raise --memory or use window"
         ));
     }
-    Ok(())
+    let shared = match grid(dataset, plan, options, 1) {
+        grid @ Grid::Positions(_) => grid.buckets(plan),
+        Grid::Panes(_) => {
+            return Ok(ScatterCase {
+                block_bytes: block as f64,
+                rereads: 0.0,
+            });
+        }
+    };
+    Ok(ScatterCase {
+        block_bytes: block_bytes(options, shared) as f64,
+        rereads: plan.steps() as f64 * wanted_share / shared as f64,
+    })
 }
 
 fn block_bytes(options: &FeedOptions, buckets: u64) -> u64 {
-    let block = (buffer_bytes(options) / 2 / buckets).min(LARGEST_BLOCK);
+    let block = (tail_bytes(options) / buckets).min(LARGEST_BLOCK);
     block - block % UNIT_BYTES as u64
 }
 
@@ -104,6 +174,12 @@ fn buffer_sizes(
     let first_pass = free
         .min(LARGEST_FIRST_READ)
         .next_multiple_of(UNIT_BYTES as u64);
+    // Blocks that hold few rows of a pane share segments.
+    let segment = if options.refill {
+        LARGEST_SHARED_SEGMENT.min(options.memory_bytes / 64)
+    } else {
+        0
+    };
     let reads = (share + sizes.task_bytes) / block;
     let writes = (share / block).clamp(1, MOST_IN_FLIGHT);
     BufferSizes {
@@ -112,6 +188,7 @@ fn buffer_sizes(
         writes: writes as usize,
         kept: (buckets + options.threads as u64 * writes) as usize,
         task_bytes: first_pass.max(sizes.task_bytes) as usize,
+        segment_bytes: segment.max(block) as usize,
     }
 }
 
@@ -120,16 +197,18 @@ fn buffer_sizes(
 pub(crate) struct Scatter {
     shared: Arc<Shared>,
     plan: Arc<Plan>,
-    pane_batches: u64,
+    grid: Grid,
+    refill: bool,
     threads: usize,
     buffers: BufferSizes,
     scratch_dir: PathBuf,
-    /// Place of the first batch; its step is below the number of steps.
+    /// Place of the first batch, which is there.
     start: Cursor,
     end_epoch: u64,
     fixed: bool,
     epochs: BTreeMap<u64, Arc<EpochBuckets>>,
     panes: u64,
+    panes_ahead: u64,
     permitted: u64,
     stage: Option<Arc<Stage>>,
     workers: Vec<JoinHandle<()>>,
@@ -142,8 +221,13 @@ impl Scatter {
         options: &FeedOptions,
         sizes: Sizes,
     ) -> Scatter {
-        let buckets = plan.steps().div_ceil(sizes.pane_batches).max(1);
-        let start = if options.start.next >= plan.steps() {
+        let grid = grid(&shared.dataset, &plan, options, sizes.pane_batches);
+        let epoch_end = if options.refill {
+            plan.records()
+        } else {
+            plan.steps()
+        };
+        let start = if options.start.next >= epoch_end {
             Cursor {
                 epoch: options.start.epoch + 1,
                 next: 0,
@@ -152,21 +236,28 @@ impl Scatter {
             options.start
         };
         Scatter {
-            pane_batches: sizes.pane_batches,
+            grid,
+            refill: options.refill,
             threads: options.threads,
-            buffers: buffer_sizes(&shared.dataset, options, sizes, buckets),
+            buffers: buffer_sizes(&shared.dataset, options, sizes, grid.buckets(&plan)),
             scratch_dir: options.scratch_dir.clone().unwrap_or_default(),
             start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
             fixed: matches!(plan.order(), Order::Block { .. }),
             epochs: BTreeMap::new(),
             panes: 0,
+            panes_ahead: panes_ahead(options),
             permitted: 0,
             stage: None,
             workers: Vec::new(),
             shared,
             plan,
         }
+    }
+
+    /// Panes that are planned beyond those there is memory for.
+    pub fn panes_ahead(&self) -> u64 {
+        self.panes_ahead
     }
 
     /// Lets panes below `number` take memory for their rows.
@@ -195,6 +286,7 @@ impl Scatter {
     fn begin(&mut self) -> Result<(), FeedError> {
         let epoch = if self.fixed { 0 } else { self.start.epoch };
         let passed = match self.start.next {
+            next if self.refill => next,
             next if next > 0 && !self.fixed => self.plan.step_positions(epoch, next).start,
             _ => 0,
         };
@@ -246,58 +338,59 @@ impl Scatter {
             None => records / dataset.records().max(1),
         };
         let in_flight = (self.threads * self.buffers.writes) as u64;
-        let partial = first.buckets.buckets.len() as u64 + in_flight;
+        let buckets = first.buckets.buckets.len() as u64;
+        let partial = buckets + in_flight;
+        // Buckets at the ends of panes are there until the next pane has its part of them.
+        let records = match self.grid {
+            Grid::Panes(_) => records,
+            Grid::Positions(_) => records + 2 * records / buckets.max(1),
+        };
         records + records / block * unfilled + partial * block
     }
 
     fn buckets_of(&mut self, epoch: u64, records: u64) -> Arc<EpochBuckets> {
         let opened = self.epochs.entry(epoch).or_insert_with(|| {
-            let map = BucketMap::new(&self.plan, epoch, self.pane_batches);
+            let map = BucketMap::new(&self.plan, epoch, self.grid);
             Arc::new(EpochBuckets::new(map, records))
         });
         Arc::clone(opened)
     }
 
-    fn pane_load(&mut self, planned: PlannedPane) -> PaneLoad {
-        let first = planned.batches.first().expect("a pane has batches");
+    fn pane_load(&mut self, mut planned: PlannedPane) -> PaneLoad {
+        let epoch = planned.batches.first().expect("a pane has batches").epoch;
         let last = planned.batches.last().expect("a pane has batches");
-        let (epoch, steps) = (first.epoch, first.step..last.step + 1);
         let records = self.plan.records();
-        let mut unused_ids = Vec::new();
-        let (held, bucket, first_slot, next) = if self.fixed {
-            let held = self.buckets_of(0, records);
-            let mut position = [planned.ids.first().copied().unwrap_or(0)];
-            self.plan.positions_of_each(0, &mut position);
-            let bucket = held.map.place(position[0]).0;
-            (held, bucket as usize, 0, None)
+        let mut covered = planned.covered.clone();
+        let (held, next) = if self.fixed {
+            // Blocks stand elsewhere in the first epoch, by whose order they were written.
+            let mut first = [covered.start];
+            self.plan.ids_of_each(epoch, &mut first);
+            self.plan.positions_of_each(0, &mut first);
+            covered = first[0]..first[0] + (covered.end - covered.start);
+            (self.buckets_of(0, records), None)
         } else {
-            self.epochs.retain(|&held, _| held >= epoch);
-            let held = self.buckets_of(epoch, records);
-            let begin = steps.start - steps.start % self.pane_batches;
-            let begin_position = self.plan.step_positions(epoch, begin).start;
-            let position = self.plan.step_positions(epoch, steps.start).start;
-            if steps.end == self.plan.steps() {
-                let end = self.plan.step_positions(epoch, last.step).end;
-                unused_ids.resize((records - end) as usize, 0);
-                self.plan.fill_ids(epoch, end, &mut unused_ids);
+            if !self.refill && last.step + 1 == self.plan.steps() {
+                // Records that no batch of this epoch takes go to the next one.
+                covered.end = records;
             }
-            let next = (epoch + 1 < self.end_epoch)
-                .then(|| (epoch + 1, self.buckets_of(epoch + 1, records)));
-            // A run resumed inside a pane finds its records in the pane's bucket too.
-            let bucket = (steps.start / self.pane_batches) as usize;
-            (held, bucket, (position - begin_position) as u32, next)
+            self.epochs.retain(|&held, _| held >= epoch);
+            let next = (epoch + 1 < self.end_epoch).then(|| self.buckets_of(epoch + 1, records));
+            (self.buckets_of(epoch, records), next)
         };
+        let first = held.map.place(covered.start).0 as usize;
+        let buckets = first..held.map.place(covered.end - 1).0 as usize + 1;
         let number = self.panes;
         self.panes += 1;
         PaneLoad {
-            left: AtomicU64::new((planned.ids.len() + unused_ids.len()) as u64),
+            left: AtomicU64::new(covered.end - covered.start),
+            kept: planned.kept.take(),
             build: PaneBuild::whole(number, planned),
+            epoch,
             held,
-            bucket,
-            first_slot,
-            unused_ids,
+            claimed: Mutex::new((first, 0)),
+            buckets,
+            covered,
             next,
-            claimed: AtomicUsize::new(0),
         }
     }
 }

@@ -2,7 +2,8 @@
 //! and the buffers that are not in use.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use pelton_plan::Plan;
@@ -10,6 +11,7 @@ use pelton_storage::{AlignedBuffer, ScratchFile};
 
 use super::buckets::{Block, BlockLayout, EpochBuckets};
 use crate::error::FeedError;
+use crate::kept::Kept;
 use crate::pane::PaneBuild;
 use crate::reader::Shared;
 
@@ -26,6 +28,8 @@ pub(super) struct BufferSizes {
     pub kept: usize,
     /// Bytes of a worker's reads of the data set.
     pub task_bytes: usize,
+    /// Bytes of records that are decoded into one segment.
+    pub segment_bytes: usize,
 }
 
 /// The first pass, from the data set into buckets.
@@ -40,37 +44,82 @@ pub(super) struct FirstPass {
     pub next_id: AtomicU64,
 }
 
-/// A pane while its bucket is being read.
+/// A pane while its buckets are being read.
 #[derive(Debug)]
 pub(super) struct PaneLoad {
     pub build: PaneBuild,
+    pub epoch: u64,
     pub held: Arc<EpochBuckets>,
-    pub bucket: usize,
-    /// Slot of the pane's first row in its bucket: above 0 only where a run resumed inside it.
-    pub first_slot: u32,
-    /// Records of the bucket that no batch of this epoch takes; they go to the next one.
-    pub unused_ids: Vec<u64>,
-    pub next: Option<(u64, Arc<EpochBuckets>)>,
-    /// Blocks that a worker has taken on.
-    pub claimed: AtomicUsize,
+    /// The buckets with the pane's positions; the first and the last may hold other panes' too.
+    pub buckets: Range<usize>,
+    /// The pane's positions in the order by which its buckets were filled.
+    pub covered: Range<u64>,
+    /// Which of them have a row; `None` where the first ones do, as many as there are rows.
+    pub kept: Option<Kept>,
+    pub next: Option<Arc<EpochBuckets>>,
+    /// Bucket and block that are the next to be taken on by a worker.
+    pub claimed: Mutex<(usize, usize)>,
     /// Records that have yet to come out of a block.
     pub left: AtomicU64,
 }
 
+/// A block that a worker has taken on.
+#[derive(Debug)]
+pub(super) struct Claim {
+    pub pane: Arc<PaneLoad>,
+    pub bucket: usize,
+    /// Its number in the bucket.
+    pub number: usize,
+    pub block: Block,
+}
+
+/// What a pane does with a record of one of its buckets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It is this row of the pane.
+    Row(u32),
+    /// No batch of the epoch takes it; it stands at this position and goes to the next epoch.
+    PassOver(u64),
+    /// It is another pane's.
+    Leave,
+}
+
 impl PaneLoad {
-    /// The record in a slot of the bucket, and its slot in the pane if a batch takes it.
+    /// What becomes of the record in a slot of a bucket.
     #[inline]
-    pub fn record(&self, slot: u32) -> Result<(u64, Option<u32>), FeedError> {
-        let broken = || FeedError::Panicked("a bucket holds a record of another pane".to_string());
-        let slot = slot.checked_sub(self.first_slot).ok_or_else(broken)?;
-        match self.build.ids.get(slot as usize) {
-            Some(&id) => Ok((id, Some(slot))),
-            None => self
-                .unused_ids
-                .get(slot as usize - self.build.ids.len())
-                .map(|&id| (id, None))
-                .ok_or_else(broken),
+    pub fn use_of(&self, bucket: usize, slot: u32) -> Result<Use, FeedError> {
+        let Some(position) = self.held.map.position(bucket, slot) else {
+            let broken = "a bucket holds a record of another bucket";
+            return Err(FeedError::Panicked(broken.to_string()));
+        };
+        if !self.covered.contains(&position) {
+            return Ok(Use::Leave);
         }
+        let offset = position - self.covered.start;
+        let row = match &self.kept {
+            Some(kept) => kept.row_of(offset),
+            None => (offset < self.build.ids.len() as u64).then_some(offset as u32),
+        };
+        Ok(row.map_or(Use::PassOver(position), Use::Row))
+    }
+
+    /// The next block to read, and whether there will be none after it.
+    fn claim(&self) -> (Option<(usize, usize, Block)>, bool) {
+        let sealed = self.held.is_sealed();
+        let mut claimed = self.claimed.lock().expect("no holder of this lock panics");
+        let (bucket, next) = &mut *claimed;
+        while *bucket < self.buckets.end {
+            let mut held = self.held.bucket(*bucket);
+            if let Some(block) = held.claim(next) {
+                return (Some((*bucket, *next - 1, block)), false);
+            }
+            if !sealed || held.writing > 0 {
+                return (None, false);
+            }
+            drop(held);
+            (*bucket, *next) = (*bucket + 1, 0);
+        }
+        (None, true)
     }
 }
 
@@ -196,7 +245,7 @@ impl Stage {
     /// The next block to read. Blocks that may not be unpacked yet are read ahead once there will be
     /// no more of the panes before theirs: otherwise they could keep every buffer from blocks that
     /// they themselves wait for.
-    pub fn claim(&self) -> Option<(Arc<PaneLoad>, Block)> {
+    pub fn claim(&self) -> Option<Claim> {
         let queue = self.queue();
         let mut exhausted = true;
         for pane in &queue.panes {
@@ -204,16 +253,31 @@ impl Stage {
             if !(exhausted || sealed && pane.build.number < queue.permitted) {
                 return None;
             }
-            let bucket = pane.held.bucket(pane.bucket);
-            // Changed under the queue's lock only.
-            let claimed = pane.claimed.load(Ordering::Relaxed);
-            if let Some(&block) = bucket.blocks.get(claimed) {
-                pane.claimed.store(claimed + 1, Ordering::Relaxed);
-                return Some((Arc::clone(pane), block));
+            let (found, all) = pane.claim();
+            if let Some((bucket, number, block)) = found {
+                return Some(Claim {
+                    pane: Arc::clone(pane),
+                    bucket,
+                    number,
+                    block,
+                });
             }
-            exhausted &= sealed && bucket.writing == 0;
+            exhausted &= all;
         }
         None
+    }
+
+    /// Takes note that `records` of a block's records were taken on by the pane that claimed it.
+    pub fn take_on(&self, claim: &Claim, records: u32) {
+        // Fixed buckets are read again in every epoch.
+        let done = claim
+            .pane
+            .held
+            .bucket(claim.bucket)
+            .take_on(claim.number, if self.fixed { 0 } else { records });
+        if done {
+            self.give_space(claim.block.offset);
+        }
     }
 
     /// Whether rows of a pane may be decoded: there is memory for it, and for the tails of the
@@ -248,7 +312,7 @@ impl Stage {
         offset
     }
 
-    pub fn give_space(&self, offset: u64) {
+    fn give_space(&self, offset: u64) {
         let mut space = self.space.lock().expect("no holder of this lock panics");
         space.free.push(offset);
     }

@@ -9,8 +9,9 @@ use std::time::Instant;
 use pelton_storage::{AlignedBuffer, RangeRead, Storage, huge_buffer};
 
 use super::append::{Appender, Arrived};
-use super::stage::{Stage, new_buffer};
+use super::stage::{Stage, Use, new_buffer};
 use crate::error::FeedError;
+use crate::pane::{PaneBuild, Segment};
 
 pub(super) struct Worker {
     stage: Arc<Stage>,
@@ -18,8 +19,9 @@ pub(super) struct Worker {
     read_buffers: Vec<AlignedBuffer>,
     found: Vec<(u32, Range<usize>)>,
     ranges: Vec<Range<usize>>,
-    slots: Vec<u32>,
     ids: Vec<u64>,
+    passed_over: Vec<u64>,
+    passed_ranges: Vec<Range<usize>>,
 }
 
 impl Worker {
@@ -30,8 +32,9 @@ impl Worker {
             read_buffers: Vec::new(),
             found: Vec::new(),
             ranges: Vec::new(),
-            slots: Vec::new(),
             ids: Vec::new(),
+            passed_over: Vec::new(),
+            passed_ranges: Vec::new(),
         })
     }
 
@@ -47,17 +50,17 @@ impl Worker {
         while let Some(events) = stage.events() {
             let loading = stage.shared.meters.loading();
             while let Some(buffer) = self.read_buffers.pop() {
-                let Some((pane, block)) = stage.claim() else {
+                let Some(claim) = stage.claim() else {
                     self.read_buffers.push(buffer);
                     break;
                 };
-                self.appender.read(pane, block, buffer)?;
+                self.appender.read(claim, buffer)?;
             }
             self.appender.turn(0)?;
             let arrived = &mut self.appender.arrived;
             let usable = arrived
                 .iter()
-                .position(|arrived| stage.may_unpack(&arrived.pane));
+                .position(|arrived| stage.may_unpack(&arrived.claim.pane));
             match usable {
                 Some(first) => {
                     let arrived = arrived.remove(first);
@@ -73,52 +76,63 @@ impl Worker {
         Ok(())
     }
 
-    /// Decodes the records of one block into its pane and appends them to the next epoch's buckets.
+    /// Decodes the records of one block that a pane wants, and appends all that stand at the pane's
+    /// positions to the next epoch's buckets.
     fn unpack(&mut self, arrived: Arrived) -> Result<(), FeedError> {
         let began = Instant::now();
-        let Arrived {
-            pane,
-            block,
-            buffer,
-        } = arrived;
+        let Arrived { claim, buffer } = arrived;
         let stage = Arc::clone(&self.stage);
         let shared = &stage.shared;
-        if !stage.fixed {
-            stage.give_space(block.offset);
-        }
-        let bytes = &buffer[..block.used as usize];
+        let pane = &claim.pane;
+        let bytes = &buffer[..claim.block.used as usize];
         self.found.clear();
         stage.layout.split(bytes, &mut self.found)?;
         self.ids.clear();
         self.ranges.clear();
-        self.slots.clear();
-        // Segments of one size, that of a full block, serve each other's place again.
-        let mean = shared.dataset.bytes() / shared.dataset.records().max(1);
-        let full = stage.sizes.block_bytes / (mean as usize + stage.layout.header_bytes());
-        let mut rows = shared.take_rows(self.found.len().max(full));
+        self.passed_over.clear();
+        self.passed_ranges.clear();
+        let mut segment = None;
         let mut used = 0;
         for (slot, range) in &self.found {
-            let (id, slot) = pane.record(*slot)?;
-            if let Some(slot) = slot {
-                match shared.dataset.decode(id, &bytes[range.clone()], &mut rows) {
-                    Ok(()) => self.slots.push(slot),
-                    Err(error) => shared.bad_record(id, error)?,
+            match pane.use_of(claim.bucket, *slot)? {
+                Use::Leave => {}
+                Use::PassOver(position) => {
+                    self.passed_over.push(position);
+                    self.passed_ranges.push(range.clone());
                 }
-                used += range.len() as u64;
+                Use::Row(row) => {
+                    let id = pane.build.ids[row as usize];
+                    let open = open_segment(&stage, &pane.build, &mut segment, range.len());
+                    match shared
+                        .dataset
+                        .decode(id, &bytes[range.clone()], &mut open.rows)
+                    {
+                        Ok(()) => open.slots.push(row),
+                        Err(error) => shared.bad_record(id, error)?,
+                    }
+                    used += range.len() as u64;
+                    self.ids.push(id);
+                    self.ranges.push(range.clone());
+                }
             }
-            self.ids.push(id);
-            self.ranges.push(range.clone());
         }
-        pane.build.add(rows, &self.slots);
-        let records = self.ids.len() as u64;
-        if let Some((epoch, next)) = &pane.next {
-            stage.plan.positions_of_each(*epoch, &mut self.ids);
+        if let Some(open) = segment {
+            pane.build.put_open(open);
+        }
+        let records = (self.ids.len() + self.passed_over.len()) as u32;
+        stage.take_on(&claim, records);
+        if let Some(next) = &pane.next {
+            let plan = &stage.plan;
+            plan.ids_of_each(pane.epoch, &mut self.passed_over);
+            self.ids.append(&mut self.passed_over);
+            self.ranges.append(&mut self.passed_ranges);
+            plan.positions_of_each(pane.epoch + 1, &mut self.ids);
             self.appender.append(next, bytes, &self.ranges, &self.ids)?;
         }
         self.read_buffers.push(buffer);
         // Counted first: a complete pane may be the last that the consumer waits for.
         shared.meters.count_decode(used, began.elapsed());
-        stage.unpacked(pane, records);
+        stage.unpacked(claim.pane, u64::from(records));
         Ok(())
     }
 
@@ -230,6 +244,41 @@ impl Worker {
             self.appender.append(after, bytes, &later_ranges, &later)?;
         }
         Ok(())
+    }
+}
+
+/// The segment that the next record of a pane goes to. Segments of one size serve each other's place
+/// again, so a record that does not fit begins another one.
+fn open_segment<'a>(
+    stage: &Stage,
+    build: &PaneBuild,
+    open: &'a mut Option<Segment>,
+    bytes: usize,
+) -> &'a mut Segment {
+    let taken = bytes + stage.layout.header_bytes();
+    let fits = |segment: &Segment| segment.bytes + taken <= stage.sizes.segment_bytes;
+    if !open.as_ref().is_some_and(fits) {
+        for full in [open.take(), build.take_open()].into_iter().flatten() {
+            if open.is_none() && fits(&full) {
+                *open = Some(full);
+            } else {
+                build.add(full.rows, &full.slots);
+            }
+        }
+    }
+    let open = open.get_or_insert_with(|| new_segment(stage));
+    open.bytes += taken;
+    open
+}
+
+fn new_segment(stage: &Stage) -> Segment {
+    let dataset = &stage.shared.dataset;
+    let mean = (dataset.bytes() / dataset.records().max(1)) as usize;
+    let rows = (stage.sizes.segment_bytes / (mean + stage.layout.header_bytes())).max(1);
+    Segment {
+        rows: stage.shared.take_rows(rows),
+        slots: Vec::with_capacity(rows),
+        bytes: 0,
     }
 }
 
