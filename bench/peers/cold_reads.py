@@ -9,7 +9,7 @@ import sys
 
 import peers
 
-ROUNDS = 1
+ROUNDS = 3
 ALL = ["large", "small", "warm"]
 COLUMNS = (
     "part,case,access,memory,round,examples_per_s,used_bytes_per_s,read_bytes_per_s,read_amplification,"
