@@ -61,7 +61,7 @@ pub struct DataArguments {
     #[arg(long)]
     pub label: Option<String>,
     /// Take this label for +1 against all others
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub positive: Option<f64>,
     /// How files are opened: auto, direct, buffered or pread
     #[arg(long)]
@@ -103,6 +103,7 @@ impl DataArguments {
 
 /// `pelton train linear`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct LinearArguments {
     /// Files of the training data, or demo:higgs, demo:epsilon, demo:webspam, demo:kdd (demo:NAME:ROWS)
     pub data: Vec<String>,
@@ -118,13 +119,13 @@ pub struct LinearArguments {
     #[arg(long)]
     pub loss: Option<Loss>,
     /// Cost C of a unit of loss
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub cost: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
     #[arg(long, value_parser = class_weight, allow_hyphen_values = true)]
     pub class_weight: Vec<(f64, f64)>,
     /// Append a constant feature of this value to every row
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long)]
     pub bias: Option<f32>,
     /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute] or sequential
     #[arg(long)]
@@ -192,9 +193,10 @@ pub struct LinearArguments {
 }
 
 impl LinearArguments {
-    /// Writes the flags that were given over a configuration. Memory given as a share is resolved
-    /// when the data is open and is returned as such.
-    pub fn apply(&mut self, config: &mut LinearConfig) {
+    /// Writes the flags that were given over a configuration.
+    ///
+    /// Errors: a flag that belongs to another order than the one taken.
+    pub fn apply(&mut self, config: &mut LinearConfig) -> anyhow::Result<()> {
         if !self.data.is_empty() {
             config.data.paths = std::mem::take(&mut self.data);
         }
@@ -209,11 +211,21 @@ impl LinearArguments {
         }
         set_option(&mut config.bias, self.bias);
         set(&mut config.order, self.order);
-        if let Order::Block { permute, .. } = &mut config.order {
-            *permute |= self.permute_blocks;
+        match &mut config.order {
+            Order::Block { permute, .. } => *permute |= self.permute_blocks,
+            order if self.permute_blocks => {
+                anyhow::bail!(
+                    "--permute-blocks does nothing with --order {order}; give --order block:N"
+                )
+            }
+            _ => {}
         }
-        if let (Order::Page { unit_bytes }, Some(bytes)) = (&mut config.order, self.unit_bytes) {
-            *unit_bytes = bytes;
+        match (&mut config.order, self.unit_bytes) {
+            (Order::Page { unit_bytes }, Some(bytes)) => *unit_bytes = bytes,
+            (order, Some(_)) => {
+                anyhow::bail!("--unit-bytes does nothing with --order {order}; give --order page")
+            }
+            _ => {}
         }
         set_option(&mut config.blocks, self.blocks);
         set(&mut config.access, self.access);
@@ -236,6 +248,7 @@ impl LinearArguments {
             Some(Memory::Share(share)) => config.memory_share = Some(share),
             None => {}
         }
+        Ok(())
     }
 }
 
@@ -262,6 +275,7 @@ fn class_weight(text: &str) -> Result<(f64, f64), String> {
 
 /// `pelton eval`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct EvalArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
@@ -280,6 +294,7 @@ pub struct EvalArguments {
 
 /// `pelton predict`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct PredictArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
@@ -298,6 +313,7 @@ pub struct PredictArguments {
 
 /// `pelton index`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct IndexArguments {
     /// Files
     #[arg(required = true)]
@@ -311,6 +327,7 @@ pub struct IndexArguments {
 
 /// `pelton inspect`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct InspectArguments {
     /// Files
     #[arg(required = true)]
@@ -327,6 +344,7 @@ pub struct InspectArguments {
 
 /// `pelton pack`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct PackArguments {
     /// Files
     #[arg(required = true)]
@@ -349,6 +367,7 @@ pub struct PackArguments {
 
 /// `pelton probe`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct ProbeArguments {
     /// Folder on the device
     pub folder: PathBuf,
@@ -365,6 +384,7 @@ pub struct ProbeArguments {
 
 /// `pelton bench`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct BenchArguments {
     /// Files, or demo:NAME
     #[arg(required = true)]
@@ -408,6 +428,7 @@ pub struct BenchArguments {
 
 /// `pelton reproduce`
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub struct ReproduceArguments {
     /// Table: lirs-svm, lirs-pages, lirs-memory, or a .toml file like those in experiments/
     pub name: String,

@@ -51,9 +51,15 @@ impl Console {
 
     fn progress(&mut self, what: &str, done: u64, total: u64) {
         if let Some(bar) = &self.bar {
+            if bar.message() != what {
+                // What a resumed epoch had done before says nothing of how fast it goes now.
+                bar.set_message(what.to_string());
+                bar.set_length(total);
+                bar.set_position(done.saturating_sub(1));
+                bar.reset_eta();
+            }
             bar.set_length(total);
             bar.set_position(done);
-            bar.set_message(what.to_string());
         } else if self.last_line.elapsed() >= Duration::from_secs(10) {
             self.last_line = Instant::now();
             eprintln!("{what}: {done} of {total}");

@@ -11,7 +11,6 @@ mod arguments;
 mod bytes;
 mod commands;
 mod console;
-mod reproduce;
 
 use std::process::ExitCode;
 

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 7] = [
     ("format", &["storage"]),
     ("plan", &[]),
     ("feed", &["plan", "format", "storage"]),
-    ("linear", &["feed", "plan", "format"]),
+    ("linear", &["feed", "plan", "format", "storage"]),
     ("train", &["linear", "feed", "plan", "format", "storage"]),
     ("cli", &["train"]),
 ];

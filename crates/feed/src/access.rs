@@ -18,36 +18,7 @@
 
 use std::fmt;
 
-use crate::options::Access;
-
-/// Measured speed of the device that holds the data.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeviceSpeed {
-    /// Random 4 KiB reads a second at a deep queue.
-    pub random_reads_per_s: f64,
-    /// Sequential read bandwidth in bytes a second.
-    pub read_bytes_per_s: f64,
-    /// Sequential write bandwidth in bytes a second.
-    pub write_bytes_per_s: f64,
-}
-
-impl Default for DeviceSpeed {
-    /// An ordinary NVMe drive: 100 000 reads, 1.5 GB read and 0.7 GB written a second.
-    fn default() -> DeviceSpeed {
-        DeviceSpeed {
-            random_reads_per_s: 1e5,
-            read_bytes_per_s: 1.5e9,
-            write_bytes_per_s: 0.7e9,
-        }
-    }
-}
-
-impl DeviceSpeed {
-    /// The hole, in bytes, at which reading on costs as much as another read.
-    pub fn break_even_gap_bytes(&self) -> u64 {
-        (self.read_bytes_per_s / self.random_reads_per_s) as u64
-    }
-}
+use crate::options::{Access, DeviceSpeed};
 
 /// What the choice depends on.
 #[derive(Clone, Copy, Debug)]

@@ -59,6 +59,9 @@ pub enum FeedError {
         /// Why not, and what to use instead.
         reason: String,
     },
+    /// Whoever asked for the batches wants them no longer.
+    #[error("interrupted while data was read; nothing is saved, start again")]
+    Interrupted,
     /// A thread of the feed ended by a panic, which is a defect of this program.
     #[error("a feed thread panicked: {0}; this is a defect, please report it")]
     Panicked(String),

@@ -90,7 +90,7 @@ impl Feed {
             _ => 0,
         };
         let sizes = sizing::divide(&dataset, &plan, options, access, scatter_bytes)?;
-        let shared = Arc::new(Shared::new(Arc::clone(&dataset), options.on_bad_record));
+        let shared = Arc::new(Shared::new(Arc::clone(&dataset), options));
         let loader = match access {
             Access::Scatter => Loader::Scatter(Scatter::new(
                 Arc::clone(&shared),

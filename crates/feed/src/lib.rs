@@ -28,10 +28,10 @@ mod reader;
 mod scatter;
 mod sizing;
 
-pub use access::{AccessChoice, DeviceSpeed, choose_access};
+pub use access::{AccessChoice, choose_access};
 pub use error::FeedError;
 pub use feed::{Batch, Feed, choose_path};
-pub use meters::{Meters, Verdict};
-pub use options::{Access, FeedOptions, OnBadRecord};
+pub use meters::{Meters, Remedies, Verdict};
+pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
 pub use planner::Cursor;
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

@@ -42,6 +42,19 @@ pub struct Meters {
     pub wall_s: f64,
     /// Reads in flight on average while any was: read time of all ranges over load time.
     pub mean_queue_depth: f64,
+    /// What could make loading faster.
+    pub remedies: Remedies,
+}
+
+/// What could make loading faster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remedies {
+    /// Packing: some of the data is text.
+    pub packing: bool,
+    /// More threads: there are idle processors.
+    pub threads: bool,
+    /// More memory or another access path: the data is not merely read once from end to end.
+    pub memory: bool,
 }
 
 impl Meters {
@@ -63,7 +76,11 @@ impl Meters {
         } else {
             "decode"
         };
-        Verdict { waiting, stage }
+        Verdict {
+            waiting,
+            stage,
+            remedies: self.remedies,
+        }
     }
 }
 
@@ -78,6 +95,8 @@ pub struct Verdict {
     pub waiting: f64,
     /// The stage that took most of the loading threads' time: `read` or `decode`.
     pub stage: &'static str,
+    /// What would help.
+    pub remedies: Remedies,
 }
 
 impl fmt::Display for Verdict {
@@ -89,14 +108,24 @@ impl fmt::Display for Verdict {
                 "compute-bound: the trainer waited {percent:.0} % of the time for data"
             )
         } else if self.stage == "read" {
+            let help = match self.remedies.memory {
+                true => "more memory, another access path or a faster device",
+                false => "a faster device",
+            };
             write!(
                 f,
-                "input-bound: reading, the trainer waited {percent:.0} % of the time; more memory, another access path or a faster device would help"
+                "input-bound: reading, the trainer waited {percent:.0} % of the time; {help} would help"
             )
         } else {
+            let help = match (self.remedies.threads, self.remedies.packing) {
+                (true, true) => "more threads or `pelton pack`",
+                (true, false) => "more threads",
+                (false, true) => "`pelton pack`",
+                (false, false) => "a faster processor",
+            };
             write!(
                 f,
-                "input-bound: decoding, the trainer waited {percent:.0} % of the time; more threads or `pelton pack` would help"
+                "input-bound: decoding, the trainer waited {percent:.0} % of the time; {help} would help"
             )
         }
     }
@@ -116,6 +145,7 @@ pub(crate) struct MeterCounters {
     decode_ns: AtomicU64,
     prepare_ns: AtomicU64,
     busy: Mutex<Busy>,
+    remedies: Remedies,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +156,7 @@ struct Busy {
 }
 
 impl MeterCounters {
-    pub fn new() -> MeterCounters {
+    pub fn new(remedies: Remedies) -> MeterCounters {
         MeterCounters {
             began: Instant::now(),
             used_bytes: AtomicU64::new(0),
@@ -139,6 +169,7 @@ impl MeterCounters {
             decode_ns: AtomicU64::new(0),
             prepare_ns: AtomicU64::new(0),
             busy: Mutex::new(Busy::default()),
+            remedies,
         }
     }
 
@@ -223,6 +254,7 @@ impl MeterCounters {
         meters.load_s = self.load_time().as_secs_f64();
         meters.mean_queue_depth = ratio(seconds(&self.read_depth_ns), meters.load_s);
         meters.wall_s = self.began.elapsed().as_secs_f64();
+        meters.remedies = self.remedies;
     }
 }
 
@@ -231,5 +263,39 @@ struct Loading<'a>(&'a MeterCounters);
 impl Drop for Loading<'_> {
     fn drop(&mut self) {
         self.0.change_active(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(read_s: f64, [packing, threads, memory]: [bool; 3], expected: &str) {
+        let meters = Meters {
+            wait_s: 3.0,
+            compute_s: 1.0,
+            read_s,
+            decode_s: 1.0,
+            remedies: Remedies {
+                packing,
+                threads,
+                memory,
+            },
+            ..Meters::default()
+        };
+        let said = meters.verdict().to_string();
+        let (_, advice) = said.split_once("75 % of the time; ").expect("the share");
+        assert_eq!(advice, format!("{expected} would help"));
+    }
+
+    #[test]
+    fn only_what_can_help_is_advised() {
+        check(0.0, [true, true, true], "more threads or `pelton pack`");
+        check(0.0, [true, false, true], "`pelton pack`");
+        check(0.0, [false, true, true], "more threads");
+        check(0.0, [false, false, true], "a faster processor");
+        check(2.0, [true, true, false], "a faster device");
+        let all = "more memory, another access path or a faster device";
+        check(2.0, [true, true, true], all);
     }
 }

@@ -8,21 +8,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use pelton_format::{Dataset, FormatError, Location, Rows};
+use pelton_format::{DataFile, Dataset, FormatError, FormatKind, Location, Rows};
 use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
 
 use crate::error::FeedError;
-use crate::meters::MeterCounters;
-use crate::options::OnBadRecord;
+use crate::meters::{MeterCounters, Remedies};
+use crate::options::{FeedOptions, OnBadRecord};
 use crate::pane::{CellDivision, Pane, PaneBuild};
 use crate::planner::PlannedPane;
 use crate::sizing::Sizes;
+
+/// How often a waiting consumer looks whether it is to end.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Ranges longer than this are read as several requests, so that one sweep fills a deep queue.
 const REQUEST_BYTES: usize = 128 << 10;
@@ -33,6 +36,7 @@ pub(crate) struct Shared {
     pub dataset: Arc<Dataset>,
     pub meters: MeterCounters,
     pub on_bad_record: OnBadRecord,
+    interrupt: Arc<AtomicBool>,
     delivery: Mutex<Delivery>,
     changed: Condvar,
     spare: Mutex<Vec<Rows>>,
@@ -48,11 +52,20 @@ struct Delivery {
 }
 
 impl Shared {
-    pub fn new(dataset: Arc<Dataset>, on_bad_record: OnBadRecord) -> Shared {
+    pub fn new(dataset: Arc<Dataset>, options: &FeedOptions) -> Shared {
+        let is_text =
+            |file: &DataFile| !matches!(file.kind(), FormatKind::Npy | FormatKind::Packed);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let remedies = Remedies {
+            packing: dataset.files().iter().any(is_text),
+            threads: options.threads < processors,
+            memory: true,
+        };
         Shared {
             dataset,
-            meters: MeterCounters::new(),
-            on_bad_record,
+            meters: MeterCounters::new(remedies),
+            on_bad_record: options.on_bad_record,
+            interrupt: Arc::clone(&options.interrupt),
             delivery: Mutex::new(Delivery::default()),
             changed: Condvar::new(),
             spare: Mutex::new(Vec::new()),
@@ -83,6 +96,11 @@ impl Shared {
         self.changed.notify_all();
     }
 
+    /// Ends all work that is not yet begun: its consumer is gone.
+    fn close(&self) {
+        self.delivery().failed = true;
+    }
+
     pub fn has_failed(&self) -> bool {
         self.delivery().failed
     }
@@ -91,6 +109,10 @@ impl Shared {
     pub fn wait_for(&self, number: u64) -> Result<Pane, FeedError> {
         let mut delivery = self.delivery();
         loop {
+            if !delivery.failed && self.interrupt.load(Ordering::Relaxed) {
+                delivery.failed = true;
+                delivery.failure = Some(FeedError::Interrupted);
+            }
             if let Some(pane) = delivery.ready.remove(&number) {
                 return Ok(pane);
             }
@@ -99,9 +121,9 @@ impl Shared {
                     FeedError::Panicked("the feed was used after it had failed".to_string())
                 }));
             }
-            delivery = self
+            (delivery, _) = self
                 .changed
-                .wait(delivery)
+                .wait_timeout(delivery, INTERRUPT_INTERVAL)
                 .expect("no holder of this lock panics");
         }
     }
@@ -303,6 +325,8 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
+        // Tasks that nobody waits for any more are not begun.
+        self.shared.close();
         self.tasks = None;
         for thread in self.threads.drain(..) {
             // A panic was already turned into a failure by `Shared::guard`.

@@ -7,12 +7,14 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelton_storage::WholeFile;
 
 use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::kind::Compression;
-use crate::replace_file;
 
 /// Where copies and sidecars go when no folder is given: the user's cache folder.
 pub(crate) fn default_cache_dir() -> PathBuf {
@@ -45,6 +47,7 @@ pub(crate) fn decompressed(
     compression: Compression,
     stamp: &Stamp,
     cache_dir: &Path,
+    interrupt: &AtomicBool,
 ) -> Result<(PathBuf, bool), FormatError> {
     let copy = cache_dir.join(cache_name(path, stamp, ".text"));
     if copy.is_file() {
@@ -64,9 +67,13 @@ pub(crate) fn decompressed(
         )?),
     };
     let write_error = |e: io::Error| FormatError::io(&copy, "write it", e);
-    let mut out = replace_file::begin(&copy).map_err(write_error)?;
+    let mut out = WholeFile::create(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
+        if interrupt.load(Ordering::Relaxed) {
+            let path = path.to_path_buf();
+            return Err(FormatError::Interrupted { path });
+        }
         let length = match text.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => length,
@@ -80,6 +87,6 @@ pub(crate) fn decompressed(
         };
         out.write_all(&buffer[..length]).map_err(write_error)?;
     }
-    replace_file::complete(out, &copy).map_err(write_error)?;
+    out.publish().map_err(write_error)?;
     Ok((copy, true))
 }

@@ -57,9 +57,61 @@ impl DataFile {
         self.records
     }
 
+    /// How the file numbers its features.
+    pub fn numbering(&self) -> Numbering {
+        let columns = |label: usize| Numbering::Columns {
+            label: label as u64 + 1,
+        };
+        match &self.decoder {
+            Decoder::Libsvm { rules, .. } if rules.zero_based => Numbering::FromZero,
+            Decoder::Libsvm { .. } => Numbering::FromOne,
+            Decoder::Delimited { rules, .. } => columns(rules.label),
+            Decoder::Npy { rules, .. } => columns(rules.label),
+            Decoder::PackedDense { .. } | Decoder::PackedSparse { .. } => Numbering::FromZero,
+        }
+    }
+
     /// Where the bytes of the records lie, when not at the path: the decompressed copy.
     pub fn decompressed(&self) -> Option<&Path> {
         (self.source != self.path).then_some(&self.source)
+    }
+}
+
+/// How a file numbers its features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Numbering {
+    /// From 0.
+    FromZero,
+    /// From 1.
+    FromOne,
+    /// By columns, which count from 1; one of them is the label.
+    Columns {
+        /// The label's column.
+        label: u64,
+    },
+}
+
+impl Numbering {
+    /// What the file calls the feature that rows call `index`.
+    pub fn of(self, index: u64) -> u64 {
+        match self {
+            Numbering::FromZero => index,
+            Numbering::FromOne => index + 1,
+            Numbering::Columns { label } => index + 1 + u64::from(index + 1 >= label),
+        }
+    }
+}
+
+impl std::fmt::Display for Numbering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Numbering::FromZero => f.write_str("features from 0, as the file counts"),
+            Numbering::FromOne => f.write_str("features from 1, as the file counts"),
+            Numbering::Columns { label } => {
+                write!(f, "columns from 1; the label is column {label}")
+            }
+        }
     }
 }
 
@@ -119,6 +171,17 @@ impl Places {
             Places::Listed { starts, .. } => starts.heap_bytes(),
         }
     }
+}
+
+/// How the places of records came to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IndexSource {
+    /// By arithmetic, or from tables in the file itself.
+    Arithmetic,
+    /// From a sidecar file.
+    Sidecar,
+    /// By a scan just now.
+    Built,
 }
 
 /// How records of a file become rows.

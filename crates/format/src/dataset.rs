@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pelton_storage::Storage;
 
-use crate::data_file::{DataFile, Decoder, Places, Stamp, StoredClasses};
+use crate::data_file::{DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::elias_fano::Walk;
 use crate::error::{Fault, FormatError};
 use crate::fingerprint::mix;
@@ -77,17 +77,6 @@ impl RecordBytes {
     }
 }
 
-/// How the places of records came to be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IndexSource {
-    /// By arithmetic, or from tables in the file itself.
-    Arithmetic,
-    /// From a sidecar file.
-    Sidecar,
-    /// By a scan just now.
-    Built,
-}
-
 /// What the location index holds and cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IndexReport {
@@ -122,6 +111,7 @@ impl Dataset {
         let classes = Classes {
             labels: Arc::clone(&labels),
             positive: options.positive,
+            any: options.any_label,
         };
         let widest = opened.iter().map(|file| file.features).max().unwrap_or(0);
         let features = options.features.unwrap_or(widest);
@@ -151,7 +141,21 @@ impl Dataset {
         self.bytes += file.bytes;
         self.longest = self.longest.max(file.longest);
         self.nonzeros += file.nonzeros;
-        for value in [file.stamp.size, file.sample, file.records, file.features] {
+        let [reading, label] = file.reading.words();
+        let zero_based = u64::from(options.zero_based && matches!(file.reading, Reading::Libsvm));
+        let positive = options
+            .positive
+            .map_or(u64::MAX, |label| (label + 0.0).to_bits());
+        for value in [
+            file.stamp.size,
+            file.sample,
+            file.records,
+            file.features,
+            reading,
+            label,
+            zero_based,
+            positive,
+        ] {
             self.fingerprint = mix(self.fingerprint, value);
         }
         self.index = self.index.max(file.index);
@@ -247,7 +251,8 @@ impl Dataset {
         &self.notes
     }
 
-    /// Identifies the data by sizes, samples of content and shape, whatever the files are called.
+    /// Identifies the data by sizes, samples of content, shape and how records are read (format, label
+    /// column, first index, positive label), whatever the files are called.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

@@ -33,7 +33,7 @@ pub enum FormatError {
         found: &'static str,
     },
     /// The operating system refused an operation.
-    #[error("{}: cannot {operation}: {source}", path.display())]
+    #[error("{}: cannot {operation} ({source}); check the path, its permissions and the device", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -64,6 +64,14 @@ pub enum FormatError {
     UnknownFormat {
         /// The file.
         path: PathBuf,
+    },
+    /// Compressed data of a format that is read in place.
+    #[error("{}: holds compressed {kind}, which is read in place only; decompress it first", path.display())]
+    CompressedBinary {
+        /// The file.
+        path: PathBuf,
+        /// The format's name.
+        kind: &'static str,
     },
     /// A line of a text file is not a record.
     #[error("{}: line {line}: {fault}", path.display())]
@@ -168,6 +176,12 @@ pub enum FormatError {
         expected: u64,
         /// Features of the file.
         found: u64,
+    },
+    /// Whoever asked for the data wants it no longer.
+    #[error("{}: interrupted while it was read; nothing is saved, start again", path.display())]
+    Interrupted {
+        /// The file.
+        path: PathBuf,
     },
     /// Compressed text that ends early or is damaged.
     #[error("{}: cannot be decompressed ({source}); it is truncated or damaged: fetch or compress it again", path.display())]
@@ -372,7 +386,10 @@ impl FormatError {
     ) -> FormatError {
         let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::NotFound => FormatError::NotFound { path },
+            io::ErrorKind::NotFound if !operation.contains("create") => {
+                FormatError::NotFound { path }
+            }
+            io::ErrorKind::Interrupted => FormatError::Interrupted { path },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 FormatError::NoSpace { path, source }
             }
@@ -400,7 +417,7 @@ mod tests {
         check(io::ErrorKind::NotFound, "d/x: no such file; check the path");
         check(
             io::ErrorKind::PermissionDenied,
-            "d/x: cannot open it: permission denied",
+            "d/x: cannot open it (permission denied)",
         );
         check(
             io::ErrorKind::StorageFull,

@@ -9,12 +9,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 const BLOCKS: u64 = 64;
 const BLOCK_BYTES: u64 = 4096;
 
-/// Mixes `value` into `hash` (the finaliser of SplitMix64).
+/// Mixes `value` into `hash`.
 pub(crate) fn mix(hash: u64, value: u64) -> u64 {
-    let mut z = (hash ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    pelton_storage::mix(hash ^ value)
 }
 
 /// The fingerprint of the first `size` bytes; files of up to 256 KiB are read whole.

@@ -90,7 +90,12 @@ pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<FormatKind> {
     let line = head.split(|byte| *byte == b'\n').find(|line| {
         let line = line.trim_ascii();
         !line.is_empty() && !line.starts_with(b"#")
-    })?;
+    });
+    let Some(line) = line else {
+        // Nothing but blank lines and comments so far: as LIBSVM text it is read on, and found to hold
+        // no records where none follow.
+        return Some(FormatKind::Libsvm);
+    };
     Some(if line.contains(&b':') {
         FormatKind::Libsvm
     } else if line.contains(&b',') {
@@ -122,7 +127,7 @@ mod tests {
         check("x.csv", b"\x93NUMPY", Some(FormatKind::Npy));
         check("x.txt", crate::packed::MAGIC, Some(FormatKind::Packed));
         check("photo", b"\xff\xd8\x00\x10", None);
-        check("empty", b"", None);
+        check("comments", b"# a\n\n  \n#", Some(FormatKind::Libsvm));
         for kind in ["libsvm", "csv", "tsv", "npy", "prow"] {
             assert_eq!(
                 FormatKind::from_name(kind).map(FormatKind::name),

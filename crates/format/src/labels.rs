@@ -105,6 +105,8 @@ pub(crate) struct Classes {
     pub(crate) labels: std::sync::Arc<LabelMap>,
     /// This label against the rest: it stands for +1, any other for -1.
     pub(crate) positive: Option<f64>,
+    /// A label that is none of them does not matter and counts as the first class.
+    pub(crate) any: bool,
 }
 
 impl Classes {
@@ -115,7 +117,8 @@ impl Classes {
             Some(_) => -1.0,
             None => value,
         };
-        self.labels.class_of(value)
+        let class = self.labels.class_of(value);
+        if self.any { class.or(Some(0)) } else { class }
     }
 }
 

@@ -29,12 +29,11 @@ mod elias_fano;
 mod fingerprint;
 mod line_scan;
 mod newlines;
-mod replace_file;
 mod scan_chunk;
 mod sidecar;
 
-pub use data_file::DataFile;
-pub use dataset::{Dataset, IndexReport, IndexSource, Location, RecordBytes};
+pub use data_file::{DataFile, IndexSource, Numbering};
+pub use dataset::{Dataset, IndexReport, Location, RecordBytes};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
 pub use kind::FormatKind;

@@ -25,25 +25,12 @@ use crate::error::FormatError;
 use crate::labels::{LabelCollector, MOST_LABELS};
 use crate::libsvm::label_token;
 use crate::number::parse_f64;
-use crate::scan_chunk::{Backward, ChunkFound, Scan, Stopped, Worker, last_index};
+use crate::scan_chunk::{
+    Backward, CHUNK, ChunkFound, LineShape, Scan, Stopped, Worker, last_index,
+};
 
-/// Half of a small second-level cache, so that the bytes are still there when lines are looked at.
-pub(crate) const CHUNK: u64 = 256 << 10;
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
-
-/// What lines are made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LineShape {
-    /// LIBSVM text.
-    Libsvm,
-    /// Cells between delimiters with the label in a column (from 0) of several.
-    Delimited {
-        delimiter: u8,
-        label: usize,
-        columns: usize,
-    },
-}
 
 /// What the scan of a file found.
 #[derive(Clone, Debug)]
@@ -67,6 +54,7 @@ pub(crate) fn scan_file(
     from: u64,
     size: u64,
     threads: usize,
+    interrupt: &AtomicBool,
 ) -> Result<Contents, FormatError> {
     let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
     let read_error = |e| FormatError::io(path, "read it", e);
@@ -76,10 +64,11 @@ pub(crate) fn scan_file(
         shape,
         from,
         size,
+        interrupt,
     };
     let found = match scan.in_parallel(threads).map_err(read_error)? {
         Some(merged) => merged,
-        None => scan_lines(&file, shape, from, size).map_err(read_error)?,
+        None => scan_lines(&scan).map_err(read_error)?,
     };
     found.finish(path, size)
 }
@@ -220,10 +209,12 @@ impl Merged {
 }
 
 /// The plain scan: line by line, right whatever the lines hold.
-fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<Merged> {
+fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
+    let shape = scan.shape;
     let mut merged = Merged::new(128);
-    let mut lines = Lines::new(file, from, size)?;
+    let mut lines = Lines::new(scan.file, scan.from, scan.size)?;
     while let Some((start, line)) = lines.next()? {
+        scan.check_interrupt()?;
         if !is_record(line, shape) {
             continue;
         }
@@ -259,6 +250,13 @@ fn scan_lines(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result
     Ok(merged)
 }
 impl Scan<'_> {
+    fn check_interrupt(&self) -> io::Result<()> {
+        match self.interrupt.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+
     /// `None` where only [`scan_lines`] can tell.
     fn in_parallel(&self, threads: usize) -> io::Result<Option<Merged>> {
         let chunks = (self.size - self.from).div_ceil(CHUNK);
@@ -274,6 +272,7 @@ impl Scan<'_> {
             let mut worker = Worker::new(self);
             loop {
                 let chunk = next.fetch_add(1, Ordering::Relaxed);
+                self.check_interrupt().map_err(Stopped::Failed)?;
                 if chunk >= chunks || stop.load(Ordering::Relaxed) {
                     return Ok(());
                 }
@@ -383,10 +382,17 @@ mod tests {
         let size = text.len() as u64;
         let path = file.path();
         let from = first_record(file.as_file(), shape, 0, size).unwrap();
-        let plain = scan_lines(file.as_file(), shape, from, size).unwrap();
+        let plain = scan_lines(&Scan {
+            file: file.as_file(),
+            shape,
+            from,
+            size,
+            interrupt: &AtomicBool::new(false),
+        });
+        let plain = plain.unwrap();
         let plain = plain.finish(path, size).unwrap();
         for threads in [1, 3] {
-            let fast = scan_file(path, shape, 0, size, threads).unwrap();
+            let fast = scan_file(path, shape, 0, size, threads, &AtomicBool::new(false)).unwrap();
             assert_eq!(summary(&fast), summary(&plain));
         }
         plain.starts.len()
@@ -401,6 +407,7 @@ mod tests {
             shape,
             from: 0,
             size: text.len() as u64,
+            interrupt: &AtomicBool::new(false),
         };
         scan.in_parallel(2).unwrap().is_some()
     }

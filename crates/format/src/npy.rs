@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
@@ -165,7 +166,7 @@ pub fn decode_npy_row(bytes: &[u8], rules: NpyRules, row: &mut [f32]) -> Result<
     for (column, cell) in bytes.chunks_exact(size).enumerate() {
         let wide = rules.number.read(cell);
         let not_finite = || {
-            let (column, found) = (column as u64 + 1, wide.to_string());
+            let (column, found) = (column as u64 + 1, format!("{wide:?}"));
             if wide.is_finite() {
                 Fault::Overflow { column, found }
             } else {
@@ -247,6 +248,7 @@ pub(crate) fn scan_labels(
     path: &Path,
     header: &NpyHeader,
     label: usize,
+    interrupt: &AtomicBool,
 ) -> Result<Vec<f64>, FormatError> {
     let read_error = |e| FormatError::io(path, "read it", e);
     let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
@@ -259,6 +261,10 @@ pub(crate) fn scan_labels(
     let mut labels = LabelCollector::default();
     let mut cell = [0; 8];
     for row in 0..header.rows {
+        if interrupt.load(Ordering::Relaxed) {
+            let path = path.to_path_buf();
+            return Err(FormatError::Interrupted { path });
+        }
         reader.read_exact(&mut cell[..size]).map_err(read_error)?;
         let value = header.number.read(&cell);
         if value.is_finite() && !labels.add(value) {

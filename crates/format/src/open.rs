@@ -4,23 +4,24 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use pelton_storage::{LocalFile, LocalOptions, Storage};
 
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
-use crate::data_file::{Places, Stamp};
-use crate::dataset::IndexSource;
+use crate::data_file::{IndexSource, Places, Stamp};
 use crate::delimited::{DelimitedRules, Heading, LabelColumn};
 use crate::error::FormatError;
 use crate::fingerprint::sample_file;
 use crate::kind::{Compression, FormatKind, detect};
 use crate::labels::LabelMap;
-use crate::line_scan::{Contents, LineShape, first_line_from, scan_file};
+use crate::line_scan::{Contents, first_line_from, scan_file};
 use crate::npy::{self, NpyRules};
 use crate::packed::IndexCoding;
 use crate::packed_reader;
 use crate::rows::Layout;
+use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, SidecarKey};
 
 /// How files are opened for reading records.
@@ -39,6 +40,8 @@ pub struct OpenOptions {
     pub positive: Option<f64>,
     /// The training set's labels, for reading a test set; other labels are then faults.
     pub labels: Option<LabelMap>,
+    /// Labels that are not known do not matter: predictions make no use of them.
+    pub any_label: bool,
     /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
     /// dense rows must have as many.
     pub features: Option<u64>,
@@ -51,6 +54,8 @@ pub struct OpenOptions {
     pub storage: StorageChoice,
     /// Threads that scan; as many as the machine has processors where 0.
     pub scan_threads: usize,
+    /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
 }
 
 impl Default for OpenOptions {
@@ -61,11 +66,13 @@ impl Default for OpenOptions {
             label: LabelColumn::default(),
             positive: None,
             labels: None,
+            any_label: false,
             features: None,
             cache_dir: None,
             sidecar: true,
             storage: StorageChoice::default(),
             scan_threads: 0,
+            interrupt: Arc::default(),
         }
     }
 }
@@ -98,6 +105,19 @@ pub(crate) enum Reading {
     Npy(NpyRules),
     PackedDense,
     PackedSparse { coding: IndexCoding, features: u64 },
+}
+
+impl Reading {
+    /// Which of these it is and the label's column, for fingerprints.
+    pub(crate) fn words(&self) -> [u64; 2] {
+        match self {
+            Reading::Libsvm => [1, 0],
+            Reading::Delimited(rules) => [1 << 8 | u64::from(rules.delimiter), rules.label as u64],
+            Reading::Npy(rules) => [2, rules.label as u64],
+            Reading::PackedDense => [3, 0],
+            Reading::PackedSparse { .. } => [4, 0],
+        }
+    }
 }
 
 /// What the format of a file says of its records.
@@ -138,6 +158,12 @@ pub(crate) fn open_file(
     let kind = kind.ok_or_else(|| FormatError::UnknownFormat {
         path: path.to_path_buf(),
     })?;
+    if source != path && matches!(kind, FormatKind::Npy | FormatKind::Packed) {
+        return Err(FormatError::CompressedBinary {
+            path: path.to_path_buf(),
+            kind: kind.name(),
+        });
+    }
     let sample =
         sample_file(&source, stamp.size).map_err(|e| FormatError::io(path, "read it", e))?;
     let began = Instant::now();
@@ -222,7 +248,13 @@ fn decompress(
     options: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<PathBuf, FormatError> {
-    let (copy, fresh) = decompressed(path, compression, stamp, &cache_dir(options))?;
+    let (copy, fresh) = decompressed(
+        path,
+        compression,
+        stamp,
+        &cache_dir(options),
+        &options.interrupt,
+    )?;
     let done = if fresh {
         "decompressed to"
     } else {
@@ -345,7 +377,14 @@ impl Text<'_> {
             0 => std::thread::available_parallelism().map_or(2, usize::from),
             threads => threads,
         };
-        let contents = scan_file(self.source, shape, from, self.stamp.size, threads)?;
+        let contents = scan_file(
+            self.source,
+            shape,
+            from,
+            self.stamp.size,
+            threads,
+            &self.options.interrupt,
+        )?;
         let now = Stamp::of(&regular_file(self.source)?);
         if now != self.stamp {
             return Err(changed(self.path, &self.stamp, &now));
@@ -416,7 +455,7 @@ pub(crate) fn changed(path: &Path, expected: &Stamp, found: &Stamp) -> FormatErr
 fn npy_file(path: &Path, size: u64, options: &OpenOptions) -> Result<Found, FormatError> {
     let header = npy::read_header(path, size)?;
     let label = npy::label_column(path, &header, &options.label)?;
-    let labels = npy::scan_labels(path, &header, label)?;
+    let labels = npy::scan_labels(path, &header, label, &options.interrupt)?;
     let columns = header.columns as usize;
     let row_bytes = header.columns * header.number.bytes() as u64;
     let features = header.columns - 1;

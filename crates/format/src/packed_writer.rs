@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use pelton_storage::WholeFile;
 
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
@@ -16,7 +16,6 @@ use crate::labels::{LabelMap, MOST_LABELS, bits};
 use crate::packed::{
     END_MAGIC, HEADER_BYTES, Header, PackedShape, SPARSE_HEAD_BYTES, encode_dense, encode_sparse,
 };
-use crate::replace_file;
 use crate::rows::{Layout, Row};
 
 /// Offsets kept whole before their mean distance fixes how the rest is packed.
@@ -42,7 +41,7 @@ pub struct PackedSummary {
 pub struct PackedWriter {
     path: PathBuf,
     shape: PackedShape,
-    out: BufWriter<NamedTempFile>,
+    out: BufWriter<WholeFile>,
     at: u64,
     records: u64,
     nonzeros: u64,
@@ -65,8 +64,7 @@ impl PackedWriter {
             );
         }
         assert!(shape.features <= 1 << 32, "indices are 32 bits");
-        let file =
-            replace_file::begin(&path).map_err(|e| FormatError::io(&path, "create it", e))?;
+        let file = WholeFile::create(&path).map_err(|e| FormatError::io(&path, "create it", e))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&[0; HEADER_BYTES as usize])
             .map_err(|e| FormatError::io(&path, "write it", e))?;
@@ -212,8 +210,7 @@ impl PackedWriter {
         tables.extend_from_slice(&encoded[124..]);
         tables.extend_from_slice(END_MAGIC);
         let path = self.path;
-        complete(self.out, &path, &tables, &encoded)
-            .map_err(|e| FormatError::io(&path, "write it", e))?;
+        complete(self.out, &tables, &encoded).map_err(|e| FormatError::io(&path, "write it", e))?;
         Ok(PackedSummary {
             records: header.records,
             nonzeros: header.nonzeros,
@@ -224,15 +221,10 @@ impl PackedWriter {
     }
 }
 
-fn complete(
-    mut out: BufWriter<NamedTempFile>,
-    path: &Path,
-    tables: &[u8],
-    header: &[u8],
-) -> io::Result<()> {
+fn complete(mut out: BufWriter<WholeFile>, tables: &[u8], header: &[u8]) -> io::Result<()> {
     out.write_all(tables)?;
     let mut file = out.into_inner().map_err(|error| error.into_error())?;
     file.seek(SeekFrom::Start(0))?;
     file.write_all(header)?;
-    replace_file::complete(file, path)
+    file.publish()
 }

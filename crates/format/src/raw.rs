@@ -8,7 +8,6 @@ use crate::data_file::Stamp;
 pub use crate::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
-use crate::line_scan::LineShape;
 pub use crate::npy::{NpyHeader, NpyNumber, NpyRules, decode_npy_row, parse_npy_header};
 use crate::packed::{
     END_MAGIC, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, VERSION, decode_packed_dense,
@@ -16,6 +15,7 @@ use crate::packed::{
 };
 use crate::packed_reader::tables_from;
 use crate::rows::{Layout, Rows};
+use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, SidecarKey};
 
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'

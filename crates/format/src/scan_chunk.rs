@@ -7,9 +7,9 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::AtomicBool;
 
 use crate::delimited::bare;
-use crate::line_scan::{CHUNK, LineShape};
 use crate::newlines::find_newlines;
 use crate::number::parse_f64;
 
@@ -20,12 +20,30 @@ const AHEAD: u64 = 256;
 /// The same where the label lies in the middle of a line.
 const AHEAD_OF_COLUMN: u64 = 64 << 10;
 
+/// Half of a small second-level cache, so that the bytes are still there when lines are looked at.
+pub(crate) const CHUNK: u64 = 256 << 10;
+
+/// What lines are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineShape {
+    /// LIBSVM text.
+    Libsvm,
+    /// Cells between delimiters with the label in a column (from 0) of several.
+    Delimited {
+        delimiter: u8,
+        label: usize,
+        columns: usize,
+    },
+}
+
 /// The bytes being scanned: `from..size` of a file.
 pub(crate) struct Scan<'a> {
     pub(crate) file: &'a File,
     pub(crate) shape: LineShape,
     pub(crate) from: u64,
     pub(crate) size: u64,
+    /// Ends the scan early when set.
+    pub(crate) interrupt: &'a AtomicBool,
 }
 
 /// What one chunk holds.

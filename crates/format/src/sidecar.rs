@@ -9,12 +9,14 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use pelton_storage::WholeFile;
+
 use crate::data_file::Stamp;
 use crate::elias_fano::EliasFano;
 use crate::labels::MOST_LABELS;
-use crate::line_scan::{Contents, LineShape};
+use crate::line_scan::Contents;
 use crate::packed_reader::without_checksum;
-use crate::replace_file;
+use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
 pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x01";
@@ -153,7 +155,7 @@ pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Contents> {
 
 /// Writes a sidecar whole or not at all.
 pub(crate) fn store(path: &Path, key: &SidecarKey, contents: &Contents) -> io::Result<()> {
-    let mut file = replace_file::begin(path)?;
+    let mut file = WholeFile::create(path)?;
     file.write_all(&encode(key, contents))?;
-    replace_file::complete(file, path)
+    file.publish()
 }

@@ -83,7 +83,7 @@ fn text_faults_name_file_and_line() {
 #[test]
 fn files_that_cannot_be_opened() {
     check("empty", b"", "holds no records");
-    check("blank", b"\n \n# nothing\n", "is in no known format");
+    check("blank", b"\n \n# nothing\n", "holds no records");
     check("blank.svm", b"\n \n# nothing\n", "holds no records");
     check("head.csv", b"a,b,c\n", "holds no records");
     check(

@@ -9,40 +9,9 @@ use pelton_format::{Layout, RowTable};
 
 use crate::active::Active;
 use crate::error::LinearError;
-use crate::huge_pages;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
-
-/// Where a row lies in its segment.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub(crate) struct Place {
-    pub(crate) segment: u32,
-    /// First value of a sparse row; number of a dense row.
-    pub(crate) start: u32,
-    /// Values of the row.
-    pub(crate) length: u32,
-}
-
-/// All that a visit reads and writes of a row beside its values.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
-pub(crate) struct Visit {
-    pub(crate) place: Place,
-    pub(crate) class: u32,
-    pub(crate) alpha: f32,
-    pub(crate) gradient: f32,
-    /// Q_ii and its inverse.
-    pub(crate) q: f32,
-    pub(crate) inverse_q: f32,
-}
-
-/// The arrays of one segment.
-#[derive(Clone, Copy)]
-pub(crate) struct Segment<'a> {
-    pub(crate) values: &'a [f32],
-    pub(crate) indices: &'a [u32],
-}
+use crate::visit::{Place, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
 #[derive(Debug)]
@@ -95,7 +64,7 @@ impl Scratch {
             .collect();
         self.visits.clear();
         if self.visits.capacity() < block.len() {
-            self.visits = huge_pages::with_capacity(block.len());
+            self.visits = pelton_storage::huge_vec(block.len());
         }
         for i in 0..block.len() {
             let (place, values) = locate(problem.features(), block, i)?;

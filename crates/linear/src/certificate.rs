@@ -6,11 +6,12 @@
 
 use pelton_format::RowTable;
 
-use crate::block::{Place, block_rows, places_clipped};
+use crate::block::{block_rows, places_clipped};
 use crate::duals::{Duals, decode};
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
+use crate::visit::Place;
 use crate::weights::Weights;
 
 /// Rows whose margins are computed at a time: few enough to stay in the second cache.

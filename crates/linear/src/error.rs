@@ -19,7 +19,9 @@ pub enum LinearError {
         found: usize,
     },
     /// The cost, or a cost times a class weight, is unusable.
-    #[error("a cost of {found} is unusable; give a number between 1e-30 and 1e30")]
+    #[error(
+        "a cost of {found:?} (the cost itself, or times a class weight) is unusable; give a number between 1e-30 and 1e30"
+    )]
     Cost {
         /// The cost.
         found: f64,

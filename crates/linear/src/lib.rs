@@ -23,9 +23,10 @@ mod problem;
 mod duals;
 mod weights;
 
+mod visit;
+
 mod active;
 mod block;
-mod huge_pages;
 mod random;
 mod step;
 
@@ -65,3 +66,7 @@ pub use saved_state::SavedState;
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use weights::Weights;
+
+/// Entry points over plain bytes, for fuzzing.
+#[doc(hidden)]
+pub mod raw;

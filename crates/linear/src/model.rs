@@ -1,14 +1,15 @@
 //! A trained model and its two file forms.
 //!
-//! Both are written to a temporary file in the same folder, flushed to the device, and renamed, so a
-//! reader never sees half a model.
+//! Both appear whole, so a reader never sees half a model.
 
-mod liblinear_text;
-mod tensors;
+pub(crate) mod liblinear_text;
+pub(crate) mod tensors;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read};
 use std::path::Path;
+
+use pelton_storage::WholeFile;
 
 use crate::error::LinearError;
 use crate::problem::Loss;
@@ -40,7 +41,7 @@ impl Model {
 
     /// Reads LIBLINEAR's text format.
     pub fn read_liblinear(path: &Path) -> Result<Model, LinearError> {
-        let file = File::open(path).map_err(io("read", path))?;
+        let file = open(path)?;
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
@@ -51,9 +52,22 @@ impl Model {
 
     /// Reads safetensors.
     pub fn read_safetensors(path: &Path) -> Result<Model, LinearError> {
-        let bytes = std::fs::read(path).map_err(io("read", path))?;
-        tensors::read(&bytes, path)
+        let mut bytes = Vec::new();
+        open(path)?
+            .read_to_end(&mut bytes)
+            .map_err(io("read", path))?;
+        tensors::read(&bytes, path, true)
     }
+}
+
+/// Opens a regular file: to open a pipe is to wait for its writer, and a device need not end.
+fn open(path: &Path) -> Result<File, LinearError> {
+    let status = std::fs::metadata(path).map_err(io("read", path))?;
+    if !status.is_file() {
+        let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is no regular file");
+        return Err(io("read", path)(error));
+    }
+    File::open(path).map_err(io("read", path))
 }
 
 /// Checks sizes that a file claims before anything is allocated for them.
@@ -94,31 +108,14 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Linea
 /// Writes a file whole or not at all.
 fn write_whole(
     path: &Path,
-    write: impl FnOnce(&mut BufWriter<&File>) -> std::io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<WholeFile>) -> std::io::Result<()>,
 ) -> Result<(), LinearError> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let file = tempfile::Builder::new()
-        .prefix(".pelton-model-")
-        .tempfile_in(folder)
-        .map_err(io("write", path))?;
-    let mut out = BufWriter::with_capacity(1 << 16, file.as_file());
+    let file = WholeFile::create(path).map_err(io("write", path))?;
+    let mut out = BufWriter::with_capacity(1 << 16, file);
     write(&mut out).map_err(io("write", path))?;
-    out.flush().map_err(io("write", path))?;
-    drop(out);
-    file.as_file().sync_all().map_err(io("write", path))?;
-    // A temporary file is for its owner only; a model is an ordinary file.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let ordinary = std::fs::Permissions::from_mode(0o644);
-        file.as_file()
-            .set_permissions(ordinary)
-            .map_err(io("write", path))?;
-    }
-    file.persist(path)
-        .map_err(|error| io("write", path)(error.error))?;
-    Ok(())
+    let file = out.into_inner();
+    let published = file.map_err(|error| error.into_error());
+    published
+        .and_then(WholeFile::publish)
+        .map_err(io("write", path))
 }

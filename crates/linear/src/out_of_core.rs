@@ -39,6 +39,9 @@ use crate::weights::Weights;
 pub struct OutOfCoreOptions {
     /// Passes over a block while it is in memory.
     pub inner: InnerPasses,
+    /// Where given, each epoch solves its blocks to half the tolerance of the one before, down to this
+    /// one: where all rows are one block, nothing else brings a run nearer to the optimum than that.
+    pub tighten_to: Option<f32>,
     /// Whether settled rows are left unread for some epochs.
     pub skip: bool,
     /// Bytes of rows kept in memory between blocks, 0 for none.
@@ -268,12 +271,13 @@ impl OutOfCore {
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
         }
+        let inner = self.inner_passes();
         let report = solve_block(
             &self.problem,
             rows,
             &mut self.weights,
             &mut self.duals,
-            self.options.inner,
+            inner,
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
             &mut self.scratch,
         )?;
@@ -312,6 +316,19 @@ impl OutOfCore {
             self.simd,
             wake,
         )
+    }
+
+    fn inner_passes(&self) -> InnerPasses {
+        match (self.options.inner, self.options.tighten_to) {
+            (InnerPasses::Until { epsilon, at_most }, Some(least)) => {
+                let halvings = self.epoch.epoch.min(100) as i32;
+                InnerPasses::Until {
+                    epsilon: (epsilon * 0.5_f32.powi(halvings)).max(least.min(epsilon)),
+                    at_most,
+                }
+            }
+            (inner, _) => inner,
+        }
     }
 
     /// Solves the whole problem anew by [`solve_interior`], over all rows in memory; its weights

@@ -1,18 +1,14 @@
 //! Random orders under a key: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 //! generators", 2014), whose state is one integer, so each pass has its own stream by its own key.
 
+use pelton_plan::mix;
+
 /// A stream of random numbers.
 pub(crate) struct Stream(u64);
 
 /// A key for part `part` of what `key` stands for.
 pub(crate) fn derive(key: u64, part: u64) -> u64 {
     mix(mix(key ^ 0x9E37_79B9_7F4A_7C15).wrapping_add(part.wrapping_mul(0xD1B5_4A32_D192_ED03)))
-}
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 impl Stream {

@@ -7,7 +7,7 @@
 //! | `g` | G = y_i w·x_i − 1 + D_i α_i, the gradient along α_i |
 //! | `pg` | the projected gradient: G without its part that points out of [0, U] |
 
-use crate::block::Visit;
+use crate::visit::Visit;
 
 /// Outcome of a visit.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! The weight vectors, one a subproblem.
 
-use crate::huge_pages;
 use crate::problem::Problem;
+use pelton_storage::huge_zeros;
 
 /// A weight vector for each subproblem: `features` entries, then the bias weight where there is one.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ impl Weights {
             features: problem.features(),
             bias: problem.bias(),
             vectors: (0..problem.subproblems())
-                .map(|_| huge_pages::zeros(length))
+                .map(|_| huge_zeros(length))
                 .collect(),
         }
     }

@@ -22,6 +22,7 @@ fn run(layout: Layout, skip: bool, cache_bytes: usize) -> (OutOfCore, Rows) {
             epsilon: 0.01,
             at_most: 200,
         },
+        tighten_to: None,
         skip,
         cache_bytes,
         snapshots: false,

@@ -56,7 +56,7 @@ mod error;
 
 pub use batching::Batching;
 pub use error::PlanError;
-pub use key::{Stage, key};
+pub use key::{Stage, key, mix};
 pub use order::Order;
 pub use permutation::Permutation;
 pub use plan::Plan;

@@ -4,7 +4,8 @@
 //! bytes, [`LocalFile`] and [`MemoryStorage`]; [`ScratchFile`] is a temporary file that can also be
 //! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
-//! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do.
+//! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
+//! other files are written.
 //!
 //! Unsafe code lives in three modules: the io_uring rings for batches and for owned buffers, where
 //! the kernel writes into memory that Rust lends it, and the one call that asks for huge pages.
@@ -20,6 +21,7 @@ mod pread;
 #[cfg(target_os = "linux")]
 mod ring;
 mod scratch;
+mod whole_file;
 
 #[cfg(target_os = "linux")]
 mod owned_ring;
@@ -36,7 +38,7 @@ mod probe;
 
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use faulty::{Faults, Faulty};
-pub use huge_pages::huge_buffer;
+pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
@@ -48,4 +50,6 @@ pub use probe::{
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
+pub use splitmix64::mix;
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
+pub use whole_file::{TEMPORARY_PREFIX, WholeFile};

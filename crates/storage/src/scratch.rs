@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::whole_file::without_path;
 use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
 use crate::{StorageError, direct};
 
@@ -51,7 +52,7 @@ impl ScratchFile {
         let named = tempfile::Builder::new()
             .prefix(".pelton-scratch-")
             .tempfile_in(folder)
-            .map_err(failed("create a file in"))?;
+            .map_err(|error| failed("create a file in")(without_path(error)))?;
         reserve(named.as_file(), folder, expected_bytes)?;
         let direct = direct::open(named.path(), true).map_err(failed("open a file in"))?;
         let reader = LocalFile::open(

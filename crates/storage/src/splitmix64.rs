@@ -1,11 +1,11 @@
 //! The SplitMix64 finaliser (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
 //! OOPSLA 2014): a bijection of 64-bit words whose output bits all depend on all input bits.
 //!
-//! Enough to place faults and probe offsets reproducibly; the orders of a training run have their
-//! own, stronger permutation elsewhere.
+//! Enough to place faults and probe offsets reproducibly and to tell files apart; the orders of a
+//! training run have their own, stronger permutation elsewhere.
 
 /// A well-mixed word for each `word`.
-pub(crate) fn mix(word: u64) -> u64 {
+pub fn mix(word: u64) -> u64 {
     let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

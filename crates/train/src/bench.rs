@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_feed::{Access, Feed, FeedOptions, OnBadRecord};
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::config::DataConfig;
 use crate::data;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Interrupt, Observer};
 use crate::linear::plan_of;
 use crate::summary::{cpu_seconds, peak_rss_bytes};
 
@@ -98,11 +98,20 @@ pub struct BenchReport {
 /// Runs the feed for some epochs and touches every row once.
 pub fn bench(
     config: &BenchConfig,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
+    for (flag, value) in [
+        ("epochs", config.epochs),
+        ("threads", config.threads as u64),
+    ] {
+        if value == 0 {
+            let text = format!("--{flag} 0 measures nothing; give 1 or more");
+            return Err(TrainError::Config(text));
+        }
+    }
     let began = Instant::now();
-    let opened = data::open(&config.data, &config.data.paths, None, observer)?;
+    let opened = data::open(&config.data, &config.data.paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
     }
@@ -125,6 +134,7 @@ pub fn bench(
         end_epoch: Some(config.epochs),
         scratch_dir: Some(config.scratch_dir.clone()),
         device: opened.device,
+        interrupt: Arc::clone(interrupt),
         ..FeedOptions::with_memory(memory_bytes)
     };
     let randomness = plan.randomness();

@@ -2,26 +2,34 @@
 //! that a run killed at any moment finds a whole one.
 //!
 //! Tensors hold the solver's state; the metadata holds, as one JSON text, where the feed stands,
-//! which data and plan the state belongs to, the figures so far, and a checksum of the tensors'
-//! bytes. Memory: nothing beyond the state itself.
+//! which data and plan the state belongs to and the figures so far, and beside it a checksum of that
+//! text and of the tensors with their names. Memory: nothing beyond the state itself. The file is
+//! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
+//! not synced; its reader checks what is read.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_feed::Cursor;
 use pelton_linear::SavedState;
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::error::TrainError;
 use crate::event::EpochRecord;
 use crate::run_folder::write_atomically;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Key of the progress in the metadata.
+const PROGRESS: &str = "pelton";
+/// Key of the checksum in the metadata.
+const CHECKSUM: &str = "crc32c";
 
 /// Everything of a checkpoint that is not a tensor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Version of the layout.
     pub version: u32,
@@ -57,7 +65,9 @@ pub struct Progress {
     pub totals: Totals,
     /// Records of the epochs so far.
     pub epochs: Vec<EpochRecord>,
-    /// CRC-32C of the tensors' bytes in the order of their names.
+    /// Checksum of the whole checkpoint, which stands beside this text: found when it is read,
+    /// computed when it is written.
+    #[serde(skip)]
     pub checksum: u32,
 }
 
@@ -118,59 +128,98 @@ impl Progress {
     }
 }
 
+/// A vector of numbers with its name.
 struct Tensor<'a> {
+    name: String,
     dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Cow<'a, [u8]>,
+    length: usize,
+    bytes: &'a [u8],
 }
 
-impl View for Tensor<'_> {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-fn tensor<T: bytemuck::NoUninit>(dtype: Dtype, values: &[T]) -> Tensor<'_> {
+fn tensor<T: bytemuck::NoUninit>(
+    name: impl Into<String>,
+    dtype: Dtype,
+    values: &[T],
+) -> Tensor<'_> {
     Tensor {
+        name: name.into(),
         dtype,
-        shape: vec![values.len()],
-        bytes: Cow::Borrowed(bytemuck::cast_slice(values)),
+        length: values.len(),
+        bytes: bytemuck::cast_slice(values),
     }
 }
 
 /// Writes a checkpoint in place of the one before.
 pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result<(), TrainError> {
-    let mut tensors = tensors(state);
-    tensors.sort_by(|a, b| a.0.cmp(&b.0));
-    let progress = Progress {
-        version: VERSION,
-        checksum: tensors.iter().fold(0, |crc, (_, tensor)| {
-            crc32c::crc32c_append(crc, &tensor.bytes)
-        }),
-        ..progress.clone()
-    };
-    let text = serde_json::to_string(&progress).expect("plain figures are representable");
-    let metadata = HashMap::from([("pelton".to_string(), text)]);
     write_atomically(path, |file| {
-        // `serialize_to_file` writes the borrowed tensors one after the other.
-        safetensors::serialize_to_file(tensors, Some(metadata), file).map_err(std::io::Error::other)
+        let file = std::fs::OpenOptions::new().write(true).open(file)?;
+        encode(
+            &mut BufWriter::with_capacity(1 << 20, file),
+            progress,
+            state,
+        )
     })?;
     Ok(())
 }
 
-fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
+/// Writes the bytes of a checkpoint.
+pub(crate) fn encode(
+    out: &mut impl Write,
+    progress: &Progress,
+    state: &SavedState<'_>,
+) -> io::Result<()> {
+    let progress = Progress {
+        version: VERSION,
+        ..progress.clone()
+    };
+    let text = serde_json::to_string(&progress).expect("plain figures are representable");
+    let mut tensors = tensors(state);
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    let parts = tensors
+        .iter()
+        .map(|tensor| (tensor.name.as_str(), tensor.bytes));
+    let header = header(&text, checksum(&text, parts), &tensors);
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(header.as_bytes())?;
+    for tensor in &tensors {
+        out.write_all(tensor.bytes)?;
+    }
+    out.flush()
+}
+
+/// The checksum of the progress and of the tensors, which come in the order of their names.
+fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
+    tensors.fold(crc32c::crc32c(text.as_bytes()), |crc, (name, bytes)| {
+        let length = (bytes.len() as u64).to_le_bytes();
+        [name.as_bytes(), &length, bytes]
+            .into_iter()
+            .fold(crc, crc32c::crc32c_append)
+    })
+}
+
+/// The header of a safetensors file whose tensors follow one another in the order given.
+fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
+    let mut entries = serde_json::Map::new();
+    let metadata = json!({ PROGRESS: text, CHECKSUM: format!("{checksum:08x}") });
+    entries.insert("__metadata__".to_string(), metadata);
+    let mut at = 0;
+    for tensor in tensors {
+        let end = at + tensor.bytes.len();
+        let entry = json!({
+            "dtype": tensor.dtype,
+            "shape": [tensor.length],
+            "data_offsets": [at, end],
+        });
+        entries.insert(tensor.name.clone(), entry);
+        at = end;
+    }
+    let mut header = Value::Object(entries).to_string();
+    // Readers that map the file want the numbers aligned.
+    header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+    header
+}
+
+fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
     let mut tensors = Vec::new();
     let vectors = [
         ("w", Some(&state.weights)),
@@ -180,14 +229,13 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
     ];
     for (name, vectors) in vectors {
         for (number, vector) in vectors.into_iter().flatten().enumerate() {
-            tensors.push((format!("{name}.{number}"), tensor(Dtype::F32, vector)));
+            tensors.push(tensor(format!("{name}.{number}"), Dtype::F32, vector));
         }
     }
-    tensors.push(("terms".to_string(), tensor(Dtype::F64, &state.terms)));
-    let loss = tensor(Dtype::F64, &state.snapshot_loss);
-    tensors.push(("snapshot_loss".to_string(), loss));
+    tensors.push(tensor("terms", Dtype::F64, &state.terms));
+    tensors.push(tensor("snapshot_loss", Dtype::F64, &state.snapshot_loss));
     if let Some(skip) = &state.skip {
-        tensors.push(("skip".to_string(), tensor(Dtype::U8, skip)));
+        tensors.push(tensor("skip", Dtype::U8, skip));
     }
     let ids = [
         ("cached", Some(&state.cached)),
@@ -199,7 +247,7 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
     ];
     for (name, ids) in ids {
         if let Some(ids) = ids {
-            tensors.push((name.to_string(), tensor(Dtype::U64, ids)));
+            tensors.push(tensor(name, Dtype::U64, ids));
         }
     }
     tensors
@@ -207,41 +255,64 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<(String, Tensor<'a>)> {
 
 /// Reads a checkpoint.
 pub fn read(path: &Path) -> Result<(Progress, SavedState<'static>), TrainError> {
+    let bytes = std::fs::read(path).map_err(|error| TrainError::Checkpoint {
+        path: path.display().to_string(),
+        problem: format!("cannot be read: {error}"),
+    })?;
+    decode(&bytes, path, true)
+}
+
+/// The checkpoint that `bytes` hold; whether the checksum must fit is the caller's, for tests.
+pub(crate) fn decode(
+    bytes: &[u8],
+    path: &Path,
+    checked: bool,
+) -> Result<(Progress, SavedState<'static>), TrainError> {
     let wrong = |problem: String| TrainError::Checkpoint {
         path: path.display().to_string(),
         problem,
     };
-    let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
     let damaged = |what: &str| wrong(format!("is damaged ({what})"));
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|_| damaged("header"))?;
-    let text = header
-        .metadata()
-        .as_ref()
-        .and_then(|metadata| metadata.get("pelton"))
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;
+    let metadata = header.metadata().as_ref();
+    let text = metadata
+        .and_then(|metadata| metadata.get(PROGRESS))
         .ok_or_else(|| damaged("no progress"))?;
-    let progress: Progress = serde_json::from_str(text).map_err(|_| damaged("progress"))?;
-    if progress.version != VERSION {
+    let Version { version } = serde_json::from_str(text).map_err(|_| damaged("progress"))?;
+    if version != VERSION {
         return Err(wrong(format!(
-            "has layout version {} and this program reads version {VERSION}",
-            progress.version
+            "has layout version {version} and this program reads version {VERSION}"
         )));
     }
-    let file = SafeTensors::deserialize(&bytes).map_err(|_| damaged("tensors"))?;
-    let mut names: Vec<&str> = file.names().into_iter().collect();
-    names.sort_unstable();
-    let checksum = names.iter().fold(0, |crc, name| {
-        let tensor = file.tensor(name).expect("the name is the file's own");
-        crc32c::crc32c_append(crc, tensor.data())
-    });
-    if checksum != progress.checksum {
+    let file = SafeTensors::deserialize(bytes).map_err(|_| damaged("tensors"))?;
+    let mut parts = file.tensors();
+    parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let parts = parts
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.data()));
+    let stated = metadata
+        .and_then(|metadata| metadata.get(CHECKSUM))
+        .and_then(|stated| u32::from_str_radix(stated, 16).ok());
+    if checked && stated != Some(checksum(text, parts)) {
         return Err(damaged("checksum"));
     }
+    let progress: Progress = serde_json::from_str(text).map_err(|_| damaged("progress"))?;
+    let progress = Progress {
+        checksum: stated.unwrap_or(0),
+        ..progress
+    };
     let state = Tensors {
         file,
         damaged: &damaged,
     }
     .state(&progress)?;
     Ok((progress, state))
+}
+
+/// What every version of the progress has.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
 }
 
 struct Tensors<'a> {

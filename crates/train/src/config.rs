@@ -1,13 +1,15 @@
 //! The fully resolved configuration of a linear training run: what `run.toml` holds. A run made
 //! from it again repeats the run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pelton_feed::{Access, OnBadRecord};
 use pelton_linear::{InnerPasses, Loss};
 use pelton_plan::Order;
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::TrainError;
 
 /// A value that is written and read as the text its command line flag takes.
 pub(crate) mod as_text {
@@ -197,6 +199,27 @@ pub struct LinearConfig {
     pub scratch_dir: Option<PathBuf>,
     /// Seconds between checkpoints, beside the one at each epoch's end.
     pub checkpoint_every_s: f64,
+}
+
+impl LinearConfig {
+    /// Reads a configuration: the `run.toml` of a run, or a file like it.
+    pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            TrainError::Config(format!(
+                "{}: the configuration cannot be read ({error}); check the path and that it is text",
+                path.display()
+            ))
+        })?;
+        toml::from_str(&text).map_err(|error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let line = 1 + before.unwrap_or("").matches('\n').count();
+            TrainError::Config(format!(
+                "{}: line {line}: {}; compare it with the run.toml of a run",
+                path.display(),
+                error.message().replace('\n', ", ")
+            ))
+        })
+    }
 }
 
 impl Default for LinearConfig {

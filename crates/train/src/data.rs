@@ -13,7 +13,7 @@ use pelton_storage::{
 use crate::config::DataConfig;
 use crate::demo::DemoSpec;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Interrupt, Observer};
 
 /// A data set with what is known of the device it lies on.
 #[derive(Debug)]
@@ -63,6 +63,8 @@ impl OpenedData {
 pub struct Expected {
     /// Labels in class order.
     pub labels: LabelMap,
+    /// Whether other labels are accepted, because labels are not used.
+    pub any_label: bool,
     /// Features of the model.
     pub features: u64,
 }
@@ -72,16 +74,19 @@ pub fn open(
     config: &DataConfig,
     paths: &[String],
     expected: Option<&Expected>,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<OpenedData, TrainError> {
-    let (files, test) = resolve(config, paths, observer)?;
+    let (files, test) = resolve(config, paths, interrupt, observer)?;
     let options = OpenOptions {
         format: config.format.as_deref().map(format_kind).transpose()?,
         zero_based: config.zero_based,
         label: label_column(&config.label),
         positive: config.positive,
         labels: expected.map(|expected| expected.labels.clone()),
+        any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
+        interrupt: Arc::clone(interrupt),
         cache_dir: Some(cache_dir(config)),
         storage: LocalOptions {
             mode: local_mode(config, &files),
@@ -113,13 +118,14 @@ pub fn open(
 fn resolve(
     config: &DataConfig,
     paths: &[String],
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<(Vec<PathBuf>, Vec<String>), TrainError> {
     let mut files = Vec::new();
     let mut test = Vec::new();
     for path in paths {
         if path.starts_with("demo:") {
-            let (train_file, test_file) = demo(config, path, observer)?;
+            let (train_file, test_file) = demo(config, path, interrupt, observer)?;
             files.push(train_file);
             test.push(test_file.display().to_string());
         } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
@@ -143,12 +149,13 @@ fn resolve(
 fn demo(
     config: &DataConfig,
     name: &str,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<(PathBuf, PathBuf), TrainError> {
     let spec = DemoSpec::parse(name)?;
     let folder = cache_dir(config);
     let what = format!("generating {name}");
-    let files = spec.ensure(&folder, 0, &mut |done, total| {
+    let files = spec.ensure(&folder, 0, interrupt, &mut |done, total| {
         observer(Event::Progress {
             what: &what,
             done,
@@ -248,6 +255,12 @@ fn measure(dataset: &Dataset) -> DeviceSpeed {
 pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, TrainError> {
     let mut rows = Rows::new(dataset.layout());
     for &id in ids {
+        if id >= dataset.records() {
+            return Err(TrainError::Config(format!(
+                "record {id} is asked for, and the data holds {}; start anew with --overwrite",
+                dataset.records()
+            )));
+        }
         let bytes = fetch_bytes(dataset, id)?;
         dataset.decode(id, &bytes, &mut rows)?;
     }

@@ -1,6 +1,7 @@
 //! The data side: `index`, `inspect`, `pack` and `probe`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pelton_feed::FeedOptions;
 use pelton_format::{IndexCoding, PackedShape, PackedSummary, PackedWriter, RecordBytes, Row};
@@ -9,7 +10,7 @@ use serde::Serialize;
 use crate::config::DataConfig;
 use crate::data::{self, fetch_bytes, fetch_rows};
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Interrupt, Observer};
 use crate::linear::for_each_batch;
 
 /// What `index` reports.
@@ -45,8 +46,12 @@ pub struct IndexFigures {
 const MOST_LABELS: usize = 100;
 
 /// Locates the records of files.
-pub fn index(config: &DataConfig, observer: Observer<'_>) -> Result<IndexFigures, TrainError> {
-    let opened = data::open(config, &config.paths, None, observer)?;
+pub fn index(
+    config: &DataConfig,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<IndexFigures, TrainError> {
+    let opened = data::open(config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
     let report = dataset.index_report();
     let labels = dataset.labels().values();
@@ -82,8 +87,10 @@ pub struct RecordView {
     pub length: u64,
     /// Its label.
     pub label: f64,
-    /// Indices (from 0) and values; of a dense record every one.
+    /// Indices as the file counts and values; of a dense record every one.
     pub entries: Vec<(u64, f32)>,
+    /// How the file counts its features.
+    pub indices: String,
     /// The line as it stands in a text file.
     pub text: Option<String>,
 }
@@ -92,9 +99,10 @@ pub struct RecordView {
 pub fn inspect(
     config: &DataConfig,
     id: u64,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<RecordView, TrainError> {
-    let opened = data::open(config, &config.paths, None, observer)?;
+    let opened = data::open(config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
     if id >= dataset.records() {
         return Err(TrainError::Config(format!(
@@ -106,13 +114,14 @@ pub fn inspect(
     let place = dataset.locate(id);
     let bytes = fetch_bytes(dataset, id)?;
     let rows = fetch_rows(dataset, &[id])?;
+    let numbering = dataset.files()[place.file as usize].numbering();
+    let named = |(index, &value): (u64, &f32)| (numbering.of(index), value);
     let entries = match rows.row(0) {
-        Row::Dense(values) => (0u64..).zip(values.iter().copied()).collect(),
-        Row::Sparse { indices, values } => indices
-            .iter()
-            .map(|&index| u64::from(index))
-            .zip(values.iter().copied())
-            .collect(),
+        Row::Dense(values) => (0..).zip(values).map(named).collect(),
+        Row::Sparse { indices, values } => {
+            let indices = indices.iter().map(|&index| u64::from(index));
+            indices.zip(values).map(named).collect()
+        }
     };
     let is_text = !bytes.contains(&0);
     Ok(RecordView {
@@ -125,6 +134,7 @@ pub fn inspect(
         length: place.length,
         label: dataset.labels().values()[rows.label(0) as usize],
         entries,
+        indices: numbering.to_string(),
         text: is_text.then(|| String::from_utf8_lossy(&bytes).trim_end().to_string()),
     })
 }
@@ -135,6 +145,7 @@ pub fn pack(
     out: &Path,
     delta: bool,
     overwrite: bool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<PackedSummary, TrainError> {
     const MEMORY_BYTES: u64 = 64 << 20;
@@ -154,7 +165,7 @@ pub fn pack(
             out.display()
         )));
     }
-    let opened = data::open(config, &config.paths, None, observer)?;
+    let opened = data::open(config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
     let shape = PackedShape {
         layout: dataset.layout(),
@@ -171,6 +182,7 @@ pub fn pack(
     let mut done = 0;
     let feed = FeedOptions {
         device: opened.device,
+        interrupt: Arc::clone(interrupt),
         ..FeedOptions::with_memory(MEMORY_BYTES)
     };
     for_each_batch(dataset, &feed, |batch| {
@@ -193,5 +205,11 @@ pub use pelton_storage::{DeviceProbe, ProbeOptions, ProbePattern};
 
 /// Measures the device under a folder.
 pub fn probe(folder: &Path, options: ProbeOptions) -> Result<DeviceProbe, TrainError> {
+    let seconds = options.seconds_per_point;
+    if !(seconds > 0.0 && seconds <= 3600.0) {
+        return Err(TrainError::Config(format!(
+            "--seconds {seconds} is no time to measure; give a number above 0 and at most 3600"
+        )));
+    }
     Ok(pelton_storage::probe_dir(folder, options)?)
 }

@@ -72,11 +72,18 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// Whether the job ended because it was to end early.
+    pub(crate) fn is_interruption(&self) -> bool {
+        self.exit_code() == 130
+    }
+
     /// Exit code of a command that ends with this error: 2 for bad usage or input, 1 for a failed
     /// run, 130 for an interruption.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TrainError::Interrupted { .. } | TrainError::Stopped { .. } => 130,
+            TrainError::Interrupted { .. }
+            | TrainError::Stopped { .. }
+            | TrainError::Feed(FeedError::Interrupted) => 130,
             TrainError::OutputClosed => 0,
             TrainError::Output { .. } => 1,
             TrainError::Storage(error) => of_storage(error),
@@ -111,6 +118,7 @@ fn of_format(error: &FormatError) -> u8 {
     match error {
         FormatError::Storage(error) => of_storage(error),
         FormatError::Io { source, .. } => of_system(source),
+        FormatError::Interrupted { .. } => 130,
         FormatError::NoSpace { .. } | FormatError::Changed { .. } => 1,
         _ => 2,
     }
@@ -118,6 +126,9 @@ fn of_format(error: &FormatError) -> u8 {
 
 fn of_system(error: &io::Error) -> u8 {
     use io::ErrorKind::*;
+    if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        return 2;
+    }
     match error.kind() {
         NotFound | PermissionDenied | NotADirectory | IsADirectory | ReadOnlyFilesystem
         | AlreadyExists | InvalidFilename => 2,

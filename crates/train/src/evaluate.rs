@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_feed::{FeedOptions, OnBadRecord};
@@ -11,7 +12,7 @@ use pelton_linear::{Loss, Model, Problem, Simd, predict, probabilities};
 use crate::config::{DataConfig, LinearConfig};
 use crate::data::{self, Expected, OpenedData};
 use crate::error::TrainError;
-use crate::event::Observer;
+use crate::event::{Interrupt, Observer};
 use crate::linear::{evaluate, for_each_batch};
 use crate::summary::{LinearSummary, peak_rss_bytes};
 
@@ -44,10 +45,13 @@ pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
             path.display()
         )));
     }
-    let text = std::fs::read_to_string(path.join("run.toml")).ok();
+    let config = path.join("run.toml");
     Ok(TrainedModel {
         model: Model::read_safetensors(&file)?,
-        config: text.and_then(|text| toml::from_str(&text).ok()),
+        config: config
+            .exists()
+            .then(|| LinearConfig::read(&config))
+            .transpose()?,
     })
 }
 
@@ -63,7 +67,12 @@ pub struct EvaluateConfig {
 }
 
 impl EvaluateConfig {
-    fn open(&self, observer: Observer<'_>) -> Result<(TrainedModel, OpenedData), TrainError> {
+    fn open(
+        &self,
+        any_label: bool,
+        interrupt: &Interrupt,
+        observer: Observer<'_>,
+    ) -> Result<(TrainedModel, OpenedData), TrainError> {
         let trained = open_model(&self.model)?;
         let mut config = self.data.clone();
         if let Some(run) = &trained.config {
@@ -77,14 +86,17 @@ impl EvaluateConfig {
         }
         let expected = Expected {
             labels: LabelMap::new(trained.model.labels.clone()),
+            any_label,
             features: trained.model.weights.features() as u64,
         };
-        let opened = data::open(&config, &config.paths, Some(&expected), observer)?;
+        let paths = &config.paths;
+        let opened = data::open(&config, paths, Some(&expected), interrupt, observer)?;
         Ok((trained, opened))
     }
 
-    fn feed(&self, opened: &OpenedData) -> FeedOptions {
+    fn feed(&self, opened: &OpenedData, interrupt: &Interrupt) -> FeedOptions {
         FeedOptions {
+            interrupt: Arc::clone(interrupt),
             on_bad_record: OnBadRecord::Fail,
             device: opened.device,
             ..FeedOptions::with_memory(self.memory_bytes)
@@ -103,13 +115,17 @@ fn problem(model: &Model) -> Result<Problem, TrainError> {
 }
 
 /// Accuracy and primal value of a model on data with labels.
-pub fn eval(config: &EvaluateConfig, observer: Observer<'_>) -> Result<LinearSummary, TrainError> {
+pub fn eval(
+    config: &EvaluateConfig,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<LinearSummary, TrainError> {
     let began = Instant::now();
-    let (trained, opened) = config.open(observer)?;
+    let (trained, opened) = config.open(false, interrupt, observer)?;
     let dataset = &opened.dataset;
     let weights = &trained.model.weights;
     let problem = problem(&trained.model)?;
-    let evaluation = evaluate(dataset, &problem, weights, &config.feed(&opened))?;
+    let evaluation = evaluate(dataset, &problem, weights, &config.feed(&opened, interrupt))?;
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         primal: Some(evaluation.losses.primal(weights)),
@@ -144,9 +160,10 @@ pub fn predict_lines(
     config: &EvaluateConfig,
     with_probabilities: bool,
     out: &mut dyn Write,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<(), TrainError> {
-    let (trained, opened) = config.open(observer)?;
+    let (trained, opened) = config.open(true, interrupt, observer)?;
     let model = &trained.model;
     if with_probabilities && model.loss != Loss::Logistic {
         return Err(TrainError::Config(format!(
@@ -157,7 +174,7 @@ pub fn predict_lines(
     }
     let mut shares = Vec::new();
     let mut failed = None;
-    for_each_batch(&opened.dataset, &config.feed(&opened), |batch| {
+    for_each_batch(&opened.dataset, &config.feed(&opened, interrupt), |batch| {
         predict(
             &model.weights,
             &batch.rows,

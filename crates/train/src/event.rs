@@ -1,5 +1,8 @@
 //! What a job tells its caller while it runs. Libraries print nothing; the caller decides.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use serde::{Deserialize, Serialize};
 
 /// Something worth telling.
@@ -19,6 +22,9 @@ pub enum Event<'a> {
     /// An epoch of training ended.
     Epoch(&'a EpochRecord),
 }
+
+/// Set by whoever wants a job to end early; jobs look at it often.
+pub type Interrupt = Arc<AtomicBool>;
 
 /// Where a job's events go.
 pub type Observer<'a> = &'a mut dyn FnMut(Event<'_>);

@@ -32,7 +32,7 @@ pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
 pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::TrainError;
-pub use event::{EpochRecord, Event, Observer};
+pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use pelton_feed::{Access, OnBadRecord};
 pub use pelton_linear::{InnerPasses, Loss};
 pub use pelton_plan::Order;
@@ -40,3 +40,7 @@ pub use report::{Bars, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, RunFolderError, write_atomically};
 pub use summary::{LinearSummary, cpu_seconds, peak_rss_bytes};
 pub use tensorboard::EventWriter;
+
+/// Entry points over plain bytes, for fuzzing.
+#[doc(hidden)]
+pub mod raw;

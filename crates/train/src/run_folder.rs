@@ -11,6 +11,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use pelton_storage::{TEMPORARY_PREFIX, WholeFile};
 use serde::Serialize;
 
 const CONFIG: &str = "run.toml";
@@ -18,8 +19,6 @@ const METRICS: &str = "metrics.jsonl";
 const CHECKPOINTS: &str = "checkpoint";
 const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
-/// Begins the names of files under way.
-const TEMPORARY: &str = ".pelton-";
 /// Begins the names of TensorBoard's files.
 const EVENTS: &str = "events.out.tfevents.";
 
@@ -252,35 +251,16 @@ pub fn write_atomically(
 }
 
 fn replace(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(TEMPORARY);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // Like any new file; the process's mask takes from it.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let temporary = builder.tempfile_in(folder)?.into_temp_path();
-    write(&temporary)?;
-    OpenOptions::new()
-        .write(true)
-        .open(&temporary)?
-        .sync_all()?;
-    temporary.persist(path).map_err(|error| error.error)?;
-    #[cfg(unix)]
-    File::open(folder)?.sync_all()?;
-    Ok(())
+    let file = WholeFile::create(path)?;
+    write(file.temporary())?;
+    file.publish()
 }
 
 /// A file of the folder that no run would have left there before its `run.toml`.
 fn foreign_file(path: &Path) -> io::Result<Option<String>> {
     for entry in std::fs::read_dir(path)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if name != LOCK && name != CHECKPOINTS && !name.starts_with(TEMPORARY) {
+        if name != LOCK && name != CHECKPOINTS && !name.starts_with(TEMPORARY_PREFIX) {
             return Ok(Some(name));
         }
     }
@@ -323,7 +303,7 @@ fn clear(path: &Path) -> Result<(), RunFolderError> {
     for entry in entries {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with(EVENTS) || name.starts_with(TEMPORARY) {
+        if name.starts_with(EVENTS) || name.starts_with(TEMPORARY_PREFIX) {
             remove(&entry.path(), std::fs::remove_file(entry.path()))?;
         }
     }

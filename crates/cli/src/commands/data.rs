@@ -15,7 +15,7 @@ use crate::console::interrupt_flag;
 /// Locates the records of files.
 pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
     let config = arguments.format.config(arguments.data);
-    let figures = with_console(|observer| data_tools::index(&config, observer))?;
+    let figures = with_console(|observer| data_tools::index(&config, &interrupt_flag(), observer))?;
     if arguments.json {
         return print_json(&figures);
     }
@@ -50,7 +50,9 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
 /// Shows one record.
 pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
     let config = arguments.format.config(arguments.data);
-    let view = with_console(|observer| data_tools::inspect(&config, arguments.id, observer))?;
+    let view = with_console(|observer| {
+        data_tools::inspect(&config, arguments.id, &interrupt_flag(), observer)
+    })?;
     if arguments.json {
         return print_json(&view);
     }
@@ -60,7 +62,7 @@ pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
             "record {} of {}: {} bytes at byte {}",
             view.id, view.file, view.length, view.offset
         )?;
-        writeln!(out, "label {}", view.label)?;
+        writeln!(out, "label {}; {}", view.label, view.indices)?;
         const MOST: usize = 64;
         for (index, value) in view.entries.iter().take(MOST) {
             writeln!(out, "{index:>10}  {value}")?;
@@ -87,6 +89,7 @@ pub fn pack(arguments: PackArguments) -> Result<(), Failure> {
             &arguments.out,
             arguments.delta,
             arguments.overwrite,
+            &interrupt_flag(),
             observer,
         )
     })?;

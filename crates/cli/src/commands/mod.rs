@@ -2,6 +2,7 @@
 
 mod data;
 mod model;
+mod reproduce;
 mod train;
 
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -46,7 +47,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Pack(arguments) => data::pack(arguments),
         Command::Probe(arguments) => data::probe(arguments),
         Command::Bench(arguments) => data::bench(arguments),
-        Command::Reproduce(arguments) => crate::reproduce::run(arguments),
+        Command::Reproduce(arguments) => reproduce::run(arguments),
     }
 }
 

@@ -6,6 +6,7 @@ use pelton_train::evaluate::{self, EvaluateConfig};
 
 use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{EvalArguments, PredictArguments};
+use crate::console::interrupt_flag;
 
 /// Measures a model on data with labels.
 pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
@@ -14,7 +15,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         data: arguments.format.config(arguments.data),
         model: arguments.model,
     };
-    let summary = with_console(|observer| evaluate::eval(&config, observer))?;
+    let summary = with_console(|observer| evaluate::eval(&config, &interrupt_flag(), observer))?;
     if arguments.json {
         return print_json(&summary);
     }
@@ -38,7 +39,14 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = with_console(|observer| {
-        evaluate::predict_lines(&config, arguments.probabilities, &mut out, observer)
+        let interrupt = interrupt_flag();
+        evaluate::predict_lines(
+            &config,
+            arguments.probabilities,
+            &mut out,
+            &interrupt,
+            observer,
+        )
     });
     match result {
         Err(failure) if failure.code == 0 => Ok(()),

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary};
 
@@ -14,16 +13,19 @@ use crate::console::interrupt_flag;
 /// Trains a linear model.
 pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let mut config = LinearConfig::default();
-    let from = match (&arguments.config, arguments.resume, &arguments.out) {
-        (Some(path), ..) => Some(path.clone()),
-        (None, true, Some(out)) => Some(out.join("run.toml")).filter(|path| path.exists()),
+    let run = arguments.out.as_ref().filter(|_| arguments.resume);
+    let run = run.map(|out| out.join("run.toml"));
+    let from = match (&arguments.config, run) {
+        (Some(path), _) => Some(path.clone()),
+        // With data named, --resume may as well begin.
+        (None, Some(run)) if run.exists() || arguments.data.is_empty() => Some(run),
         _ => None,
     };
     if let Some(path) = from {
-        config = read_config(&path).map_err(usage)?;
+        config = LinearConfig::read(&path)?;
     }
     let json = arguments.json;
-    arguments.apply(&mut config);
+    arguments.apply(&mut config).map_err(usage)?;
     if config.memory_share.is_none()
         && arguments.memory.is_none()
         && arguments.config.is_none()
@@ -52,22 +54,6 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     }
     print_summary(&summary, &out);
     Ok(())
-}
-
-fn read_config(path: &Path) -> anyhow::Result<LinearConfig> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("{}: the configuration cannot be read", path.display()))?;
-    toml::from_str(&text).map_err(|error: toml::de::Error| {
-        let before = error
-            .span()
-            .map_or("", |span| &text[..span.start.min(text.len())]);
-        let line = 1 + before.matches('\n').count();
-        anyhow::anyhow!(
-            "{}: line {line}: {}; compare it with the run.toml of a run",
-            path.display(),
-            error.message().replace('\n', ", ")
-        )
-    })
 }
 
 /// Folder name of a run without `--out`: the first file's name, or the demo's.

@@ -29,11 +29,15 @@ fn files_that_are_not_there_or_no_files() {
     std::fs::create_dir(place.path("folder")).unwrap();
     place.write("empty", "");
     place.write("comments", "# nothing\n\n#\n");
-    let cases: [(&str, &[&str]); 6] = [
+    place.write("blank", "\n\r\n   \n");
+    place.write("photo", b"\xff\xd8\xff\xe0\x00\x10JFIF");
+    let cases: [(&str, &[&str]); 8] = [
         ("absent", &["absent", "no such file"]),
         ("folder", &["folder", "is a folder"]),
         ("empty", &["empty", "no records"]),
-        ("comments", &["comments", "no known format"]),
+        ("comments", &["comments", "no records"]),
+        ("blank", &["blank", "no records"]),
+        ("photo", &["photo", "no known format"]),
         ("abs*", &["abs*", "no file matches"]),
         ("/dev/null", &["/dev/null", "regular file"]),
     ];
@@ -52,6 +56,13 @@ fn files_that_are_not_there_or_no_files() {
     );
     place.ok("train linear train --out run");
     place.refuses("eval run absent", 2, &["absent", "no such file"]);
+    for path in ["run/model.txt", "run/model.safetensors"] {
+        let ended = place.shell(&format!(
+            "rm {path} && mkfifo {path} && exec $PELTON eval {path} train"
+        ));
+        ended.refused(path, 2, &[path, "no regular file"]);
+    }
+    place.ok("train linear train --out run --overwrite");
     place.refuses("predict run folder", 2, &["folder", "is a folder"]);
     place.refuses("eval absent train", 2, &["absent"]);
     place.refuses("eval folder train", 2, &["folder", "no finished model"]);
@@ -148,6 +159,57 @@ fn a_last_line_cut_off_is_reported_with_its_number() {
 }
 
 #[test]
+fn data_that_is_something_else_is_named_by_its_first_bad_record() {
+    let cases: [(&str, &str, &[&str]); 10] = [
+        ("text.svm", "\u{1}\u{2} 1:1\n3 1:1\n", &["line 1", "label"]),
+        ("table", "1 2 3\n4 5 6\n", &["line 1", "no colon"]),
+        (
+            "prose",
+            "Dear reader\nyours\n",
+            &["line 1", "\"Dear\"", "label"],
+        ),
+        ("some.json", "{\"a\": 1}\n", &["line 1", "label"]),
+        (
+            "several",
+            "1,2 1:1\n3 1:1\n",
+            &["line 1", "\"1,2\"", "label"],
+        ),
+        ("nan", "nan 1:1\n-1 1:1\n", &["line 1", "nan"]),
+        (
+            "ended.csv",
+            "1,2,0,\n3,4,1,\n",
+            &["line 1", "column 4", "empty"],
+        ),
+        ("german.csv", "1;2;0\n3;4;1\n", &["line 2", "3;4;1"]),
+        (
+            "names.csv",
+            "a,b\nfoo,1\nbar,1\n",
+            &["line 2", "column 1", "foo"],
+        ),
+        ("labels.csv", "1\n2\n", &["no features", "--format"]),
+    ];
+    for (name, text, parts) in cases {
+        check(name, text, parts);
+    }
+    check("labels", "1\n-1\n", &["no features"]);
+}
+
+#[test]
+fn compressed_binary_files_are_refused() {
+    use std::io::Write;
+    let place = Place::new();
+    place.libsvm("train", 40);
+    place.ok("pack train -o train.prow");
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packer.write_all(&place.read("train.prow")).unwrap();
+    check(
+        "train.prow.gz",
+        packer.finish().unwrap(),
+        &["compressed prow", "decompress"],
+    );
+}
+
+#[test]
 fn labels_that_do_not_serve() {
     check("same.svm", "1 1:1\n1 1:2\n", &["label 1", "at least two"]);
     let many: String = (0..200_000).map(|i| format!("{}.5 1:1\n", i)).collect();
@@ -159,6 +221,8 @@ fn labels_that_do_not_serve() {
     place.refuses("train linear train --test test --out run", 2, &parts);
     place.ok("train linear train --out run --overwrite");
     place.refuses("eval run test", 2, &parts);
+    // Predictions make no use of labels.
+    assert_eq!(place.ok("predict run test").stdout.lines().count(), 3);
     place.refuses(
         "train linear train --positive 5 --out other",
         2,

@@ -70,6 +70,29 @@ fn wrong_flags_are_named() {
         ("inspect train --id 50", ["train", "50"]),
         ("bench train --batch 0", ["no examples", "--batch 1"]),
         ("reproduce nothing --out tables", ["nothing", "lirs-svm"]),
+        ("bench train --epochs 0", ["--epochs 0", "1 or more"]),
+        ("bench train --threads 0", ["--threads 0", "1 or more"]),
+        ("probe . --seconds nan", ["--seconds NaN", "above 0"]),
+        ("probe . --seconds -1", ["--seconds -1", "above 0"]),
+        ("train linear train --memory -5", ["-5", "64MiB"]),
+        ("train linear train --target -1", ["--target", "1e-3"]),
+        ("train linear train --cost 1e300", ["1e300", "1e30"]),
+        (
+            "train linear train --checkpoint-every nan",
+            ["--checkpoint-every", "seconds"],
+        ),
+        (
+            "train linear train --unit-bytes 4096",
+            ["--unit-bytes", "--order page"],
+        ),
+        (
+            "train linear train --permute-blocks",
+            ["--permute-blocks", "--order block"],
+        ),
+        (
+            "train linear --resume --out absent",
+            ["absent/run.toml", "check the path"],
+        ),
     ] {
         place.refuses(line, 2, &parts);
     }

@@ -47,10 +47,13 @@ fn a_file_that_shrinks_ends_the_run() {
     check("higgs.prow", "window", shrink, &["while it was read"]);
     check("text", "window", shrink, &["while it was read"]);
     check("higgs.prow", "direct", shrink, &["while it was read"]);
+    check("text", "direct", shrink, &["while it was read"]);
 }
 
 #[test]
 fn a_file_that_grows_ends_the_run() {
     check("higgs.prow", "window", grow, &["changed while it was read"]);
     check("text", "window", grow, &["changed while it was read"]);
+    check("higgs.prow", "direct", grow, &["changed while it was read"]);
+    check("text", "direct", grow, &["changed while it was read"]);
 }

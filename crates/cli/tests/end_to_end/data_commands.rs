@@ -39,11 +39,14 @@ fn inspect_shows_one_record_of_every_format() {
         assert_eq!(view["id"], 17);
         assert_eq!(view["label"].as_f64(), label.parse().ok());
         let entries = view["entries"].as_array().unwrap();
+        // The text counts from 1, packed rows from 0, and the view as its file.
+        let first = if data == "train" { 1 } else { 0 };
+        let said = view["indices"].as_str().unwrap();
+        assert!(said.contains(&format!("from {first}")), "{view}");
         for (entry, word) in entries.iter().zip(features.split(' ')) {
             let (index, value) = word.split_once(':').unwrap();
-            // The file counts from 1, the view from 0 whatever the format.
             let index: u64 = index.parse().unwrap();
-            assert_eq!(entry[0].as_u64(), Some(index - 1), "{view}");
+            assert_eq!(entry[0].as_u64(), Some(index - 1 + first), "{view}");
             let value: f64 = value.parse().unwrap();
             assert!((entry[1].as_f64().unwrap() - value).abs() < 1e-6, "{view}");
         }
@@ -51,6 +54,35 @@ fn inspect_shows_one_record_of_every_format() {
     }
     let plain = place.ok("inspect train --id 17").stdout;
     assert!(plain.contains(line), "{plain}");
+    assert!(plain.contains("features from 1"), "{plain}");
+    place.write("zero", "1 0:5 7:6\n-1 1:1\n");
+    let view = place.json("inspect zero --zero-based");
+    assert_eq!(view["entries"], serde_json::json!([[0, 5.0], [7, 6.0]]));
+    // Columns keep their numbers, the label's is passed over.
+    place.write("table.csv", "a,b,c\n7,1,9\n8,2,10\n");
+    for (label, columns) in [("first", [2, 3]), ("b", [1, 3]), ("last", [1, 2])] {
+        let view = place.json(&format!("inspect table.csv --label {label}"));
+        let found = [&view["entries"][0][0], &view["entries"][1][0]];
+        assert_eq!(
+            found.map(|index| index.as_u64().unwrap()),
+            columns,
+            "{view}"
+        );
+    }
+}
+
+#[test]
+fn packed_data_is_not_told_to_be_packed() {
+    let place = Place::new();
+    place.libsvm("train", 2000);
+    place.ok("pack train -o train.prow");
+    for command in ["bench", "train linear --overwrite --epochs 1 --out run"] {
+        for _ in 0..5 {
+            let figures = place.json(&format!("{command} train.prow"));
+            let verdict = figures["verdict"].as_str().unwrap();
+            assert!(!verdict.contains("pack"), "{verdict}");
+        }
+    }
 }
 
 #[test]

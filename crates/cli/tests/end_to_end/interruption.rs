@@ -112,7 +112,6 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         "--memory 4MiB --blocks 7 --access scatter",
         "--memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
         "--memory 4MiB --blocks 7 --access scatter --skip --cache-fraction 0.5",
-        "--memory 64MiB",
     ] {
         let place = Place::new();
         place.higgs(3000);
@@ -197,6 +196,12 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
         2,
         &["run", "other data"],
     );
+    // The same records read another way are other data.
+    place.refuses(
+        "train linear --resume --out run --positive -1",
+        2,
+        &["run", "other data"],
+    );
     assert!(place.read("run/checkpoint/state.safetensors") == checkpoint);
     // What was refused has not become the configuration of the run.
     place.ok("train linear --resume --out run --threads 1 --access direct");
@@ -213,6 +218,86 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
 }
 
 #[test]
+fn a_checkpoint_of_data_read_another_way_is_refused() {
+    let place = Place::new();
+    let mut table = String::from("a,b,c\n");
+    for row in 0..200 {
+        let (a, b) = (row % 2, (row / 2) % 2);
+        table += &format!("{a},{b},{}\n", (a + b) % 2);
+    }
+    place.write("table.csv", table);
+    let line = "train linear table.csv --out run --label";
+    place.ok(&format!("{line} c --epochs 1"));
+    for label in ["a", "1", "first", "2"] {
+        place.refuses(
+            &format!("{line} {label} --resume --epochs 2"),
+            2,
+            &["run", "other data", "--overwrite"],
+        );
+    }
+    // The same column by its other names.
+    for (label, epochs) in [("last", 2), ("3", 3)] {
+        place.ok(&format!("{line} {label} --resume --epochs {epochs}"));
+    }
+    place.libsvm("text", 200);
+    place.ok("train linear text --epochs 1 --out text-run");
+    for flag in ["--zero-based", "--positive 1"] {
+        let line = format!("train linear --resume --epochs 2 --out text-run {flag}");
+        place.refuses(&line, 2, &["text-run", "other data"]);
+    }
+    place.ok("pack text -o text.prow");
+    place.refuses(
+        "train linear text.prow --resume --epochs 2 --out text-run",
+        2,
+        &["text-run", "other data"],
+    );
+}
+
+#[test]
+fn any_damage_to_a_checkpoint_or_model_is_found() {
+    let place = Place::new();
+    place.libsvm("train", 60);
+    place.ok("train linear train --epochs 2 --out run");
+    let mut state = 3;
+    for (name, line) in [
+        (
+            "run/checkpoint/state.safetensors",
+            "train linear --resume --epochs 3 --out run",
+        ),
+        ("run/model.safetensors", "eval run train"),
+    ] {
+        let good = place.read(name);
+        for _ in 0..60 {
+            let at = random_bits(&mut state) as usize % good.len();
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (random_bits(&mut state) % 8);
+            place.write(name, &bad);
+            let ended = place.run(line);
+            // Blanks after the header are no content.
+            let padding =
+                good[at] == b' ' && good[..at].ends_with(b"}") || good[at..].starts_with(b"  ");
+            if !padding {
+                assert_eq!(ended.code, Some(2), "{name} byte {at}: {}", ended.stderr);
+                ended.refused(line, 2, &[name]);
+            }
+        }
+        for length in (0..good.len()).step_by(good.len() / 13 + 1) {
+            place.write(name, &good[..length]);
+            place.refuses(line, 2, &[name]);
+        }
+        place.write(name, &good);
+    }
+    place.write("run/run.toml", "loss = \"l2");
+    for line in [
+        "eval run train",
+        "predict run train",
+        "train linear --resume --out run",
+    ] {
+        place.refuses(line, 2, &["run/run.toml", "line 1"]);
+    }
+}
+
+#[test]
 fn more_epochs_go_on_from_a_finished_run() {
     let place = Place::new();
     place.higgs(8000);
@@ -223,19 +308,94 @@ fn more_epochs_go_on_from_a_finished_run() {
     check_same(&place, line, &place.read(&format!("whole/{MODEL}")));
 }
 
+/// Interrupts `line` once it has begun; it must end soon, say so and leave no file but `left`.
+fn check_interrupted(place: &Place, line: &str, left: &[&str]) {
+    let mut child = place.start(line);
+    wait_for_handler(&mut child);
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "{line}: too short a job"
+    );
+    signal(&child, Signal::INT);
+    let began = Instant::now();
+    Ended::of(child).refused(line, 130, &["interrupted"]);
+    let took = began.elapsed().as_secs_f64();
+    // A moment, on a machine that does other things as well.
+    assert!(took < 5.0, "{line}: {took} s to end");
+    let entries = std::fs::read_dir(place.path(".")).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !left.contains(&name.as_str()))
+        .collect();
+    names.sort();
+    assert_eq!(names, [""; 0], "{line}");
+}
+
 #[test]
 fn ctrl_c_ends_every_command() {
     let place = Place::new();
-    place.higgs(200_000);
+    place.higgs(2_000_000);
+    place.ok("train linear higgs.prow --epochs 1 --inner-passes 1 --out run");
+    // A modelled disk makes every job long enough to be interrupted.
+    let slow = "--device-model hdd --io direct";
+    let mut left = vec!["higgs.prow", "run", "cache"];
     for line in [
+        &format!("eval run higgs.prow {slow}"),
+        &format!("predict run higgs.prow {slow}"),
+        &format!("pack higgs.prow -o packed.prow {slow}"),
         "bench higgs.prow --epochs 100000",
-        "train linear higgs.prow --optimum auto --memory 1/8 --cost 1000 --out run",
+        &format!("bench higgs.prow --memory 4MiB --access direct {slow}"),
+        &format!("bench higgs.prow --memory 4MiB --access window {slow}"),
+        &format!("train linear higgs.prow --epochs 1 --out other {slow}"),
+        "train linear higgs.prow --optimum auto --memory 1/8 --cost 1000 --out solved",
     ] {
-        let mut child = place.start(line);
-        wait_for_handler(&mut child);
-        std::thread::sleep(Duration::from_millis(100));
-        signal(&child, Signal::INT);
-        Ended::of(child).refused(line, 130, &["interrupted"]);
+        left.extend(["other", "solved"]);
+        check_interrupted(&place, line, &left);
+    }
+    let cached = std::fs::read_dir(place.path("cache")).unwrap();
+    let cached: Vec<_> = cached.map(|entry| entry.unwrap().file_name()).collect();
+    check_interrupted(&place, "index demo:higgs:50000000", &left);
+    for (name, scale) in [
+        ("lirs-svm", 1.0),
+        ("lirs-pages", 1.0),
+        ("lirs-memory", 100.0),
+    ] {
+        left.push("tables");
+        let line = format!("reproduce {name} --scale {scale} --out tables");
+        check_interrupted(&place, &line, &left);
+    }
+    for folder in ["cache", "tables/data"] {
+        for entry in std::fs::read_dir(place.path(folder)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let whole = !name.to_string_lossy().starts_with('.');
+            assert!(whole, "{folder}: {name:?} is half a file");
+            assert!(folder != "cache" || cached.contains(&name), "{name:?}");
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_scans_and_decompression() {
+    use std::io::Write;
+    let place = Place::new();
+    // So many lines in a gigabyte that looking through them takes a while.
+    let block = "1 1:1\n-1 2:1\n".repeat(80_000);
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut file = std::fs::File::create(place.path("long")).unwrap();
+    for _ in 0..1000 {
+        file.write_all(block.as_bytes()).unwrap();
+    }
+    for _ in 0..3000 {
+        packer.write_all(block.as_bytes()).unwrap();
+    }
+    place.write("long.gz", packer.finish().unwrap());
+    let left = ["long", "long.gz", "cache"];
+    check_interrupted(&place, "index long.gz", &left);
+    let cached = std::fs::read_dir(place.path("cache")).unwrap().count();
+    assert_eq!(cached, 0, "no half-decompressed text");
+    for line in ["index long", "train linear long --out run", "inspect long"] {
+        check_interrupted(&place, line, &left);
     }
 }
 

@@ -32,6 +32,49 @@ fn a_run_is_repeated_from_its_configuration_and_by_its_seed() {
 }
 
 #[test]
+fn files_have_the_mode_that_the_mask_gives() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.libsvm("train", 300);
+    let text = place.read("train");
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut packer, &text).unwrap();
+    place.write("text.gz", packer.finish().unwrap());
+    for (mask, expected) in [
+        ("022", 0o644),
+        ("027", 0o640),
+        ("077", 0o600),
+        ("002", 0o664),
+    ] {
+        let folder = format!("mask-{mask}");
+        let script = format!(
+            "umask {mask} && mkdir {folder} && cat train > {folder}/data && cd {folder} && \
+             $PELTON train linear data --epochs 1 --out run && \
+             $PELTON pack data -o packed.prow && \
+             $PELTON index ../text.gz --cache-dir cache && \
+             $PELTON index demo:higgs:100 --cache-dir cache"
+        );
+        place.shell(&script).succeeded(&script);
+        let mut folders = vec![place.path(&folder)];
+        let mut files = 0;
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                files += 1;
+                let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+                assert_eq!(mode, expected, "{}: {mode:o}", path.display());
+            }
+        }
+        // Eight of the run and its lock, the data and its index, what is packed, four in the cache.
+        assert_eq!(files, 16, "{mask}");
+    }
+}
+
+#[test]
 fn every_access_path_and_way_to_open_files_gives_the_same_model() {
     let place = Place::new();
     place.libsvm("train", 6000);

@@ -18,8 +18,8 @@ mod x86;
 
 use pelton_format::Layout;
 
-use crate::block::{Place, Segment, Visit};
 use crate::step::Step;
+use crate::visit::{Place, Segment, Visit};
 
 /// Which instructions the inner loops use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +145,16 @@ fn sweep_loop<V: Dots>(vectors: &V, places: &[Place], out: &mut [f32]) {
     }
 }
 
+/// The kernels for `length` weights: those for sparse rows gather by signed 32-bit indices, so that
+/// beyond 2^31 weights the plain ones take over.
+fn level(simd: Simd, length: usize) -> Level {
+    if length > i32::MAX as usize {
+        Level::Plain
+    } else {
+        simd.0
+    }
+}
+
 /// One pass over the rows `order` of a block; `settled` learns which of them need no visit soon.
 pub(crate) fn pass<S: Step>(
     simd: Simd,
@@ -155,7 +165,7 @@ pub(crate) fn pass<S: Step>(
     order: &[u32],
     settled: &mut [bool],
 ) {
-    match simd.0 {
+    match level(simd, w.len()) {
         Level::Plain => plain::pass(rows, w, step, visits, order, settled),
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => x86::pass_avx2(rows, w, step, visits, order, settled),
@@ -172,7 +182,7 @@ pub(crate) fn sweep(
     places: &[Place],
     out: &mut [f32],
 ) {
-    match simd.0 {
+    match level(simd, w.len()) {
         Level::Plain => plain::sweep(rows, w, places, out),
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => x86::sweep_avx2(rows, w, places, out),

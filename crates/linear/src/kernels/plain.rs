@@ -3,8 +3,8 @@
 use pelton_format::Layout;
 
 use super::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_slice, sweep_loop};
-use crate::block::{Place, Segment, Visit};
 use crate::step::Step;
+use crate::visit::{Place, Segment, Visit};
 
 /// How many cache lines of a long row are asked for ahead; the processor's own prefetcher follows.
 const LINES_AHEAD: usize = 8;

@@ -226,3 +226,15 @@ fn a_model_of_fewer_features_sees_the_first_of_a_dense_row() {
         }
     }
 }
+
+#[test]
+fn weights_beyond_the_reach_of_a_gather_take_the_plain_kernels() {
+    let most = i32::MAX as usize;
+    for (length, expected) in [
+        (0, Simd::best().0),
+        (most, Simd::best().0),
+        (most + 1, Level::Plain),
+    ] {
+        assert_eq!(level(Simd::best(), length), expected, "{length}");
+    }
+}

@@ -11,8 +11,8 @@ use pelton_format::Layout;
 
 use super::plain::{Dense, Sparse};
 use super::{BlockRows, Dots, Vectors, pass_loop, prefetch_slice, sweep_loop};
-use crate::block::{Place, Segment, Visit};
 use crate::step::Step;
+use crate::visit::{Place, Segment, Visit};
 
 /// Rows this short, bias counted, keep w in registers.
 const NARROW: usize = 32;

@@ -37,7 +37,7 @@ const SOLVERS: [(Loss, &[&str]); 3] = [
 ];
 
 /// The labels as LIBLINEAR's integers, or an error that names the first that is none.
-pub(super) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, LinearError> {
+pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, LinearError> {
     let integer = |&label: &f64| {
         let rounded = label as i32;
         if f64::from(rounded) == label {
@@ -52,7 +52,7 @@ pub(super) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, Lin
     model.labels.iter().map(integer).collect()
 }
 
-pub(super) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std::io::Result<()> {
+pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
     let solver = SOLVERS.iter().find(|(loss, _)| *loss == model.loss);
     writeln!(
@@ -155,7 +155,7 @@ impl Header {
     }
 }
 
-pub(super) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearError> {
+pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearError> {
     let mut lines = Lines {
         input,
         path,

@@ -18,6 +18,7 @@ use crate::weights::Weights;
 const KEY: &str = "pelton";
 const TENSOR: &str = "weights";
 const VERSION: u32 = 1;
+const CHECKSUM: &str = "crc32c";
 const LOSSES: [(Loss, &str); 3] = [
     (Loss::Hinge, "l1"),
     (Loss::SquaredHinge, "l2"),
@@ -25,12 +26,27 @@ const LOSSES: [(Loss, &str); 3] = [
 ];
 
 #[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct About {
     version: u32,
     loss: String,
     cost: Option<f64>,
     bias: Option<f32>,
     labels: Vec<f64>,
+    /// CRC-32C of this text without it and of the weights' bytes; files that others made need not have
+    /// it.
+    #[serde(default)]
+    crc32c: Option<u32>,
+}
+
+impl About {
+    /// The checksum of what stands here besides it, and of the weights.
+    fn checksum(&self, weights: &[u8]) -> serde_json::Result<u32> {
+        let mut value = serde_json::to_value(self)?;
+        value[CHECKSUM] = serde_json::Value::Null;
+        let text = crc32c::crc32c(value.to_string().as_bytes());
+        Ok(crc32c::crc32c_append(text, weights))
+    }
 }
 
 /// The weights as one tensor.
@@ -63,26 +79,31 @@ impl View for Stacked<'_> {
     }
 }
 
-pub(super) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
+pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
     let loss = LOSSES.iter().find(|(loss, _)| *loss == model.loss);
+    let stacked = Stacked {
+        weights,
+        shape: [weights.subproblems(), weights.vector(0).len()],
+    };
     let about = About {
         version: VERSION,
         loss: loss.map_or("", |(_, name)| name).to_string(),
         cost: model.cost,
         bias: weights.bias(),
         labels: model.labels.clone(),
+        crc32c: None,
+    };
+    let about = About {
+        crc32c: Some(about.checksum(&stacked.data())?),
+        ..about
     };
     let metadata = HashMap::from([(KEY.to_string(), serde_json::to_string(&about)?)]);
-    let stacked = Stacked {
-        weights,
-        shape: [weights.subproblems(), weights.vector(0).len()],
-    };
     let bytes = safetensors::serialize([(TENSOR, stacked)], Some(metadata));
     out.write_all(&bytes.map_err(std::io::Error::other)?)
 }
 
-pub(super) fn read(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
+pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, LinearError> {
     let wrong = |found: String| malformed(path, None, found);
     // Checks that the tensors lie in the file, in order and without gaps.
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| wrong(error.to_string()))?;
@@ -133,6 +154,14 @@ pub(super) fn read(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
     let vectors: Vec<Vec<f32>> = values.collect();
     if vectors.iter().flatten().any(|value| !value.is_finite()) {
         return Err(wrong("a weight that is no finite number".to_string()));
+    }
+    let fits = |stated| {
+        about
+            .checksum(tensor.data())
+            .is_ok_and(|found| found == stated)
+    };
+    if checked && !about.crc32c.is_none_or(fits) {
+        return Err(wrong("weights that do not have its checksum".to_string()));
     }
     Ok(Model {
         loss,

@@ -8,6 +8,7 @@
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use pelton_format::{FormatError, IndexCoding, Layout, PackedShape, PackedWriter, Rows};
@@ -86,6 +87,7 @@ impl DemoSpec {
         &self,
         cache_dir: &Path,
         seed: u64,
+        interrupt: &AtomicBool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(PathBuf, PathBuf), DemoError> {
         std::fs::create_dir_all(cache_dir).map_err(|source| DemoError::CacheFolder {
@@ -102,7 +104,7 @@ impl DemoSpec {
         let parts = [(&train, 0..self.rows), (&test, self.rows..end)];
         for (path, range) in parts {
             if !path.exists() {
-                self.write(path, seed, range, |done| progress(done, end))?;
+                self.write(path, seed, range, interrupt, |done| progress(done, end))?;
             }
         }
         Ok((train, test))
@@ -113,6 +115,7 @@ impl DemoSpec {
         path: &Path,
         seed: u64,
         range: Range<u64>,
+        interrupt: &AtomicBool,
         mut progress: impl FnMut(u64),
     ) -> Result<(), DemoError> {
         let mut writer = PackedWriter::create(
@@ -125,6 +128,10 @@ impl DemoSpec {
         )?;
         let mut done = range.start;
         in_chunks(self, seed, range, |rows| {
+            if interrupt.load(Ordering::Relaxed) {
+                let path = path.to_path_buf();
+                return Err(FormatError::Interrupted { path });
+            }
             for row in 0..rows.len() {
                 writer.push(label_value(rows.label(row)), rows.row(row))?;
             }
@@ -225,6 +232,7 @@ mod tests {
     #[test]
     fn files_hold_the_generated_rows_in_order_and_are_reused() {
         let folder = tempfile::tempdir().unwrap();
+        let never = AtomicBool::new(false);
         for text in [
             "demo:higgs:30000",
             "demo:epsilon:300",
@@ -234,13 +242,15 @@ mod tests {
             let spec = DemoSpec::parse(text).unwrap();
             let mut last = (0, 0);
             let files = spec
-                .ensure(folder.path(), 5, &mut |done, total| last = (done, total))
+                .ensure(folder.path(), 5, &never, &mut |done, total| {
+                    last = (done, total)
+                })
                 .unwrap();
             let all = spec.rows() + spec.test_rows();
             assert_eq!(last, (all, all));
             check_file(&files.0, spec, 0..spec.rows());
             check_file(&files.1, spec, spec.rows()..all);
-            let again = spec.ensure(folder.path(), 5, &mut |_, _| {
+            let again = spec.ensure(folder.path(), 5, &never, &mut |_, _| {
                 panic!("nothing is left to do")
             });
             assert_eq!(again.unwrap(), files);
@@ -280,7 +290,12 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         let spec = DemoSpec::parse("demo:higgs:10").unwrap();
         let error = spec
-            .ensure(&file.join("cache"), 0, &mut |_, _| {})
+            .ensure(
+                &file.join("cache"),
+                0,
+                &AtomicBool::new(false),
+                &mut |_, _| {},
+            )
             .unwrap_err();
         assert!(matches!(error, DemoError::CacheFolder { .. }));
         assert!(error.to_string().contains("PELTON_CACHE"));

@@ -9,7 +9,7 @@ use pelton_format::Dataset;
 use pelton_linear::{Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Weights};
 use pelton_plan::{Batching, Order, Plan};
 
-use super::setup::{STALLED_GAP, Setup};
+use super::setup::{FINEST_TOLERANCE, STALLED_GAP, Setup};
 use super::source::Source;
 use crate::data::OpenedData;
 use crate::error::TrainError;
@@ -65,7 +65,10 @@ pub(crate) fn for_each_batch(
     while let Some(batch) = feed.next_batch()? {
         each(batch)?;
     }
-    Ok(feed.meters())
+    let mut meters = feed.meters();
+    // Every record is read once, in file order: there is nothing to keep and no better way.
+    meters.remedies.memory = false;
+    Ok(meters)
 }
 
 /// Share of the test examples that the model predicts right.
@@ -76,6 +79,7 @@ pub(super) fn accuracy(
 ) -> Result<f64, TrainError> {
     let feed = FeedOptions {
         memory_bytes: setup.memory_bytes,
+        interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()
     };
     let evaluation = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
@@ -107,6 +111,7 @@ pub(super) fn optimum(
     const MOST_EPOCHS: u64 = 400;
     const STALLED_EPOCHS: u64 = 3;
     let mut options = setup.options;
+    options.tighten_to = setup.in_core.then_some(FINEST_TOLERANCE);
     options.skip = false;
     options.cache_bytes = 0;
     options.inner = InnerPasses::Until {
@@ -203,11 +208,14 @@ mod tests {
     #[test]
     fn every_row_can_be_held_however_large_the_budget() {
         let folder = tempfile::tempdir().unwrap();
+        let never = crate::event::Interrupt::default();
         let spec = DemoSpec::parse("demo:higgs:150000").unwrap();
-        let (path, _) = spec.ensure(folder.path(), 1, &mut |_, _| {}).unwrap();
+        let (path, _) = spec
+            .ensure(folder.path(), 1, &never, &mut |_, _| {})
+            .unwrap();
         let config = DataConfig::default();
         let paths = [path.display().to_string()];
-        let opened = crate::data::open(&config, &paths, None, &mut |_| {}).unwrap();
+        let opened = crate::data::open(&config, &paths, None, &never, &mut |_| {}).unwrap();
         for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
             let feed = FeedOptions::with_memory(memory_bytes);
             let (rows, _) = crate::linear::hold_rows(&opened.dataset, &feed).unwrap();

@@ -11,8 +11,10 @@ mod setup;
 mod source;
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::time::Instant;
+
+use pelton_feed::FeedOptions;
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
@@ -21,12 +23,17 @@ pub use setup::{Setup, plan_of, set_up};
 pub(crate) use source::hold_rows;
 
 use crate::config::{LinearConfig, Optimum};
-use crate::data;
+use crate::data::{self, OpenedData};
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Interrupt, Observer};
 use crate::run_folder::RunFolder;
 use crate::summary::LinearSummary;
 use session::Session;
+
+/// More labels than this are pointed out: they may be numbers that are no classes.
+const MANY_CLASSES: usize = 100;
+/// Memory for reading data once more to say what is wrong with it.
+const DIAGNOSIS_BYTES: u64 = 16 << 20;
 
 /// Where a run keeps its files.
 #[derive(Clone, Debug)]
@@ -45,12 +52,12 @@ pub struct RunOptions {
 pub fn run(
     config: &LinearConfig,
     options: &RunOptions,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<LinearSummary, TrainError> {
     let began = Instant::now();
     check(config)?;
-    let data = data::open(&config.data, &config.data.paths, None, observer)?;
+    let data = data::open(&config.data, &config.data.paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
     config
@@ -61,7 +68,10 @@ pub fn run(
     } else {
         config.test.clone()
     };
-    let setup = set_up(&config, data)?;
+    refuse_untrainable(&config, &data, interrupt)?;
+    let mut setup = set_up(&config, data)?;
+    setup.interrupt = Arc::clone(interrupt);
+    let setup = setup;
     // Opened before training so that a wrong test file is reported before the work.
     let test = if test_paths.is_empty() {
         None
@@ -71,6 +81,7 @@ pub fn run(
             &config.data,
             &test_paths,
             Some(&expected),
+            interrupt,
             observer,
         )?)
     };
@@ -99,9 +110,20 @@ pub fn run(
         }
     };
     describe(&setup, &config, observer);
-    let trained = session.train(optimum, &mut folder, interrupt, observer)?;
+    let in_folder = |error: TrainError| match error.is_interruption() {
+        // What was read at that moment is no concern of whoever goes on later.
+        true => TrainError::Interrupted {
+            folder: options.out.display().to_string(),
+        },
+        false => error,
+    };
+    let trained = session.train(optimum, &mut folder, interrupt, observer);
+    let trained = trained.map_err(in_folder)?;
     let accuracy = match &test {
-        Some(test) => Some(certify::accuracy(&setup, test, &trained.weights)?),
+        Some(test) => {
+            let accuracy = certify::accuracy(&setup, test, &trained.weights);
+            Some(accuracy.map_err(in_folder)?)
+        }
         None => None,
     };
     outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
@@ -142,10 +164,49 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.order
         ));
     }
+    if config.checkpoint_every_s.is_nan() || config.checkpoint_every_s < 0.0 {
+        return wrong(format!(
+            "--checkpoint-every {} is no number of seconds; give 0 or more",
+            config.checkpoint_every_s
+        ));
+    }
     if config.threads == 0 {
         return wrong("--threads 0 loads nothing; give 1 or more".to_string());
     }
     Ok(())
+}
+
+/// Names what is wrong with data that shows no two classes, or no features: mostly it is something
+/// else than it was taken for, and then its first bad record says so better than the count of
+/// labels, which passes over labels that cannot be read. Cost: up to one pass, before an error only.
+fn refuse_untrainable(
+    config: &LinearConfig,
+    data: &OpenedData,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
+    let dataset = &data.dataset;
+    let labels = dataset.labels();
+    if labels.len() >= 2 && dataset.features() > 0 {
+        return Ok(());
+    }
+    let feed = FeedOptions {
+        on_bad_record: config.on_bad_record,
+        interrupt: Arc::clone(interrupt),
+        ..FeedOptions::with_memory(DIAGNOSIS_BYTES.max(64 * dataset.record_bytes().max()))
+    };
+    for_each_batch(dataset, &feed, |_| Ok(()))?;
+    let paths = config.data.paths.join(", ");
+    Err(TrainError::Config(match labels.values() {
+        [] => format!("{paths}: no record can be read; check the file and --format"),
+        _ if dataset.features() == 0 => {
+            format!(
+                "{paths}: its records have a label and no features; check the file and --format"
+            )
+        }
+        [only, ..] => format!(
+            "{paths}: every record has the label {only}; training needs records of at least two labels"
+        ),
+    }))
 }
 
 fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
@@ -168,4 +229,10 @@ fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
         setup.memory_bytes as f64 / 1e6,
         config.order,
     )));
+    let classes = dataset.labels().len();
+    if classes > MANY_CLASSES {
+        observer(Event::Note(&format!(
+            "{classes} labels: a model each, {classes} times the work; pass --positive LABEL for one of them, or another --label column if these are no classes"
+        )));
+    }
 }

@@ -11,12 +11,16 @@ use pelton_plan::{Batching, Order, Plan, Units};
 use crate::config::LinearConfig;
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
+use crate::event::Interrupt;
 
 /// Share of the budget that a snapshot of w may take for free certificates.
 const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 
+/// Tolerance of a block that is all rows, with a target and without one, after some epochs.
+pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
+const FINE_TOLERANCE: f32 = 1e-3;
 /// Relative gap after some epochs from which coordinate descent is taken to stall.
 pub(super) const STALLED_GAP: f64 = 0.1;
 
@@ -39,6 +43,8 @@ pub struct Setup {
     pub in_core: bool,
     /// Bytes for evaluation passes beside the training feed.
     pub evaluation_bytes: u64,
+    /// Ends passes early that leave nothing to save.
+    pub interrupt: Interrupt,
 }
 
 /// Divides the budget and makes the plan.
@@ -67,19 +73,26 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
     let mut options = OutOfCoreOptions {
         inner: config.inner_passes,
+        tighten_to: in_core.then_some(if config.target.is_some() {
+            FINEST_TOLERANCE
+        } else {
+            FINE_TOLERANCE
+        }),
         skip: config.skip && !in_core,
         cache_bytes: 0,
         snapshots: false,
         seed: config.seed,
     };
     let mut evaluation_bytes = memory_bytes;
+    // The snapshot, and the mean that becomes the next one.
+    let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
     let plan = if in_core {
         feed.epoch_barrier = false;
         feed.refill = false;
+        // The w of one epoch is certified during the next.
+        options.snapshots = config.target.is_some() && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
     } else {
-        // The snapshot, and the mean that becomes the next one.
-        let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
         options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
         let beside = if options.snapshots {
             snapshot_bytes
@@ -98,6 +111,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         feed,
         in_core,
         evaluation_bytes,
+        interrupt: Interrupt::default(),
         data,
     })
 }
@@ -209,13 +223,6 @@ pub fn plan_of(
 fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {
     let dataset = &data.dataset;
     let labels = dataset.labels();
-    if labels.len() < 2 {
-        let only = labels.values().first().copied().unwrap_or(0.0);
-        return Err(TrainError::Config(format!(
-            "{}: every record has the label {only}; training needs records of at least two labels",
-            config.data.paths.join(", ")
-        )));
-    }
     let features = usize::try_from(dataset.features()).unwrap_or(usize::MAX);
     let mut problem = Problem::new(config.loss, config.cost, features, labels.len())?;
     check_tables(&problem, data)?;
@@ -234,11 +241,11 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
     Ok(problem)
 }
 
-/// Refuses a problem whose α and w alone are larger than the machine's memory: one against the rest
-/// over labels that are no classes would be.
+/// Refuses a problem whose α and w alone, with the two copies of w that writing a model makes, are
+/// larger than the machine's memory: one against the rest over labels that are no classes would be.
 fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> {
     let dataset = &data.dataset;
-    let values = u128::from(dataset.records()) + u128::from(dataset.features());
+    let values = u128::from(dataset.records()) + 3 * u128::from(dataset.features());
     let bytes = 4 * values * problem.subproblems() as u128;
     let system = rustix::system::sysinfo();
     let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
@@ -246,10 +253,19 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
         return Ok(());
     }
     let first = data.paths.first().map(|path| path.display().to_string());
+    let (what, remedy) = match problem.subproblems() {
+        1 => (
+            format!("{} features", dataset.features()),
+            "renumber the features without holes, or use a larger machine",
+        ),
+        models => (
+            format!("{models} distinct labels, a model for each"),
+            "check that the label column holds classes, or pass --positive LABEL",
+        ),
+    };
     Err(TrainError::Config(format!(
-        "{}: has {} distinct labels, and one model for each needs {bytes} bytes for dual variables and weights where this machine has {memory}; check that the label column holds classes, or pass --positive LABEL",
+        "{}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}",
         first.unwrap_or_default(),
-        dataset.labels().len()
     )))
 }
 
@@ -270,6 +286,7 @@ impl Setup {
     pub fn expected(&self) -> Expected {
         Expected {
             labels: self.data.dataset.labels().clone(),
+            any_label: false,
             features: self.data.dataset.features(),
         }
     }

@@ -133,6 +133,7 @@ fn load_all(setup: &Setup) -> Result<Source, TrainError> {
     let rows_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
     let feed = FeedOptions {
         memory_bytes: (setup.memory_bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
+        interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()
     };
     let (rows, meters) = hold_rows(dataset, &feed)?;

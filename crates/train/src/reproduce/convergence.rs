@@ -4,7 +4,7 @@
 //! exactly the blocks it would read. The objective and the accuracy are evaluated between epochs,
 //! outside the timed region.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use pelton_plan::{Batching, Order};
 use super::held::Held;
 use super::{interrupted, median};
 use crate::error::TrainError;
+use crate::event::Interrupt;
 use crate::linear::plan_of;
 
 /// The relative duality gap to which optima are solved.
@@ -98,7 +99,7 @@ pub(super) fn runs(
     held: &Held,
     trainings: &[Training],
     seeds: u64,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
 ) -> Result<Vec<Vec<Run>>, TrainError> {
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let jobs: Vec<(Training, u64)> = trainings
@@ -139,7 +140,7 @@ fn run(
     held: &Held,
     training: Training,
     seed: u64,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
 ) -> Result<Run, TrainError> {
     let batching = Batching::Batches(held.blocks);
     let plan = plan_of(held.dataset(), training.order, batching, seed)?;
@@ -176,6 +177,7 @@ fn run(
 fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
     let options = OutOfCoreOptions {
         inner,
+        tighten_to: None,
         skip: false,
         cache_bytes: 0,
         snapshots: false,
@@ -201,7 +203,7 @@ fn accuracy(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
 
 /// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the sweeps allowed come: every
 /// sweep solves all rows at once.
-pub(super) fn optimum(held: &Held, interrupt: &AtomicBool) -> Result<Certificate, TrainError> {
+pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate, TrainError> {
     const MOST_SWEEPS: u64 = 300;
     let inner = InnerPasses::Until {
         epsilon: 1e-5,

@@ -13,7 +13,7 @@ use super::published::{Published, published};
 use crate::config::DataConfig;
 use crate::data::{self, Expected, OpenedData};
 use crate::error::TrainError;
-use crate::event::Observer;
+use crate::event::{Interrupt, Observer};
 use crate::linear::hold_rows;
 
 /// Fewest rows of a block, whatever the scale.
@@ -73,11 +73,12 @@ pub(super) fn generated(
 pub(super) fn hold(
     config: &ReproduceConfig,
     set: &SetConfig,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Option<Held>, TrainError> {
     if let Some(rows) = set.rows {
         let data = generated(config, &set.name, rows, set.blocks);
-        return hold_data(set, data, Vec::new(), observer).map(Some);
+        return hold_data(set, data, Vec::new(), interrupt, observer).map(Some);
     }
     let (Some(folder), Some(train)) = (&config.real_data, &set.train) else {
         return Ok(None);
@@ -98,21 +99,28 @@ pub(super) fn hold(
     };
     let mut test: Vec<String> = test.iter().map(|test| test.display().to_string()).collect();
     if set.scaled {
-        let [scaled, kept] = scale(&data, &config.out.join("data"), &set.name, observer)?;
+        let [scaled, kept] = scale(
+            &data,
+            &config.out.join("data"),
+            &set.name,
+            interrupt,
+            observer,
+        )?;
         data.paths = vec![scaled.display().to_string()];
         data.positive = None;
         test = vec![kept.display().to_string()];
     }
-    hold_data(set, data, test, observer).map(Some)
+    hold_data(set, data, test, interrupt, observer).map(Some)
 }
 
 fn hold_data(
     set: &SetConfig,
     config: DataConfig,
     test: Vec<String>,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Held, TrainError> {
-    let opened = data::open(&config, &config.paths, None, observer)?;
+    let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
     let dataset = Arc::clone(&opened.dataset);
     let test_paths = if test.is_empty() {
         opened.test.clone()
@@ -121,13 +129,14 @@ fn hold_data(
     };
     let expected = Expected {
         labels: dataset.labels().clone(),
+        any_label: false,
         features: dataset.features(),
     };
     let test = if test_paths.is_empty() {
         None
     } else {
-        let opened = data::open(&config, &test_paths, Some(&expected), observer)?;
-        Some(rows_of(&opened.dataset)?)
+        let opened = data::open(&config, &test_paths, Some(&expected), interrupt, observer)?;
+        Some(rows_of(&opened.dataset, interrupt)?)
     };
     let features = dataset.features() as usize;
     Ok(Held {
@@ -140,7 +149,7 @@ fn hold_data(
             features,
             dataset.labels().len(),
         )?),
-        rows: rows_of(&dataset)?,
+        rows: rows_of(&dataset, interrupt)?,
         config,
         opened,
         test,
@@ -148,10 +157,13 @@ fn hold_data(
 }
 
 /// Every row of a data set in memory, in file order.
-fn rows_of(dataset: &Arc<Dataset>) -> Result<RowTable, TrainError> {
+fn rows_of(dataset: &Arc<Dataset>, interrupt: &Interrupt) -> Result<RowTable, TrainError> {
     const FEED_BYTES: u64 = 32 << 20;
     let largest = 24 * dataset.record_bytes().max();
-    let feed = FeedOptions::with_memory(FEED_BYTES.max(largest));
+    let feed = FeedOptions {
+        interrupt: Arc::clone(interrupt),
+        ..FeedOptions::with_memory(FEED_BYTES.max(largest))
+    };
     Ok(hold_rows(dataset, &feed)?.0)
 }
 
@@ -161,11 +173,12 @@ fn scale(
     config: &DataConfig,
     folder: &Path,
     name: &str,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<[PathBuf; 2], TrainError> {
     const TEST_EVERY: usize = 5;
-    let dataset = data::open(config, &config.paths, None, observer)?.dataset;
-    let rows = rows_of(&dataset)?;
+    let dataset = data::open(config, &config.paths, None, interrupt, observer)?.dataset;
+    let rows = rows_of(&dataset, interrupt)?;
     let Layout::Dense { width } = dataset.layout() else {
         return Err(TrainError::Config(format!(
             "{name}: only dense data can be scaled; leave out `scaled`"

@@ -5,16 +5,20 @@
 //! Where no such group may be made, the page cache is emptied and reads go past it, and the row says
 //! so.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::ReproduceConfig;
 use super::held::Held;
 use super::method::Method;
 use super::modelled::Times;
+use crate::event::Interrupt;
 
 /// What a process needs beside its budget and tables: program, threads, buffers of the system.
 const PROCESS_BYTES: u64 = 64 << 20;
@@ -51,6 +55,7 @@ pub(super) fn train(
     method: Method,
     access: &str,
     epochs: u64,
+    interrupt: &Interrupt,
 ) -> Result<Measured, String> {
     let program = config
         .program
@@ -64,8 +69,8 @@ pub(super) fn train(
         .map_err(|error| error.to_string())?;
     let group = MemoryGroup::create(limit_bytes);
     let output = match &group {
-        Some(group) => group.command(program, &arguments).output(),
-        None => Command::new(program).args(&arguments).output(),
+        Some(group) => output_of(&mut group.command(program, &arguments), interrupt),
+        None => output_of(Command::new(program).args(&arguments), interrupt),
     };
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
     if !output.status.success() {
@@ -94,6 +99,32 @@ pub(super) fn train(
         },
         peak_rss_bytes: figures["peak_rss_bytes"].as_u64().unwrap_or(0),
         limit_bytes: group.map(|_| limit_bytes),
+    })
+}
+
+/// What a command prints, which is killed when the job is to end early: nothing of it is kept then.
+fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output> {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let ended = AtomicBool::new(false);
+    let process = Pid::from_child(&child);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if interrupt.load(Ordering::Relaxed) {
+                    // It may have ended by itself just now.
+                    let _ = kill_process(process, Signal::KILL);
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let output = child.wait_with_output();
+        ended.store(true, Ordering::Relaxed);
+        output
     })
 }
 

@@ -11,7 +11,7 @@ use super::published::{Published, published};
 use super::{ReproduceConfig, Reproduction, Row};
 use crate::data;
 use crate::error::TrainError;
-use crate::event::Observer;
+use crate::event::{Interrupt, Observer};
 
 /// Bytes of an entry in both of the paper's tables.
 const PUBLISHED_ENTRY_BYTES: f64 = 8.0;
@@ -20,6 +20,7 @@ const MB: f64 = (1 << 20) as f64;
 
 pub(super) fn lirs_memory(
     config: &ReproduceConfig,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut rows = Vec::new();
@@ -30,7 +31,14 @@ pub(super) fn lirs_memory(
                 set.name
             )));
         };
-        rows.extend(one_set(config, set, published, generated_rows, observer)?);
+        rows.extend(one_set(
+            config,
+            set,
+            published,
+            generated_rows,
+            interrupt,
+            observer,
+        )?);
     }
     Ok(Reproduction {
         name: config.experiment.name.clone(),
@@ -48,10 +56,11 @@ fn one_set(
     set: &SetConfig,
     published: Published,
     generated_rows: u64,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<Row>, TrainError> {
     let data = generated(config, &set.name, generated_rows, 0);
-    let dataset = data::open(&data, &data.paths, None, observer)?.dataset;
+    let dataset = data::open(&data, &data.paths, None, interrupt, observer)?.dataset;
     let index = dataset.index_report();
     let records = dataset.records();
     let mut rows = Vec::new();

@@ -27,7 +27,6 @@ mod drawing;
 mod raw_runs;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -35,7 +34,7 @@ use serde_json::Value;
 pub use experiment::{Experiment, SetConfig};
 
 use crate::error::TrainError;
-use crate::event::Observer;
+use crate::event::{Interrupt, Observer};
 use crate::run_folder::write_atomically;
 
 /// How a table is reproduced.
@@ -94,7 +93,7 @@ pub struct Reproduction {
 /// Errors: bad configuration; data that cannot be generated or read; an interruption.
 pub fn reproduce(
     config: &ReproduceConfig,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
     if !(config.scale > 0.0 && config.scale <= 1000.0) || config.seeds == 0 {
@@ -112,7 +111,7 @@ pub fn reproduce(
     let mut reproduction = match config.experiment.name.as_str() {
         "lirs-svm" => svm::lirs_svm(config, interrupt, observer)?,
         "lirs-pages" => pages::lirs_pages(config, interrupt, observer)?,
-        "lirs-memory" => memory::lirs_memory(config, observer)?,
+        "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
         name => {
             return Err(TrainError::Config(format!(
                 "{name} is not a table; use lirs-svm, lirs-pages or lirs-memory"

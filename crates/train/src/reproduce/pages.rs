@@ -4,7 +4,7 @@
 //! too, and leaves that open. Here a unit is cut at row boundaries and read as one range: a unit of u
 //! pages touches at most u + 1, of which only the first is a random read.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
@@ -17,11 +17,11 @@ use super::method::Method;
 use super::modelled::{self, UnitPages, Way};
 use super::published::PublishedPages;
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row, median};
+use super::{ReproduceConfig, Reproduction, Row, interrupted, median};
 use crate::bench::{BenchConfig, BenchReport, bench};
 use crate::config::{DataConfig, IoMode};
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Interrupt, Observer};
 
 const COLUMNS: &str = "data,unit_bytes,units,pages_touched,data_pages,epochs,compute_s,\
                        disk_load_s,disk_read_bytes,disk_used_bytes";
@@ -40,13 +40,13 @@ struct Unit {
 
 pub(super) fn lirs_pages(
     config: &ReproduceConfig,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut raw = RawRuns::create(&config.out.join("lirs-pages-runs.csv"), COLUMNS)?;
     let mut rows = Vec::new();
     for set in &config.experiment.sets {
-        let held = held::hold(config, set, observer)?;
+        let held = held::hold(config, set, interrupt, observer)?;
         let Some((held, pages)) = held.and_then(|held| {
             let pages = held.published?.pages?;
             Some((held, pages))
@@ -76,7 +76,7 @@ fn one_set(
     held: &Held,
     published: PublishedPages,
     raw: &mut RawRuns,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<Row>, TrainError> {
     let records = held.dataset().records();
@@ -119,6 +119,9 @@ fn one_set(
             total: sizes.len() as u64,
         });
         let unit = measure(config, held, bytes, goal, runs, interrupt, observer);
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(interrupted());
+        }
         write_raw(raw, held, &unit)?;
         units.push(unit);
     }
@@ -144,7 +147,7 @@ fn measure(
     bytes: u64,
     goal: f64,
     runs: &[Run],
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Unit {
     let reached = median_epochs(runs, goal);
@@ -176,7 +179,7 @@ fn read_from_disk(
     config: &ReproduceConfig,
     held: &Held,
     unit_bytes: u64,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
 ) -> Result<BenchReport, TrainError> {
     let access = match unit_bytes {
         0 => Access::Direct,

@@ -4,7 +4,7 @@
 //! The goal of every method is the least relative difference that fixed block minimization has
 //! within its epochs (section 5.1), the median over seeds.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use pelton_linear::InnerPasses;
 use pelton_storage::PAGE_BYTES;
@@ -16,9 +16,9 @@ use super::measured;
 use super::method::Method;
 use super::modelled::{self, Times, Way};
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row, median};
+use super::{ReproduceConfig, Reproduction, Row, interrupted, median};
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
+use crate::event::{Event, Interrupt, Observer};
 
 /// LIRS saves 49.9 % of the total time of BMF on HDD on average (abstract), and takes 5.8 times as
 /// long on HDD (section 5.2.2).
@@ -49,7 +49,7 @@ struct Tables {
 /// Tables 3 and 4, Figures 9 and 10.
 pub(super) fn lirs_svm(
     config: &ReproduceConfig,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
     let file = |name: &str| config.out.join(name);
@@ -67,7 +67,7 @@ pub(super) fn lirs_svm(
         "HDD, SSD and Optane are modelled from the rates of LIRS Table 2; computing, and everything of this disk, is measured on this machine".to_string(),
     ];
     for set in &config.experiment.sets {
-        let Some(held) = held::hold(config, set, observer)? else {
+        let Some(held) = held::hold(config, set, interrupt, observer)? else {
             notes.push(format!(
                 "{}: left out, for there is no such file or --scale is below 0.3",
                 set.name
@@ -91,7 +91,7 @@ fn one_set(
     held: &Held,
     raw: &mut Raw,
     notes: &mut Vec<String>,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Tables, TrainError> {
     let optimum = convergence::optimum(held, interrupt)?;
@@ -117,7 +117,15 @@ fn one_set(
         }
         // Times are compared for the reference's own inner passes, listed last.
         if Some(&inner) == inner_passes.last() && held.published.is_some() {
-            tables.times = times(config, held, goal, &trained, &mut raw.times, observer)?;
+            tables.times = times(
+                config,
+                held,
+                goal,
+                &trained,
+                &mut raw.times,
+                interrupt,
+                observer,
+            )?;
         }
     }
     Ok(tables)
@@ -129,7 +137,7 @@ fn train_all(
     held: &Held,
     inner: InnerPasses,
     optimum: f64,
-    interrupt: &AtomicBool,
+    interrupt: &Interrupt,
 ) -> Result<(f64, Trained), TrainError> {
     let records = held.dataset().records();
     let mut training = Training {
@@ -286,6 +294,7 @@ fn times(
     goal: f64,
     trained: &Trained,
     raw: &mut RawRuns,
+    interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<Row>, TrainError> {
     let mut rows = Vec::new();
@@ -327,7 +336,12 @@ fn times(
             let is_ours = *method == Method::LirsRow && *access != "direct";
             let ours = if is_ours { " [ours]" } else { "" };
             let name = format!("{} by {access}{ours}", method.name());
-            match measured::train(config, held, *method, access, epochs.ceil() as u64) {
+            let epochs = epochs.ceil() as u64;
+            let found = measured::train(config, held, *method, access, epochs, interrupt);
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            match found {
                 Ok(found) => {
                     write_times(raw, held, &name, "this disk", found.times, Some(&found))?;
                     let mut row = time_row(held, &name, "this disk, measured", found.times);

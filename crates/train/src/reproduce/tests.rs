@@ -1,6 +1,7 @@
 //! The tables at tiny scale: what must hold at any size, and the shape of the result.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pelton_format::{IndexCoding, PackedShape, PackedWriter};
@@ -34,7 +35,9 @@ fn held(name: &str, rows: u64, out: &Path) -> Held {
         .unwrap()
         .clone();
     set.rows = Some(rows);
-    hold(&config, &set, &mut |_| {}).unwrap().unwrap()
+    hold(&config, &set, &Arc::default(), &mut |_| {})
+        .unwrap()
+        .unwrap()
 }
 
 fn train(held: &Held, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
@@ -45,7 +48,7 @@ fn train(held: &Held, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
         optimum,
         stop_at: f64::NAN,
     };
-    let interrupt = AtomicBool::new(false);
+    let interrupt = Arc::default();
     convergence::runs(held, &[training], 2, &interrupt)
         .unwrap()
         .concat()
@@ -86,7 +89,7 @@ fn new_blocks_every_epoch_need_fewer_epochs_than_fixed_ones() {
         ("higgs", 6_000),
     ] {
         let held = held(name, rows, folder.path());
-        let optimum = convergence::optimum(&held, &AtomicBool::new(false)).unwrap();
+        let optimum = convergence::optimum(&held, &Arc::default()).unwrap();
         assert!(
             optimum.relative_gap() <= convergence::OPTIMUM_GAP,
             "{name}: {optimum:?}"
@@ -143,8 +146,10 @@ fn a_file_sorted_by_label_ruins_its_own_blocks_but_not_lirs() {
     let set = sorted_by_label(&mixed, folder.path().join("sorted.prow"));
     let mut config = config("lirs-svm", 1.0, folder.path());
     config.real_data = Some(folder.path().to_path_buf());
-    let sorted = hold(&config, &set, &mut |_| {}).unwrap().unwrap();
-    let optimum = convergence::optimum(&sorted, &AtomicBool::new(false))
+    let sorted = hold(&config, &set, &Arc::default(), &mut |_| {})
+        .unwrap()
+        .unwrap();
+    let optimum = convergence::optimum(&sorted, &Arc::default())
         .unwrap()
         .primal;
     let last = |held: &Held, order| {
@@ -219,7 +224,7 @@ fn svm_rows_have_every_method_and_device() {
         .retain(|set| ["epsilon", "higgs"].contains(&set.name.as_str()));
     config.experiment.epochs = 4;
     config.seeds = 2;
-    let found = reproduce(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
     check_shape(&found);
     for method in Method::COMPARED {
         for inner in ["1", "3", "10", "until:0.1"] {
@@ -250,7 +255,7 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
     let mut config = config("lirs-pages", 0.1, folder.path());
     config.experiment.epochs = 3;
     config.experiment.units = vec![0, 4096, 16384, 1 << 20];
-    let found = reproduce(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
     check_shape(&found);
     for data in ["kdd", "higgs"] {
         let pages = |method: &str| {
@@ -283,7 +288,7 @@ fn memory_rows_repeat_table_5_and_ours_is_smaller() {
     let folder = tempfile::tempdir().unwrap();
     let found = reproduce(
         &config("lirs-memory", 0.02, folder.path()),
-        &AtomicBool::new(false),
+        &Arc::default(),
         &mut |_| {},
     )
     .unwrap();
@@ -312,15 +317,13 @@ fn nonsense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let config = config("lirs-memory", scale, folder.path());
-        let result = reproduce(&config, &AtomicBool::new(false), &mut |_| {});
+        let result = reproduce(&config, &Arc::default(), &mut |_| {});
         assert!(matches!(result, Err(TrainError::Config(_))), "{scale}");
     }
-    let interrupted = AtomicBool::new(true);
+    let interrupted = Arc::new(AtomicBool::new(true));
     let mut config = config("lirs-svm", 0.01, folder.path());
     config.experiment.sets.truncate(1);
     let result = reproduce(&config, &interrupted, &mut |_| {});
-    assert!(
-        matches!(result, Err(TrainError::Stopped { .. })),
-        "{result:?}"
-    );
+    let error = result.unwrap_err();
+    assert_eq!(error.exit_code(), 130, "{error}");
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use pelton_train::reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
 use serde_json::Value;
 
+use super::{Failure, print_json, with_console};
 use crate::arguments::ReproduceArguments;
-use crate::commands::{Failure, print_json, with_console};
 use crate::console::interrupt_flag;
 
 /// Runs the work of a published table and prints its figures beside ours.

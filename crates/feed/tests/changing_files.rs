@@ -1,0 +1,142 @@
+//! Files that shrink, grow or are rewritten while a feed reads them: on every access path the feed
+//! ends with an error that names the file, whichever read it happens at.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use pelton_feed::{Access, Feed, FeedError, FeedOptions};
+use pelton_format::{Dataset, FormatError, OpenOptions};
+use pelton_plan::{Batching, Order, Plan};
+use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
+
+const RECORDS: u64 = 4_000;
+
+/// Changes the file under it at the `at`-th batch of reads.
+#[derive(Debug)]
+struct Changing {
+    inner: Arc<dyn Storage>,
+    path: PathBuf,
+    change: fn(&File),
+    at: u64,
+    batches: AtomicU64,
+}
+
+impl Storage for Changing {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        self.inner.size()
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.inner.granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        if self.batches.fetch_add(1, Ordering::SeqCst) == self.at {
+            let file = File::options().write(true).open(&self.path).unwrap();
+            (self.change)(&file);
+        }
+        self.inner.read_batch(reads)
+    }
+}
+
+fn shrink(file: &File) {
+    file.set_len(file.metadata().unwrap().len() / 3).unwrap();
+}
+
+fn empty(file: &File) {
+    file.set_len(0).unwrap();
+}
+
+fn grow(file: &File) {
+    file.set_len(file.metadata().unwrap().len() + 1).unwrap();
+}
+
+/// As an editor that keeps the size does.
+fn rewrite(file: &File) {
+    let later = SystemTime::now() + Duration::from_secs(10);
+    file.set_modified(later).unwrap();
+}
+
+fn text(path: &Path) {
+    let features: String = (2..80).map(|index| format!(" {index}:0.5")).collect();
+    let line = |id| format!("{} 1:{id}{features}\n", if id % 2 == 0 { 1 } else { -1 });
+    std::fs::write(path, (0..RECORDS).map(line).collect::<String>()).unwrap();
+}
+
+/// Runs a feed over a file that changes at batch `at` of its reads to the error it ends with; `None`
+/// where it came to its end. Small enough a budget that every path needs more than five batches.
+fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FeedError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    text(&path);
+    let dataset = Dataset::open(std::slice::from_ref(&path), &OpenOptions::default()).unwrap();
+    let dataset = dataset.with_storage(|inner| {
+        Arc::new(Changing {
+            inner,
+            path: path.clone(),
+            change,
+            at,
+            batches: AtomicU64::new(0),
+        })
+    });
+    let plan = Plan::new(RECORDS, order, Batching::Batches(10), 1).unwrap();
+    let options = FeedOptions {
+        access,
+        threads: 1,
+        end_epoch: Some(3),
+        scratch_dir: Some(folder.path().to_path_buf()),
+        ..FeedOptions::with_memory(2 << 20)
+    };
+    let mut feed = Feed::new(Arc::new(dataset), Arc::new(plan), &options).unwrap();
+    let error = loop {
+        match feed.next_batch() {
+            Ok(Some(_)) => {}
+            Ok(None) => return None,
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("data: "), "{error}");
+    Some(error)
+}
+
+#[test]
+fn a_change_at_any_read_ends_the_feed() {
+    let window = Access::Window { gap_bytes: None };
+    let block = Order::Block {
+        blocks: 10,
+        permute: true,
+    };
+    let changes = [
+        ("shrink", shrink as fn(&File)),
+        ("empty", empty),
+        ("grow", grow),
+        ("rewrite", rewrite),
+    ];
+    for (access, order) in [
+        (Access::Direct, Order::Full),
+        (Access::Direct, block),
+        (window, Order::Full),
+        (window, Order::Sequential),
+        (Access::Scatter, Order::Full),
+        (Access::Scatter, block),
+    ] {
+        for (name, change) in changes {
+            for at in [0, 1, 2, 4] {
+                let case = format!("{access} {order} {name} at {at}");
+                match run(access, order, change, at) {
+                    Some(FeedError::Shrunk { .. }) if ["shrink", "empty"].contains(&name) => {}
+                    Some(FeedError::Format(FormatError::Changed { .. })) => {}
+                    Some(error) => panic!("{case}: {error}"),
+                    None => panic!("{case}: it went unnoticed"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Files that appear whole: written under a temporary name in the same folder, synced, then renamed.
+//!
+//! A reader, or a process that comes after a crash, finds the old file or the new one and nothing
+//! between. Writing in place was rejected for that reason; a nameless file that is linked when it is
+//! done was too, because not every filesystem can link over an existing name.
+
+use std::fs::{File, Permissions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempPath;
+
+/// Begins the temporary names.
+pub const TEMPORARY_PREFIX: &str = ".pelton-";
+
+/// A file being written, which gets its name when it is complete. Dropped before that it vanishes.
+#[derive(Debug)]
+pub struct WholeFile {
+    file: File,
+    temporary: TempPath,
+    path: PathBuf,
+}
+
+impl WholeFile {
+    /// Starts a file that will lie at `path`. It has the mode of any new file: the process's mask
+    /// takes from it.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<WholeFile> {
+        let path = path.as_ref().to_path_buf();
+        let (file, temporary) = tempfile::Builder::new()
+            .prefix(TEMPORARY_PREFIX)
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(folder_of(&path))
+            .map_err(without_path)?
+            .into_parts();
+        Ok(WholeFile {
+            file,
+            temporary,
+            path,
+        })
+    }
+
+    /// The temporary name, for writers that want one.
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Gives the file its name, in place of what has it now.
+    pub fn publish(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        self.temporary
+            .persist(&self.path)
+            .map_err(|error| error.error)?;
+        File::open(folder_of(&self.path))?.sync_all()
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for WholeFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The same error without the temporary name, which would tell a person nothing.
+pub(crate) fn without_path(error: io::Error) -> io::Error {
+    error.kind().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("the folder");
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
+        entries
+            .map(|entry| name(entry).into_string().expect("a plain name"))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_is_whole_or_not_there() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("file");
+        for content in ["first", "second"] {
+            let mut file = WholeFile::create(&path).expect("a new file");
+            file.write_all(b"______").expect("written");
+            drop(file);
+            let mut file = WholeFile::create(&path).expect("a new file");
+            file.write_all(content.as_bytes()).expect("written");
+            let other = if content == "first" {
+                None
+            } else {
+                Some("first")
+            };
+            assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), other);
+            file.publish().expect("published");
+            assert_eq!(std::fs::read_to_string(&path).expect("there"), content);
+            assert_eq!(names(folder.path()), ["file"], "nothing else is left");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_refused_says_why_and_no_more() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let absent = folder.path().join("absent/file");
+        let error = WholeFile::create(&absent).expect_err("there is no folder");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(!error.to_string().contains("absent"), "{error}");
+        std::fs::create_dir(folder.path().join("taken")).expect("a folder");
+        let file = WholeFile::create(folder.path().join("taken")).expect("a new file");
+        let error = file.publish().expect_err("a folder has the name");
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
+        assert_eq!(names(folder.path()), ["taken"], "nothing else is left");
+    }
+}

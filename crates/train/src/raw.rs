@@ -1,0 +1,33 @@
+//! Entry points over plain bytes, for fuzzing; no part of the interface.
+
+use std::path::Path;
+
+use pelton_format::Rows;
+use pelton_linear::OutOfCore;
+
+use crate::checkpoint::{self, Progress};
+use crate::error::TrainError;
+
+/// The bytes of a checkpoint of `solver`.
+pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let progress = Progress::default();
+    checkpoint::encode(&mut bytes, &progress, &solver.save()).expect("memory takes any bytes");
+    bytes
+}
+
+/// Restores `solver` from a checkpoint whose checksum need not fit; `rows` makes the rows with the
+/// given ids, which are refused beyond `records`.
+pub fn restore_checkpoint(
+    bytes: &[u8],
+    solver: &mut OutOfCore,
+    records: u64,
+    rows: impl FnOnce(&[u64]) -> Rows,
+) -> Result<(), TrainError> {
+    let (_, state) = checkpoint::decode(bytes, Path::new("memory"), false)?;
+    if state.cached.iter().any(|&id| id >= records) {
+        return Err(TrainError::Config("a row that is not there".to_string()));
+    }
+    let cached = rows(&state.cached);
+    Ok(solver.restore(state, cached)?)
+}

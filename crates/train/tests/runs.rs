@@ -1,0 +1,164 @@
+//! Jobs from inside the process: data that fits in memory is read once, batch by batch, into segments
+//! that stay; runs are interrupted at chosen moments and go on.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use pelton_train::linear::{RunOptions, run};
+use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, TrainError};
+
+/// More rows than two batches of a sequential pass hold: the batches once shared a pane, whose
+/// segments could then not be taken over, and the run ended in a panic.
+#[test]
+fn many_small_rows_are_loaded_whole() {
+    const ROWS: u64 = 140_000;
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec![format!("demo:higgs:{ROWS}")],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        epochs: 2,
+        ..LinearConfig::default()
+    };
+    let options = RunOptions {
+        out: folder.path().join("run"),
+        resume: false,
+        overwrite: false,
+    };
+    let summary = run(&config, &options, &Arc::default(), &mut |_| {}).unwrap();
+    assert_eq!(summary.access, "memory");
+    assert_eq!(summary.records, ROWS);
+    // Two epochs, and the pass that certifies.
+    assert_eq!(summary.passes, 3.0);
+    assert!(summary.relative_gap.unwrap() < 0.1, "{summary:?}");
+}
+
+#[test]
+fn interrupted_after_every_epoch_the_run_reaches_the_same_model() {
+    const EPOCHS: u64 = 3;
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec!["demo:higgs:3000".to_string()],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        epochs: EPOCHS,
+        ..LinearConfig::default()
+    };
+    let options = |name: &str| RunOptions {
+        out: folder.path().join(name),
+        resume: true,
+        overwrite: false,
+    };
+    run(&config, &options("whole"), &Arc::default(), &mut |_| {}).unwrap();
+    for epoch in 0..EPOCHS {
+        let interrupt = Interrupt::default();
+        let mut trained = Vec::new();
+        let ended = run(&config, &options("run"), &interrupt, &mut |event| {
+            if let Event::Progress { what, done, total } = event
+                && what.starts_with("epoch")
+            {
+                trained.push((what.to_string(), done, total));
+                interrupt.store(true, Ordering::Relaxed);
+            }
+        });
+        assert!(
+            matches!(ended, Err(TrainError::Interrupted { .. })),
+            "{ended:?}"
+        );
+        assert_eq!(trained, [(format!("epoch {epoch}"), 1, 1)]);
+    }
+    // Nothing is left to train, but the model to certify and write.
+    run(&config, &options("run"), &Arc::default(), &mut |_| {}).unwrap();
+    let model = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors"));
+    assert_eq!(model("run").unwrap(), model("whole").unwrap());
+}
+
+/// Out of core: what is told of progress goes on where the checkpoint stands.
+#[test]
+fn a_resumed_run_counts_from_where_it_goes_on() {
+    const BLOCKS: u64 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec!["demo:higgs:4000".to_string()],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        epochs: 2,
+        blocks: Some(BLOCKS),
+        ..LinearConfig::default()
+    };
+    let options = RunOptions {
+        out: folder.path().join("run"),
+        resume: true,
+        overwrite: false,
+    };
+    let mut next = (0, 1);
+    // Three blocks a session, so that sessions end within epochs and at their ends.
+    for session in 0..20 {
+        let interrupt = Interrupt::default();
+        let mut blocks = 0;
+        let ended = run(&config, &options, &interrupt, &mut |event| match event {
+            Event::Progress { what, done, total } if what.starts_with("epoch") => {
+                assert_eq!((what, done), (format!("epoch {}", next.0).as_str(), next.1));
+                assert_eq!(total, BLOCKS);
+                next = if done == BLOCKS {
+                    (next.0 + 1, 1)
+                } else {
+                    (next.0, done + 1)
+                };
+                blocks += 1;
+                if blocks == 3 {
+                    interrupt.store(true, Ordering::Relaxed);
+                }
+            }
+            Event::Note(note) if note.starts_with("going on") => {
+                let place = format!("going on from epoch {}, block {}", next.0, next.1 - 1);
+                // Between epochs the last block stands for the start of the next.
+                assert!(note == place || next.1 == 1, "{note}: {place}");
+            }
+            Event::Epoch(record) => assert_eq!(record.epoch, next.0),
+            _ => {}
+        });
+        match ended {
+            Ok(summary) => {
+                assert!(session >= 5, "{session} sessions");
+                assert_eq!(summary.epochs, 2);
+                // Two epochs, and the pass that certifies.
+                assert!(summary.passes <= 3.0, "{summary:?}");
+                return;
+            }
+            Err(error) => assert_eq!(error.exit_code(), 130, "{error}"),
+        }
+    }
+    panic!("the run does not come to its end");
+}
+
+#[test]
+fn an_interruption_before_training_is_soon_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        data: DataConfig {
+            paths: vec!["demo:higgs:3000".to_string()],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        },
+        ..LinearConfig::default()
+    };
+    let options = RunOptions {
+        out: folder.path().join("run"),
+        resume: false,
+        overwrite: false,
+    };
+    let interrupt = Interrupt::default();
+    interrupt.store(true, Ordering::Relaxed);
+    let error = run(&config, &options, &interrupt, &mut |_| {}).unwrap_err();
+    assert_eq!(error.exit_code(), 130, "{error}");
+    assert!(!options.out.exists());
+    let left = std::fs::read_dir(folder.path().join("cache")).unwrap();
+    assert_eq!(left.count(), 0, "nothing half-made is left");
+}

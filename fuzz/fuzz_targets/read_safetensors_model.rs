@@ -1,0 +1,35 @@
+//! A model in safetensors: what is accepted has one shape, is finite, and is read the same once it is
+//! written again. Half of the checksums are not compared, so that the checks behind them are reached.
+#![no_main]
+
+mod edits;
+
+use libfuzzer_sys::fuzz_target;
+use pelton_linear::raw::{read_safetensors, write_safetensors};
+use pelton_linear::{Loss, Model, Weights};
+
+fn good() -> Vec<u8> {
+    write_safetensors(&Model {
+        loss: Loss::SquaredHinge,
+        cost: Some(0.5),
+        labels: vec![1.0, -1.0, 7.5],
+        weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
+    })
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    for (file, checked) in [(bytes, true), (&edits::edited(&good(), bytes)[..], false)] {
+        let Ok(model) = read_safetensors(file, checked) else {
+            continue;
+        };
+        let weights = &model.weights;
+        let vectors = if model.labels.len() == 2 { 1 } else { model.labels.len() };
+        assert_eq!(weights.subproblems(), vectors);
+        for number in 0..vectors {
+            assert!(weights.vector(number).iter().all(|value| value.is_finite()));
+        }
+        let again = write_safetensors(&model);
+        let again = read_safetensors(&again, true).expect("what is written can be read");
+        assert_eq!(again, model);
+    }
+});
