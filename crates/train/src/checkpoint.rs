@@ -65,6 +65,8 @@ pub struct Progress {
     pub totals: Totals,
     /// Records of the epochs so far.
     pub epochs: Vec<EpochRecord>,
+    /// The access path: it has a part in how large blocks are.
+    pub access: String,
     /// Checksum of the whole checkpoint, which stands beside this text: found when it is read,
     /// computed when it is written.
     #[serde(skip)]

@@ -69,7 +69,7 @@ fn interrupted_after_every_epoch_the_run_reaches_the_same_model() {
             matches!(ended, Err(TrainError::Interrupted { .. })),
             "{ended:?}"
         );
-        assert_eq!(trained, [(format!("epoch {epoch}"), 1, 1)]);
+        assert_eq!(trained, [(format!("epoch {}", epoch + 1), 1, 1)]);
     }
     // Nothing is left to train, but the model to certify and write.
     run(&config, &options("run"), &Arc::default(), &mut |_| {}).unwrap();
@@ -104,7 +104,7 @@ fn a_resumed_run_counts_from_where_it_goes_on() {
         let mut blocks = 0;
         let ended = run(&config, &options, &interrupt, &mut |event| match event {
             Event::Progress { what, done, total } if what.starts_with("epoch") => {
-                assert_eq!((what, done), (format!("epoch {}", next.0).as_str(), next.1));
+                assert_eq!((what, done), (format!("epoch {}", next.0 + 1).as_str(), next.1));
                 assert_eq!(total, BLOCKS);
                 next = if done == BLOCKS {
                     (next.0 + 1, 1)
@@ -117,7 +117,7 @@ fn a_resumed_run_counts_from_where_it_goes_on() {
                 }
             }
             Event::Note(note) if note.starts_with("going on") => {
-                let place = format!("going on from epoch {}, block {}", next.0, next.1 - 1);
+                let place = format!("going on from epoch {}, block {}", next.0 + 1, next.1);
                 // Between epochs the last block stands for the start of the next.
                 assert!(note == place || next.1 == 1, "{note}: {place}");
             }

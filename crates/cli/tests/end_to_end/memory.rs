@@ -54,13 +54,15 @@ fn fixed_rows_in_every_order_by_every_path() {
             &format!("--access {access}"),
         );
     }
-    check(
-        &place,
-        "higgs.prow",
-        8.0,
-        0.0,
-        "--access window --skip --cache-fraction 0.5",
-    );
+    for access in ["window", "scatter"] {
+        check(
+            &place,
+            "higgs.prow",
+            8.0,
+            0.0,
+            &format!("--access {access} --skip --cache-fraction 0.5"),
+        );
+    }
 }
 
 #[test]

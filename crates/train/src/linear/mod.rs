@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_feed::FeedOptions;
+use pelton_feed::{Access, FeedOptions};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
@@ -69,6 +69,13 @@ pub fn run(
         config.test.clone()
     };
     refuse_untrainable(&config, &data, interrupt)?;
+    if options.resume
+        && config.access == Access::Auto
+        && let Some(access) = session::access_of_checkpoint(&options.out)
+    {
+        // The path decides how large blocks are; the device may measure differently today.
+        config.access = access;
+    }
     let mut setup = set_up(&config, data)?;
     setup.interrupt = Arc::clone(interrupt);
     let setup = setup;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Cursor, FeedOptions, Meters};
+use pelton_feed::{Access, Cursor, FeedOptions, Meters};
 use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
 use super::certify::{Evaluation, evaluate, for_each_batch};
@@ -104,7 +104,9 @@ impl<'a> Session<'a> {
             problem: problem.to_string(),
         };
         if progress.data != self.setup.data.dataset.fingerprint() {
-            return Err(wrong("is of other data, or the data changed"));
+            return Err(wrong(
+                "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
+            ));
         }
         if progress.plan != self.setup.plan.fingerprint() {
             return Err(wrong(
@@ -126,7 +128,8 @@ impl<'a> Session<'a> {
         self.attempt_below = progress.attempt_below;
         observer(Event::Note(&format!(
             "going on from epoch {}, block {}",
-            self.cursor.epoch, self.steps_done
+            self.cursor.epoch + 1,
+            self.steps_done + 1
         )));
         Ok(())
     }
@@ -204,7 +207,7 @@ impl<'a> Session<'a> {
         observer: Observer<'_>,
     ) -> Result<(), TrainError> {
         let epoch = self.solver.epoch();
-        let what = format!("epoch {epoch}");
+        let what = format!("epoch {}", epoch + 1);
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
@@ -520,6 +523,7 @@ impl<'a> Session<'a> {
             attempt_below: self.attempt_below,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             totals: self.totals(&source.meters()),
+            access: source.access(),
             epochs: self.epochs.clone(),
         };
         checkpoint::write(&checkpoint_path(folder.path()), &progress, &state)?;
@@ -565,6 +569,13 @@ fn interrupted(folder: &RunFolder) -> TrainError {
     TrainError::Interrupted {
         folder: folder.path().display().to_string(),
     }
+}
+
+/// The access path that the run in `folder` takes, where its checkpoint can be read and its rows do not
+/// all lie in memory.
+pub(super) fn access_of_checkpoint(folder: &Path) -> Option<Access> {
+    let (progress, _) = checkpoint::read(&checkpoint_path(folder)).ok()?;
+    progress.access.parse().ok()
 }
 
 fn checkpoint_path(folder: &Path) -> PathBuf {
