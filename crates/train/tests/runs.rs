@@ -104,7 +104,10 @@ fn a_resumed_run_counts_from_where_it_goes_on() {
         let mut blocks = 0;
         let ended = run(&config, &options, &interrupt, &mut |event| match event {
             Event::Progress { what, done, total } if what.starts_with("epoch") => {
-                assert_eq!((what, done), (format!("epoch {}", next.0 + 1).as_str(), next.1));
+                assert_eq!(
+                    (what, done),
+                    (format!("epoch {}", next.0 + 1).as_str(), next.1)
+                );
                 assert_eq!(total, BLOCKS);
                 next = if done == BLOCKS {
                     (next.0 + 1, 1)
