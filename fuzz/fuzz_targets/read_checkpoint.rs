@@ -30,6 +30,7 @@ fn solver() -> OutOfCore {
     let problem = Problem::new(Loss::Hinge, 1.0, 5, 3).expect("a good problem");
     let options = OutOfCoreOptions {
         inner: InnerPasses::Fixed(2),
+        tighten_to: None,
         skip: true,
         cache_bytes: 4096,
         snapshots: true,
