@@ -289,7 +289,8 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
         place.ok(&format!("{line} --on-bad-record skip:3"));
         let parts = ["train", "limit of 2", "line 30"];
         place.refuses(&format!("{line} --on-bad-record skip:2"), 2, &parts);
-        place.refuses(&line, 2, &["train", "line 301", "2 follows 3"]);
+        // Out of core several threads read: any of the bad lines may be met first.
+        place.refuses(&line, 2, &["train", "line 30"]);
     }
     let figures = place.json("bench train --on-bad-record skip --epochs 1");
     assert_eq!(figures["skipped_records"], 3, "{figures}");
