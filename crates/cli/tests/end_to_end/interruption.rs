@@ -112,7 +112,6 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         "--memory 4MiB --blocks 7 --access scatter",
         "--memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
         "--memory 4MiB --blocks 7 --access scatter --skip --cache-fraction 0.5",
-        "--memory 64MiB",
     ] {
         let place = Place::new();
         place.higgs(3000);
