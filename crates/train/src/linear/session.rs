@@ -150,7 +150,6 @@ impl<'a> Session<'a> {
     ) -> Result<Trained, TrainError> {
         folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
-        folder.keep_metrics(self.epochs.len())?;
         let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
