@@ -33,6 +33,7 @@ fn solver() -> OutOfCore {
         tighten_to: None,
         skip: true,
         cache_bytes: 4096,
+        coded_rows: 0,
         snapshots: true,
         seed: 1,
     };

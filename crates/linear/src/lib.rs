@@ -40,6 +40,7 @@ mod predict;
 
 mod model;
 
+mod coded_cache;
 mod row_cache;
 mod skip;
 
@@ -50,6 +51,7 @@ mod spelling;
 
 pub use block::Scratch;
 pub use certificate::{Certificate, LossSum, add_dual_weights, dual_value};
+pub use coded_cache::{CodedCache, SavedCodes};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use gap::gap_of_rows;

@@ -23,6 +23,7 @@ use pelton_plan::{Stage, key};
 
 use crate::block::Scratch;
 use crate::certificate::{Certificate, LossSum, dual_value};
+use crate::coded_cache::CodedCache;
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
@@ -46,11 +47,23 @@ pub struct OutOfCoreOptions {
     pub skip: bool,
     /// Bytes of rows kept in memory between blocks, 0 for none.
     pub cache_bytes: usize,
+    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
+    /// must be dense, and none may be left unread.
+    pub coded_rows: usize,
     /// Whether epochs that read every row certify a snapshot of w.
     pub snapshots: bool,
     /// Seed of the inner visiting orders.
     pub seed: u64,
 }
+
+/// How far the problem is solved over the rows kept as codes between epochs.
+const CODED_PASSES: InnerPasses = InnerPasses::Until {
+    epsilon: 0.01,
+    at_most: 100,
+};
+
+/// After a block, one pass over the rows kept as codes: more is undone by the next blocks.
+const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
 
 /// What an epoch did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -78,6 +91,7 @@ pub struct OutOfCore {
     pub(crate) duals: Duals,
     pub(crate) skip: Option<SkipTable>,
     pub(crate) cache: Option<RowCache>,
+    pub(crate) coded: Option<CodedCache>,
     pub(crate) epoch: EpochState,
     simd: Simd,
     scratch: Scratch,
@@ -135,6 +149,8 @@ impl OutOfCore {
             skip: options.skip.then(|| SkipTable::new(records)),
             cache: (options.cache_bytes > 0)
                 .then(|| RowCache::new(options.cache_bytes, layout, records)),
+            coded: (options.coded_rows > 0)
+                .then(|| CodedCache::new(&problem, records, options.coded_rows)),
             epoch: EpochState::default(),
             simd: Simd::best(),
             scratch: Scratch::new(Simd::best()),
@@ -205,6 +221,7 @@ impl OutOfCore {
         let skip = if self.skip.is_some() { records } else { 0 };
         let cache = if self.cache.is_some() { records / 4 } else { 0 };
         let copies = if self.options.snapshots { 3 } else { 1 };
+        // The coded counts in the memory budget.
         (self.duals.heap_bytes() + copies * self.weights.heap_bytes() + skip + cache) as u64
     }
 
@@ -217,14 +234,17 @@ impl OutOfCore {
             reads_all,
             ..EpochState::default()
         };
-        let certifies = self.options.snapshots && (reads_all || self.skip.is_none());
+        let certifies = self.options.snapshots
+            && (reads_all || self.skip.is_none())
+            && (epoch > 0 || self.coded.is_none());
         if let Some(cache) = &mut self.cache {
             cache.begin_epoch(certifies);
         }
+        let refined = epoch > 0 && self.solve_coded(u64::MAX, CODED_PASSES);
         if certifies {
             let snapshot = match before.mean {
-                Some(mean) => mean.mean(),
-                None => self.weights.clone(),
+                Some(mean) if !refined => mean.mean(),
+                _ => self.weights.clone(),
             };
             let mut losses = LossSum::new(&self.problem);
             if let Some(cache) = &mut self.cache {
@@ -236,6 +256,23 @@ impl OutOfCore {
             });
         }
         Ok(())
+    }
+
+    /// Solves the problem over the coded, where there is one.
+    fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> bool {
+        let Some(coded) = &mut self.coded else {
+            return false;
+        };
+        let report = coded.solve(
+            &self.problem,
+            &mut self.weights,
+            &mut self.duals,
+            inner,
+            key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
+            &mut self.scratch,
+        );
+        self.epoch.visits += report.visits;
+        report.visits > 0
     }
 
     /// Whether a block that is being planned reads this row. `replay` is for the first block after
@@ -262,12 +299,25 @@ impl OutOfCore {
     /// Trains on the rows of one block, the `step`-th of the epoch.
     pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
         self.epoch.rows += rows.len() as u64;
+        if let Some(coded) = &mut self.coded {
+            coded.settle(
+                &self.problem,
+                rows,
+                &mut self.weights,
+                &self.duals,
+                self.simd,
+            );
+        }
         if let Some(snapshot) = &mut self.epoch.snapshot {
             snapshot
                 .losses
                 .add(&self.problem, rows, &snapshot.weights, self.simd)?;
         }
-        self.epoch.gap += gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+        if self.epoch.snapshot.is_none() {
+            // Else the primal value will be exact.
+            self.epoch.gap +=
+                gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+        }
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
         }
@@ -283,7 +333,9 @@ impl OutOfCore {
         )?;
         self.epoch.visits += report.visits;
         self.epoch.inner_passes += u64::from(report.passes);
-        self.add_to_mean();
+        if self.coded.is_none() {
+            self.add_to_mean();
+        }
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
             for (&id, &slack) in rows.ids().iter().zip(slack) {
@@ -292,6 +344,13 @@ impl OutOfCore {
         }
         if let Some(cache) = &mut self.cache {
             cache.select(rows, slack, &mut self.order);
+        }
+        if let Some(coded) = &mut self.coded {
+            coded.take_in(&self.problem, rows, slack, &self.weights, self.simd);
+            // In an epoch that certifies, w must be exact in the rows read when it ends.
+            if self.epoch.snapshot.is_none() {
+                self.solve_coded(step, CODED_BLOCK_PASSES);
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use pelton_format::Rows;
 
 use crate::certificate::LossSum;
+use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::out_of_core::{EpochState, OutOfCore, Snapshot, WeightMean};
@@ -30,6 +31,8 @@ pub struct SavedState<'a> {
     pub cached_before: Vec<u64>,
     /// Ids that are not read in the present epoch because they were held at its beginning.
     pub cached_at_epoch_start: Option<Vec<u64>>,
+    /// The coded, where there is one.
+    pub coded: Option<SavedCodes<'a>>,
     /// w that the present epoch certifies.
     pub snapshot: Option<Vec<Cow<'a, [f32]>>>,
     /// Sum of w over the blocks of the later half of the present epoch.
@@ -71,6 +74,7 @@ impl OutOfCore {
             cached: self.cache.as_ref().map_or(Vec::new(), |c| c.ids().to_vec()),
             cached_before: self.cache.as_ref().map_or(Vec::new(), |c| c.ids_before()),
             cached_at_epoch_start: self.cache.as_ref().and_then(|c| c.ids_at_epoch_start()),
+            coded: self.coded.as_ref().map(CodedCache::save),
             snapshot: epoch
                 .snapshot
                 .as_ref()
@@ -110,6 +114,9 @@ impl OutOfCore {
                 state.cached_at_epoch_start.as_deref(),
             );
         }
+        if let (Some(coded), Some(saved)) = (&mut self.coded, state.coded) {
+            coded.restore(saved);
+        }
         let losses = LossSum {
             loss: state.snapshot_loss,
             rows: state.snapshot_rows.0,
@@ -135,6 +142,14 @@ impl OutOfCore {
         Ok(())
     }
 
+    fn coded_fits(&self, state: &SavedState<'_>) -> bool {
+        match (&self.coded, &state.coded) {
+            (Some(coded), Some(saved)) => coded.fits(saved, self.problem().classes()),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     fn check_shapes(&self, state: &SavedState<'_>) -> Result<(), LinearError> {
         let records = self.duals.records();
         let subproblems = self.weights.subproblems();
@@ -156,6 +171,8 @@ impl OutOfCore {
             || (self.cache.is_none() && !state.cached.is_empty())
         {
             "row cache"
+        } else if !self.coded_fits(state) {
+            "coded"
         } else if state.snapshot.as_ref().is_some_and(|vectors| {
             !fits(vectors, length) || state.snapshot_loss.len() != subproblems
         }) {

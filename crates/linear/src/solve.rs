@@ -16,6 +16,7 @@ use crate::kernels::{self, BlockRows, Simd};
 use crate::problem::{Loss, Problem};
 use crate::random::derive;
 use crate::step::{ClassTerms, HingeStep, LogisticStep, Step};
+use crate::visit::Visit;
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
@@ -64,18 +65,72 @@ pub fn solve_block(
     }
     scratch.prepare(problem, block)?;
     let rows = block_rows(problem.features(), problem.bias(), block);
+    let vectors = weights.vectors_mut();
+    let ids = block.ids();
+    Ok(solve_rows(
+        problem,
+        ids,
+        |_| &rows,
+        vectors,
+        duals,
+        inner,
+        key,
+        scratch,
+    ))
+}
+
+/// Rows that visits can be made of.
+pub(crate) trait VisitRows {
+    /// One pass over the rows `order`; `settled` learns which of them need no visit soon.
+    fn pass<S: Step>(
+        &self,
+        simd: Simd,
+        w: &mut [f32],
+        step: &mut S,
+        visits: &mut [Visit],
+        order: &[u32],
+        settled: &mut [bool],
+    );
+}
+
+impl VisitRows for &BlockRows<'_> {
+    fn pass<S: Step>(
+        &self,
+        simd: Simd,
+        w: &mut [f32],
+        step: &mut S,
+        visits: &mut [Visit],
+        order: &[u32],
+        settled: &mut [bool],
+    ) {
+        kernels::pass(simd, self, w, step, visits, order, settled);
+    }
+}
+
+/// Solves over the rows `ids` whose visits are prepared in `scratch`; `rows` gives them for each
+/// subproblem, and `weights` are its vectors as those rows meet them.
+#[expect(clippy::too_many_arguments)]
+pub(crate) fn solve_rows<R: VisitRows>(
+    problem: &Problem,
+    ids: &[u64],
+    rows: impl Fn(usize) -> R,
+    weights: &mut [Vec<f32>],
+    duals: &mut Duals,
+    inner: InnerPasses,
+    key: u64,
+    scratch: &mut Scratch,
+) -> BlockReport {
     let mut report = BlockReport::default();
-    for subproblem in 0..problem.subproblems() {
+    for (subproblem, w) in weights.iter_mut().enumerate() {
         let (stored, term) = duals.stored_mut(subproblem);
         let mut before = 0.0;
-        for (visit, &id) in scratch.visits.iter_mut().zip(block.ids()) {
+        for (visit, &id) in scratch.visits.iter_mut().zip(ids) {
             visit.alpha = stored[id as usize];
             before += problem.dual_term(visit.class, visit.alpha);
         }
         let classes = class_terms(problem, subproblem);
-        let w = weights.vector_mut(subproblem);
         let mut run = Run {
-            rows: &rows,
+            rows: rows(subproblem),
             classes: &classes,
             simd: scratch.simd,
             orders: derive(key, subproblem as u64),
@@ -86,14 +141,14 @@ pub fn solve_block(
             Loss::Logistic => run.logistic(w, inner, scratch),
         }
         let mut after = 0.0;
-        for (visit, &id) in scratch.visits.iter().zip(block.ids()) {
+        for (visit, &id) in scratch.visits.iter().zip(ids) {
             stored[id as usize] = visit.alpha;
             after += problem.dual_term(visit.class, visit.alpha);
         }
         *term += after - before;
         scratch.fold_slack(problem, subproblem == 0);
     }
-    Ok(report)
+    report
 }
 
 fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
@@ -107,15 +162,15 @@ fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
 }
 
 /// One subproblem on one block.
-struct Run<'a> {
-    rows: &'a BlockRows<'a>,
+struct Run<'a, R> {
+    rows: R,
     classes: &'a [ClassTerms],
     simd: Simd,
     orders: u64,
     report: &'a mut BlockReport,
 }
 
-impl Run<'_> {
+impl<R: VisitRows> Run<'_, R> {
     fn hinge(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
         let (epsilon, at_most) = limits(inner);
         let count = scratch.visits.len();
@@ -177,7 +232,7 @@ impl Run<'_> {
         active.shuffle(derive(self.orders, u64::from(number)));
         let visits = &mut scratch.visits;
         let (order, settled) = (&active.order, &mut active.settled);
-        kernels::pass(self.simd, self.rows, w, step, visits, order, settled);
+        self.rows.pass(self.simd, w, step, visits, order, settled);
         self.report.visits += order.len() as u64;
         order.len()
     }

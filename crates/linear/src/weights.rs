@@ -61,6 +61,11 @@ impl Weights {
         &mut self.vectors[subproblem]
     }
 
+    /// The vectors of all subproblems.
+    pub(crate) fn vectors_mut(&mut self) -> &mut [Vec<f32>] {
+        &mut self.vectors
+    }
+
     /// Multiplies every weight.
     pub(crate) fn multiply(&mut self, factor: f32) {
         for vector in &mut self.vectors {

@@ -25,6 +25,7 @@ fn run(layout: Layout, skip: bool, cache_bytes: usize) -> (OutOfCore, Rows) {
         tighten_to: None,
         skip,
         cache_bytes,
+        coded_rows: 0,
         snapshots: false,
         seed: 3,
     };

@@ -12,7 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_feed::Cursor;
-use pelton_linear::SavedState;
+use pelton_linear::{SavedCodes, SavedState};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::error::TrainError;
 use crate::event::EpochRecord;
 use crate::run_folder::write_atomically;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Key of the progress in the metadata.
 const PROGRESS: &str = "pelton";
@@ -234,6 +234,18 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
             tensors.push(tensor(format!("{name}.{number}"), Dtype::F32, vector));
         }
     }
+    if let Some(coded) = &state.coded {
+        tensors.push(tensor("coded.quantizer", Dtype::F32, &coded.quantizer));
+        tensors.push(tensor("coded.ids", Dtype::U64, &coded.ids));
+        tensors.push(tensor("coded.slack", Dtype::F32, &coded.slack));
+        tensors.push(tensor("coded.codes", Dtype::U8, &coded.codes));
+        tensors.push(tensor("coded.residuals", Dtype::F32, &coded.residuals));
+        tensors.push(tensor("coded.norms", Dtype::F32, &coded.norms));
+        tensors.push(tensor("coded.classes", Dtype::U32, &coded.classes));
+        for (number, before) in coded.before.iter().enumerate() {
+            tensors.push(tensor(format!("coded.before.{number}"), Dtype::F32, before));
+        }
+    }
     tensors.push(tensor("terms", Dtype::F64, &state.terms));
     tensors.push(tensor("snapshot_loss", Dtype::F64, &state.snapshot_loss));
     if let Some(skip) = &state.skip {
@@ -334,6 +346,7 @@ impl Tensors<'_> {
             cached: self.required("cached", Dtype::U64)?,
             cached_before: self.required("cached_before", Dtype::U64)?,
             cached_at_epoch_start: self.values("cached_at_epoch_start", Dtype::U64)?,
+            coded: self.coded()?,
             snapshot: (!snapshot.is_empty()).then_some(snapshot),
             mean: (!mean.is_empty()).then_some(mean),
             mean_blocks: progress.mean_blocks,
@@ -344,6 +357,22 @@ impl Tensors<'_> {
             gap: progress.gap,
             counters: progress.counters,
         })
+    }
+
+    fn coded(&self) -> Result<Option<SavedCodes<'static>>, TrainError> {
+        let Some(codes) = self.values("coded.codes", Dtype::U8)? else {
+            return Ok(None);
+        };
+        Ok(Some(SavedCodes {
+            quantizer: self.required("coded.quantizer", Dtype::F32)?.into(),
+            ids: self.required("coded.ids", Dtype::U64)?.into(),
+            slack: self.required("coded.slack", Dtype::F32)?.into(),
+            codes: codes.into(),
+            residuals: self.required("coded.residuals", Dtype::F32)?.into(),
+            norms: self.required("coded.norms", Dtype::F32)?.into(),
+            classes: self.required("coded.classes", Dtype::U32)?.into(),
+            before: self.vectors("coded.before")?,
+        }))
     }
 
     fn vectors(&self, name: &str) -> Result<Vec<Cow<'static, [f32]>>, TrainError> {

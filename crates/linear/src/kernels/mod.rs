@@ -77,8 +77,25 @@ impl BlockRows<'_> {
     }
 }
 
+/// A loop to be compiled for each level; `run` must be inlined always.
+pub(crate) trait Kernel {
+    type Output;
+    fn run(self) -> Self::Output;
+}
+
+/// Runs the version of a loop that was compiled for the level.
+pub(crate) fn run<K: Kernel>(simd: Simd, kernel: K) -> K::Output {
+    match simd.0 {
+        Level::Plain => kernel.run(),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => x86::run_avx2(kernel),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => x86::run_avx512(kernel),
+    }
+}
+
 /// w and the rows: how to read them.
-trait Dots {
+pub(crate) trait Dots {
     /// w·x.
     fn dot(&self, place: Place) -> f32;
     /// Asks for the values of a row that will be visited soon.
@@ -88,7 +105,7 @@ trait Dots {
 }
 
 /// w and the rows: how to change w.
-trait Vectors: Dots {
+pub(crate) trait Vectors: Dots {
     /// Whether adding 0·x costs less than a branch on 0, which cannot be predicted.
     const ADD_IS_CHEAP: bool = false;
     /// w += scale·x.
@@ -104,7 +121,7 @@ const WEIGHTS_AHEAD: usize = 6;
 
 /// Visits the rows `order` in turn and notes in `settled` which of them need no visit soon.
 #[inline(always)]
-fn pass_loop<V: Vectors, S: Step>(
+pub(crate) fn pass_loop<V: Vectors, S: Step>(
     vectors: &mut V,
     step: &mut S,
     visits: &mut [Visit],
@@ -209,7 +226,7 @@ fn prefetch<T>(address: *const T) {
 
 /// Asks for each cache line of a slice.
 #[inline(always)]
-fn prefetch_slice<T>(slice: &[T]) {
+pub(crate) fn prefetch_slice<T>(slice: &[T]) {
     let bytes = size_of_val(slice);
     let start = slice.as_ptr().cast::<u8>();
     let mut offset = 0;

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use pelton_format::Layout;
 
 use super::plain::{Dense, Sparse};
-use super::{BlockRows, Dots, Vectors, pass_loop, prefetch_slice, sweep_loop};
+use super::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice, sweep_loop};
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
 
@@ -370,6 +370,26 @@ instantiate!(
     Avx512Dense,
     Avx512Sparse
 );
+
+pub(super) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: the level was detected before a `Simd` of it was made.
+    unsafe { run_avx2_inside(kernel) }
+}
+
+#[target_feature(enable = "avx2,fma")]
+fn run_avx2_inside<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
+}
+
+pub(super) fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: the level was detected before a `Simd` of it was made.
+    unsafe { run_avx512_inside(kernel) }
+}
+
+#[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+fn run_avx512_inside<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
+}
 
 /// Long dense rows with AVX2.
 struct Avx2Dense<'a, W>(Dense<'a, W>);

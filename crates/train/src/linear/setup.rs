@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, FeedOptions, choose_path, largest_batch, pane_row_bytes};
-use pelton_format::{Dataset, RecordBytes};
-use pelton_linear::{INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch, interior_fits};
+use pelton_format::{Dataset, Layout, RecordBytes};
+use pelton_linear::{
+    CodedCache, INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch, interior_fits,
+};
 use pelton_plan::{Batching, Order, Plan, Units};
 
 use crate::config::LinearConfig;
@@ -17,6 +19,9 @@ use crate::event::Interrupt;
 const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
+
+/// Features from which a coded is worth its visits: with fewer, a pass or two leave nothing to gain.
+const LEAST_CODED_FEATURES: usize = 128;
 
 /// Tolerance of a block that is all rows, with a target and without one, after some epochs.
 pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
@@ -69,6 +74,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         start: Cursor::default(),
         ..FeedOptions::with_memory(memory_bytes)
     };
+    let coded_rows = coded_rows(config, dataset, &problem, memory_bytes);
     let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
     let mut options = OutOfCoreOptions {
@@ -78,8 +84,9 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         } else {
             FINE_TOLERANCE
         }),
-        skip: config.skip && !in_core,
+        skip: config.skip && !in_core && coded_rows == 0,
         cache_bytes: 0,
+        coded_rows: if in_core { 0 } else { coded_rows },
         snapshots: false,
         seed: config.seed,
     };
@@ -100,7 +107,13 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             evaluation_bytes = (memory_bytes as f64 * EVALUATION_SHARE) as u64;
             evaluation_bytes
         };
-        feed.memory_bytes = memory_bytes - beside.min(memory_bytes);
+        let coded_bytes = options.coded_rows * CodedCache::row_bytes(&problem);
+        let beside = beside + coded_bytes as u64;
+        feed.memory_bytes = memory_bytes.saturating_sub(beside);
+        if options.coded_rows > 0 {
+            feed.epoch_barrier = false;
+            feed.refill = false;
+        }
         divide(config, &data, &mut feed, &mut options)?
     };
     Ok(Setup {
@@ -114,6 +127,20 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         interrupt: Interrupt::default(),
         data,
     })
+}
+
+/// Rows of the coded cache that takes the place of the row cache; 0 where rows are sparse, too short to
+/// gain by it, or too many.
+fn coded_rows(config: &LinearConfig, dataset: &Dataset, problem: &Problem, memory: u64) -> usize {
+    let takes = matches!(dataset.layout(), Layout::Dense { .. })
+        && problem.features() >= LEAST_CODED_FEATURES
+        && dataset.records() < u64::from(u32::MAX);
+    if !takes {
+        return 0;
+    }
+    let room = (config.cache_fraction * memory as f64) as u64;
+    let rows = room / CodedCache::row_bytes(problem) as u64;
+    rows.min(dataset.records()) as usize
 }
 
 /// Chooses the block size: the largest that the budget serves, unless the configuration says.
@@ -149,7 +176,10 @@ fn block_plan(
     let dataset = &data.dataset;
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
-    let kept = config.cache_fraction;
+    let kept = match options.coded_rows {
+        0 => config.cache_fraction,
+        _ => 0.0,
+    };
     // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
     // ones; the solver needs its table for all b.
     let share_of_feed = 2.0 * (1.0 - kept) * pane_row;

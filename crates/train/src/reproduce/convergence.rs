@@ -180,6 +180,7 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
         tighten_to: None,
         skip: false,
         cache_bytes: 0,
+        coded_rows: 0,
         snapshots: false,
         seed,
     };

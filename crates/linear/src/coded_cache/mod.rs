@@ -1,0 +1,585 @@
+//! *Cache*, for long dense rows: undecided rows stay in memory between blocks as one byte a value, so
+//! that four times as many stay as would whole.
+//!
+//! After each block the rows with the smallest slack are kept, as in the
+//! [row cache](crate::row_cache), and in the first epoch, and between epochs, the problem is solved
+//! over all of them. What a single block of a few thousand rows cannot tell, because w has as many
+//! unknowns, the rows held can: on 100 000 rows of 2000 features at an eighth of the memory the
+//! weights after one pass are 5e-4 from the optimum, where blocks alone leave them 5e-2, blocks with
+//! whole rows kept 2e-2.
+//!
+//! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained
+//! on as x. Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r,
+//! r = v·(x − x̂), v being w when the row was read: the error (w − v)·(x − x̂) vanishes as w settles.
+//! When the row is next read, w ← w + Δα y (x − x̂) makes w exact in it. In an epoch that certifies,
+//! rows that have been read stay as they are, so at its end w = Σ α_i y_i x_i exactly; the weights at its
+//! beginning, to which the rows held had led, are its snapshot. The certificate thus rests on the rows
+//! as stored. A row that is held and misjudged costs time, never truth.
+//!
+//! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
+//! and 4 bytes a record and 4 a subproblem of it.
+
+mod quantizer;
+
+use std::borrow::Cow;
+
+use pelton_format::{Row, RowTable};
+use pelton_storage::huge_vec;
+
+use crate::block::Scratch;
+use crate::duals::{Duals, decode};
+use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
+use crate::problem::Problem;
+use crate::solve::{BlockReport, InnerPasses, VisitRows, solve_rows};
+use crate::step::Step;
+use crate::visit::{Place, Visit};
+use crate::weights::Weights;
+use quantizer::Quantizer;
+
+/// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
+const BYTES_AHEAD: usize = 1024;
+/// Marks a dual variable whose part of w is exact.
+const EXACT: f32 = f32::NAN;
+/// Marks a record that is not held.
+const NOT_HELD: u32 = u32::MAX;
+
+/// Rows as one byte a value, kept in memory between blocks.
+#[derive(Clone, Debug)]
+pub struct CodedCache {
+    features: usize,
+    subproblems: usize,
+    capacity: usize,
+    /// Made from the first block.
+    quantizer: Option<Quantizer>,
+    /// Slot of each record.
+    slots: Vec<u32>,
+    /// Record of each slot.
+    ids: Vec<u64>,
+    /// Codes of each slot.
+    codes: Vec<u8>,
+    /// r of each slot and subproblem.
+    residuals: Vec<f32>,
+    /// ‖x̂‖² and the bias of each slot.
+    norms: Vec<f32>,
+    classes: Vec<u32>,
+    /// Slack of each slot when it was last solved.
+    slack: Vec<f32>,
+    /// For each subproblem and record α as it was when w last was exact in it, where w holds the change
+    /// since through x̂; [`EXACT`] elsewhere.
+    before: Vec<Vec<f32>>,
+}
+
+/// The parts of a cache that a checkpoint holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedCodes<'a> {
+    /// Offset of each feature, then step of each.
+    pub quantizer: Cow<'a, [f32]>,
+    /// Record of each slot.
+    pub ids: Cow<'a, [u64]>,
+    /// Codes of each slot.
+    pub codes: Cow<'a, [u8]>,
+    /// Residuals of each slot and subproblem.
+    pub residuals: Cow<'a, [f32]>,
+    /// ‖x̂‖² of each slot.
+    pub norms: Cow<'a, [f32]>,
+    /// Class of each slot.
+    pub classes: Cow<'a, [u32]>,
+    /// Slack of each slot.
+    pub slack: Cow<'a, [f32]>,
+    /// α of each subproblem and record as it was when w last was exact in it.
+    pub before: Vec<Cow<'a, [f32]>>,
+}
+
+impl CodedCache {
+    /// An empty cache for at most `capacity` of `records` rows.
+    pub fn new(problem: &Problem, records: usize, capacity: usize) -> CodedCache {
+        let subproblems = problem.subproblems();
+        CodedCache {
+            features: problem.features(),
+            subproblems,
+            capacity,
+            quantizer: None,
+            slots: vec![NOT_HELD; records],
+            ids: Vec::with_capacity(capacity),
+            codes: huge_vec(capacity * quantizer::padded(problem.features())),
+            residuals: Vec::with_capacity(capacity * subproblems),
+            norms: Vec::with_capacity(capacity),
+            classes: Vec::with_capacity(capacity),
+            slack: Vec::with_capacity(capacity),
+            before: vec![vec![EXACT; records]; subproblems],
+        }
+    }
+
+    /// Bytes of a row held, what the solver needs for it counted.
+    pub fn row_bytes(problem: &Problem) -> usize {
+        // Id, norm, class, slack, the epoch's mark; the solver's entry and id; residuals; codes.
+        let beside = 24 + Scratch::bytes_for(1) + 8 + 4 * problem.subproblems();
+        quantizer::padded(problem.features()) + beside
+    }
+
+    /// Bytes of the tables over all records, beside the memory budget.
+    pub fn table_bytes(&self) -> usize {
+        4 * self.slots.len() * (1 + self.subproblems)
+    }
+
+    /// Number of rows held.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether no row is held.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    fn stride(&self) -> usize {
+        quantizer::padded(self.features)
+    }
+
+    /// Makes w exact in the rows of a block that has arrived.
+    pub fn settle(
+        &mut self,
+        problem: &Problem,
+        block: &RowTable,
+        weights: &mut Weights,
+        duals: &Duals,
+        simd: Simd,
+    ) {
+        let Some(q) = &self.quantizer else { return };
+        for (subproblem, before) in self.before.iter_mut().enumerate() {
+            let stored = duals.stored(subproblem);
+            let mut changes = Vec::new();
+            for i in 0..block.len() {
+                let id = block.id(i) as usize;
+                let old = std::mem::replace(&mut before[id], EXACT);
+                if old.is_nan() {
+                    continue;
+                }
+                let class = block.label(i);
+                let change = decode(problem, class, stored[id]) - decode(problem, class, old);
+                changes.push((i, change as f32 * problem.sign(subproblem, class)));
+            }
+            if changes.is_empty() {
+                continue;
+            }
+            let w = weights.vector_mut(subproblem);
+            let mut padded = pad(q, &w[..self.features]);
+            let settle = Settle {
+                q,
+                block,
+                changes: &changes,
+                w: &mut padded,
+            };
+            kernels::run(simd, settle);
+            w[..self.features].copy_from_slice(&padded[..self.features]);
+        }
+    }
+
+    /// Chooses anew which rows are held, from those and the rows of a block with their slack.
+    pub fn take_in(
+        &mut self,
+        problem: &Problem,
+        block: &RowTable,
+        slack: &[f32],
+        weights: &Weights,
+        simd: Simd,
+    ) {
+        let features = self.features;
+        self.quantizer
+            .get_or_insert_with(|| Quantizer::from_rows(features, block));
+        let coming = self.choose(block, slack);
+        let Some(q) = &self.quantizer else { return };
+        let w: Vec<Vec<f32>> = (0..self.subproblems)
+            .map(|subproblem| pad(q, &weights.vector(subproblem)[..features]))
+            .collect();
+        let encode = Encode {
+            q,
+            block,
+            coming: &coming,
+            w: &w,
+            codes: &mut self.codes,
+            residuals: &mut self.residuals,
+            norms: &mut self.norms,
+            bias: problem.bias().unwrap_or(0.0),
+        };
+        kernels::run(simd, encode);
+    }
+
+    /// Drops the rows held that have the most slack and makes room for those of the block that have
+    /// less; returns the places in the block and the slots of the latter.
+    fn choose(&mut self, block: &RowTable, slack: &[f32]) -> Vec<(usize, usize)> {
+        // Rows of the block that are held already keep their slot.
+        let mut coming = Vec::new();
+        let mut candidates: Vec<(f32, u64, usize)> = Vec::new();
+        for (i, &slack) in slack.iter().enumerate() {
+            let id = block.id(i);
+            match self.slots[id as usize] {
+                NOT_HELD if slack.is_finite() => candidates.push((slack, id, i)),
+                NOT_HELD => {}
+                slot => {
+                    self.slack[slot as usize] = slack;
+                    coming.push((i, slot as usize));
+                }
+            }
+        }
+        let order =
+            |a: &(f32, u64, usize), b: &(f32, u64, usize)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        candidates.sort_unstable_by(order);
+        let free = self.capacity - self.ids.len();
+        for &(slack, id, i) in candidates.iter().take(free) {
+            let slot = self.ids.len();
+            self.slots[id as usize] = slot as u32;
+            self.ids.push(id);
+            self.codes.resize(self.codes.len() + self.stride(), 0);
+            self.residuals
+                .resize(self.residuals.len() + self.subproblems, 0.0);
+            self.norms.push(0.0);
+            self.classes.push(block.label(i));
+            self.slack.push(slack);
+            coming.push((i, slot));
+        }
+        let candidates = &candidates[free.min(candidates.len())..];
+        if candidates.is_empty() {
+            return coming;
+        }
+        let mut held: Vec<(f32, u64, usize)> = (0..self.ids.len())
+            .map(|slot| (self.slack[slot], self.ids[slot], slot))
+            .collect();
+        held.sort_unstable_by(order);
+        for (candidate, worst) in candidates.iter().zip(held.iter().rev()) {
+            if order(candidate, worst).is_ge() {
+                break;
+            }
+            let &(slack, id, i) = candidate;
+            let slot = worst.2;
+            self.slots[worst.1 as usize] = NOT_HELD;
+            self.slots[id as usize] = slot as u32;
+            self.ids[slot] = id;
+            self.classes[slot] = block.label(i);
+            self.slack[slot] = slack;
+            coming.push((i, slot));
+        }
+        coming
+    }
+
+    /// Solves the problem over the rows held from the present weights and duals, which it changes.
+    pub fn solve(
+        &mut self,
+        problem: &Problem,
+        weights: &mut Weights,
+        duals: &mut Duals,
+        inner: InnerPasses,
+        key: u64,
+        scratch: &mut Scratch,
+    ) -> BlockReport {
+        let Some(q) = &self.quantizer else {
+            return BlockReport::default();
+        };
+        scratch.visits.clear();
+        scratch.visits.extend((0..self.ids.len()).map(|slot| {
+            let class = self.classes[slot];
+            let q = self.norms[slot] + problem.diagonal(class);
+            let place = Place {
+                segment: 0,
+                start: slot as u32,
+                length: 0,
+            };
+            Visit {
+                place,
+                class,
+                alpha: 0.0,
+                gradient: 0.0,
+                q,
+                inverse_q: 1.0 / q,
+            }
+        }));
+        for (before, subproblem) in self.before.iter_mut().zip(0..) {
+            let stored = duals.stored(subproblem);
+            // A change that is still to be made exact stays one, from the same α.
+            for &id in &self.ids {
+                let before = &mut before[id as usize];
+                if before.is_nan() {
+                    *before = stored[id as usize];
+                }
+            }
+        }
+        let mut padded: Vec<Vec<f32>> = (0..self.subproblems)
+            .map(|subproblem| {
+                let w = weights.vector(subproblem);
+                let mut padded = pad(q, &w[..self.features]);
+                padded.push(w.get(self.features).copied().unwrap_or(0.0));
+                padded
+            })
+            .collect();
+        let rows = |subproblem| CodedRows {
+            cache: self,
+            q,
+            bias: problem.bias().unwrap_or(0.0),
+            subproblem,
+        };
+        let report = solve_rows(
+            problem,
+            &self.ids,
+            rows,
+            &mut padded,
+            duals,
+            inner,
+            key,
+            scratch,
+        );
+        self.slack.copy_from_slice(scratch.slack());
+        for (subproblem, padded) in padded.iter().enumerate() {
+            let w = weights.vector_mut(subproblem);
+            w[..self.features].copy_from_slice(&padded[..self.features]);
+            if let Some(bias) = w.get_mut(self.features) {
+                *bias = padded[q.padded()];
+            }
+            let stored = duals.stored(subproblem);
+            for &id in &self.ids {
+                let before = &mut self.before[subproblem][id as usize];
+                if before.to_bits() == stored[id as usize].to_bits() {
+                    *before = EXACT;
+                }
+            }
+        }
+        report
+    }
+
+    /// The parts for a checkpoint, borrowed.
+    pub fn save(&self) -> SavedCodes<'_> {
+        let quantizer = match &self.quantizer {
+            Some(q) => [&q.offsets[..q.features], &q.steps[..q.features]].concat(),
+            None => Vec::new(),
+        };
+        SavedCodes {
+            quantizer: quantizer.into(),
+            ids: (&self.ids).into(),
+            codes: (&self.codes).into(),
+            residuals: (&self.residuals).into(),
+            norms: (&self.norms).into(),
+            classes: (&self.classes).into(),
+            slack: (&self.slack).into(),
+            before: self.before.iter().map(|before| before.into()).collect(),
+        }
+    }
+
+    /// Whether saved parts have the shapes of this cache.
+    pub fn fits(&self, saved: &SavedCodes<'_>, classes: usize) -> bool {
+        let (records, held) = (self.slots.len(), saved.ids.len());
+        let quantizer = saved.quantizer.len();
+        let mut ids = saved.ids.to_vec();
+        ids.sort_unstable();
+        (quantizer == 2 * self.features || (quantizer == 0 && held == 0))
+            && held <= self.capacity
+            && ids.windows(2).all(|pair| pair[0] < pair[1])
+            && ids.last().is_none_or(|&id| id < records as u64)
+            && saved.codes.len() == held * self.stride()
+            && saved.residuals.len() == held * self.subproblems
+            && saved.norms.len() == held
+            && saved.slack.len() == held
+            && saved.classes.len() == held
+            && saved
+                .classes
+                .iter()
+                .all(|&class| (class as usize) < classes)
+            && saved.before.len() == self.subproblems
+            && saved.before.iter().all(|before| before.len() == records)
+    }
+
+    /// Goes on from saved parts that fit.
+    pub fn restore(&mut self, saved: SavedCodes<'_>) {
+        let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
+        self.quantizer = (!offsets.is_empty())
+            .then(|| Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec()));
+        for (slot, &id) in saved.ids.iter().enumerate() {
+            self.slots[id as usize] = slot as u32;
+        }
+        self.ids.extend_from_slice(&saved.ids);
+        self.codes.extend_from_slice(&saved.codes);
+        self.residuals.extend_from_slice(&saved.residuals);
+        self.norms.extend_from_slice(&saved.norms);
+        self.classes.extend_from_slice(&saved.classes);
+        self.slack.extend_from_slice(&saved.slack);
+        for (before, saved) in self.before.iter_mut().zip(&saved.before) {
+            before.copy_from_slice(saved);
+        }
+    }
+}
+
+/// A vector padded with zeros to whole groups.
+fn pad(q: &Quantizer, values: &[f32]) -> Vec<f32> {
+    let mut padded = Vec::with_capacity(q.padded() + 1);
+    padded.extend_from_slice(values);
+    padded.resize(q.padded(), 0.0);
+    padded
+}
+
+/// Makes w exact in rows whose α changed while they were held.
+struct Settle<'a> {
+    q: &'a Quantizer,
+    block: &'a RowTable,
+    changes: &'a [(usize, f32)],
+    w: &'a mut [f32],
+}
+
+impl Kernel for Settle<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let q = self.q;
+        let mut x = vec![0.0; q.padded()];
+        let mut codes = vec![0; q.padded()];
+        for &(i, scale) in self.changes {
+            if let Row::Dense(values) = self.block.row(i) {
+                x[..values.len()].copy_from_slice(values);
+                // The codes of a row are always the same, whether it is still held or not.
+                q.encode(&x, &mut codes);
+                q.add_error(&codes, &x, scale, self.w);
+            }
+        }
+    }
+}
+
+/// Encodes rows of a block.
+struct Encode<'a> {
+    q: &'a Quantizer,
+    block: &'a RowTable,
+    /// Places in the block and slots.
+    coming: &'a [(usize, usize)],
+    w: &'a [Vec<f32>],
+    codes: &'a mut [u8],
+    residuals: &'a mut [f32],
+    norms: &'a mut [f32],
+    bias: f32,
+}
+
+impl Kernel for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let q = self.q;
+        let mut x = vec![0.0; q.padded()];
+        for &(i, slot) in self.coming {
+            let Row::Dense(values) = self.block.row(i) else {
+                continue;
+            };
+            x[..values.len()].copy_from_slice(values);
+            let row = &mut self.codes[slot * q.padded()..(slot + 1) * q.padded()];
+            self.norms[slot] = q.encode(&x, row) + self.bias * self.bias;
+            let residuals = &mut self.residuals[slot * self.w.len()..];
+            for (residual, w) in residuals.iter_mut().zip(self.w) {
+                *residual = q.dot_error(row, &x, w);
+            }
+        }
+    }
+}
+
+/// The rows held in one subproblem.
+struct CodedRows<'a> {
+    cache: &'a CodedCache,
+    q: &'a Quantizer,
+    bias: f32,
+    subproblem: usize,
+}
+
+impl VisitRows for CodedRows<'_> {
+    fn pass<S: Step>(
+        &self,
+        simd: Simd,
+        w: &mut [f32],
+        step: &mut S,
+        visits: &mut [Visit],
+        order: &[u32],
+        settled: &mut [bool],
+    ) {
+        kernels::run(
+            simd,
+            CodedPass {
+                rows: self,
+                w,
+                step,
+                visits,
+                order,
+                settled,
+            },
+        );
+    }
+}
+
+/// One pass over the rows held.
+struct CodedPass<'a, S> {
+    rows: &'a CodedRows<'a>,
+    w: &'a mut [f32],
+    step: &'a mut S,
+    visits: &'a mut [Visit],
+    order: &'a [u32],
+    settled: &'a mut [bool],
+}
+
+impl<S: Step> Kernel for CodedPass<'_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let CodedPass {
+            rows,
+            w,
+            step,
+            visits,
+            order,
+            settled,
+        } = self;
+        pass_loop(&mut Coded { rows, w }, step, visits, order, settled);
+    }
+}
+
+/// w (padded, the bias weight behind) and the rows held.
+struct Coded<'a> {
+    rows: &'a CodedRows<'a>,
+    w: &'a mut [f32],
+}
+
+impl Coded<'_> {
+    #[inline(always)]
+    fn row(&self, place: Place) -> &[u8] {
+        let length = self.rows.q.padded();
+        let start = place.start as usize * length;
+        &self.rows.cache.codes[start..start + length]
+    }
+}
+
+impl Dots for Coded<'_> {
+    #[inline(always)]
+    fn dot(&self, place: Place) -> f32 {
+        let CodedRows {
+            cache,
+            q,
+            bias,
+            subproblem,
+        } = self.rows;
+        let residual = cache.residuals[place.start as usize * cache.subproblems + subproblem];
+        q.dot(self.row(place), self.w) + bias * self.w[q.padded()] + residual
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, place: Place) {
+        let row = self.row(place);
+        prefetch_slice(&row[..row.len().min(BYTES_AHEAD)]);
+    }
+
+    #[inline(always)]
+    fn prefetch_weights(&self, _: Place) {}
+}
+
+impl Vectors for Coded<'_> {
+    #[inline(always)]
+    fn add(&mut self, place: Place, scale: f32) {
+        let (q, bias) = (self.rows.q, self.rows.bias);
+        let start = place.start as usize * q.padded();
+        let codes = &self.rows.cache.codes[start..start + q.padded()];
+        q.add(codes, scale, self.w);
+        self.w[q.padded()] += scale * bias;
+    }
+}
