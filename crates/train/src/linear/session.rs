@@ -2,6 +2,7 @@
 //! blocks; ends by epochs, by a certified target, or by an interruption.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -148,22 +149,34 @@ impl<'a> Session<'a> {
         interrupt: &AtomicBool,
         observer: Observer<'_>,
     ) -> Result<Trained, TrainError> {
+        let certifying = self
+            .epochs
+            .last()
+            .is_some_and(|last| self.is_promising(last));
+        let uncertified = self.epochs.pop_if(|_| certifying);
         folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
         let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
         }
-        let mut certified = None;
-        while certified.is_none() && self.next_epoch() < self.config.epochs {
+        let mut certified = match uncertified {
+            Some(record) => self.record_epoch(record, &source, folder, observer)?,
+            None => None,
+        };
+        while certified.is_none() {
+            // Asked before an epoch, not after one, so that a resumed run asks as well.
+            if !self.in_epoch && self.stalls() {
+                certified = self.solve_interior(&source, folder, interrupt, observer)?;
+            }
+            if certified.is_some() || self.next_epoch() >= self.config.epochs {
+                break;
+            }
             if !self.in_epoch {
                 self.begin_epoch()?;
             }
             self.run_epoch(&mut source, folder, interrupt, observer)?;
-            certified = self.end_epoch(&mut source, folder, observer)?;
-            if certified.is_none() && self.stalls() {
-                certified = self.solve_interior(&source, folder, interrupt, observer)?;
-            }
+            certified = self.end_epoch(&source, folder, observer)?;
             if certified.is_none() && interrupt.load(Ordering::Relaxed) {
                 // The end of the epoch has saved the state.
                 return Err(interrupted(folder));
@@ -236,10 +249,10 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Records the epoch; returns the certificate that ends the run, with its weights.
+    /// Ends the epoch and records it; returns the certificate that ends the run, with its weights.
     fn end_epoch(
         &mut self,
-        source: &mut Source,
+        source: &Source,
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
@@ -250,7 +263,7 @@ impl<'a> Session<'a> {
             primal,
             dual: outcome.dual,
         };
-        let mut record = EpochRecord {
+        let record = EpochRecord {
             epoch: self.solver.epoch() + 1,
             primal,
             dual: outcome.dual,
@@ -272,11 +285,29 @@ impl<'a> Session<'a> {
         };
         self.earlier.visits += outcome.visits;
         self.earlier.rows += outcome.rows;
-        let ends = self.certified_end(&mut record, outcome.certified_primal.is_some())?;
+        self.at_epoch_start = meters;
+        if self.is_promising(&record) {
+            // The pass that certifies may be interrupted: the epoch is saved before it, as one that
+            // is still to be certified.
+            self.epochs.push(record.clone());
+            self.checkpoint(source, folder)?;
+            self.epochs.pop();
+        }
+        self.record_epoch(record, source, folder, observer)
+    }
+
+    /// Records an epoch, after the pass that certifies it where it is worth one.
+    fn record_epoch(
+        &mut self,
+        mut record: EpochRecord,
+        source: &Source,
+        folder: &mut RunFolder,
+        observer: Observer<'_>,
+    ) -> Result<Option<Certified>, TrainError> {
+        let ends = self.certified_end(&mut record)?;
         record.relative_difference = self.difference(record.primal);
         record.passes = self.passes();
         record.wall_s = self.earlier_wall_s + self.began.elapsed().as_secs_f64();
-        self.at_epoch_start = meters;
         observer(Event::Epoch(&record));
         folder.append_metrics(&record)?;
         self.write_events(folder, &record);
@@ -357,17 +388,22 @@ impl<'a> Session<'a> {
         Some((primal - optimum) / optimum)
     }
 
+    /// Whether the estimate of an epoch that has no certificate promises that a pass of its own
+    /// would find one.
+    fn is_promising(&self, record: &EpochRecord) -> bool {
+        self.config.target.is_some()
+            && !self.setup.options.snapshots
+            && !record.certified
+            && record.relative_gap <= self.attempt_below
+    }
+
     /// The certificate that meets the target, where there is one: the epoch's own, or one bought
     /// with an evaluation pass when the estimate promises it.
-    fn certified_end(
-        &mut self,
-        record: &mut EpochRecord,
-        certified: bool,
-    ) -> Result<Option<Certified>, TrainError> {
+    fn certified_end(&mut self, record: &mut EpochRecord) -> Result<Option<Certified>, TrainError> {
         let Some(target) = self.config.target else {
             return Ok(None);
         };
-        if certified {
+        if record.certified {
             let snapshot = self.solver.snapshot().expect("it was certified");
             return Ok((record.relative_gap <= target).then(|| Certified {
                 is_snapshot: true,
@@ -378,7 +414,7 @@ impl<'a> Session<'a> {
                 },
             }));
         }
-        if self.setup.options.snapshots || record.relative_gap > self.attempt_below {
+        if !self.is_promising(record) {
             return Ok(None);
         }
         let estimate = record.relative_gap;
@@ -421,8 +457,13 @@ impl<'a> Session<'a> {
     }
 
     /// Certifies the present w with a pass of its own, or with `mean` the mean of w over the blocks
-    /// of the last epoch's later half, where it was kept.
+    /// of the last epoch's later half, where it was kept. What such a pass is for has been saved, so
+    /// an interruption ends it at once.
     fn evaluate_now(&mut self, feed: &FeedOptions, mean: bool) -> Result<Certified, TrainError> {
+        let feed = &FeedOptions {
+            interrupt: Arc::clone(&self.setup.interrupt),
+            ..feed.clone()
+        };
         let dataset = &self.setup.data.dataset;
         let is_snapshot = mean && self.solver.take_mean_as_snapshot().is_some();
         let (weights, evaluation) = match self.solver.snapshot() {
