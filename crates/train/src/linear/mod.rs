@@ -243,3 +243,6 @@ fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
         )));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,6 +117,11 @@ impl<'a> Session<'a> {
         if let Some(flag) = other_problem(folder, self.config) {
             return Err(wrong(&format!("is of a run with another {flag}")));
         }
+        if let Some(part) = self.beyond_plan(&progress) {
+            return Err(wrong(&format!(
+                "says that {part}, which this run cannot have reached"
+            )));
+        }
         let cached = fetch_rows(&self.setup.data.dataset, &state.cached)?;
         self.solver.restore(state, cached)?;
         self.cursor = progress.cursor();
@@ -133,6 +138,37 @@ impl<'a> Session<'a> {
             self.steps_done + 1
         )));
         Ok(())
+    }
+
+    /// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
+    /// A feed that began there would give out batches of other epochs or none.
+    fn beyond_plan(&self, progress: &Progress) -> Option<String> {
+        let plan = &self.setup.plan;
+        let (end, unit) = match self.setup.feed.refill {
+            true => (plan.records(), "records"),
+            false => (plan.steps(), "blocks"),
+        };
+        let &Progress {
+            next, steps_done, ..
+        } = progress;
+        let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
+        let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
+        if begun != Some(epochs) || progress.cursor_epoch != epochs {
+            let at = progress.cursor_epoch;
+            return Some(format!(
+                "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
+            ));
+        }
+        let fits = match progress.in_epoch {
+            true => 0 < steps_done && steps_done <= next && next < end,
+            false => steps_done <= next && next == end,
+        };
+        let fits = fits && (self.setup.feed.refill || steps_done == next);
+        (!fits).then(|| {
+            format!(
+                "{steps_done} blocks are done and {next} {unit} read of an epoch's {end} {unit}"
+            )
+        })
     }
 
     /// Leaves time that is not the run's own out of its seconds.
