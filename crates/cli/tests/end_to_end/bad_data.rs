@@ -256,6 +256,12 @@ fn faults_of_csv_cells() {
             &parts,
         );
     }
+    place.write("twice.csv", "y,x,y\n0,2,0\n1,5,1\n");
+    for command in ["train linear", "index", "bench"] {
+        let parts = ["twice.csv", "columns 1 and 3", "\"y\"", "--label 3"];
+        place.refuses(&format!("{command} twice.csv --label y"), 2, &parts);
+    }
+    place.ok("train linear twice.csv --label 3 --out twice");
     place.ok("train linear table.csv --out run");
     place.write("wide.csv", "1,2,3,0\n4,5,6,1\n");
     place.refuses("eval run wide.csv", 2, &["wide.csv", "3 features", "2"]);
