@@ -64,7 +64,13 @@ fn files_that_are_not_there_or_no_files() {
     }
     place.ok("train linear train --out run --overwrite");
     place.refuses("predict run folder", 2, &["folder", "is a folder"]);
-    place.refuses("eval absent train", 2, &["absent"]);
+    for command in ["eval", "predict"] {
+        for path in ["absent", "runs/absent", "absent/model.txt", "train/run"] {
+            let line = format!("{command} {path} train");
+            let parts = [path, "no run folder or model file", "check the path"];
+            place.refuses(&line, 2, &parts);
+        }
+    }
     place.refuses("eval folder train", 2, &["folder", "no finished model"]);
     place.refuses("eval train train", 2, &["train"]);
     place.refuses("probe absent --size 1MiB", 2, &["absent"]);
