@@ -64,6 +64,10 @@ fn wrong_flags_are_named() {
         ),
         ("train linear train --blocks 0", ["blocks", "0"]),
         (
+            "train linear train --order block:20 --blocks 40",
+            ["--order block:20", "--blocks 40"],
+        ),
+        (
             "train linear train --config absent.toml",
             ["absent.toml", "cannot be read"],
         ),

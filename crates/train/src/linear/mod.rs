@@ -149,6 +149,14 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     if config.blocks == Some(0) {
         return wrong("--blocks 0 cuts an epoch into nothing; give 1 or more".to_string());
     }
+    if let (pelton_plan::Order::Block { blocks, .. }, Some(other)) = (config.order, config.blocks)
+        && blocks != other
+    {
+        return wrong(format!(
+            "--order {} and --blocks {other} ask for different numbers of blocks; give one of them",
+            config.order
+        ));
+    }
     if !(0.0..=0.9).contains(&config.cache_fraction) {
         return wrong(format!(
             "--cache-fraction {} is not a share of the block memory between 0 and 0.9",
