@@ -172,7 +172,11 @@ fn an_interruption_before_training_is_soon_over() {
 fn wide_rows(rows: u64) -> String {
     let row = |row: u64| {
         let bits = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        let (label, first) = if bits % 2 == 0 { ("+1", 1) } else { ("-1", 3) };
+        let (label, first) = if bits.is_multiple_of(2) {
+            ("+1", 1)
+        } else {
+            ("-1", 3)
+        };
         let (a, b) = (first + bits / 2 % 4, 10 + bits / 8 % 300);
         format!("{label} {a}:1 {b}:1 {}:0.5\n", 400 + row * 20)
     };
