@@ -105,6 +105,11 @@ pub fn open(
             (dataset, device, None)
         }
     };
+    tracing::debug!(
+        ?device,
+        modelled = modelled.is_some(),
+        "speed of the device"
+    );
     Ok(OpenedData {
         dataset: Arc::new(dataset),
         device,

@@ -79,6 +79,15 @@ pub fn run(
     let mut setup = set_up(&config, data)?;
     setup.interrupt = Arc::clone(interrupt);
     let setup = setup;
+    tracing::info!(
+        budget = setup.memory_bytes,
+        feed = setup.feed.memory_bytes,
+        cache = setup.options.cache_bytes,
+        evaluation = setup.evaluation_bytes,
+        snapshots = setup.options.snapshots,
+        in_memory = setup.in_core,
+        "memory divided"
+    );
     // Opened before training so that a wrong test file is reported before the work.
     let test = if test_paths.is_empty() {
         None

@@ -602,7 +602,10 @@ impl<'a> Session<'a> {
             access: source.access(),
             epochs: self.epochs.clone(),
         };
-        checkpoint::write(&checkpoint_path(folder.path()), &progress, &state)?;
+        let path = checkpoint_path(folder.path());
+        checkpoint::write(&path, &progress, &state)?;
+        let (epoch, block) = (progress.epoch, progress.steps_done);
+        tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
         self.checkpointed = Instant::now();
         Ok(())
     }
