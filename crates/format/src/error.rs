@@ -128,7 +128,7 @@ pub enum FormatError {
         what: String,
     },
     /// The label column does not exist.
-    #[error("{}: has no label column {wanted}; its columns are {columns}", path.display())]
+    #[error("{}: has no label column {wanted}; its columns are {columns}; name one of them with --label", path.display())]
     NoLabelColumn {
         /// The file.
         path: PathBuf,

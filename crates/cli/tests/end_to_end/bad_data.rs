@@ -38,7 +38,7 @@ fn files_that_are_not_there_or_no_files() {
         ("comments", &["comments", "no records"]),
         ("blank", &["blank", "no records"]),
         ("photo", &["photo", "no known format"]),
-        ("abs*", &["abs*", "no file matches"]),
+        ("abs*", &["abs*", "no file matches", "check"]),
         ("/dev/null", &["/dev/null", "regular file"]),
     ];
     for (path, parts) in cases {
@@ -255,7 +255,7 @@ fn faults_of_csv_cells() {
     let place = Place::new();
     place.write("table.csv", "a,b,label\n1,2,0\n4,5,1\n");
     for label in ["c", "7"] {
-        let parts = ["table.csv", "label column", label];
+        let parts = ["table.csv", "label column", label, "--label"];
         place.refuses(
             &format!("train linear table.csv --label {label}"),
             2,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_feed::{Access, FeedOptions};
+use pelton_feed::{Access, FeedOptions, largest_batch};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
@@ -69,6 +69,12 @@ pub fn run(
         config.test.clone()
     };
     refuse_untrainable(&config, &data, interrupt)?;
+    let records = data.dataset.records();
+    if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
+        return Err(TrainError::Config(format!(
+            "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
+        )));
+    }
     if options.resume
         && config.access == Access::Auto
         && let Some(access) = session::access_of_checkpoint(&options.out)
@@ -88,6 +94,7 @@ pub fn run(
         in_memory = setup.in_core,
         "memory divided"
     );
+    check_evaluation(&config, &setup)?;
     // Opened before training so that a wrong test file is reported before the work.
     let test = if test_paths.is_empty() {
         None
@@ -194,10 +201,18 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.checkpoint_every_s
         ));
     }
-    if config.threads == 0 {
-        return wrong("--threads 0 loads nothing; give 1 or more".to_string());
+    let weights = &config.class_weights;
+    for (at, (label, _)) in weights.iter().enumerate() {
+        if weights[..at].iter().any(|(before, _)| before == label) {
+            return wrong(format!(
+                "--class-weight gives label {label} two factors; give one"
+            ));
+        }
     }
-    Ok(())
+    if let Some(folder) = &config.scratch_dir {
+        data::check_scratch(folder)?;
+    }
+    data::check_threads(config.threads)
 }
 
 /// Names what is wrong with data that shows no two classes, or no features: mostly it is something
@@ -231,6 +246,19 @@ fn refuse_untrainable(
             "{paths}: every record has the label {only}; training needs records of at least two labels"
         ),
     }))
+}
+
+/// Refuses a budget whose share for certificates holds no row: that would show after the first epoch.
+fn check_evaluation(config: &LinearConfig, setup: &Setup) -> Result<(), TrainError> {
+    let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
+    let free = setup.in_core || setup.options.snapshots;
+    if !certifies || free || largest_batch(&setup.data.dataset, &setup.evaluation_feed()) > 0 {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "a memory budget of {} bytes leaves {} for the passes that certify, which hold no row beside the read buffers; raise --memory, or leave --target and --optimum out",
+        setup.memory_bytes, setup.evaluation_bytes
+    )))
 }
 
 fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
