@@ -96,7 +96,8 @@ pub fn reproduce(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
-    if !(config.scale > 0.0 && config.scale <= 1000.0) || !(1..=1000).contains(&config.seeds) {
+    let scale_fits = config.scale > 0.0 && config.scale <= 1000.0;
+    if !scale_fits || !(1..=1000).contains(&config.seeds) {
         return Err(TrainError::Config(format!(
             "--scale {} --seeds {}: a scale is above 0 and at most 1000, seeds are 1 to 1000",
             config.scale, config.seeds
