@@ -113,6 +113,11 @@ pub fn interrupt_flag() -> Arc<AtomicBool> {
 pub fn say_error(error: &anyhow::Error) {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
+        // That nothing lies there is what the sentence says.
+        let absent = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        if cause.downcast_ref().is_some_and(absent) {
+            continue;
+        }
         let cause = cause.to_string();
         if !text.contains(&cause) {
             text += ": ";
@@ -121,6 +126,23 @@ pub fn say_error(error: &anyhow::Error) {
     }
     eprintln!("pelton: {}", one_line(&text));
 }
+
+/// What the standard library says of numbers it cannot read, and how a person would put it.
+const PLAIN_WORDS: [(&str, &str); 4] = [
+    (
+        "invalid digit found in string",
+        "give a whole number, 0 or more",
+    ),
+    (
+        "number too large to fit in target type",
+        "give a number below 2^64",
+    ),
+    (
+        "cannot parse integer from empty string",
+        "give a whole number, 0 or more",
+    ),
+    ("invalid float literal", "give a number such as 0.5"),
+];
 
 /// Prints what is wrong with the arguments as one sentence: clap's message and tips without the
 /// usage, which `--help` shows.
@@ -132,8 +154,11 @@ pub fn say_usage_error(error: &clap::Error) {
         _ => text.split("\n\nUsage:").next().unwrap_or(&text),
     };
     let text = text.split("\n\nFor more information").next();
-    let text = text.unwrap_or_default().trim_start_matches("error: ");
-    eprintln!("pelton: {}; --help shows how", one_line(text));
+    let mut text = one_line(text.unwrap_or_default().trim_start_matches("error: "));
+    for (said, meant) in PLAIN_WORDS {
+        text = text.replace(said, meant);
+    }
+    eprintln!("pelton: {text}; --help shows how");
 }
 
 /// The same text with its lines joined.

@@ -90,6 +90,14 @@ impl Feed {
             _ => 0,
         };
         let sizes = sizing::divide(&dataset, &plan, options, access, scatter_bytes)?;
+        tracing::info!(
+            %access,
+            asked = %options.access,
+            order = %plan.order(),
+            budget = options.memory_bytes,
+            ?sizes,
+            "access path taken"
+        );
         let shared = Arc::new(Shared::new(Arc::clone(&dataset), options));
         let loader = match access {
             Access::Scatter => Loader::Scatter(Scatter::new(

@@ -461,7 +461,8 @@ impl Worker {
             };
             let joins = |range: &Range| {
                 let range_end = range.offset + range.length;
-                range.file == place.file && gap.is_some_and(|gap| start <= range_end + gap)
+                range.file == place.file
+                    && gap.is_some_and(|gap| start <= range_end.saturating_add(gap))
             };
             let grown = match self.ranges.last_mut() {
                 Some(range) if joins(range) => {

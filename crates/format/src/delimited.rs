@@ -65,7 +65,17 @@ impl Heading {
             LabelColumn::Position(place) => place.checked_sub(1).filter(|at| *at < self.columns),
             LabelColumn::Name(name) => {
                 let names = self.names.as_deref().unwrap_or_default();
-                names.iter().position(|known| known == name)
+                let mut places = (0..names.len()).filter(|&at| names[at] == *name);
+                let found = places.next();
+                if let (Some(first), Some(second)) = (found, places.next()) {
+                    return Err(FormatError::AmbiguousLabelColumn {
+                        path: path.to_path_buf(),
+                        name: name.clone(),
+                        first: first + 1,
+                        second: second + 1,
+                    });
+                }
+                found
             }
         };
         found.ok_or_else(|| FormatError::NoLabelColumn {
@@ -266,6 +276,21 @@ mod tests {
             "{error}"
         );
         assert!(heading.label(path, &LabelColumn::Position(0)).is_err());
+        let twice = Heading::read(b"y,x,y", b',');
+        let error = twice.label(path, &LabelColumn::Name("y".into()));
+        assert!(matches!(
+            error,
+            Err(FormatError::AmbiguousLabelColumn {
+                first: 1,
+                second: 3,
+                ..
+            })
+        ));
+        assert_eq!(
+            twice.label(path, &LabelColumn::Name("x".into())).unwrap(),
+            1
+        );
+        assert_eq!(twice.label(path, &LabelColumn::Position(3)).unwrap(), 2);
         let plain = Heading::read(b"1,2.5,\"3\"", b',');
         assert!(plain.names.is_none());
         assert!(plain.label(path, &LabelColumn::Name("a".into())).is_err());

@@ -128,7 +128,7 @@ pub enum FormatError {
         what: String,
     },
     /// The label column does not exist.
-    #[error("{}: has no label column {wanted}; its columns are {columns}", path.display())]
+    #[error("{}: has no label column {wanted}; its columns are {columns}; name one of them with --label", path.display())]
     NoLabelColumn {
         /// The file.
         path: PathBuf,
@@ -136,6 +136,18 @@ pub enum FormatError {
         wanted: String,
         /// The columns there are.
         columns: String,
+    },
+    /// Several columns have the name of the label column.
+    #[error("{}: line 1: columns {first} and {second} are both named {name:?}; give the label's position, as in --label {second}", path.display())]
+    AmbiguousLabelColumn {
+        /// The file.
+        path: PathBuf,
+        /// The name asked for.
+        name: String,
+        /// Position of the first column of that name, from 1.
+        first: usize,
+        /// Position of the second.
+        second: usize,
     },
     /// More distinct labels than a classification has.
     #[error("{}: has more than {limit} distinct labels, so they look like regression targets; Pelton trains classifiers", path.display())]

@@ -370,8 +370,14 @@ impl Text<'_> {
             sample: self.sample,
         };
         let places = self.sidecar_places();
-        if let Some(contents) = places.iter().find_map(|place| sidecar::load(place, &key)) {
-            return Ok((contents, IndexSource::Sidecar));
+        for place in &places {
+            if let Some(contents) = sidecar::load(place, &key) {
+                tracing::debug!(index = %place.display(), "index read");
+                return Ok((contents, IndexSource::Sidecar));
+            }
+            if place.exists() {
+                tracing::info!(index = %place.display(), "index of other data or damaged: made anew");
+            }
         }
         let threads = match self.options.scan_threads {
             0 => std::thread::available_parallelism().map_or(2, usize::from),
@@ -396,7 +402,10 @@ impl Text<'_> {
                 let _ = fs::create_dir_all(folder);
             }
             match sidecar::store(place, &key, &contents) {
-                Ok(()) => return Ok((contents, IndexSource::Built)),
+                Ok(()) => {
+                    tracing::info!(index = %place.display(), "index written");
+                    return Ok((contents, IndexSource::Built));
+                }
                 Err(error) => failure = Some((place, error)),
             }
         }

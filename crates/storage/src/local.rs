@@ -93,7 +93,8 @@ impl LocalFile {
                 Ok(opened(file, LocalMode::Direct, units))
             }
             LocalMode::Auto => {
-                if ring_available().is_err() {
+                if let Err(error) = ring_available() {
+                    tracing::info!(path = %path.display(), %error, "no io_uring: read by pread");
                     return Ok(opened(file, LocalMode::Pread, Granularity::BYTE));
                 }
                 if !lives_in_memory(&file)

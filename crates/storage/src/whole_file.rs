@@ -25,8 +25,15 @@ pub struct WholeFile {
 impl WholeFile {
     /// Starts a file that will lie at `path`. It has the mode of any new file: the process's mask
     /// takes from it.
+    ///
+    /// Errors: among others, a device, pipe or socket at `path` or where it links to. Whoever may
+    /// write to the folder could take its name away, and for `/dev/null` that harms every process.
     pub fn create(path: impl AsRef<Path>) -> io::Result<WholeFile> {
         let path = path.as_ref().to_path_buf();
+        if std::fs::metadata(&path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            let text = "a device, pipe or socket has this name";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
         let (file, temporary) = tempfile::Builder::new()
             .prefix(TEMPORARY_PREFIX)
             .permissions(Permissions::from_mode(0o666))
@@ -115,6 +122,24 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).expect("there"), content);
             assert_eq!(names(folder.path()), ["file"], "nothing else is left");
         }
+    }
+
+    #[test]
+    fn a_device_keeps_its_name() {
+        use std::os::unix::fs::FileTypeExt;
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&pipe, &link).expect("a link");
+        for path in [&pipe, &link] {
+            let error = WholeFile::create(path).expect_err("no place for a file");
+            assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        }
+        let kept = std::fs::metadata(&link).expect("still there");
+        assert!(kept.file_type().is_fifo());
     }
 
     #[test]

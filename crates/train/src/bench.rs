@@ -101,15 +101,12 @@ pub fn bench(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
-    for (flag, value) in [
-        ("epochs", config.epochs),
-        ("threads", config.threads as u64),
-    ] {
-        if value == 0 {
-            let text = format!("--{flag} 0 measures nothing; give 1 or more");
-            return Err(TrainError::Config(text));
-        }
+    if config.epochs == 0 {
+        let text = "--epochs 0 measures nothing; give 1 or more";
+        return Err(TrainError::Config(text.to_string()));
     }
+    data::check_threads(config.threads)?;
+    data::check_scratch(&config.scratch_dir)?;
     let began = Instant::now();
     let opened = data::open(&config.data, &config.data.paths, None, interrupt, observer)?;
     if config.cold {
@@ -138,7 +135,8 @@ pub fn bench(
         ..FeedOptions::with_memory(memory_bytes)
     };
     let randomness = plan.randomness();
-    let total = config.epochs * plan.steps();
+    let steps = plan.steps();
+    let total = config.epochs.saturating_mul(steps);
     let mut feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options)?;
     if let Some(choice) = feed.access_choice() {
         observer(Event::Note(&choice.to_string()));
@@ -153,7 +151,7 @@ pub fn bench(
             };
             checksum += f64::from(value.copied().unwrap_or(0.0));
         }
-        let done = batch.epoch * total / config.epochs.max(1) + batch.step + 1;
+        let done = batch.epoch * steps + batch.step + 1;
         if interrupt.load(Ordering::Relaxed) {
             return Err(TrainError::Stopped { job: "measuring" });
         }

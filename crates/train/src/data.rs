@@ -105,6 +105,11 @@ pub fn open(
             (dataset, device, None)
         }
     };
+    tracing::debug!(
+        ?device,
+        modelled = modelled.is_some(),
+        "speed of the device"
+    );
     Ok(OpenedData {
         dataset: Arc::new(dataset),
         device,
@@ -124,19 +129,28 @@ fn resolve(
     let mut files = Vec::new();
     let mut test = Vec::new();
     for path in paths {
+        if path.is_empty() {
+            return Err(TrainError::Config(
+                "the name of a data file is empty; give a file, or check the variable it came from"
+                    .to_string(),
+            ));
+        }
         if path.starts_with("demo:") {
             let (train_file, test_file) = demo(config, path, interrupt, observer)?;
             files.push(train_file);
             test.push(test_file.display().to_string());
         } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
-            let found = glob::glob(path)
-                .map_err(|error| TrainError::Config(format!("{path}: not a pattern: {error}")))?;
+            let found = glob::glob(path).map_err(|error| {
+                TrainError::Config(format!(
+                    "{path}: not a pattern ({error}); name the file, or write a bracket as [[]"
+                ))
+            })?;
             let before = files.len();
             let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
             files.extend(found.filter_map(Result::ok).filter(is_data));
             if files.len() == before {
                 return Err(TrainError::Config(format!(
-                    "{path}: no file matches the pattern"
+                    "{path}: no file matches the pattern; check it and the folder"
                 )));
             }
         } else {
@@ -265,6 +279,28 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, TrainError> {
         dataset.decode(id, &bytes, &mut rows)?;
     }
     Ok(rows)
+}
+
+/// Refuses numbers of threads that no machine has: each has a stack and buffers of its own.
+pub(crate) fn check_threads(threads: usize) -> Result<(), TrainError> {
+    const MOST: usize = 1024;
+    if (1..=MOST).contains(&threads) {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "--threads {threads} cannot load the data; give 1 or more, at most {MOST}"
+    )))
+}
+
+/// Refuses a scratch folder that is none, before a run has begun.
+pub(crate) fn check_scratch(folder: &Path) -> Result<(), TrainError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "--scratch {}: is no folder; make it or name another",
+        folder.display()
+    )))
 }
 
 /// The bytes of one record.

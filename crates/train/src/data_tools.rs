@@ -159,6 +159,12 @@ pub fn pack(
             out.display()
         )));
     }
+    if out.exists() && !out.is_file() {
+        return Err(TrainError::Config(format!(
+            "{}: is no regular file and is not replaced; name another with --out",
+            out.display()
+        )));
+    }
     if out.exists() && !overwrite {
         return Err(TrainError::Config(format!(
             "{}: exists; give --overwrite to replace it",

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use pelton_feed::{FeedOptions, OnBadRecord};
 use pelton_format::LabelMap;
-use pelton_linear::{Loss, Model, Problem, Simd, predict, probabilities};
+use pelton_linear::{LinearError, Loss, Model, Problem, Simd, predict, probabilities};
 
 use crate::config::{DataConfig, LinearConfig};
 use crate::data::{self, Expected, OpenedData};
@@ -27,14 +27,10 @@ pub struct TrainedModel {
 
 /// Opens the model of a run folder, or a model file: safetensors, or LIBLINEAR's text format.
 pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
+    std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !path.is_dir() {
-        let model = if path.extension().is_some_and(|name| name == "safetensors") {
-            Model::read_safetensors(path)?
-        } else {
-            Model::read_liblinear(path)?
-        };
         return Ok(TrainedModel {
-            model,
+            model: read_model(path)?,
             config: None,
         });
     }
@@ -47,11 +43,35 @@ pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
     }
     let config = path.join("run.toml");
     Ok(TrainedModel {
-        model: Model::read_safetensors(&file)?,
+        model: read_model(&file)?,
         config: config
             .exists()
             .then(|| LinearConfig::read(&config))
             .transpose()?,
+    })
+}
+
+fn read_model(path: &Path) -> Result<Model, TrainError> {
+    let model = if path.extension().is_some_and(|name| name == "safetensors") {
+        Model::read_safetensors(path)
+    } else {
+        Model::read_liblinear(path)
+    };
+    model.map_err(|error| match &error {
+        LinearError::Io { source, .. } => unreadable(path, source),
+        _ => error.into(),
+    })
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> TrainError {
+    let path = path.display();
+    TrainError::Config(match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => format!(
+            "{path}: no run folder or model file lies there; check the path, or train a model first"
+        ),
+        _ => format!(
+            "{path}: the model cannot be read ({error}); check what lies there and its permissions"
+        ),
     })
 }
 

@@ -1,11 +1,12 @@
 //! Jobs from inside the process: data that fits in memory is read once, batch by batch, into segments
 //! that stay; runs are interrupted at chosen moments and go on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pelton_train::linear::{RunOptions, run};
-use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, TrainError};
+use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, LinearSummary, TrainError};
 
 /// More rows than two batches of a sequential pass hold: the batches once shared a pane, whose
 /// segments could then not be taken over, and the run ended in a panic.
@@ -164,4 +165,95 @@ fn an_interruption_before_training_is_soon_over() {
     assert!(!options.out.exists());
     let left = std::fs::read_dir(folder.path().join("cache")).unwrap();
     assert_eq!(left.count(), 0, "nothing half-made is left");
+}
+
+/// Rows over so many features that a snapshot of w has no room beside the blocks: a certificate
+/// takes a pass of its own.
+fn wide_rows(rows: u64) -> String {
+    let row = |row: u64| {
+        let bits = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let (label, first) = if bits.is_multiple_of(2) {
+            ("+1", 1)
+        } else {
+            ("-1", 3)
+        };
+        let (a, b) = (first + bits / 2 % 4, 10 + bits / 8 % 300);
+        format!("{label} {a}:1 {b}:1 {}:0.5\n", 400 + row * 20)
+    };
+    (0..rows).map(row).collect()
+}
+
+#[test]
+fn interrupted_while_an_epoch_is_certified_the_run_reaches_the_same_model() {
+    for skip in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("wide");
+        std::fs::write(&data, wide_rows(6000)).unwrap();
+        let config = LinearConfig {
+            data: DataConfig {
+                paths: vec![data.display().to_string()],
+                ..DataConfig::default()
+            },
+            epochs: 40,
+            blocks: Some(8),
+            memory_bytes: 4 << 20,
+            target: Some(1e-2),
+            skip,
+            ..LinearConfig::default()
+        };
+        let options = |name: &str| RunOptions {
+            out: folder.path().join(name),
+            resume: true,
+            overwrite: false,
+        };
+        let mut last_blocks = BTreeMap::new();
+        let whole = run(&config, &options("whole"), &Arc::default(), &mut |event| {
+            if let Event::Progress { what, done, .. } = event {
+                last_blocks.insert(what.to_string(), done);
+            }
+        });
+        let whole = whole.unwrap();
+        assert!(whole.relative_gap.unwrap() <= 1e-2, "{whole:?}");
+        let mut within_passes = 0;
+        let summary = loop {
+            // The last block of an epoch is the last that training looks at the flag for.
+            let interrupt = Interrupt::default();
+            let mut recorded = false;
+            let ended = run(
+                &config,
+                &options("run"),
+                &interrupt,
+                &mut |event| match event {
+                    Event::Progress { what, done, .. } => {
+                        recorded = false;
+                        interrupt.store(last_blocks[what] == done, Ordering::Relaxed);
+                    }
+                    Event::Epoch(_) => recorded = true,
+                    _ => {}
+                },
+            );
+            match ended {
+                Ok(summary) => break summary,
+                Err(TrainError::Interrupted { .. }) => within_passes += u64::from(!recorded),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(within_passes >= 1, "skip {skip}: a pass is interrupted");
+        let figures = |summary: &LinearSummary| {
+            let of_model = (summary.primal, summary.dual, summary.relative_gap);
+            (of_model, summary.epochs, summary.passes)
+        };
+        assert_eq!(figures(&summary), figures(&whole), "skip {skip}");
+        let model = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors"));
+        assert_eq!(
+            model("run").unwrap(),
+            model("whole").unwrap(),
+            "skip {skip}"
+        );
+        let lines = |name: &str| {
+            let text = std::fs::read_to_string(folder.path().join(name).join("metrics.jsonl"));
+            text.unwrap().lines().count()
+        };
+        assert_eq!(lines("run"), lines("whole"));
+    }
 }

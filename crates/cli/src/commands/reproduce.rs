@@ -5,13 +5,23 @@ use std::path::{Path, PathBuf};
 use pelton_train::reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
 use serde_json::Value;
 
-use super::{Failure, print_json, with_console};
+use super::{Failure, print_json, usage, with_console};
 use crate::arguments::ReproduceArguments;
 use crate::console::interrupt_flag;
 
 /// Runs the work of a published table and prints its figures beside ours.
 pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
     let experiment = Experiment::find(&arguments.name)?;
+    if let Some(folder) = arguments
+        .real_data
+        .as_ref()
+        .filter(|folder| !folder.is_dir())
+    {
+        return Err(usage(anyhow::anyhow!(
+            "--real-data {}: is no folder; check the path, or leave it out to do without",
+            folder.display()
+        )));
+    }
     let config = ReproduceConfig {
         scale: arguments.scale,
         seeds: arguments.seeds.unwrap_or(experiment.seeds),

@@ -38,7 +38,7 @@ fn files_that_are_not_there_or_no_files() {
         ("comments", &["comments", "no records"]),
         ("blank", &["blank", "no records"]),
         ("photo", &["photo", "no known format"]),
-        ("abs*", &["abs*", "no file matches"]),
+        ("abs*", &["abs*", "no file matches", "check"]),
         ("/dev/null", &["/dev/null", "regular file"]),
     ];
     for (path, parts) in cases {
@@ -64,7 +64,13 @@ fn files_that_are_not_there_or_no_files() {
     }
     place.ok("train linear train --out run --overwrite");
     place.refuses("predict run folder", 2, &["folder", "is a folder"]);
-    place.refuses("eval absent train", 2, &["absent"]);
+    for command in ["eval", "predict"] {
+        for path in ["absent", "runs/absent", "absent/model.txt", "train/run"] {
+            let line = format!("{command} {path} train");
+            let parts = [path, "no run folder or model file", "check the path"];
+            place.refuses(&line, 2, &parts);
+        }
+    }
     place.refuses("eval folder train", 2, &["folder", "no finished model"]);
     place.refuses("eval train train", 2, &["train"]);
     place.refuses("probe absent --size 1MiB", 2, &["absent"]);
@@ -249,13 +255,19 @@ fn faults_of_csv_cells() {
     let place = Place::new();
     place.write("table.csv", "a,b,label\n1,2,0\n4,5,1\n");
     for label in ["c", "7"] {
-        let parts = ["table.csv", "label column", label];
+        let parts = ["table.csv", "label column", label, "--label"];
         place.refuses(
             &format!("train linear table.csv --label {label}"),
             2,
             &parts,
         );
     }
+    place.write("twice.csv", "y,x,y\n0,2,0\n1,5,1\n");
+    for command in ["train linear", "index", "bench"] {
+        let parts = ["twice.csv", "columns 1 and 3", "\"y\"", "--label 3"];
+        place.refuses(&format!("{command} twice.csv --label y"), 2, &parts);
+    }
+    place.ok("train linear twice.csv --label 3 --out twice");
     place.ok("train linear table.csv --out run");
     place.write("wide.csv", "1,2,3,0\n4,5,6,1\n");
     place.refuses("eval run wide.csv", 2, &["wide.csv", "3 features", "2"]);

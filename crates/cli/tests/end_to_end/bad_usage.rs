@@ -1,6 +1,6 @@
 //! Flags that cannot be: one sentence, exit code 2, and nothing left behind.
 
-use crate::command::Place;
+use crate::command::{Ended, Place};
 
 #[test]
 fn wrong_flags_are_named() {
@@ -64,6 +64,10 @@ fn wrong_flags_are_named() {
         ),
         ("train linear train --blocks 0", ["blocks", "0"]),
         (
+            "train linear train --order block:20 --blocks 40",
+            ["--order block:20", "--blocks 40"],
+        ),
+        (
             "train linear train --config absent.toml",
             ["absent.toml", "cannot be read"],
         ),
@@ -97,6 +101,81 @@ fn wrong_flags_are_named() {
         place.refuses(line, 2, &parts);
     }
     assert!(!place.path("runs").exists(), "nothing is left behind");
+}
+
+#[test]
+fn absurd_numbers_are_refused() {
+    const MOST: u64 = u64::MAX;
+    let place = Place::new();
+    place.libsvm("train", 50);
+    for command in ["train linear train", "bench train"] {
+        for threads in [1025, MOST] {
+            let line = format!("{command} --threads {threads}");
+            place.refuses(&line, 2, &[&format!("--threads {threads}"), "at most 1024"]);
+        }
+        place.refuses(
+            &format!("{command} --seed -1"),
+            2,
+            &["-1", "--seed", "whole number"],
+        );
+        place.refuses(
+            &format!("{command} --epochs {MOST}0"),
+            2,
+            &["--epochs", "below 2^64"],
+        );
+        let parts = ["--scratch absent", "no folder"];
+        place.refuses(&format!("{command} --scratch absent"), 2, &parts);
+    }
+    for (line, parts) in [
+        (
+            "train linear train --blocks 51",
+            ["--blocks 51", "50 records"],
+        ),
+        (
+            "train linear train --cost much",
+            ["--cost", "give a number"],
+        ),
+        (
+            "train linear train --class-weight 1=2 --class-weight 1=3",
+            ["--class-weight", "label 1"],
+        ),
+        (
+            "reproduce lirs-svm --seeds 1001 --out tables",
+            ["--seeds 1001", "1 to 1000"],
+        ),
+        (
+            "reproduce lirs-svm --real-data absent --out tables",
+            ["--real-data absent", "no folder"],
+        ),
+    ] {
+        place.refuses(line, 2, &parts);
+    }
+    let empty = place.command("index").arg("").output().unwrap();
+    Ended::from(empty).refused("index ''", 2, &["empty"]);
+    assert!(!place.path("runs").exists(), "nothing is left behind");
+    assert!(!place.path("tables").exists(), "nothing is left behind");
+    // Any gap at all makes one range of the file.
+    place.ok(&format!("bench train --access window:{MOST}"));
+    // As many epochs as can be counted; the first ones are long over when the reader leaves.
+    let mut child = place.start(&format!("bench train --epochs {MOST}"));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "still measuring");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn memory_for_certificates_is_asked_for_before_the_first_epoch() {
+    let place = Place::new();
+    // So many features that a copy of w takes more than its share of the budget.
+    place.write("wide", "+1 1:1 100000:1\n-1 2:1 50000:1\n".repeat(3000));
+    let line = "train linear wide --blocks 8 --memory 1MiB --out run";
+    for flag in ["--target 1e-3", "--optimum auto"] {
+        let parts = ["65536", "certify", "--memory"];
+        place.refuses(&format!("{line} {flag}"), 2, &parts);
+    }
+    assert!(!place.path("run").exists(), "nothing is left behind");
+    place.ok(&format!("{line} --epochs 1"));
 }
 
 #[test]

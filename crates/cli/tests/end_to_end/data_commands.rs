@@ -86,6 +86,22 @@ fn packed_data_is_not_told_to_be_packed() {
 }
 
 #[test]
+fn pack_replaces_nothing_but_files() {
+    let place = Place::new();
+    place.libsvm("train", 50);
+    let made = place.shell("mkdir folder && mkfifo pipe && ln -s pipe link");
+    assert_eq!(made.code, Some(0), "{}", made.stderr);
+    for name in ["folder", "pipe", "link"] {
+        for flag in ["", "--overwrite"] {
+            let parts = [name, "no regular file", "--out"];
+            place.refuses(&format!("pack train -o {name} {flag}"), 2, &parts);
+        }
+    }
+    let kept = place.shell("test -d folder && test -p pipe && test -L link");
+    assert_eq!(kept.code, Some(0));
+}
+
+#[test]
 fn pack_refuses_to_replace_a_file_unless_told() {
     let place = Place::new();
     place.libsvm("train", 40);

@@ -119,11 +119,16 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
             format!("train linear higgs.prow --epochs 3 --seed 5 --inner-passes 2 {variant}");
         let (model, _) = uninterrupted(&place, &line);
         let mut ends = 0;
+        let mut saved = None;
         loop {
             let mut child = place.start(&format!("{line} --resume --out run"));
             wait_for_handler(&mut child);
             let running = child.try_wait().unwrap().is_none();
-            if running {
+            // A session that saved nothing had no more than the certificate to do.
+            let now = std::fs::read(place.path("run/checkpoint/state.safetensors")).ok();
+            let to_train = now.is_none() || now != saved;
+            saved = now;
+            if running && to_train {
                 // Sent before the first block is trained, it ends the run after that block.
                 signal(&child, Signal::INT);
             }
@@ -372,6 +377,57 @@ fn ctrl_c_ends_every_command() {
             assert!(whole, "{folder}: {name:?} is half a file");
             assert!(folder != "cache" || cached.contains(&name), "{name:?}");
         }
+    }
+}
+
+/// Interrupts `line` when its last epoch has been saved: while the model is certified, or the test
+/// data read.
+fn interrupt_after_training(place: &Place, line: &str) {
+    let mut child = place.start(line);
+    let began = Instant::now();
+    while !place.path("run/checkpoint/state.safetensors").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "{line}: still certifying"
+    );
+    signal(&child, Signal::INT);
+    let began = Instant::now();
+    Ended::of(child).refused(line, 130, &["run", "--resume", "interrupted"]);
+    let took = began.elapsed().as_secs_f64();
+    assert!(took < 5.0, "{line}: {took} s to end");
+    assert!(!place.path("run").join(MODEL).exists());
+}
+
+#[test]
+fn ctrl_c_ends_the_pass_that_certifies_and_resume_repeats_it() {
+    let place = Place::new();
+    place.higgs(2_000_000);
+    // Checkpoints at ends of epochs only: the first one says that training is over.
+    let line = "train linear higgs.prow --epochs 1 --inner-passes 1 --checkpoint-every 1e9";
+    for variant in ["--memory 16MiB --order sequential", "--memory 2GiB"] {
+        let line = format!("{line} {variant}");
+        let whole = place.json(&format!("{line} --out whole --overwrite"));
+        let _ = std::fs::remove_dir_all(place.path("run"));
+        interrupt_after_training(
+            &place,
+            &format!("{line} --device-model hdd --io direct --out run"),
+        );
+        let run = place.json("train linear --resume --out run --device-model none --io auto");
+        for key in [
+            "primal",
+            "dual",
+            "relative_gap",
+            "train_accuracy",
+            "epochs",
+            "passes",
+        ] {
+            assert_eq!(run[key], whole[key], "{variant}: {key}");
+        }
+        check_same(&place, &line, &place.read(&format!("whole/{MODEL}")));
     }
 }
 

@@ -12,6 +12,7 @@ mod changed_files;
 mod data_commands;
 mod full_disk;
 mod interruption;
+mod logging;
 mod memory;
 mod real_data;
 mod repeated_runs;

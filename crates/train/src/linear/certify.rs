@@ -89,7 +89,10 @@ pub(super) fn accuracy(
 
 fn certificate(setup: &Setup, solver: &OutOfCore) -> Result<Certificate, TrainError> {
     let weights = solver.weights();
-    let feed = setup.evaluation_feed();
+    let feed = FeedOptions {
+        interrupt: Arc::clone(&setup.interrupt),
+        ..setup.evaluation_feed()
+    };
     let evaluation = evaluate(&setup.data.dataset, &setup.problem, weights, &feed)?;
     Ok(Certificate {
         primal: evaluation.losses.primal(weights),

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_feed::{Access, FeedOptions};
+use pelton_feed::{Access, FeedOptions, largest_batch};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
@@ -69,6 +69,12 @@ pub fn run(
         config.test.clone()
     };
     refuse_untrainable(&config, &data, interrupt)?;
+    let records = data.dataset.records();
+    if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
+        return Err(TrainError::Config(format!(
+            "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
+        )));
+    }
     if options.resume
         && config.access == Access::Auto
         && let Some(access) = session::access_of_checkpoint(&options.out)
@@ -79,6 +85,16 @@ pub fn run(
     let mut setup = set_up(&config, data)?;
     setup.interrupt = Arc::clone(interrupt);
     let setup = setup;
+    tracing::info!(
+        budget = setup.memory_bytes,
+        feed = setup.feed.memory_bytes,
+        cache = setup.options.cache_bytes,
+        evaluation = setup.evaluation_bytes,
+        snapshots = setup.options.snapshots,
+        in_memory = setup.in_core,
+        "memory divided"
+    );
+    check_evaluation(&config, &setup)?;
     // Opened before training so that a wrong test file is reported before the work.
     let test = if test_paths.is_empty() {
         None
@@ -149,6 +165,14 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     if config.blocks == Some(0) {
         return wrong("--blocks 0 cuts an epoch into nothing; give 1 or more".to_string());
     }
+    if let (pelton_plan::Order::Block { blocks, .. }, Some(other)) = (config.order, config.blocks)
+        && blocks != other
+    {
+        return wrong(format!(
+            "--order {} and --blocks {other} ask for different numbers of blocks; give one of them",
+            config.order
+        ));
+    }
     if !(0.0..=0.9).contains(&config.cache_fraction) {
         return wrong(format!(
             "--cache-fraction {} is not a share of the block memory between 0 and 0.9",
@@ -177,10 +201,18 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.checkpoint_every_s
         ));
     }
-    if config.threads == 0 {
-        return wrong("--threads 0 loads nothing; give 1 or more".to_string());
+    let weights = &config.class_weights;
+    for (at, (label, _)) in weights.iter().enumerate() {
+        if weights[..at].iter().any(|(before, _)| before == label) {
+            return wrong(format!(
+                "--class-weight gives label {label} two factors; give one"
+            ));
+        }
     }
-    Ok(())
+    if let Some(folder) = &config.scratch_dir {
+        data::check_scratch(folder)?;
+    }
+    data::check_threads(config.threads)
 }
 
 /// Names what is wrong with data that shows no two classes, or no features: mostly it is something
@@ -216,6 +248,19 @@ fn refuse_untrainable(
     }))
 }
 
+/// Refuses a budget whose share for certificates holds no row: that would show after the first epoch.
+fn check_evaluation(config: &LinearConfig, setup: &Setup) -> Result<(), TrainError> {
+    let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
+    let free = setup.in_core || setup.options.snapshots;
+    if !certifies || free || largest_batch(&setup.data.dataset, &setup.evaluation_feed()) > 0 {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "a memory budget of {} bytes leaves {} for the passes that certify, which hold no row beside the read buffers; raise --memory, or leave --target and --optimum out",
+        setup.memory_bytes, setup.evaluation_bytes
+    )))
+}
+
 fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
     let dataset = &setup.data.dataset;
     let place = if setup.in_core {
@@ -243,3 +288,6 @@ fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
         )));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! blocks; ends by epochs, by a certified target, or by an interruption.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -116,6 +117,11 @@ impl<'a> Session<'a> {
         if let Some(flag) = other_problem(folder, self.config) {
             return Err(wrong(&format!("is of a run with another {flag}")));
         }
+        if let Some(part) = self.beyond_plan(&progress) {
+            return Err(wrong(&format!(
+                "says that {part}, which this run cannot have reached"
+            )));
+        }
         let cached = fetch_rows(&self.setup.data.dataset, &state.cached)?;
         self.solver.restore(state, cached)?;
         self.cursor = progress.cursor();
@@ -134,6 +140,37 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
+    /// A feed that began there would give out batches of other epochs or none.
+    fn beyond_plan(&self, progress: &Progress) -> Option<String> {
+        let plan = &self.setup.plan;
+        let (end, unit) = match self.setup.feed.refill {
+            true => (plan.records(), "records"),
+            false => (plan.steps(), "blocks"),
+        };
+        let &Progress {
+            next, steps_done, ..
+        } = progress;
+        let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
+        let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
+        if begun != Some(epochs) || progress.cursor_epoch != epochs {
+            let at = progress.cursor_epoch;
+            return Some(format!(
+                "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
+            ));
+        }
+        let fits = match progress.in_epoch {
+            true => 0 < steps_done && steps_done <= next && next < end,
+            false => steps_done <= next && next == end,
+        };
+        let fits = fits && (self.setup.feed.refill || steps_done == next);
+        (!fits).then(|| {
+            format!(
+                "{steps_done} blocks are done and {next} {unit} read of an epoch's {end} {unit}"
+            )
+        })
+    }
+
     /// Leaves time that is not the run's own out of its seconds.
     pub fn leave_out(&mut self, spent: Duration) {
         self.began += spent;
@@ -148,22 +185,34 @@ impl<'a> Session<'a> {
         interrupt: &AtomicBool,
         observer: Observer<'_>,
     ) -> Result<Trained, TrainError> {
+        let certifying = self
+            .epochs
+            .last()
+            .is_some_and(|last| self.is_promising(last));
+        let uncertified = self.epochs.pop_if(|_| certifying);
         folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
         let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
         }
-        let mut certified = None;
-        while certified.is_none() && self.next_epoch() < self.config.epochs {
+        let mut certified = match uncertified {
+            Some(record) => self.record_epoch(record, &source, folder, observer)?,
+            None => None,
+        };
+        while certified.is_none() {
+            // Asked before an epoch, not after one, so that a resumed run asks as well.
+            if !self.in_epoch && self.stalls() {
+                certified = self.solve_interior(&source, folder, interrupt, observer)?;
+            }
+            if certified.is_some() || self.next_epoch() >= self.config.epochs {
+                break;
+            }
             if !self.in_epoch {
                 self.begin_epoch()?;
             }
             self.run_epoch(&mut source, folder, interrupt, observer)?;
-            certified = self.end_epoch(&mut source, folder, observer)?;
-            if certified.is_none() && self.stalls() {
-                certified = self.solve_interior(&source, folder, interrupt, observer)?;
-            }
+            certified = self.end_epoch(&source, folder, observer)?;
             if certified.is_none() && interrupt.load(Ordering::Relaxed) {
                 // The end of the epoch has saved the state.
                 return Err(interrupted(folder));
@@ -236,10 +285,10 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Records the epoch; returns the certificate that ends the run, with its weights.
+    /// Ends the epoch and records it; returns the certificate that ends the run, with its weights.
     fn end_epoch(
         &mut self,
-        source: &mut Source,
+        source: &Source,
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
@@ -250,7 +299,7 @@ impl<'a> Session<'a> {
             primal,
             dual: outcome.dual,
         };
-        let mut record = EpochRecord {
+        let record = EpochRecord {
             epoch: self.solver.epoch() + 1,
             primal,
             dual: outcome.dual,
@@ -272,11 +321,29 @@ impl<'a> Session<'a> {
         };
         self.earlier.visits += outcome.visits;
         self.earlier.rows += outcome.rows;
-        let ends = self.certified_end(&mut record, outcome.certified_primal.is_some())?;
+        self.at_epoch_start = meters;
+        if self.is_promising(&record) {
+            // The pass that certifies may be interrupted: the epoch is saved before it, as one that
+            // is still to be certified.
+            self.epochs.push(record.clone());
+            self.checkpoint(source, folder)?;
+            self.epochs.pop();
+        }
+        self.record_epoch(record, source, folder, observer)
+    }
+
+    /// Records an epoch, after the pass that certifies it where it is worth one.
+    fn record_epoch(
+        &mut self,
+        mut record: EpochRecord,
+        source: &Source,
+        folder: &mut RunFolder,
+        observer: Observer<'_>,
+    ) -> Result<Option<Certified>, TrainError> {
+        let ends = self.certified_end(&mut record)?;
         record.relative_difference = self.difference(record.primal);
         record.passes = self.passes();
         record.wall_s = self.earlier_wall_s + self.began.elapsed().as_secs_f64();
-        self.at_epoch_start = meters;
         observer(Event::Epoch(&record));
         folder.append_metrics(&record)?;
         self.write_events(folder, &record);
@@ -357,17 +424,22 @@ impl<'a> Session<'a> {
         Some((primal - optimum) / optimum)
     }
 
+    /// Whether the estimate of an epoch that has no certificate promises that a pass of its own
+    /// would find one.
+    fn is_promising(&self, record: &EpochRecord) -> bool {
+        self.config.target.is_some()
+            && !self.setup.options.snapshots
+            && !record.certified
+            && record.relative_gap <= self.attempt_below
+    }
+
     /// The certificate that meets the target, where there is one: the epoch's own, or one bought
     /// with an evaluation pass when the estimate promises it.
-    fn certified_end(
-        &mut self,
-        record: &mut EpochRecord,
-        certified: bool,
-    ) -> Result<Option<Certified>, TrainError> {
+    fn certified_end(&mut self, record: &mut EpochRecord) -> Result<Option<Certified>, TrainError> {
         let Some(target) = self.config.target else {
             return Ok(None);
         };
-        if certified {
+        if record.certified {
             let snapshot = self.solver.snapshot().expect("it was certified");
             return Ok((record.relative_gap <= target).then(|| Certified {
                 is_snapshot: true,
@@ -378,7 +450,7 @@ impl<'a> Session<'a> {
                 },
             }));
         }
-        if self.setup.options.snapshots || record.relative_gap > self.attempt_below {
+        if !self.is_promising(record) {
             return Ok(None);
         }
         let estimate = record.relative_gap;
@@ -421,8 +493,13 @@ impl<'a> Session<'a> {
     }
 
     /// Certifies the present w with a pass of its own, or with `mean` the mean of w over the blocks
-    /// of the last epoch's later half, where it was kept.
+    /// of the last epoch's later half, where it was kept. What such a pass is for has been saved, so
+    /// an interruption ends it at once.
     fn evaluate_now(&mut self, feed: &FeedOptions, mean: bool) -> Result<Certified, TrainError> {
+        let feed = &FeedOptions {
+            interrupt: Arc::clone(&self.setup.interrupt),
+            ..feed.clone()
+        };
         let dataset = &self.setup.data.dataset;
         let is_snapshot = mean && self.solver.take_mean_as_snapshot().is_some();
         let (weights, evaluation) = match self.solver.snapshot() {
@@ -525,7 +602,10 @@ impl<'a> Session<'a> {
             access: source.access(),
             epochs: self.epochs.clone(),
         };
-        checkpoint::write(&checkpoint_path(folder.path()), &progress, &state)?;
+        let path = checkpoint_path(folder.path());
+        checkpoint::write(&path, &progress, &state)?;
+        let (epoch, block) = (progress.epoch, progress.steps_done);
+        tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
         self.checkpointed = Instant::now();
         Ok(())
     }

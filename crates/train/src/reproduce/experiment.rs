@@ -81,7 +81,7 @@ impl Experiment {
     fn read(path: &Path) -> Result<Experiment, TrainError> {
         let wrong = |problem: String| TrainError::Config(format!("{}: {problem}", path.display()));
         let text = std::fs::read_to_string(path)
-            .map_err(|error| wrong(format!("cannot be read: {error}")))?;
+            .map_err(|error| wrong(format!("cannot be read ({error}); check the path")))?;
         toml::from_str(&text).map_err(|error| {
             wrong(format!(
                 "is no experiment ({}); compare it with those in experiments/",

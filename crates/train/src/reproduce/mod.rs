@@ -96,10 +96,12 @@ pub fn reproduce(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Reproduction, TrainError> {
-    if !(config.scale > 0.0 && config.scale <= 1000.0) || config.seeds == 0 {
-        return Err(TrainError::Config(
-            "--scale takes a factor above 0 and at most 1000, --seeds 1 or more".to_string(),
-        ));
+    let scale_fits = config.scale > 0.0 && config.scale <= 1000.0;
+    if !scale_fits || !(1..=1000).contains(&config.seeds) {
+        return Err(TrainError::Config(format!(
+            "--scale {} --seeds {}: a scale is above 0 and at most 1000, seeds are 1 to 1000",
+            config.scale, config.seeds
+        )));
     }
     let data = config.out.join("data");
     std::fs::create_dir_all(&data).map_err(|error| {
