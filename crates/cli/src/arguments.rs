@@ -157,7 +157,8 @@ pub struct LinearArguments {
     /// Leave rows that are settled at a bound unread for 1, 2, 4, 8 epochs
     #[arg(long)]
     pub skip: bool,
-    /// Share of the block memory that keeps undecided rows between blocks
+    /// Share of the block memory that keeps undecided rows between blocks (default: 0; 0.6 for rows of
+    /// 128 dense features or more in full order)
     #[arg(long)]
     pub cache_fraction: Option<f64>,
     /// End at this relative difference to the optimum, certified by the duality gap
@@ -233,7 +234,7 @@ impl LinearArguments {
         set(&mut config.epochs, self.epochs);
         set(&mut config.seed, self.seed);
         config.skip |= self.skip;
-        set(&mut config.cache_fraction, self.cache_fraction);
+        set_option(&mut config.cache_fraction, self.cache_fraction);
         set_option(&mut config.target, self.target);
         set(&mut config.optimum, self.optimum);
         set(&mut config.threads, self.threads);

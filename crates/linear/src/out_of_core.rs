@@ -180,15 +180,22 @@ impl OutOfCore {
         self.epoch.epoch
     }
 
-    /// Makes the mean of w over the later half of the last epoch's blocks the snapshot, where it was
-    /// kept: a better model than the last w, without losses yet.
-    pub fn take_mean_as_snapshot(&mut self) -> Option<&Weights> {
-        let mean = self.epoch.mean.take()?.mean();
-        let snapshot = Snapshot {
-            weights: mean,
-            losses: LossSum::new(&self.problem),
+    /// Makes the best weights at hand the snapshot, without losses yet: those that the rows kept as
+    /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
+    /// there are any better than the last w.
+    pub fn take_best_as_snapshot(&mut self) -> bool {
+        let weights = if self.solve_coded(u64::MAX, CODED_PASSES) {
+            self.weights.clone()
+        } else if let Some(mean) = self.epoch.mean.take() {
+            mean.mean()
+        } else {
+            return false;
         };
-        Some(&self.epoch.snapshot.insert(snapshot).weights)
+        self.epoch.snapshot = Some(Snapshot {
+            weights,
+            losses: LossSum::new(&self.problem),
+        });
+        true
     }
 
     /// The weights alone: the snapshot's, or the current ones.
@@ -221,7 +228,7 @@ impl OutOfCore {
         let skip = if self.skip.is_some() { records } else { 0 };
         let cache = if self.cache.is_some() { records / 4 } else { 0 };
         let copies = if self.options.snapshots { 3 } else { 1 };
-        // The coded counts in the memory budget.
+        // What is kept as codes counts in the memory budget.
         (self.duals.heap_bytes() + copies * self.weights.heap_bytes() + skip + cache) as u64
     }
 
@@ -258,7 +265,7 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Solves the problem over the coded, where there is one.
+    /// Solves the problem over the rows kept as codes, where there are any; says whether there were.
     fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> bool {
         let Some(coded) = &mut self.coded else {
             return false;
@@ -355,11 +362,26 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Adds the losses of the current w over some rows to `losses`, as a pass that certifies does.
-    /// Rows that are skipped as settled and turn out not to be are read again from now on.
-    pub fn check_rows(&mut self, rows: &RowTable, losses: &mut LossSum) -> Result<(), LinearError> {
-        losses.add(&self.problem, rows, &self.weights, self.simd)?;
-        let Some(skip) = &mut self.skip else {
+    /// Adds the losses of w over some rows to `losses`, as a pass that certifies does: those of the
+    /// current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as codes,
+    /// since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are
+    /// read again from now on.
+    pub fn check_rows(
+        &mut self,
+        rows: &RowTable,
+        snapshot: bool,
+        losses: &mut LossSum,
+    ) -> Result<(), LinearError> {
+        if let Some(coded) = &mut self.coded {
+            let (weights, duals) = (&mut self.weights, &self.duals);
+            coded.settle(&self.problem, rows, weights, duals, self.simd);
+        }
+        let weights = match &self.epoch.snapshot {
+            Some(held) if snapshot => &held.weights,
+            _ => &self.weights,
+        };
+        losses.add(&self.problem, rows, weights, self.simd)?;
+        let Some(skip) = self.skip.as_mut().filter(|_| !snapshot) else {
             return Ok(());
         };
         let wake = |row, term| {

@@ -53,7 +53,7 @@ fn epoch(solver: &mut OutOfCore, rows: &Rows, plan: &Plan, number: u64, reads_al
 fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
     let table = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     let mut losses = LossSum::new(solver.problem());
-    solver.check_rows(&table, &mut losses).unwrap();
+    solver.check_rows(&table, false, &mut losses).unwrap();
     let certificate = Certificate {
         primal: losses.primal(solver.weights()),
         dual: solver.dual(),

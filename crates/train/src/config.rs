@@ -183,8 +183,9 @@ pub struct LinearConfig {
     pub seed: u64,
     /// Whether rows settled at a bound are left unread for some epochs.
     pub skip: bool,
-    /// Share of the block memory that keeps undecided rows between blocks.
-    pub cache_fraction: f64,
+    /// Share of the block memory that keeps undecided rows between blocks; where absent none, but most
+    /// of it for long dense rows in full order, which blocks alone would need many epochs for.
+    pub cache_fraction: Option<f64>,
     /// Relative difference at which training ends, certified by the duality gap.
     pub target: Option<f64>,
     /// What relative differences refer to.
@@ -243,7 +244,7 @@ impl Default for LinearConfig {
             epochs: 30,
             seed: 0,
             skip: false,
-            cache_fraction: 0.0,
+            cache_fraction: None,
             target: None,
             optimum: Optimum::Unknown,
             threads: 3,

@@ -173,10 +173,10 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.order
         ));
     }
-    if !(0.0..=0.9).contains(&config.cache_fraction) {
+    let kept = config.cache_fraction.unwrap_or(0.0);
+    if !(0.0..=0.9).contains(&kept) {
         return wrong(format!(
-            "--cache-fraction {} is not a share of the block memory between 0 and 0.9",
-            config.cache_fraction
+            "--cache-fraction {kept} is not a share of the block memory between 0 and 0.9",
         ));
     }
     if config
@@ -187,7 +187,7 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             "--target is a relative difference between 0 and 1, such as 1e-3".to_string(),
         );
     }
-    let selective = config.skip || config.cache_fraction > 0.0;
+    let selective = config.skip || kept > 0.0;
     let full = config.order == pelton_plan::Order::Full;
     if selective && !full {
         return wrong(format!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pelton_feed::{Access, Cursor, FeedOptions, Meters};
 use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
-use super::certify::{Evaluation, evaluate, for_each_batch};
+use super::certify::for_each_batch;
 use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
 use crate::checkpoint::{self, Progress, Totals};
@@ -492,44 +492,35 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Certifies the present w with a pass of its own, or with `mean` the mean of w over the blocks
-    /// of the last epoch's later half, where it was kept. What such a pass is for has been saved, so
+    /// Certifies the present w with a pass of its own, or with `best` the best weights at hand. What such a pass is for has been saved, so
     /// an interruption ends it at once.
-    fn evaluate_now(&mut self, feed: &FeedOptions, mean: bool) -> Result<Certified, TrainError> {
+    fn evaluate_now(&mut self, feed: &FeedOptions, best: bool) -> Result<Certified, TrainError> {
         let feed = &FeedOptions {
             interrupt: Arc::clone(&self.setup.interrupt),
             ..feed.clone()
         };
         let dataset = &self.setup.data.dataset;
-        let is_snapshot = mean && self.solver.take_mean_as_snapshot().is_some();
-        let (weights, evaluation) = match self.solver.snapshot() {
-            Some(snapshot) if is_snapshot => {
-                let weights = &snapshot.weights;
-                (
-                    weights,
-                    evaluate(dataset, &self.setup.problem, weights, feed)?,
-                )
-            }
-            _ => {
-                let mut losses = LossSum::new(&self.setup.problem);
-                let solver = &mut self.solver;
-                let meters = for_each_batch(dataset, feed, |batch| {
-                    Ok(solver.check_rows(&batch.rows, &mut losses)?)
-                })?;
-                (self.solver.weights(), Evaluation { losses, meters })
-            }
+        let is_snapshot = best && self.solver.take_best_as_snapshot();
+        let mut losses = LossSum::new(&self.setup.problem);
+        let solver = &mut self.solver;
+        let meters = for_each_batch(dataset, feed, |batch| {
+            Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses)?)
+        })?;
+        let weights = match self.solver.snapshot() {
+            Some(snapshot) if is_snapshot => &snapshot.weights,
+            _ => self.solver.weights(),
         };
         let found = Certified {
             is_snapshot,
-            accuracy: evaluation.losses.accuracy(),
+            accuracy: losses.accuracy(),
             certificate: Certificate {
-                primal: evaluation.losses.primal(weights),
+                primal: losses.primal(weights),
                 dual: self.solver.dual(),
             },
         };
         self.evaluations = self.evaluations.plus(&Totals {
-            rows: evaluation.losses.rows,
-            ..totals_of(&evaluation.meters)
+            rows: losses.rows,
+            ..totals_of(&meters)
         });
         Ok(found)
     }

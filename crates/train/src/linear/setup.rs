@@ -20,7 +20,11 @@ const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 
-/// Features from which a coded is worth its visits: with fewer, a pass or two leave nothing to gain.
+/// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
+/// in small pieces.
+const CODED_SHARE: f64 = 0.6;
+/// Features from which rows are kept as codes: with fewer, their overhead is too large a part of them,
+/// and a pass or two leave nothing to gain.
 const LEAST_CODED_FEATURES: usize = 128;
 
 /// Tolerance of a block that is all rows, with a target and without one, after some epochs.
@@ -66,15 +70,12 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         access: config.access,
         threads: config.threads.max(1),
         on_bad_record: config.on_bad_record,
-        epoch_barrier: config.skip || config.cache_fraction > 0.0,
-        refill: config.skip || config.cache_fraction > 0.0,
         end_epoch: Some(config.epochs),
         scratch_dir: config.scratch_dir.clone(),
         device: data.device,
         start: Cursor::default(),
         ..FeedOptions::with_memory(memory_bytes)
     };
-    let coded_rows = coded_rows(config, dataset, &problem, memory_bytes);
     let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
     let mut options = OutOfCoreOptions {
@@ -84,9 +85,9 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         } else {
             FINE_TOLERANCE
         }),
-        skip: config.skip && !in_core && coded_rows == 0,
+        skip: config.skip && !in_core,
         cache_bytes: 0,
-        coded_rows: if in_core { 0 } else { coded_rows },
+        coded_rows: 0,
         snapshots: false,
         seed: config.seed,
     };
@@ -94,8 +95,6 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     // The snapshot, and the mean that becomes the next one.
     let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
     let plan = if in_core {
-        feed.epoch_barrier = false;
-        feed.refill = false;
         // The w of one epoch is certified during the next.
         options.snapshots = config.target.is_some() && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
@@ -107,13 +106,16 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             evaluation_bytes = (memory_bytes as f64 * EVALUATION_SHARE) as u64;
             evaluation_bytes
         };
-        let coded_bytes = options.coded_rows * CodedCache::row_bytes(&problem);
-        let beside = beside + coded_bytes as u64;
-        feed.memory_bytes = memory_bytes.saturating_sub(beside);
-        if options.coded_rows > 0 {
-            feed.epoch_barrier = false;
-            feed.refill = false;
+        if options.snapshots {
+            options.coded_rows = coded_rows(config, dataset, &problem, memory_bytes);
         }
+        let coded_bytes = options.coded_rows * CodedCache::row_bytes(&problem);
+        feed.memory_bytes = memory_bytes.saturating_sub(beside + coded_bytes as u64);
+        // Rows kept as codes are read every epoch, so that w stays exact.
+        options.skip &= options.coded_rows == 0;
+        let kept = config.cache_fraction.unwrap_or(0.0);
+        feed.epoch_barrier = options.skip || (kept > 0.0 && options.coded_rows == 0);
+        feed.refill = feed.epoch_barrier;
         divide(config, &data, &mut feed, &mut options)?
     };
     Ok(Setup {
@@ -138,7 +140,12 @@ fn coded_rows(config: &LinearConfig, dataset: &Dataset, problem: &Problem, memor
     if !takes {
         return 0;
     }
-    let room = (config.cache_fraction * memory as f64) as u64;
+    let by_default = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
+    let kept = match config.cache_fraction {
+        None if by_default => CODED_SHARE,
+        kept => kept.unwrap_or(0.0),
+    };
+    let room = (kept * memory as f64) as u64;
     let rows = room / CodedCache::row_bytes(problem) as u64;
     rows.min(dataset.records()) as usize
 }
@@ -177,7 +184,7 @@ fn block_plan(
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
     let kept = match options.coded_rows {
-        0 => config.cache_fraction,
+        0 => config.cache_fraction.unwrap_or(0.0),
         _ => 0.0,
     };
     // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
