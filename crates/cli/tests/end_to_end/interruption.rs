@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{Ended, Place};
-use crate::data::random_bits;
+use crate::data::{random_bits, wide};
 
 const MODEL: &str = "model.safetensors";
 /// Out of core, in many blocks, each with its checkpoint.
@@ -107,16 +107,18 @@ fn ctrl_c_saves_the_state_and_resume_reaches_the_same_model() {
 #[test]
 fn interrupted_after_every_block_the_run_reaches_the_same_model() {
     for variant in [
-        "--memory 1MiB --blocks 7 --access window",
-        "--memory 1MiB --order block:7:permute --access direct",
-        "--memory 4MiB --blocks 7 --access scatter",
-        "--memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
-        "--memory 4MiB --blocks 7 --access scatter --skip --cache-fraction 0.5",
+        "higgs.prow --memory 1MiB --blocks 7 --access window",
+        "higgs.prow --memory 1MiB --order block:7:permute --access direct",
+        "higgs.prow --memory 4MiB --blocks 7 --access scatter",
+        "higgs.prow --memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
+        "higgs.prow --memory 4MiB --blocks 7 --access scatter --skip --cache-fraction 0.5",
+        // Rows kept as codes.
+        "wide.csv --memory 2MiB --blocks 7 --cache-fraction 0.4",
     ] {
         let place = Place::new();
         place.higgs(3000);
-        let line =
-            format!("train linear higgs.prow --epochs 3 --seed 5 --inner-passes 2 {variant}");
+        place.write("wide.csv", wide(3000));
+        let line = format!("train linear {variant} --epochs 3 --seed 5 --inner-passes 2");
         let (model, _) = uninterrupted(&place, &line);
         let mut ends = 0;
         let mut saved = None;

@@ -38,6 +38,11 @@ use quantizer::Quantizer;
 
 /// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
 const BYTES_AHEAD: usize = 1024;
+/// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
+/// next must stay small beside what it was held for.
+const MOST_ERROR: f32 = 1e-3;
+/// Marks the norm of a row whose codes are too far off, because its values lie out of range.
+const UNFIT: f32 = -1.0;
 /// Marks a dual variable whose part of w is exact.
 const EXACT: f32 = f32::NAN;
 /// Marks a record that is not held.
@@ -59,7 +64,7 @@ pub struct CodedCache {
     codes: Vec<u8>,
     /// r of each slot and subproblem.
     residuals: Vec<f32>,
-    /// ‖x̂‖² and the bias of each slot.
+    /// ‖x̂‖² and the bias of each slot, or [`UNFIT`].
     norms: Vec<f32>,
     classes: Vec<u32>,
     /// Slack of each slot when it was last solved.
@@ -112,8 +117,8 @@ impl CodedCache {
 
     /// Bytes of a row held, what the solver needs for it counted.
     pub fn row_bytes(problem: &Problem) -> usize {
-        // Id, norm, class, slack, the epoch's mark; the solver's entry and id; residuals; codes.
-        let beside = 24 + Scratch::bytes_for(1) + 8 + 4 * problem.subproblems();
+        // Id, norm, class, slack; the solver's entry, slot and id; residuals; codes.
+        let beside = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
         quantizer::padded(problem.features()) + beside
     }
 
@@ -200,6 +205,7 @@ impl CodedCache {
             codes: &mut self.codes,
             residuals: &mut self.residuals,
             norms: &mut self.norms,
+            slack: &mut self.slack,
             bias: problem.bias().unwrap_or(0.0),
         };
         kernels::run(simd, encode);
@@ -275,8 +281,11 @@ impl CodedCache {
         let Some(q) = &self.quantizer else {
             return BlockReport::default();
         };
+        let fit = |&slot: &usize| self.norms[slot] >= 0.0;
+        let slots: Vec<usize> = (0..self.ids.len()).filter(fit).collect();
+        let ids: Vec<u64> = slots.iter().map(|&slot| self.ids[slot]).collect();
         scratch.visits.clear();
-        scratch.visits.extend((0..self.ids.len()).map(|slot| {
+        scratch.visits.extend(slots.iter().map(|&slot| {
             let class = self.classes[slot];
             let q = self.norms[slot] + problem.diagonal(class);
             let place = Place {
@@ -296,7 +305,7 @@ impl CodedCache {
         for (before, subproblem) in self.before.iter_mut().zip(0..) {
             let stored = duals.stored(subproblem);
             // A change that is still to be made exact stays one, from the same α.
-            for &id in &self.ids {
+            for &id in &ids {
                 let before = &mut before[id as usize];
                 if before.is_nan() {
                     *before = stored[id as usize];
@@ -317,17 +326,10 @@ impl CodedCache {
             bias: problem.bias().unwrap_or(0.0),
             subproblem,
         };
-        let report = solve_rows(
-            problem,
-            &self.ids,
-            rows,
-            &mut padded,
-            duals,
-            inner,
-            key,
-            scratch,
-        );
-        self.slack.copy_from_slice(scratch.slack());
+        let report = solve_rows(problem, &ids, rows, &mut padded, duals, inner, key, scratch);
+        for (&slot, &slack) in slots.iter().zip(scratch.slack()) {
+            self.slack[slot] = slack;
+        }
         for (subproblem, padded) in padded.iter().enumerate() {
             let w = weights.vector_mut(subproblem);
             w[..self.features].copy_from_slice(&padded[..self.features]);
@@ -335,7 +337,7 @@ impl CodedCache {
                 *bias = padded[q.padded()];
             }
             let stored = duals.stored(subproblem);
-            for &id in &self.ids {
+            for &id in &ids {
                 let before = &mut self.before[subproblem][id as usize];
                 if before.to_bits() == stored[id as usize].to_bits() {
                     *before = EXACT;
@@ -451,6 +453,7 @@ struct Encode<'a> {
     codes: &'a mut [u8],
     residuals: &'a mut [f32],
     norms: &'a mut [f32],
+    slack: &'a mut [f32],
     bias: f32,
 }
 
@@ -467,7 +470,13 @@ impl Kernel for Encode<'_> {
             };
             x[..values.len()].copy_from_slice(values);
             let row = &mut self.codes[slot * q.padded()..(slot + 1) * q.padded()];
-            self.norms[slot] = q.encode(&x, row) + self.bias * self.bias;
+            let (norm, error) = q.encode(&x, row);
+            if error > MOST_ERROR * norm {
+                self.norms[slot] = UNFIT;
+                self.slack[slot] = f32::INFINITY;
+                continue;
+            }
+            self.norms[slot] = norm + self.bias * self.bias;
             let residuals = &mut self.residuals[slot * self.w.len()..];
             for (residual, w) in residuals.iter_mut().zip(self.w) {
                 *residual = q.dot_error(row, &x, w);
@@ -583,3 +592,6 @@ impl Vectors for Coded<'_> {
         self.w[q.padded()] += scale * bias;
     }
 }
+
+#[cfg(test)]
+mod tests;

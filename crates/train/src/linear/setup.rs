@@ -23,6 +23,8 @@ const EVALUATION_SHARE: f64 = 0.0625;
 /// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
 /// in small pieces.
 const CODED_SHARE: f64 = 0.6;
+/// Rows of a block below which fewer rows are kept as codes.
+const LEAST_BLOCK_BESIDE_CODES: u64 = 64;
 /// Features from which rows are kept as codes: with fewer, their overhead is too large a part of them,
 /// and a pass or two leave nothing to gain.
 const LEAST_CODED_FEATURES: usize = 128;
@@ -106,17 +108,33 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             evaluation_bytes = (memory_bytes as f64 * EVALUATION_SHARE) as u64;
             evaluation_bytes
         };
-        if options.snapshots {
-            options.coded_rows = coded_rows(config, dataset, &problem, memory_bytes);
+        let left = memory_bytes - beside.min(memory_bytes);
+        let mut kept = coded_share(config);
+        loop {
+            let room = (kept * memory_bytes as f64) as u64;
+            if options.snapshots {
+                options.coded_rows = coded_rows(dataset, &problem, room);
+            }
+            let coded_bytes = (options.coded_rows * CodedCache::row_bytes(&problem)) as u64;
+            feed.memory_bytes = left - coded_bytes.min(left);
+            // Rows kept as codes are read every epoch, so that w stays exact.
+            let whole = options.coded_rows == 0;
+            options.skip = config.skip && whole;
+            feed.epoch_barrier =
+                options.skip || (whole && config.cache_fraction.is_some_and(|kept| kept > 0.0));
+            feed.refill = feed.epoch_barrier;
+            feed.access = config.access;
+            let divided = divide(config, &data, &mut feed, &mut options);
+            let small = match &divided {
+                Ok(plan) => longest_step(plan) < LEAST_BLOCK_BESIDE_CODES,
+                Err(_) => true,
+            };
+            if whole || !small {
+                break divided?;
+            }
+            // Small blocks cost more reads than the rows kept save.
+            kept *= if kept > 0.1 { 0.5 } else { 0.0 };
         }
-        let coded_bytes = options.coded_rows * CodedCache::row_bytes(&problem);
-        feed.memory_bytes = memory_bytes.saturating_sub(beside + coded_bytes as u64);
-        // Rows kept as codes are read every epoch, so that w stays exact.
-        options.skip &= options.coded_rows == 0;
-        let kept = config.cache_fraction.unwrap_or(0.0);
-        feed.epoch_barrier = options.skip || (kept > 0.0 && options.coded_rows == 0);
-        feed.refill = feed.epoch_barrier;
-        divide(config, &data, &mut feed, &mut options)?
     };
     Ok(Setup {
         memory_bytes,
@@ -131,21 +149,24 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     })
 }
 
-/// Rows of the coded cache that takes the place of the row cache; 0 where rows are sparse, too short to
-/// gain by it, or too many.
-fn coded_rows(config: &LinearConfig, dataset: &Dataset, problem: &Problem, memory: u64) -> usize {
+/// Share of the budget for rows kept as codes, where the data is of the kind.
+fn coded_share(config: &LinearConfig) -> f64 {
+    let by_default = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
+    match config.cache_fraction {
+        None if by_default => CODED_SHARE,
+        kept => kept.unwrap_or(0.0),
+    }
+}
+
+/// Rows of the coded cache that takes the place of the row cache, in `room` bytes; 0 where rows are
+/// sparse, too short to gain by it, or too many.
+fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     let takes = matches!(dataset.layout(), Layout::Dense { .. })
         && problem.features() >= LEAST_CODED_FEATURES
         && dataset.records() < u64::from(u32::MAX);
     if !takes {
         return 0;
     }
-    let by_default = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
-    let kept = match config.cache_fraction {
-        None if by_default => CODED_SHARE,
-        kept => kept.unwrap_or(0.0),
-    };
-    let room = (kept * memory as f64) as u64;
     let rows = room / CodedCache::row_bytes(problem) as u64;
     rows.min(dataset.records()) as usize
 }
