@@ -37,7 +37,7 @@ use crate::weights::Weights;
 use quantizer::Quantizer;
 
 /// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
-const BYTES_AHEAD: usize = 1024;
+const BYTES_AHEAD: usize = 4096;
 /// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
 /// next must stay small beside what it was held for.
 const MOST_ERROR: f32 = 1e-3;
