@@ -243,6 +243,14 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
             restored
                 .restore(halted.save(), Rows::new(rows.layout()))
                 .unwrap();
+            let ids = restored.coded_ids().to_vec();
+            for (number, ids) in ids.chunks(300).enumerate() {
+                let mut held = Rows::new(rows.layout());
+                for &id in ids {
+                    held.push(rows.label(id as usize), rows.row(id as usize));
+                }
+                restored.encode_again(300 * number, &RowTable::from_rows(held, ids.to_vec()));
+            }
             halted = restored;
         }
         let (whole, halted) = (whole.end_epoch().unwrap(), halted.end_epoch().unwrap());

@@ -19,25 +19,24 @@
 //! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.
 
+mod loops;
 mod quantizer;
 
 use std::borrow::Cow;
 
-use pelton_format::{Row, RowTable};
+use pelton_format::RowTable;
 use pelton_storage::huge_vec;
 
 use crate::block::Scratch;
 use crate::duals::{Duals, decode};
-use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
+use crate::kernels::{self, Simd};
 use crate::problem::Problem;
-use crate::solve::{BlockReport, InnerPasses, VisitRows, solve_rows};
-use crate::step::Step;
+use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
+use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
 
-/// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
-const BYTES_AHEAD: usize = 4096;
 /// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
 /// next must stay small beside what it was held for.
 const MOST_ERROR: f32 = 1e-3;
@@ -74,21 +73,15 @@ pub struct CodedCache {
     before: Vec<Vec<f32>>,
 }
 
-/// The parts of a cache that a checkpoint holds.
+/// The parts of a cache that a checkpoint holds: not the codes, which the rows give again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedCodes<'a> {
     /// Offset of each feature, then step of each.
     pub quantizer: Cow<'a, [f32]>,
     /// Record of each slot.
     pub ids: Cow<'a, [u64]>,
-    /// Codes of each slot.
-    pub codes: Cow<'a, [u8]>,
     /// Residuals of each slot and subproblem.
     pub residuals: Cow<'a, [f32]>,
-    /// ‖x̂‖² of each slot.
-    pub norms: Cow<'a, [f32]>,
-    /// Class of each slot.
-    pub classes: Cow<'a, [u32]>,
     /// Slack of each slot.
     pub slack: Cow<'a, [f32]>,
     /// α of each subproblem and record as it was when w last was exact in it.
@@ -202,6 +195,34 @@ impl CodedCache {
             block,
             coming: &coming,
             w: &w,
+            codes: &mut self.codes,
+            residuals: &mut self.residuals,
+            norms: &mut self.norms,
+            slack: &mut self.slack,
+            bias: problem.bias().unwrap_or(0.0),
+        };
+        kernels::run(simd, encode);
+    }
+
+    /// Record of each slot.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Encodes the rows of the slots from `first` on again, as a run does that goes on from a checkpoint.
+    pub fn encode_again(&mut self, problem: &Problem, first: usize, rows: &RowTable, simd: Simd) {
+        let Some(q) = &self.quantizer else { return };
+        let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
+        for &(i, slot) in &coming {
+            assert_eq!(self.ids[slot], rows.id(i));
+            self.classes[slot] = rows.label(i);
+        }
+        let encode = Encode {
+            q,
+            block: rows,
+            coming: &coming,
+            // Residuals are as they were saved.
+            w: &[],
             codes: &mut self.codes,
             residuals: &mut self.residuals,
             norms: &mut self.norms,
@@ -356,17 +377,14 @@ impl CodedCache {
         SavedCodes {
             quantizer: quantizer.into(),
             ids: (&self.ids).into(),
-            codes: (&self.codes).into(),
             residuals: (&self.residuals).into(),
-            norms: (&self.norms).into(),
-            classes: (&self.classes).into(),
             slack: (&self.slack).into(),
             before: self.before.iter().map(|before| before.into()).collect(),
         }
     }
 
     /// Whether saved parts have the shapes of this cache.
-    pub fn fits(&self, saved: &SavedCodes<'_>, classes: usize) -> bool {
+    pub fn fits(&self, saved: &SavedCodes<'_>) -> bool {
         let (records, held) = (self.slots.len(), saved.ids.len());
         let quantizer = saved.quantizer.len();
         let mut ids = saved.ids.to_vec();
@@ -375,20 +393,14 @@ impl CodedCache {
             && held <= self.capacity
             && ids.windows(2).all(|pair| pair[0] < pair[1])
             && ids.last().is_none_or(|&id| id < records as u64)
-            && saved.codes.len() == held * self.stride()
             && saved.residuals.len() == held * self.subproblems
-            && saved.norms.len() == held
             && saved.slack.len() == held
-            && saved.classes.len() == held
-            && saved
-                .classes
-                .iter()
-                .all(|&class| (class as usize) < classes)
             && saved.before.len() == self.subproblems
             && saved.before.iter().all(|before| before.len() == records)
     }
 
-    /// Goes on from saved parts that fit.
+    /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
+    /// slot.
     pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())
@@ -397,10 +409,10 @@ impl CodedCache {
             self.slots[id as usize] = slot as u32;
         }
         self.ids.extend_from_slice(&saved.ids);
-        self.codes.extend_from_slice(&saved.codes);
+        self.codes.resize(saved.ids.len() * self.stride(), 0);
+        self.norms.resize(saved.ids.len(), UNFIT);
+        self.classes.resize(saved.ids.len(), 0);
         self.residuals.extend_from_slice(&saved.residuals);
-        self.norms.extend_from_slice(&saved.norms);
-        self.classes.extend_from_slice(&saved.classes);
         self.slack.extend_from_slice(&saved.slack);
         for (before, saved) in self.before.iter_mut().zip(&saved.before) {
             before.copy_from_slice(saved);
@@ -408,189 +420,12 @@ impl CodedCache {
     }
 }
 
-/// A vector padded with zeros to whole groups.
+/// A vector padded with zeros to whole registers.
 fn pad(q: &Quantizer, values: &[f32]) -> Vec<f32> {
     let mut padded = Vec::with_capacity(q.padded() + 1);
     padded.extend_from_slice(values);
     padded.resize(q.padded(), 0.0);
     padded
-}
-
-/// Makes w exact in rows whose α changed while they were held.
-struct Settle<'a> {
-    q: &'a Quantizer,
-    block: &'a RowTable,
-    changes: &'a [(usize, f32)],
-    w: &'a mut [f32],
-}
-
-impl Kernel for Settle<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let q = self.q;
-        let mut x = vec![0.0; q.padded()];
-        let mut codes = vec![0; q.padded()];
-        for &(i, scale) in self.changes {
-            if let Row::Dense(values) = self.block.row(i) {
-                x[..values.len()].copy_from_slice(values);
-                // The codes of a row are always the same, whether it is still held or not.
-                q.encode(&x, &mut codes);
-                q.add_error(&codes, &x, scale, self.w);
-            }
-        }
-    }
-}
-
-/// Encodes rows of a block.
-struct Encode<'a> {
-    q: &'a Quantizer,
-    block: &'a RowTable,
-    /// Places in the block and slots.
-    coming: &'a [(usize, usize)],
-    w: &'a [Vec<f32>],
-    codes: &'a mut [u8],
-    residuals: &'a mut [f32],
-    norms: &'a mut [f32],
-    slack: &'a mut [f32],
-    bias: f32,
-}
-
-impl Kernel for Encode<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let q = self.q;
-        let mut x = vec![0.0; q.padded()];
-        for &(i, slot) in self.coming {
-            let Row::Dense(values) = self.block.row(i) else {
-                continue;
-            };
-            x[..values.len()].copy_from_slice(values);
-            let row = &mut self.codes[slot * q.padded()..(slot + 1) * q.padded()];
-            let (norm, error) = q.encode(&x, row);
-            if error > MOST_ERROR * norm {
-                self.norms[slot] = UNFIT;
-                self.slack[slot] = f32::INFINITY;
-                continue;
-            }
-            self.norms[slot] = norm + self.bias * self.bias;
-            let residuals = &mut self.residuals[slot * self.w.len()..];
-            for (residual, w) in residuals.iter_mut().zip(self.w) {
-                *residual = q.dot_error(row, &x, w);
-            }
-        }
-    }
-}
-
-/// The rows held in one subproblem.
-struct CodedRows<'a> {
-    cache: &'a CodedCache,
-    q: &'a Quantizer,
-    bias: f32,
-    subproblem: usize,
-}
-
-impl VisitRows for CodedRows<'_> {
-    fn pass<S: Step>(
-        &self,
-        simd: Simd,
-        w: &mut [f32],
-        step: &mut S,
-        visits: &mut [Visit],
-        order: &[u32],
-        settled: &mut [bool],
-    ) {
-        kernels::run(
-            simd,
-            CodedPass {
-                rows: self,
-                w,
-                step,
-                visits,
-                order,
-                settled,
-            },
-        );
-    }
-}
-
-/// One pass over the rows held.
-struct CodedPass<'a, S> {
-    rows: &'a CodedRows<'a>,
-    w: &'a mut [f32],
-    step: &'a mut S,
-    visits: &'a mut [Visit],
-    order: &'a [u32],
-    settled: &'a mut [bool],
-}
-
-impl<S: Step> Kernel for CodedPass<'_, S> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let CodedPass {
-            rows,
-            w,
-            step,
-            visits,
-            order,
-            settled,
-        } = self;
-        pass_loop(&mut Coded { rows, w }, step, visits, order, settled);
-    }
-}
-
-/// w (padded, the bias weight behind) and the rows held.
-struct Coded<'a> {
-    rows: &'a CodedRows<'a>,
-    w: &'a mut [f32],
-}
-
-impl Coded<'_> {
-    #[inline(always)]
-    fn row(&self, place: Place) -> &[u8] {
-        let length = self.rows.q.padded();
-        let start = place.start as usize * length;
-        &self.rows.cache.codes[start..start + length]
-    }
-}
-
-impl Dots for Coded<'_> {
-    #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
-        let CodedRows {
-            cache,
-            q,
-            bias,
-            subproblem,
-        } = self.rows;
-        let residual = cache.residuals[place.start as usize * cache.subproblems + subproblem];
-        q.dot(self.row(place), self.w) + bias * self.w[q.padded()] + residual
-    }
-
-    #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
-        let row = self.row(place);
-        prefetch_slice(&row[..row.len().min(BYTES_AHEAD)]);
-    }
-
-    #[inline(always)]
-    fn prefetch_weights(&self, _: Place) {}
-}
-
-impl Vectors for Coded<'_> {
-    #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
-        let (q, bias) = (self.rows.q, self.rows.bias);
-        let start = place.start as usize * q.padded();
-        let codes = &self.rows.cache.codes[start..start + q.padded()];
-        q.add(codes, scale, self.w);
-        self.w[q.padded()] += scale * bias;
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Access, Cursor, FeedOptions, Meters};
+use pelton_feed::{Access, Cursor, FeedOptions, Meters, pane_row_bytes};
+use pelton_format::RowTable;
 use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
 use super::certify::for_each_batch;
@@ -124,6 +125,7 @@ impl<'a> Session<'a> {
         }
         let cached = fetch_rows(&self.setup.data.dataset, &state.cached)?;
         self.solver.restore(state, cached)?;
+        self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
         self.steps_done = progress.steps_done;
@@ -137,6 +139,20 @@ impl<'a> Session<'a> {
             self.cursor.epoch + 1,
             self.steps_done + 1
         )));
+        Ok(())
+    }
+
+    /// Reads the rows that are kept as codes anew, a share of the budget at a time.
+    fn encode_again(&mut self) -> Result<(), TrainError> {
+        let dataset = &self.setup.data.dataset;
+        let rows = self.setup.memory_bytes / (8 * pane_row_bytes(dataset));
+        let ids = self.solver.coded_ids().to_vec();
+        let mut first = 0;
+        for ids in ids.chunks(rows.max(1) as usize) {
+            let rows = RowTable::from_rows(fetch_rows(dataset, ids)?, ids.to_vec());
+            self.solver.encode_again(first, &rows);
+            first += ids.len();
+        }
         Ok(())
     }
 

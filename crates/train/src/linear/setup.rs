@@ -20,6 +20,8 @@ const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 
+/// Share of each block that is rows kept whole, where nothing is said.
+const CACHED_SHARE: f64 = 0.5;
 /// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
 /// in small pieces.
 const CODED_SHARE: f64 = 0.6;
@@ -87,7 +89,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         } else {
             FINE_TOLERANCE
         }),
-        skip: config.skip && !in_core,
+        skip: false,
         cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
@@ -109,7 +111,8 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             evaluation_bytes
         };
         let left = memory_bytes - beside.min(memory_bytes);
-        let mut kept = coded_share(config);
+        let selection = selection(config, dataset);
+        let mut kept = selection.coded;
         loop {
             let room = (kept * memory_bytes as f64) as u64;
             if options.snapshots {
@@ -119,12 +122,12 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             feed.memory_bytes = left - coded_bytes.min(left);
             // Rows kept as codes are read every epoch, so that w stays exact.
             let whole = options.coded_rows == 0;
-            options.skip = config.skip && whole;
-            feed.epoch_barrier =
-                options.skip || (whole && config.cache_fraction.is_some_and(|kept| kept > 0.0));
+            options.skip = selection.skip && whole;
+            let cached = if whole { selection.cached } else { 0.0 };
+            feed.epoch_barrier = options.skip || cached > 0.0;
             feed.refill = feed.epoch_barrier;
             feed.access = config.access;
-            let divided = divide(config, &data, &mut feed, &mut options);
+            let divided = divide(config, &data, cached, &mut feed, &mut options);
             let small = match &divided {
                 Ok(plan) => longest_step(plan) < LEAST_BLOCK_BESIDE_CODES,
                 Err(_) => true,
@@ -149,12 +152,36 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     })
 }
 
-/// Share of the budget for rows kept as codes, where the data is of the kind.
-fn coded_share(config: &LinearConfig) -> f64 {
-    let by_default = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
+/// Which rows are left unread or kept in memory.
+struct Selection {
+    skip: bool,
+    /// Share of each block that is rows kept whole.
+    cached: f64,
+    /// Share of the budget for rows kept as codes, where the data is of the kind.
+    coded: f64,
+}
+
+/// What the configuration says, or what saves most passes: rows kept as codes; and, to a target, skip
+/// and cache for sparse rows, of which one feature in few rows says much. Narrow dense rows are solved
+/// in two passes as it is.
+fn selection(config: &LinearConfig, dataset: &Dataset) -> Selection {
+    let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
     match config.cache_fraction {
-        None if by_default => CODED_SHARE,
-        kept => kept.unwrap_or(0.0),
+        Some(kept) => Selection {
+            skip: config.skip,
+            cached: kept,
+            coded: kept,
+        },
+        None => {
+            let sparse = matches!(dataset.layout(), Layout::Sparse);
+            let selective =
+                free && sparse && config.target.is_some() && config.access == Access::Auto;
+            Selection {
+                skip: config.skip || selective,
+                cached: if selective { CACHED_SHARE } else { 0.0 },
+                coded: if free { CODED_SHARE } else { 0.0 },
+            }
+        }
     }
 }
 
@@ -175,11 +202,12 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
 fn divide(
     config: &LinearConfig,
     data: &OpenedData,
+    cached: f64,
     feed: &mut FeedOptions,
     options: &mut OutOfCoreOptions,
 ) -> Result<Plan, TrainError> {
     let budget = feed.memory_bytes;
-    let plan = block_plan(config, data, feed, options, budget)?;
+    let plan = block_plan(config, data, cached, feed, options, budget)?;
     if feed.access != Access::Auto {
         // Refused here where it cannot be taken, before anything is written.
         choose_path(&data.dataset, &plan, feed)?;
@@ -191,12 +219,13 @@ fn divide(
         return Ok(plan);
     }
     feed.access = access;
-    block_plan(config, data, feed, options, budget)
+    block_plan(config, data, cached, feed, options, budget)
 }
 
 fn block_plan(
     config: &LinearConfig,
     data: &OpenedData,
+    kept: f64,
     feed: &mut FeedOptions,
     options: &mut OutOfCoreOptions,
     budget: u64,
@@ -204,10 +233,6 @@ fn block_plan(
     let dataset = &data.dataset;
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
-    let kept = match options.coded_rows {
-        0 => config.cache_fraction.unwrap_or(0.0),
-        _ => 0.0,
-    };
     // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
     // ones; the solver needs its table for all b.
     let share_of_feed = 2.0 * (1.0 - kept) * pane_row;
