@@ -190,11 +190,25 @@ impl CodedCache {
         let w: Vec<Vec<f32>> = (0..self.subproblems)
             .map(|subproblem| pad(q, &weights.vector(subproblem)[..features]))
             .collect();
+        self.encode(problem, block, &coming, &w, simd);
+    }
+
+    /// Encodes rows of a block, given their places in it and their slots, with the residuals that
+    /// belong to the weights `w` (padded).
+    fn encode(
+        &mut self,
+        problem: &Problem,
+        block: &RowTable,
+        coming: &[(usize, usize)],
+        w: &[Vec<f32>],
+        simd: Simd,
+    ) {
+        let Some(q) = &self.quantizer else { return };
         let encode = Encode {
             q,
             block,
-            coming: &coming,
-            w: &w,
+            coming,
+            w,
             codes: &mut self.codes,
             residuals: &mut self.residuals,
             norms: &mut self.norms,
@@ -211,25 +225,13 @@ impl CodedCache {
 
     /// Encodes the rows of the slots from `first` on again, as a run does that goes on from a checkpoint.
     pub fn encode_again(&mut self, problem: &Problem, first: usize, rows: &RowTable, simd: Simd) {
-        let Some(q) = &self.quantizer else { return };
         let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
         for &(i, slot) in &coming {
             assert_eq!(self.ids[slot], rows.id(i));
             self.classes[slot] = rows.label(i);
         }
-        let encode = Encode {
-            q,
-            block: rows,
-            coming: &coming,
-            // Residuals are as they were saved.
-            w: &[],
-            codes: &mut self.codes,
-            residuals: &mut self.residuals,
-            norms: &mut self.norms,
-            slack: &mut self.slack,
-            bias: problem.bias().unwrap_or(0.0),
-        };
-        kernels::run(simd, encode);
+        // Residuals are as they were saved.
+        self.encode(problem, rows, &coming, &[], simd);
     }
 
     /// Drops the rows held that have the most slack and makes room for those of the block that have
