@@ -176,7 +176,7 @@ pub struct LinearArguments {
     /// Folder for shuffled scratch files
     #[arg(long)]
     pub scratch: Option<PathBuf>,
-    /// Seconds between checkpoints, beside the one at each epoch's end
+    /// Seconds between checkpoints, beside those at the ends of epochs
     #[arg(long)]
     pub checkpoint_every: Option<f64>,
     /// Run folder (default: runs/NAME-OF-DATA)

@@ -198,7 +198,7 @@ pub struct LinearConfig {
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files; beside the run folder where absent.
     pub scratch_dir: Option<PathBuf>,
-    /// Seconds between checkpoints, beside the one at each epoch's end.
+    /// Seconds between checkpoints, beside those at the ends of epochs.
     pub checkpoint_every_s: f64,
 }
 

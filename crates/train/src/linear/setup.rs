@@ -111,8 +111,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             evaluation_bytes
         };
         let left = memory_bytes - beside.min(memory_bytes);
-        let selection = selection(config, dataset);
-        let mut kept = selection.coded;
+        let mut kept = config.cache_fraction.unwrap_or(0.0);
         loop {
             let room = (kept * memory_bytes as f64) as u64;
             if options.snapshots {
@@ -122,8 +121,11 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             feed.memory_bytes = left - coded_bytes.min(left);
             // Rows kept as codes are read every epoch, so that w stays exact.
             let whole = options.coded_rows == 0;
-            options.skip = selection.skip && whole;
-            let cached = if whole { selection.cached } else { 0.0 };
+            options.skip = config.skip && whole;
+            let cached = match config.cache_fraction {
+                Some(cached) if whole => cached,
+                _ => 0.0,
+            };
             feed.epoch_barrier = options.skip || cached > 0.0;
             feed.refill = feed.epoch_barrier;
             feed.access = config.access;
@@ -152,37 +154,24 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     })
 }
 
-/// Which rows are left unread or kept in memory.
-struct Selection {
-    skip: bool,
-    /// Share of each block that is rows kept whole.
-    cached: f64,
-    /// Share of the budget for rows kept as codes, where the data is of the kind.
-    coded: f64,
-}
-
-/// What the configuration says, or what saves most passes: rows kept as codes; and, to a target, skip
-/// and cache for sparse rows, of which one feature in few rows says much. Narrow dense rows are solved
-/// in two passes as it is.
-fn selection(config: &LinearConfig, dataset: &Dataset) -> Selection {
-    let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
-    match config.cache_fraction {
-        Some(kept) => Selection {
-            skip: config.skip,
-            cached: kept,
-            coded: kept,
-        },
-        None => {
-            let sparse = matches!(dataset.layout(), Layout::Sparse);
-            let selective =
-                free && sparse && config.target.is_some() && config.access == Access::Auto;
-            Selection {
-                skip: config.skip || selective,
-                cached: if selective { CACHED_SHARE } else { 0.0 },
-                coded: if free { CODED_SHARE } else { 0.0 },
-            }
-        }
+/// Decides which rows are left unread or kept in memory where the configuration does not say: what
+/// saves most passes in full order. That is rows kept as codes; and, to a target, skip and cache for
+/// sparse rows, of which one feature in few rows says much. Narrow dense rows are solved in two passes
+/// as it is.
+pub fn resolve(config: &mut LinearConfig, dataset: &Dataset) {
+    if config.cache_fraction.is_some() {
+        return;
     }
+    let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
+    let share = match dataset.layout() {
+        Layout::Dense { width } if free && width >= LEAST_CODED_FEATURES => CODED_SHARE,
+        Layout::Sparse if free && config.target.is_some() && config.access == Access::Auto => {
+            config.skip = true;
+            CACHED_SHARE
+        }
+        _ => 0.0,
+    };
+    config.cache_fraction = Some(share);
 }
 
 /// Rows of the coded cache that takes the place of the row cache, in `room` bytes; 0 where rows are
