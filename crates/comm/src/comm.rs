@@ -19,6 +19,9 @@ use crate::window::FillWindow;
 const FIRST_TAG: u32 = 1 << 16;
 /// Collective operations that can be under way at once; more than fit in memory.
 const TAGS: u64 = 1 << 20;
+/// The largest tag that is used.
+#[cfg(feature = "mpi")]
+pub(crate) const LARGEST_TAG: u32 = FIRST_TAG + TAGS as u32 - 1;
 
 /// One rank's end of a communicator: the ranks 0..size that work on one job.
 ///
@@ -175,7 +178,7 @@ impl Comm {
         let arrived = self.gather_messages(message)?;
         let parts = (0..).zip(&arrived);
         parts
-            .map(|(from, part)| self.values_of(&[part.clone()], from))
+            .map(|(from, part)| self.values_of(std::slice::from_ref(part), from))
             .collect()
     }
 
@@ -351,7 +354,10 @@ impl Comm {
                 members: members.into_iter().map(|(_, rank)| rank).collect(),
             }
         });
-        Ok(self.link.split(group.as_ref())?.map(Comm::new))
+        Ok(self
+            .link
+            .split(colors.len(), group.as_ref())?
+            .map(Comm::new))
     }
 
     /// One more communicator of the same ranks, such as for a second thread.
@@ -433,6 +439,8 @@ impl Comm {
 
     /// Advances every operation under way, in the order of their start.
     pub(crate) fn advance(&self) {
+        // Routes on which an earlier reception waits: what arrives there meanwhile is not for later ones.
+        let mut taken = Vec::new();
         self.active.borrow_mut().retain(|_, entry| {
             let Active::Running {
                 operation,
@@ -441,7 +449,12 @@ impl Comm {
             else {
                 return true;
             };
+            let route = operation.reception();
+            if route.is_some_and(|route| taken.contains(&route)) {
+                return true;
+            }
             let Some(result) = operation.advance(&*self.link).transpose() else {
+                taken.extend(route);
                 return true;
             };
             let keep = !*abandoned;

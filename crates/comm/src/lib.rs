@@ -26,6 +26,8 @@ mod transport;
 
 mod launcher;
 mod local;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 
 pub mod conformance;
 

@@ -29,6 +29,12 @@ const WHOLE_BYTES: usize = 4096;
 pub(crate) trait Operation: Send {
     /// Goes on as far as it can without waiting; the result when it is done.
     fn advance(&mut self, link: &dyn Transport) -> Result<Option<Vec<Bytes>>, CommError>;
+
+    /// Sender and tag of a message that others may await too: the earlier operation gets the earlier
+    /// message. Collective operations have tags of their own.
+    fn reception(&self) -> Option<(usize, u32)> {
+        None
+    }
 }
 
 /// The elements of a vector of `length` that belong to `rank`: the shares of all ranks cover it in
@@ -46,6 +52,8 @@ pub(crate) struct Collect {
     expected: Option<Vec<usize>>,
     /// By rank; those not awaited are empty from the start.
     arrived: Vec<Option<Bytes>>,
+    /// The one sender of a message that is not part of a collective operation.
+    received_from: Option<usize>,
 }
 
 impl Collect {
@@ -70,6 +78,7 @@ impl Collect {
             name,
             expected,
             arrived,
+            received_from: None,
         })
     }
 
@@ -82,6 +91,7 @@ impl Collect {
             name: "receive",
             expected: None,
             arrived,
+            received_from: Some(from),
         }
     }
 
@@ -127,6 +137,10 @@ impl Operation for Collect {
             }
         }
         Ok(complete.then(|| self.arrived.drain(..).flatten().collect()))
+    }
+
+    fn reception(&self) -> Option<(usize, u32)> {
+        self.received_from.map(|from| (from, self.tag))
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn between_barriers(comm: &Comm) -> Result<(), CommError> {
     for round in 0..20 {
         let values = (0..3000).map(|i| number(11, comm.rank(), i)).collect();
         let sum = comm.start_all_reduce(values, Reduction::Sum)?;
-        let result = if (comm.rank() + round) % 2 == 0 {
+        let result = if (comm.rank() + round).is_multiple_of(2) {
             comm.barrier()?;
             sum.wait()?
         } else {
@@ -61,7 +61,7 @@ pub(super) fn between_barriers(comm: &Comm) -> Result<(), CommError> {
 pub(super) fn abandoned(comm: &Comm) -> Result<(), CommError> {
     for round in 0..10 {
         let sum = comm.start_all_reduce(vec![1_u64; 2000], Reduction::Sum)?;
-        if (comm.rank() + round) % 2 == 0 {
+        if (comm.rank() + round).is_multiple_of(2) {
             drop(sum);
         } else {
             assert_eq!(sum.wait()?, vec![comm.size() as u64; 2000]);
@@ -75,11 +75,13 @@ pub(super) fn abandoned(comm: &Comm) -> Result<(), CommError> {
 pub(super) fn receptions(comm: &Comm) -> Result<(), CommError> {
     let next = (comm.rank() + 1) % comm.size();
     let before = (comm.rank() + comm.size() - 1) % comm.size();
-    let first = comm.start_receive::<u64>(before, 5)?;
-    let second = comm.start_receive::<u64>(before, 5)?;
-    comm.send(next, 5, &[1_u64])?;
-    comm.send(next, 5, &[2_u64, 3])?;
-    assert_eq!(second.wait()?, [2, 3]);
-    assert_eq!(first.wait()?, [1]);
+    for i in 0..200 {
+        let first = comm.start_receive::<u64>(before, 5)?;
+        let second = comm.start_receive::<u64>(before, 5)?;
+        comm.send(next, 5, &[i])?;
+        comm.send(next, 5, &[2, i])?;
+        assert_eq!(second.wait()?, [2, i]);
+        assert_eq!(first.wait()?, [i]);
+    }
     Ok(())
 }

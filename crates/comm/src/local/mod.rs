@@ -7,4 +7,6 @@ mod exchange;
 mod link;
 mod run;
 
+#[cfg(feature = "mpi")]
+pub(crate) use run::panic_message;
 pub use run::run_ranks;
