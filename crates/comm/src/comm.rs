@@ -354,10 +354,7 @@ impl Comm {
                 members: members.into_iter().map(|(_, rank)| rank).collect(),
             }
         });
-        Ok(self
-            .link
-            .split(colors.len(), group.as_ref())?
-            .map(Comm::new))
+        Ok(self.link.split(group.as_ref())?.map(Comm::new))
     }
 
     /// One more communicator of the same ranks, such as for a second thread.
