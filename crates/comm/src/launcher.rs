@@ -26,7 +26,7 @@ fn launched_by(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
     (size.is_some() || ranked).then_some(Launched { size })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

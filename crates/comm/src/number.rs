@@ -86,7 +86,7 @@ pub(crate) fn owned<T: Pod + Send + Sync>(values: Vec<T>) -> Bytes {
     Bytes::from_owner(Owner(values))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -4,6 +4,8 @@
 //! `get` is a plain copy out of the peer's memory, and this transport needs no unsafe code.
 
 mod exchange;
+#[cfg(all(test, loom))]
+mod exchange_model;
 mod link;
 mod run;
 
