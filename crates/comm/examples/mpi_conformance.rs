@@ -4,13 +4,15 @@
 //! mpirun -n 4 mpi_conformance              all cases that must succeed
 //! mpirun -n 4 mpi_conformance failure 2    a job whose last rank fails; exits with 70
 //! mpirun -n 4 mpi_conformance early        a job one of whose ranks ends too soon; exits with 70
+//! mpirun -n 4 mpi_conformance killed       a job whose last rank is killed; the launcher ends it
 //! mpi_conformance count                    how many jobs there are that fail
 //! ```
 
-use std::process::exit;
+use std::io::Write;
+use std::process::{abort, exit};
 
 use pelton_comm::conformance::{CASES, FAILURES, check_comm, check_ends};
-use pelton_comm::{Comm, CommError, RankError, launched, mpi};
+use pelton_comm::{Comm, CommError, RankError, Reduction, launched, mpi};
 
 /// How a job ends whose rank failed as it should.
 const FAILED: i32 = 70;
@@ -29,6 +31,7 @@ fn main() {
             mpi::run(|comm| check_ends(FAILURES[number], &comm))
         }
         ["early"] => mpi::run(end_early),
+        ["killed"] => mpi::run(be_killed),
         _ => panic!("unknown arguments {arguments:?}"),
     };
     if let Err(error) = result {
@@ -59,8 +62,23 @@ fn end_early(comm: Comm) -> Result<(), CommError> {
     comm.receive::<u8>(1, 0, &mut [0])
 }
 
+/// The last rank dies without a word while all are busy with a collective.
+fn be_killed(comm: Comm) -> Result<(), CommError> {
+    for round in 0.. {
+        if round == 100 && comm.rank() + 1 == comm.size() {
+            abort();
+        }
+        comm.all_reduce(&mut [1.0_f64; 5000], Reduction::Sum)?;
+    }
+    Ok(())
+}
+
 fn fail(error: &RankError<CommError>) {
-    eprintln!("{error}");
+    // In one write, because the ranks share a terminal.
+    let line = format!("{error}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("standard error");
     mpi::abort(FAILED);
     exit(FAILED);
 }

@@ -3,6 +3,7 @@
 //! Notices travel on a communicator of their own and are looked for wherever a rank waits.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ const TAG: u32 = 0;
 /// Notices of all ranks.
 pub(super) struct Notices {
     comm: RawComm,
+    /// Whether any notice has come: what is asked at every round of a wait needs no lock until then.
+    heard: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -35,6 +38,7 @@ impl Notices {
     pub(super) fn new(comm: RawComm) -> Result<Notices, CommError> {
         Ok(Notices {
             comm,
+            heard: AtomicBool::new(false),
             state: Mutex::new(State {
                 ended: vec![None; comm.size()?],
                 failure: None,
@@ -62,6 +66,7 @@ impl Notices {
                 state.arriving.push((from, request));
                 continue;
             }
+            self.heard.store(true, Ordering::Release);
             let notice = request.take();
             state.ended[from] = Some(Instant::now());
             if !notice.is_empty() && state.failure.is_none() {
@@ -73,6 +78,9 @@ impl Notices {
 
     /// The failure that was heard of, as an error.
     pub(super) fn failure(&self) -> Result<(), CommError> {
+        if !self.heard.load(Ordering::Acquire) {
+            return Ok(());
+        }
         match &self.lock().failure {
             None => Ok(()),
             Some((rank, reason)) => Err(CommError::RankFailed {
@@ -84,6 +92,9 @@ impl Notices {
 
     /// An error where nothing can come from `rank` any more.
     pub(super) fn check_alive(&self, rank: usize) -> Result<(), CommError> {
+        if !self.heard.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.failure()?;
         let waiting = world_rank();
         match self.lock().ended[rank] {
@@ -115,6 +126,7 @@ impl Notices {
             self.deliver([request]);
         }
         let mut state = self.lock();
+        self.heard.store(true, Ordering::Release);
         state.ended[own] = Some(Instant::now());
         if let Some(reason) = reason {
             state.failure.get_or_insert((own, reason.to_string()));
