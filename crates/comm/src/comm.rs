@@ -39,15 +39,14 @@ pub struct Comm {
     active: RefCell<BTreeMap<u64, Active>>,
     /// Key of the next entry of `active`.
     next_ticket: Cell<u64>,
-    traffic: Cell<Traffic>,
+    waited: Cell<Duration>,
 }
 
 /// What a [`Comm`] has cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes of this rank's operands: what it contributed to operations, whatever the number of
-    /// messages that took.
-    pub operand_bytes: u64,
+    /// Bytes sent to other ranks; not those that others read from windows.
+    pub sent_bytes: u64,
     /// Time spent waiting for other ranks and for the transport.
     pub waited: Duration,
 }
@@ -74,7 +73,7 @@ impl Comm {
             sequence: Cell::new(0),
             active: RefCell::default(),
             next_ticket: Cell::new(0),
-            traffic: Cell::default(),
+            waited: Cell::default(),
         }
     }
 
@@ -95,7 +94,10 @@ impl Comm {
 
     /// What this communicator has cost so far.
     pub fn traffic(&self) -> Traffic {
-        self.traffic.get()
+        Traffic {
+            sent_bytes: self.link.sent_bytes(),
+            waited: self.waited.get(),
+        }
     }
 
     /// Whether a rank is known to have failed: the error that waiting for it would give. For loops
@@ -142,9 +144,6 @@ impl Comm {
         message: Option<Bytes>,
     ) -> Result<Broadcast, CommError> {
         self.check_rank(root)?;
-        if message.is_some() {
-            self.count(length);
-        }
         Ok(Broadcast::start(self.next_tag(), root, length, message))
     }
 
@@ -189,7 +188,6 @@ impl Comm {
     }
 
     fn gather_of(&self, message: Bytes, equal: bool) -> Result<Collect, CommError> {
-        self.count(message.len());
         let expected = equal.then(|| vec![message.len(); self.size()]);
         let (tag, parts) = (self.next_tag(), vec![message; self.size()]);
         Collect::exchange(&*self.link, tag, "all-gather", parts, expected)
@@ -272,7 +270,6 @@ impl Comm {
     ) -> Result<ReduceShares, CommError> {
         let unit = size_of::<T>();
         let length = values.len() / unit;
-        self.count(values.len());
         let shares = counts.map_or_else(|| self.shares(length), <[usize]>::to_vec);
         assert_eq!(shares.len(), self.size(), "one count a rank");
         assert_eq!(shares.iter().sum::<usize>(), length, "sum of the counts");
@@ -285,7 +282,6 @@ impl Comm {
     pub fn send<T: Pod>(&self, to: usize, tag: u16, values: &[T]) -> Result<(), CommError> {
         self.check_rank(to)?;
         let message = Bytes::copy_from_slice(bytemuck::cast_slice(values));
-        self.count(message.len());
         self.link.send(to, u32::from(tag), message)
     }
 
@@ -392,12 +388,6 @@ impl Comm {
         FIRST_TAG + (sequence % TAGS) as u32
     }
 
-    fn count(&self, bytes: usize) {
-        let mut traffic = self.traffic.get();
-        traffic.operand_bytes += bytes as u64;
-        self.traffic.set(traffic);
-    }
-
     /// The values of messages one after the other; `from` sent the last.
     pub(crate) fn values_of<T: Pod>(
         &self,
@@ -481,9 +471,7 @@ impl Comm {
                 break Err(error);
             }
         };
-        let mut traffic = self.traffic.get();
-        traffic.waited += start.elapsed();
-        self.traffic.set(traffic);
+        self.waited.set(self.waited.get() + start.elapsed());
         result
     }
 

@@ -11,7 +11,8 @@ use bytemuck::Pod;
 use crate::{Comm, CommError};
 
 /// An operation under way. It goes on while its [`Comm`] waits for anything, and in
-/// [`Pending::test`]; dropped, it goes on without a result, because other ranks need this rank's part.
+/// [`Pending::test`]; dropped, it goes on without a result, because other ranks need this rank's part. It
+/// does not outlive its `Comm`: wait, or end with a [`Comm::barrier`], before that is dropped.
 #[derive(Debug)]
 #[must_use = "an operation is done when it has been waited for"]
 pub struct Pending<'c, T: Pod> {

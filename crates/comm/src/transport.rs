@@ -30,6 +30,9 @@ pub(crate) trait Transport: Send {
     /// more because a rank failed or ended, that is the error.
     fn try_receive(&self, from: usize, tag: u32) -> Result<Option<Bytes>, CommError>;
 
+    /// Bytes sent to other ranks so far.
+    fn sent_bytes(&self) -> u64;
+
     /// A count that grows when something arrives.
     fn arrivals(&self) -> u64;
 

@@ -48,6 +48,31 @@ pub(super) fn large(comm: &Comm) -> Result<(), CommError> {
         let expected = (other * 16 + comm.rank()) as u8;
         assert!(values.iter().all(|value| *value == expected));
     }
+    // More than a transport sends in one piece.
+    let length = (64 << 20) + 1;
+    if comm.rank() == 0 {
+        let values: Vec<u8> = (0..length).map(|i| (i >> 10) as u8).collect();
+        comm.send(comm.size() - 1, 3, &values)?;
+        comm.send(comm.size() - 1, 3, &[7_u8])?;
+    }
+    if comm.rank() + 1 == comm.size() {
+        let values = comm.receive_vec::<u8>(0, 3)?;
+        assert_eq!(values.len(), length);
+        assert!((0..length).all(|i| values[i] == (i >> 10) as u8));
+        assert_eq!(comm.receive_vec::<u8>(0, 3)?, [7]);
+    }
+    Ok(())
+}
+
+/// What an all-reduce of shares sends: everyone's shares of it, and its own share to everyone.
+pub(super) fn counted(comm: &Comm) -> Result<(), CommError> {
+    let before = comm.traffic();
+    let (size, length) = (comm.size() as u64, 840 * comm.size() as u64);
+    comm.all_reduce(&mut vec![1.0_f64; length as usize], Reduction::Sum)?;
+    let after = comm.traffic();
+    let expected = 8 * length * 2 * (size - 1) / size;
+    assert_eq!(after.sent_bytes - before.sent_bytes, expected);
+    assert!(after.waited >= before.waited);
     Ok(())
 }
 

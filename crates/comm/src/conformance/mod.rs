@@ -30,6 +30,7 @@ pub const CASES: &[Case] = &[
     ("messages", messages::ring),
     ("order of messages", messages::order),
     ("large messages", messages::large),
+    ("counted bytes", messages::counted),
     ("split", messages::split),
     ("second thread", messages::second_thread),
     ("interleaved operations", pending::interleaved),

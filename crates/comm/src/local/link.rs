@@ -1,5 +1,6 @@
 //! Messages and windows between threads.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -17,6 +18,7 @@ pub(crate) struct Link {
     pub(crate) rank: usize,
     /// Ranks of the whole job, by rank in the communicator.
     pub(crate) members: Arc<[usize]>,
+    pub(crate) sent_bytes: Cell<u64>,
 }
 
 impl Transport for Link {
@@ -33,6 +35,10 @@ impl Transport for Link {
     }
 
     fn send(&self, to: usize, tag: u32, message: Bytes) -> Result<(), CommError> {
+        if to != self.rank {
+            self.sent_bytes
+                .set(self.sent_bytes.get() + message.len() as u64);
+        }
         let route = Route {
             context: self.context,
             from: self.members[self.rank],
@@ -50,6 +56,10 @@ impl Transport for Link {
             to: self.members[self.rank],
             tag,
         })
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
     }
 
     fn arrivals(&self) -> u64 {
@@ -81,6 +91,7 @@ impl Transport for Link {
                 .context(self.context, group.sequence, group.number),
             rank,
             members: members.collect(),
+            sent_bytes: Cell::new(0),
         })))
     }
 

@@ -1,6 +1,7 @@
 //! Runs a job on threads and says which rank failed.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -48,6 +49,7 @@ where
             context: 0,
             rank,
             members: Arc::clone(&members),
+            sent_bytes: Cell::new(0),
         };
         run_one(rank, &exchange, || job(Comm::new(Box::new(link))))
     };

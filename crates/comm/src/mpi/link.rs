@@ -16,7 +16,7 @@ use crate::transport::{Group, Memory, Transport};
 
 /// Longer messages travel in pieces of this length, the last of them shorter, so that no length meets
 /// MPI's 32-bit counts.
-const PIECE_BYTES: usize = 2 << 20;
+const PIECE_BYTES: usize = 64 << 20;
 /// Rounds of a wait that spin, then yield; after that each sleeps. Ranks usually come within
 /// microseconds; where they do not, the processor is better left to those who compute.
 const SPINS: u32 = 200;
@@ -35,6 +35,7 @@ pub(super) struct Link {
     sending: RefCell<Vec<Request>>,
     /// By sender and tag: messages of which parts are here.
     receiving: RefCell<HashMap<(usize, u32), Arriving>>,
+    sent_bytes: Cell<u64>,
     /// Rounds of the wait under way.
     rounds: Cell<u32>,
 }
@@ -58,6 +59,7 @@ impl Link {
             members,
             sending: RefCell::default(),
             receiving: RefCell::default(),
+            sent_bytes: Cell::new(0),
             rounds: Cell::new(0),
         })
     }
@@ -117,6 +119,10 @@ impl Transport for Link {
     }
 
     fn send(&self, to: usize, tag: u32, mut message: Bytes) -> Result<(), CommError> {
+        if to != self.rank {
+            self.sent_bytes
+                .set(self.sent_bytes.get() + message.len() as u64);
+        }
         loop {
             let piece = message.split_to(message.len().min(PIECE_BYTES));
             let last = piece.len() < PIECE_BYTES;
@@ -138,6 +144,10 @@ impl Transport for Link {
             self.world.notices.check_alive(self.members[from])?;
         }
         Ok(message)
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
     }
 
     fn arrivals(&self) -> u64 {
