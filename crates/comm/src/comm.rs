@@ -332,6 +332,7 @@ impl Comm {
         let own = [u64::from(color.is_some()), color.unwrap_or(0), key];
         let mut all = vec![0; own.len() * self.size()];
         self.all_gather(&own, &mut all)?;
+        let sequence = self.next_sequence();
         let ranks = || (0..).zip(all.chunks_exact(own.len()));
         let mut colors: Vec<u64> = ranks()
             .filter(|(_, told)| told[0] == 1)
@@ -346,7 +347,7 @@ impl Comm {
             members.sort_unstable();
             Group {
                 number: colors.partition_point(|other| *other < color),
-                sequence: self.sequence.get(),
+                sequence,
                 members: members.into_iter().map(|(_, rank)| rank).collect(),
             }
         });
@@ -355,9 +356,10 @@ impl Comm {
 
     /// One more communicator of the same ranks, such as for a second thread.
     pub fn duplicate(&self) -> Result<Comm, CommError> {
+        self.barrier()?;
         let group = Group {
             number: 0,
-            sequence: self.sequence.replace(self.sequence.get() + 1),
+            sequence: self.next_sequence(),
             members: (0..self.size()).collect(),
         };
         let link = self.link.split(Some(&group))?;
@@ -384,8 +386,11 @@ impl Comm {
     }
 
     fn next_tag(&self) -> u32 {
-        let sequence = self.sequence.replace(self.sequence.get() + 1);
-        FIRST_TAG + (sequence % TAGS) as u32
+        FIRST_TAG + (self.next_sequence() % TAGS) as u32
+    }
+
+    fn next_sequence(&self) -> u64 {
+        self.sequence.replace(self.sequence.get() + 1)
     }
 
     /// The values of messages one after the other; `from` sent the last.

@@ -101,12 +101,13 @@ pub enum CommError {
     },
 }
 
-/// The end of a job of several ranks: the rank that failed first and its error.
+/// How a job of several ranks failed: a rank and its error. Among threads it is the rank that failed
+/// first; a process of an MPI job speaks for itself.
 #[derive(Debug)]
 pub struct RankError<E> {
-    /// The rank that failed.
+    /// The rank whose error it is.
     pub rank: usize,
-    /// Why.
+    /// What that rank's job returned.
     pub source: E,
 }
 

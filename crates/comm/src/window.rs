@@ -55,7 +55,8 @@ impl FillWindow {
 
     /// Gives the memory back. All ranks call it; a window that is dropped instead keeps its memory until
     /// the job ends where the transport is MPI.
-    pub fn free(self) -> Result<(), CommError> {
+    pub fn free(self, comm: &Comm) -> Result<(), CommError> {
+        comm.barrier()?;
         self.memory.free()
     }
 }
@@ -144,7 +145,7 @@ impl Window {
     /// Gives the memory back when all ranks have come here. All ranks call it; see
     /// [`FillWindow::free`].
     pub fn free(self, comm: &Comm) -> Result<(), CommError> {
-        self.refill(comm)?.free()
+        self.refill(comm)?.memory.free()
     }
 }
 

@@ -101,6 +101,24 @@ pub(super) fn split(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
+/// Communicators made one after the other in both ways do not get each other's messages.
+pub(super) fn separate(comm: &Comm) -> Result<(), CommError> {
+    let mut comms = Vec::new();
+    for _ in 0..3 {
+        comms.push(comm.split(Some(0), 0)?.expect("every rank has a color"));
+        comms.push(comm.duplicate()?);
+    }
+    let next = (comm.rank() + 1) % comm.size();
+    let before = (comm.rank() + comm.size() - 1) % comm.size();
+    for (i, other) in (0_u64..).zip(&comms) {
+        other.send(next, 1, &[i])?;
+    }
+    for (i, other) in comms.iter().enumerate().rev() {
+        assert_eq!(other.receive_vec::<u64>(before, 1)?, [i as u64]);
+    }
+    Ok(())
+}
+
 /// Two threads of each rank use communicators of their own at the same time.
 pub(super) fn second_thread(comm: &Comm) -> Result<(), CommError> {
     let second = comm.duplicate()?;

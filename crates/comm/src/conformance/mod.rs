@@ -32,6 +32,7 @@ pub const CASES: &[Case] = &[
     ("large messages", messages::large),
     ("counted bytes", messages::counted),
     ("split", messages::split),
+    ("separate communicators", messages::separate),
     ("second thread", messages::second_thread),
     ("interleaved operations", pending::interleaved),
     ("operations between barriers", pending::between_barriers),

@@ -83,7 +83,7 @@ pub(super) fn refills(comm: &Comm) -> Result<(), CommError> {
         }
         filling = window.refill(comm)?;
     }
-    filling.free()
+    filling.free(comm)
 }
 
 /// Thousands of ranges of all ranks in one call, while this rank computes.
@@ -162,7 +162,7 @@ pub(super) fn groups(comm: &Comm) -> Result<(), CommError> {
         let next = filling.share(&group)?;
         filling = std::mem::replace(&mut reading, next).refill(&group)?;
     }
-    filling.free()?;
+    filling.free(&group)?;
     reading.free(&group)
 }
 

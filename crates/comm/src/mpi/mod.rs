@@ -5,6 +5,8 @@
 //! `MPI_Win_lock_all`, read by `MPI_Get` and `MPI_Win_flush`. MPI is started for use by several threads
 //! (`MPI_THREAD_MULTIPLE`), and a library that offers less is refused.
 //!
+//! Only making and freeing communicators and windows blocks inside MPI, right after the ranks have met.
+//!
 //! A rank that fails tells all others and waits two seconds at most for them to end; then its caller
 //! prints the error and ends what is left of the job by [`abort`].
 
