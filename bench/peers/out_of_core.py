@@ -10,8 +10,13 @@ import sys
 
 import peers
 
-SPECS = ["demo:higgs:1000000", "demo:epsilon:20000", "demo:webspam:4000", "demo:kdd:400000"]
-MODES = {"plain": [], "skip": ["--skip"], "skip cache": ["--skip", "--cache-fraction", "0.5"]}
+SPECS = ["demo:higgs:1000000", "demo:epsilon:20000", "demo:epsilon:100000", "demo:webspam:4000", "demo:kdd:400000"]
+MODES = {
+    "default": [],
+    "plain": ["--cache-fraction", "0"],
+    "skip": ["--skip", "--cache-fraction", "0"],
+    "skip cache": ["--skip", "--cache-fraction", "0.5"],
+}
 
 
 def visit_seconds(path):

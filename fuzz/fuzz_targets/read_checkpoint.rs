@@ -12,8 +12,24 @@ use pelton_linear::{InnerPasses, Loss, OutOfCore, OutOfCoreOptions, Problem};
 use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 
 const RECORDS: u64 = 7;
+const DENSE: Layout = Layout::Dense { width: 5 };
 
-fn rows(ids: &[u64]) -> Rows {
+/// What rows are kept in memory between blocks: sparse ones whole, dense ones as codes.
+#[derive(Clone, Copy)]
+enum Kept {
+    Whole,
+    Codes,
+}
+
+fn rows(kept: Kept, ids: &[u64]) -> Rows {
+    if let Kept::Codes = kept {
+        let mut rows = Rows::new(DENSE);
+        for id in ids {
+            let x = *id as f32;
+            rows.push_dense(*id as u32 % 3, &[x, 1.0 - x, 0.5, x * x, -1.0]);
+        }
+        return rows;
+    }
     let mut rows = Rows::new(Layout::Sparse);
     for id in ids {
         let pushed = rows.push_sparse_with(|indices, values| {
@@ -26,56 +42,63 @@ fn rows(ids: &[u64]) -> Rows {
     rows
 }
 
-fn solver() -> OutOfCore {
+fn solver(kept: Kept) -> OutOfCore {
     let problem = Problem::new(Loss::Hinge, 1.0, 5, 3).expect("a good problem");
     let options = OutOfCoreOptions {
         inner: InnerPasses::Fixed(2),
         tighten_to: None,
-        skip: true,
-        cache_bytes: 4096,
-        coded_rows: 0,
+        skip: matches!(kept, Kept::Whole),
+        cache_bytes: if let Kept::Whole = kept { 4096 } else { 0 },
+        coded_rows: if let Kept::Codes = kept { 4 } else { 0 },
         snapshots: true,
         seed: 1,
     };
-    OutOfCore::new(Arc::new(problem), RECORDS, Layout::Sparse, options)
+    let layout = match kept {
+        Kept::Whole => Layout::Sparse,
+        Kept::Codes => DENSE,
+    };
+    OutOfCore::new(Arc::new(problem), RECORDS, layout, options)
 }
 
-fn block(ids: std::ops::Range<u64>) -> RowTable {
+fn block(kept: Kept, ids: std::ops::Range<u64>) -> RowTable {
     let ids: Vec<u64> = ids.collect();
     let slots = (0..ids.len() as u32).map(|row| Slot { segment: 0, row });
-    RowTable::from_parts(vec![rows(&ids)], slots.collect(), ids)
+    RowTable::from_parts(vec![rows(kept, &ids)], slots.collect(), ids)
 }
 
-fn train(solver: &mut OutOfCore, epoch: u64) {
+fn train(kept: Kept, solver: &mut OutOfCore, epoch: u64) {
     if solver.begin_epoch(epoch, true).is_err() {
         return;
     }
     for step in 0..2 {
         let ids = if step == 0 { 0..4 } else { 4..RECORDS };
-        if solver.train_rows(&mut block(ids), step).is_err() {
+        if solver.train_rows(&mut block(kept, ids), step).is_err() {
             return;
         }
     }
 }
 
-fn good() -> &'static [u8] {
-    static GOOD: OnceLock<Vec<u8>> = OnceLock::new();
-    GOOD.get_or_init(|| {
-        let mut solver = solver();
-        train(&mut solver, 0);
+fn good(kept: Kept) -> &'static [u8] {
+    static GOOD: [OnceLock<Vec<u8>>; 2] = [OnceLock::new(), OnceLock::new()];
+    GOOD[kept as usize].get_or_init(|| {
+        let mut solver = solver(kept);
+        train(kept, &mut solver, 0);
         solver.end_epoch().expect("an epoch of every row");
-        train(&mut solver, 1);
+        train(kept, &mut solver, 1);
         encode_checkpoint(&solver)
     })
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    for file in [bytes, &edits::edited(good(), bytes)] {
-        let mut solver = solver();
-        if restore_checkpoint(file, &mut solver, RECORDS, rows).is_ok() {
-            let _ = solver.end_epoch();
-            let epoch = solver.epoch().saturating_add(1);
-            train(&mut solver, epoch);
+    for kept in [Kept::Whole, Kept::Codes] {
+        for file in [bytes, &edits::edited(good(kept), bytes)] {
+            let mut solver = solver(kept);
+            let read = |ids: &[u64]| rows(kept, ids);
+            if restore_checkpoint(file, &mut solver, RECORDS, read).is_ok() {
+                let _ = solver.end_epoch();
+                let epoch = solver.epoch().saturating_add(1);
+                train(kept, &mut solver, epoch);
+            }
         }
     }
 });

@@ -157,8 +157,8 @@ pub struct LinearArguments {
     /// Leave rows that are settled at a bound unread for 1, 2, 4, 8 epochs
     #[arg(long)]
     pub skip: bool,
-    /// Share of the block memory that keeps undecided rows between blocks (default: 0; 0.6 for rows of
-    /// 128 dense features or more in full order)
+    /// Share of the block memory that keeps undecided rows between blocks (default: what saves most
+    /// passes in full order; 0 for none)
     #[arg(long)]
     pub cache_fraction: Option<f64>,
     /// End at this relative difference to the optimum, certified by the duality gap
@@ -176,7 +176,7 @@ pub struct LinearArguments {
     /// Folder for shuffled scratch files
     #[arg(long)]
     pub scratch: Option<PathBuf>,
-    /// Seconds between checkpoints, beside the one at each epoch's end
+    /// Seconds between checkpoints, beside those at the ends of epochs
     #[arg(long)]
     pub checkpoint_every: Option<f64>,
     /// Run folder (default: runs/NAME-OF-DATA)

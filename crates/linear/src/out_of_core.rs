@@ -216,6 +216,18 @@ impl OutOfCore {
         self.cache.as_ref()
     }
 
+    /// Records whose rows are kept as codes, in the order of their slots.
+    pub fn coded_ids(&self) -> &[u64] {
+        self.coded.as_ref().map_or(&[], CodedCache::ids)
+    }
+
+    /// Encodes the rows of the slots from `first` on again, after a restored state.
+    pub fn encode_again(&mut self, first: usize, rows: &RowTable) {
+        if let Some(coded) = &mut self.coded {
+            coded.encode_again(&self.problem, first, rows, self.simd);
+        }
+    }
+
     /// D(α).
     pub fn dual(&self) -> f64 {
         dual_value(&self.weights, &self.duals)

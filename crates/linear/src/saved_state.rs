@@ -90,7 +90,8 @@ impl OutOfCore {
         }
     }
 
-    /// Goes on from a saved state; `cached` are the rows of [`SavedState::cached`], read anew.
+    /// Goes on from a saved state; `cached` are the rows of [`SavedState::cached`], read anew. Where rows
+    /// are kept as codes, [`OutOfCore::encode_again`] must then have had them all.
     ///
     /// Errors: a state whose shapes are not those of this run.
     pub fn restore(&mut self, state: SavedState<'_>, cached: Rows) -> Result<(), LinearError> {
@@ -144,7 +145,7 @@ impl OutOfCore {
 
     fn coded_fits(&self, state: &SavedState<'_>) -> bool {
         match (&self.coded, &state.coded) {
-            (Some(coded), Some(saved)) => coded.fits(saved, self.problem().classes()),
+            (Some(coded), Some(saved)) => coded.fits(saved),
             (None, None) => true,
             _ => false,
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
-    Certificate, InnerPasses, Loss, LossSum, OutOfCore, OutOfCoreOptions, Problem,
+    Certificate, InnerPasses, Loss, LossSum, OutOfCore, OutOfCoreOptions, Problem, add_dual_weights,
 };
 use pelton_plan::{Batching, Order, Plan};
 
@@ -116,4 +116,146 @@ fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
     for id in 0..ROWS {
         assert!(solver.wants(id, false) || !violating(&solver, id));
     }
+}
+
+/// A problem of wide dense rows, of which `coded_rows` are kept as codes.
+fn wide(loss: Loss, classes: usize, coded_rows: usize) -> (OutOfCore, Rows) {
+    const WIDTH: usize = 150;
+    let layout = Layout::Dense { width: WIDTH };
+    let rows = support::planted(layout, ROWS as usize, WIDTH, classes, 8);
+    let problem = Problem::new(loss, 0.1, WIDTH, classes).unwrap();
+    let options = OutOfCoreOptions {
+        inner: InnerPasses::Until {
+            epsilon: 0.1,
+            at_most: 200,
+        },
+        tighten_to: None,
+        skip: false,
+        cache_bytes: 0,
+        coded_rows,
+        snapshots: true,
+        seed: 3,
+    };
+    let problem = Arc::new(problem.with_bias(0.5).unwrap());
+    (OutOfCore::new(problem, ROWS, layout, options), rows)
+}
+
+/// The relative gap that each epoch certifies; the certificate is checked against all rows.
+fn certified(loss: Loss, classes: usize, coded_rows: usize, epochs: u64) -> Vec<f64> {
+    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(30), 1).unwrap();
+    let (mut solver, rows) = wide(loss, classes, coded_rows);
+    let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
+    let mut gaps = Vec::new();
+    for number in 0..epochs {
+        epoch(&mut solver, &rows, &plan, number, true);
+        let outcome = solver.end_epoch().unwrap();
+        let Some(primal) = outcome.certified_primal else {
+            continue;
+        };
+        let snapshot = &solver.snapshot().unwrap().weights;
+        let mut losses = LossSum::new(solver.problem());
+        let simd = pelton_linear::Simd::best();
+        losses.add(solver.problem(), &all, snapshot, simd).unwrap();
+        assert!((losses.primal(snapshot) / primal - 1.0).abs() < 1e-6);
+        let dual = exact_dual(&solver, &all);
+        assert!(
+            (outcome.dual / dual - 1.0).abs() < 1e-5,
+            "{loss:?}: {} {dual}",
+            outcome.dual
+        );
+        gaps.push(Certificate { primal, dual }.relative_gap());
+    }
+    gaps
+}
+
+/// D(α) with w = Σ α_i y_i x_i summed anew.
+fn exact_dual(solver: &OutOfCore, all: &RowTable) -> f64 {
+    let problem = solver.problem();
+    let length = problem.features() + 1;
+    let mut sums = vec![vec![0.0; length]; problem.subproblems()];
+    add_dual_weights(problem, all, solver.duals(), &mut sums);
+    let norms = sums.iter().flatten().map(|w| w * w).sum::<f64>();
+    solver.duals().terms().iter().sum::<f64>() - 0.5 * norms
+}
+
+#[test]
+fn rows_kept_as_codes_save_epochs_and_leave_w_exact() {
+    for (loss, classes) in [
+        (Loss::Hinge, 2),
+        (Loss::Hinge, 3),
+        (Loss::SquaredHinge, 2),
+        (Loss::Logistic, 2),
+    ] {
+        let plain = certified(loss, classes, 0, 3);
+        let coded = certified(loss, classes, ROWS as usize / 2, 3);
+        // Without codes the first epoch certifies too, w = 0.
+        assert_eq!((plain.len(), coded.len()), (3, 2));
+        assert!(coded[0] < 0.5 * plain[1], "{loss:?}: {coded:?} {plain:?}");
+        assert!(coded[1] < 0.5 * plain[2], "{loss:?}: {coded:?} {plain:?}");
+    }
+}
+
+#[test]
+fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
+    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(30), 1).unwrap();
+    let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
+    let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
+    epoch(&mut solver, &rows, &plan, 0, true);
+    assert!(solver.take_best_as_snapshot());
+    let before = exact_dual(&solver, &all);
+    let inexact = (solver.dual() / before - 1.0).abs();
+    let mut losses = LossSum::new(solver.problem());
+    solver.check_rows(&all, true, &mut losses).unwrap();
+    let dual = exact_dual(&solver, &all);
+    assert_eq!(before, dual, "the pass changes no α");
+    assert!((solver.dual() / dual - 1.0).abs() < 1e-6);
+    assert!(inexact > 1e-5, "the case must occur: {inexact}");
+    let primal = losses.primal(&solver.snapshot().unwrap().weights);
+    let reached = Certificate { primal, dual }.relative_gap();
+    assert!(reached < 0.01, "{reached}");
+}
+
+#[test]
+fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
+    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(6), 1).unwrap();
+    let block = |rows: &Rows, number, step| {
+        let mut ids = Vec::new();
+        plan.batch_ids(number, step, &mut ids);
+        let mut block = Rows::new(rows.layout());
+        for &id in &ids {
+            block.push(rows.label(id as usize), rows.row(id as usize));
+        }
+        RowTable::from_rows(block, ids)
+    };
+    let (mut whole, rows) = wide(Loss::Hinge, 3, 700);
+    let (mut halted, _) = wide(Loss::Hinge, 3, 700);
+    for number in 0..3 {
+        whole.begin_epoch(number, true).unwrap();
+        halted.begin_epoch(number, true).unwrap();
+        for step in 0..plan.steps() {
+            whole
+                .train_rows(&mut block(&rows, number, step), step)
+                .unwrap();
+            halted
+                .train_rows(&mut block(&rows, number, step), step)
+                .unwrap();
+            let (mut restored, _) = wide(Loss::Hinge, 3, 700);
+            restored
+                .restore(halted.save(), Rows::new(rows.layout()))
+                .unwrap();
+            let ids = restored.coded_ids().to_vec();
+            for (number, ids) in ids.chunks(300).enumerate() {
+                let mut held = Rows::new(rows.layout());
+                for &id in ids {
+                    held.push(rows.label(id as usize), rows.row(id as usize));
+                }
+                restored.encode_again(300 * number, &RowTable::from_rows(held, ids.to_vec()));
+            }
+            halted = restored;
+        }
+        let (whole, halted) = (whole.end_epoch().unwrap(), halted.end_epoch().unwrap());
+        assert_eq!(whole, halted);
+    }
+    assert_eq!(whole.weights(), halted.weights());
+    assert_eq!(whole.duals(), halted.duals());
 }

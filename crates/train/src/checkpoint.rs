@@ -238,10 +238,7 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
         tensors.push(tensor("coded.quantizer", Dtype::F32, &coded.quantizer));
         tensors.push(tensor("coded.ids", Dtype::U64, &coded.ids));
         tensors.push(tensor("coded.slack", Dtype::F32, &coded.slack));
-        tensors.push(tensor("coded.codes", Dtype::U8, &coded.codes));
         tensors.push(tensor("coded.residuals", Dtype::F32, &coded.residuals));
-        tensors.push(tensor("coded.norms", Dtype::F32, &coded.norms));
-        tensors.push(tensor("coded.classes", Dtype::U32, &coded.classes));
         for (number, before) in coded.before.iter().enumerate() {
             tensors.push(tensor(format!("coded.before.{number}"), Dtype::F32, before));
         }
@@ -360,17 +357,14 @@ impl Tensors<'_> {
     }
 
     fn coded(&self) -> Result<Option<SavedCodes<'static>>, TrainError> {
-        let Some(codes) = self.values("coded.codes", Dtype::U8)? else {
+        let Some(ids) = self.values("coded.ids", Dtype::U64)? else {
             return Ok(None);
         };
         Ok(Some(SavedCodes {
             quantizer: self.required("coded.quantizer", Dtype::F32)?.into(),
-            ids: self.required("coded.ids", Dtype::U64)?.into(),
+            ids: ids.into(),
             slack: self.required("coded.slack", Dtype::F32)?.into(),
-            codes: codes.into(),
             residuals: self.required("coded.residuals", Dtype::F32)?.into(),
-            norms: self.required("coded.norms", Dtype::F32)?.into(),
-            classes: self.required("coded.classes", Dtype::U32)?.into(),
             before: self.vectors("coded.before")?,
         }))
     }

@@ -183,8 +183,8 @@ pub struct LinearConfig {
     pub seed: u64,
     /// Whether rows settled at a bound are left unread for some epochs.
     pub skip: bool,
-    /// Share of the block memory that keeps undecided rows between blocks; where absent none, but most
-    /// of it for long dense rows in full order, which blocks alone would need many epochs for.
+    /// Share of the block memory that keeps undecided rows between blocks; where absent, and nothing is
+    /// to be skipped, what saves most passes in full order.
     pub cache_fraction: Option<f64>,
     /// Relative difference at which training ends, certified by the duality gap.
     pub target: Option<f64>,
@@ -198,7 +198,7 @@ pub struct LinearConfig {
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files; beside the run folder where absent.
     pub scratch_dir: Option<PathBuf>,
-    /// Seconds between checkpoints, beside the one at each epoch's end.
+    /// Seconds between checkpoints, beside those at the ends of epochs.
     pub checkpoint_every_s: f64,
 }
 

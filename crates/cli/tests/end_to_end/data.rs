@@ -49,6 +49,25 @@ impl Place {
     }
 }
 
+/// CSV rows of 140 features whose labels follow from the first eight, the label last.
+pub fn wide(rows: u64) -> String {
+    let mut state = 11;
+    let mut text = String::new();
+    for _ in 0..rows {
+        let values: Vec<f64> = (0..140).map(|_| random(&mut state)).collect();
+        let sum: f64 = values[..8].iter().sum();
+        for value in &values {
+            write!(text, "{value:.4},").unwrap();
+        }
+        text += if sum + 0.5 * random(&mut state) > 0.0 {
+            "1\n"
+        } else {
+            "-1\n"
+        };
+    }
+    text
+}
+
 /// LIBSVM text whose labels follow from features 1 to 8; feature 9 is noise.
 pub fn libsvm(rows: u64) -> String {
     let mut state = 1;

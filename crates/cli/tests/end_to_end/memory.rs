@@ -2,6 +2,7 @@
 //! than all of these together.
 
 use crate::command::{Place, number};
+use crate::data::wide;
 
 const MIB: f64 = 1048576.0;
 
@@ -77,4 +78,32 @@ fn text_with_a_location_table() {
     for order in ["full", "page:65536", "sequential"] {
         check(&place, "train", 8.0, table, &format!("--order {order}"));
     }
+}
+
+#[test]
+fn rows_kept_as_codes() {
+    let place = Place::new();
+    place.ok("pack demo:epsilon:12000 --out epsilon.prow");
+    // Two tables of 4 bytes a record beside α.
+    let tables = 8.0 * 12_000.0;
+    for flags in ["", "--cache-fraction 0.9", "--skip --cache-fraction 0.5"] {
+        check(&place, "epsilon.prow", 6.0, tables, flags);
+    }
+}
+
+#[test]
+fn rows_kept_as_codes_save_passes() {
+    let place = Place::new();
+    place.write("wide.csv", wide(8000));
+    let passes = |flags: &str| {
+        let line = format!(
+            "train linear wide.csv --memory 1/5 --target 1e-3 --epochs 40 {flags} --overwrite --out run"
+        );
+        let figures = place.json(&line);
+        (number(&figures, "passes"), number(&figures, "relative_gap"))
+    };
+    let (kept, gap) = passes("");
+    assert!(gap <= 1e-3, "{gap}");
+    let (blocks, _) = passes("--cache-fraction 0");
+    assert!(3.0 * kept < blocks, "{kept} {blocks}");
 }

@@ -19,25 +19,29 @@
 //! Cost: [`CodedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
 //! and 4 bytes a record and 4 a subproblem of it.
 
+mod loops;
 mod quantizer;
 
 use std::borrow::Cow;
 
-use pelton_format::{Row, RowTable};
+use pelton_format::RowTable;
 use pelton_storage::huge_vec;
 
 use crate::block::Scratch;
 use crate::duals::{Duals, decode};
-use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
+use crate::kernels::{self, Simd};
 use crate::problem::Problem;
-use crate::solve::{BlockReport, InnerPasses, VisitRows, solve_rows};
-use crate::step::Step;
+use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
+use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
 
-/// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
-const BYTES_AHEAD: usize = 1024;
+/// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
+/// next must stay small beside what it was held for.
+const MOST_ERROR: f32 = 1e-3;
+/// Marks the norm of a row whose codes are too far off, because its values lie out of range.
+const UNFIT: f32 = -1.0;
 /// Marks a dual variable whose part of w is exact.
 const EXACT: f32 = f32::NAN;
 /// Marks a record that is not held.
@@ -59,7 +63,7 @@ pub struct CodedCache {
     codes: Vec<u8>,
     /// r of each slot and subproblem.
     residuals: Vec<f32>,
-    /// ‖x̂‖² and the bias of each slot.
+    /// ‖x̂‖² and the bias of each slot, or [`UNFIT`].
     norms: Vec<f32>,
     classes: Vec<u32>,
     /// Slack of each slot when it was last solved.
@@ -69,21 +73,15 @@ pub struct CodedCache {
     before: Vec<Vec<f32>>,
 }
 
-/// The parts of a cache that a checkpoint holds.
+/// The parts of a cache that a checkpoint holds: not the codes, which the rows give again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedCodes<'a> {
     /// Offset of each feature, then step of each.
     pub quantizer: Cow<'a, [f32]>,
     /// Record of each slot.
     pub ids: Cow<'a, [u64]>,
-    /// Codes of each slot.
-    pub codes: Cow<'a, [u8]>,
     /// Residuals of each slot and subproblem.
     pub residuals: Cow<'a, [f32]>,
-    /// ‖x̂‖² of each slot.
-    pub norms: Cow<'a, [f32]>,
-    /// Class of each slot.
-    pub classes: Cow<'a, [u32]>,
     /// Slack of each slot.
     pub slack: Cow<'a, [f32]>,
     /// α of each subproblem and record as it was when w last was exact in it.
@@ -112,8 +110,8 @@ impl CodedCache {
 
     /// Bytes of a row held, what the solver needs for it counted.
     pub fn row_bytes(problem: &Problem) -> usize {
-        // Id, norm, class, slack, the epoch's mark; the solver's entry and id; residuals; codes.
-        let beside = 24 + Scratch::bytes_for(1) + 8 + 4 * problem.subproblems();
+        // Id, norm, class, slack; the solver's entry, slot and id; residuals; codes.
+        let beside = 20 + Scratch::bytes_for(1) + 16 + 4 * problem.subproblems();
         quantizer::padded(problem.features()) + beside
     }
 
@@ -192,17 +190,48 @@ impl CodedCache {
         let w: Vec<Vec<f32>> = (0..self.subproblems)
             .map(|subproblem| pad(q, &weights.vector(subproblem)[..features]))
             .collect();
+        self.encode(problem, block, &coming, &w, simd);
+    }
+
+    /// Encodes rows of a block, given their places in it and their slots, with the residuals that
+    /// belong to the weights `w` (padded).
+    fn encode(
+        &mut self,
+        problem: &Problem,
+        block: &RowTable,
+        coming: &[(usize, usize)],
+        w: &[Vec<f32>],
+        simd: Simd,
+    ) {
+        let Some(q) = &self.quantizer else { return };
         let encode = Encode {
             q,
             block,
-            coming: &coming,
-            w: &w,
+            coming,
+            w,
             codes: &mut self.codes,
             residuals: &mut self.residuals,
             norms: &mut self.norms,
+            slack: &mut self.slack,
             bias: problem.bias().unwrap_or(0.0),
         };
         kernels::run(simd, encode);
+    }
+
+    /// Record of each slot.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Encodes the rows of the slots from `first` on again, as a run does that goes on from a checkpoint.
+    pub fn encode_again(&mut self, problem: &Problem, first: usize, rows: &RowTable, simd: Simd) {
+        let coming: Vec<(usize, usize)> = (0..rows.len()).map(|i| (i, first + i)).collect();
+        for &(i, slot) in &coming {
+            assert_eq!(self.ids[slot], rows.id(i));
+            self.classes[slot] = rows.label(i);
+        }
+        // Residuals are as they were saved.
+        self.encode(problem, rows, &coming, &[], simd);
     }
 
     /// Drops the rows held that have the most slack and makes room for those of the block that have
@@ -275,8 +304,11 @@ impl CodedCache {
         let Some(q) = &self.quantizer else {
             return BlockReport::default();
         };
+        let fit = |&slot: &usize| self.norms[slot] >= 0.0;
+        let slots: Vec<usize> = (0..self.ids.len()).filter(fit).collect();
+        let ids: Vec<u64> = slots.iter().map(|&slot| self.ids[slot]).collect();
         scratch.visits.clear();
-        scratch.visits.extend((0..self.ids.len()).map(|slot| {
+        scratch.visits.extend(slots.iter().map(|&slot| {
             let class = self.classes[slot];
             let q = self.norms[slot] + problem.diagonal(class);
             let place = Place {
@@ -296,7 +328,7 @@ impl CodedCache {
         for (before, subproblem) in self.before.iter_mut().zip(0..) {
             let stored = duals.stored(subproblem);
             // A change that is still to be made exact stays one, from the same α.
-            for &id in &self.ids {
+            for &id in &ids {
                 let before = &mut before[id as usize];
                 if before.is_nan() {
                     *before = stored[id as usize];
@@ -317,17 +349,10 @@ impl CodedCache {
             bias: problem.bias().unwrap_or(0.0),
             subproblem,
         };
-        let report = solve_rows(
-            problem,
-            &self.ids,
-            rows,
-            &mut padded,
-            duals,
-            inner,
-            key,
-            scratch,
-        );
-        self.slack.copy_from_slice(scratch.slack());
+        let report = solve_rows(problem, &ids, rows, &mut padded, duals, inner, key, scratch);
+        for (&slot, &slack) in slots.iter().zip(scratch.slack()) {
+            self.slack[slot] = slack;
+        }
         for (subproblem, padded) in padded.iter().enumerate() {
             let w = weights.vector_mut(subproblem);
             w[..self.features].copy_from_slice(&padded[..self.features]);
@@ -335,7 +360,7 @@ impl CodedCache {
                 *bias = padded[q.padded()];
             }
             let stored = duals.stored(subproblem);
-            for &id in &self.ids {
+            for &id in &ids {
                 let before = &mut self.before[subproblem][id as usize];
                 if before.to_bits() == stored[id as usize].to_bits() {
                     *before = EXACT;
@@ -354,17 +379,14 @@ impl CodedCache {
         SavedCodes {
             quantizer: quantizer.into(),
             ids: (&self.ids).into(),
-            codes: (&self.codes).into(),
             residuals: (&self.residuals).into(),
-            norms: (&self.norms).into(),
-            classes: (&self.classes).into(),
             slack: (&self.slack).into(),
             before: self.before.iter().map(|before| before.into()).collect(),
         }
     }
 
     /// Whether saved parts have the shapes of this cache.
-    pub fn fits(&self, saved: &SavedCodes<'_>, classes: usize) -> bool {
+    pub fn fits(&self, saved: &SavedCodes<'_>) -> bool {
         let (records, held) = (self.slots.len(), saved.ids.len());
         let quantizer = saved.quantizer.len();
         let mut ids = saved.ids.to_vec();
@@ -373,20 +395,14 @@ impl CodedCache {
             && held <= self.capacity
             && ids.windows(2).all(|pair| pair[0] < pair[1])
             && ids.last().is_none_or(|&id| id < records as u64)
-            && saved.codes.len() == held * self.stride()
             && saved.residuals.len() == held * self.subproblems
-            && saved.norms.len() == held
             && saved.slack.len() == held
-            && saved.classes.len() == held
-            && saved
-                .classes
-                .iter()
-                .all(|&class| (class as usize) < classes)
             && saved.before.len() == self.subproblems
             && saved.before.iter().all(|before| before.len() == records)
     }
 
-    /// Goes on from saved parts that fit.
+    /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
+    /// slot.
     pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())
@@ -395,10 +411,10 @@ impl CodedCache {
             self.slots[id as usize] = slot as u32;
         }
         self.ids.extend_from_slice(&saved.ids);
-        self.codes.extend_from_slice(&saved.codes);
+        self.codes.resize(saved.ids.len() * self.stride(), 0);
+        self.norms.resize(saved.ids.len(), UNFIT);
+        self.classes.resize(saved.ids.len(), 0);
         self.residuals.extend_from_slice(&saved.residuals);
-        self.norms.extend_from_slice(&saved.norms);
-        self.classes.extend_from_slice(&saved.classes);
         self.slack.extend_from_slice(&saved.slack);
         for (before, saved) in self.before.iter_mut().zip(&saved.before) {
             before.copy_from_slice(saved);
@@ -406,7 +422,7 @@ impl CodedCache {
     }
 }
 
-/// A vector padded with zeros to whole groups.
+/// A vector padded with zeros to whole registers.
 fn pad(q: &Quantizer, values: &[f32]) -> Vec<f32> {
     let mut padded = Vec::with_capacity(q.padded() + 1);
     padded.extend_from_slice(values);
@@ -414,172 +430,5 @@ fn pad(q: &Quantizer, values: &[f32]) -> Vec<f32> {
     padded
 }
 
-/// Makes w exact in rows whose α changed while they were held.
-struct Settle<'a> {
-    q: &'a Quantizer,
-    block: &'a RowTable,
-    changes: &'a [(usize, f32)],
-    w: &'a mut [f32],
-}
-
-impl Kernel for Settle<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let q = self.q;
-        let mut x = vec![0.0; q.padded()];
-        let mut codes = vec![0; q.padded()];
-        for &(i, scale) in self.changes {
-            if let Row::Dense(values) = self.block.row(i) {
-                x[..values.len()].copy_from_slice(values);
-                // The codes of a row are always the same, whether it is still held or not.
-                q.encode(&x, &mut codes);
-                q.add_error(&codes, &x, scale, self.w);
-            }
-        }
-    }
-}
-
-/// Encodes rows of a block.
-struct Encode<'a> {
-    q: &'a Quantizer,
-    block: &'a RowTable,
-    /// Places in the block and slots.
-    coming: &'a [(usize, usize)],
-    w: &'a [Vec<f32>],
-    codes: &'a mut [u8],
-    residuals: &'a mut [f32],
-    norms: &'a mut [f32],
-    bias: f32,
-}
-
-impl Kernel for Encode<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let q = self.q;
-        let mut x = vec![0.0; q.padded()];
-        for &(i, slot) in self.coming {
-            let Row::Dense(values) = self.block.row(i) else {
-                continue;
-            };
-            x[..values.len()].copy_from_slice(values);
-            let row = &mut self.codes[slot * q.padded()..(slot + 1) * q.padded()];
-            self.norms[slot] = q.encode(&x, row) + self.bias * self.bias;
-            let residuals = &mut self.residuals[slot * self.w.len()..];
-            for (residual, w) in residuals.iter_mut().zip(self.w) {
-                *residual = q.dot_error(row, &x, w);
-            }
-        }
-    }
-}
-
-/// The rows held in one subproblem.
-struct CodedRows<'a> {
-    cache: &'a CodedCache,
-    q: &'a Quantizer,
-    bias: f32,
-    subproblem: usize,
-}
-
-impl VisitRows for CodedRows<'_> {
-    fn pass<S: Step>(
-        &self,
-        simd: Simd,
-        w: &mut [f32],
-        step: &mut S,
-        visits: &mut [Visit],
-        order: &[u32],
-        settled: &mut [bool],
-    ) {
-        kernels::run(
-            simd,
-            CodedPass {
-                rows: self,
-                w,
-                step,
-                visits,
-                order,
-                settled,
-            },
-        );
-    }
-}
-
-/// One pass over the rows held.
-struct CodedPass<'a, S> {
-    rows: &'a CodedRows<'a>,
-    w: &'a mut [f32],
-    step: &'a mut S,
-    visits: &'a mut [Visit],
-    order: &'a [u32],
-    settled: &'a mut [bool],
-}
-
-impl<S: Step> Kernel for CodedPass<'_, S> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let CodedPass {
-            rows,
-            w,
-            step,
-            visits,
-            order,
-            settled,
-        } = self;
-        pass_loop(&mut Coded { rows, w }, step, visits, order, settled);
-    }
-}
-
-/// w (padded, the bias weight behind) and the rows held.
-struct Coded<'a> {
-    rows: &'a CodedRows<'a>,
-    w: &'a mut [f32],
-}
-
-impl Coded<'_> {
-    #[inline(always)]
-    fn row(&self, place: Place) -> &[u8] {
-        let length = self.rows.q.padded();
-        let start = place.start as usize * length;
-        &self.rows.cache.codes[start..start + length]
-    }
-}
-
-impl Dots for Coded<'_> {
-    #[inline(always)]
-    fn dot(&self, place: Place) -> f32 {
-        let CodedRows {
-            cache,
-            q,
-            bias,
-            subproblem,
-        } = self.rows;
-        let residual = cache.residuals[place.start as usize * cache.subproblems + subproblem];
-        q.dot(self.row(place), self.w) + bias * self.w[q.padded()] + residual
-    }
-
-    #[inline(always)]
-    fn prefetch_row(&self, place: Place) {
-        let row = self.row(place);
-        prefetch_slice(&row[..row.len().min(BYTES_AHEAD)]);
-    }
-
-    #[inline(always)]
-    fn prefetch_weights(&self, _: Place) {}
-}
-
-impl Vectors for Coded<'_> {
-    #[inline(always)]
-    fn add(&mut self, place: Place, scale: f32) {
-        let (q, bias) = (self.rows.q, self.rows.bias);
-        let start = place.start as usize * q.padded();
-        let codes = &self.rows.cache.codes[start..start + q.padded()];
-        q.add(codes, scale, self.w);
-        self.w[q.padded()] += scale * bias;
-    }
-}
+#[cfg(test)]
+mod tests;

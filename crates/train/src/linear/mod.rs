@@ -6,6 +6,7 @@
 mod certify;
 mod outcome;
 mod report;
+mod resume;
 mod session;
 mod setup;
 mod source;
@@ -14,12 +15,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_feed::{Access, FeedOptions, largest_batch};
+use pelton_feed::{FeedOptions, largest_batch};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
-pub use setup::{Setup, plan_of, set_up};
+pub use setup::{Setup, plan_of, resolve, set_up};
 pub(crate) use source::hold_rows;
 
 use crate::config::{LinearConfig, Optimum};
@@ -75,13 +76,15 @@ pub fn run(
             "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
-    if options.resume
-        && config.access == Access::Auto
-        && let Some(access) = session::access_of_checkpoint(&options.out)
-    {
-        // The path decides how large blocks are; the device may measure differently today.
-        config.access = access;
+    if options.resume {
+        resume::take_over(&options.out, &mut config);
     }
+    resolve(&mut config, &data.dataset);
+    let given = LinearConfig {
+        skip: config.skip,
+        cache_fraction: config.cache_fraction,
+        ..given.clone()
+    };
     let mut setup = set_up(&config, data)?;
     setup.interrupt = Arc::clone(interrupt);
     let setup = setup;
@@ -114,7 +117,7 @@ pub fn run(
     if options.resume {
         session.resume(&options.out, observer)?;
     }
-    let mut folder = RunFolder::open(&options.out, given, options.resume, options.overwrite)?;
+    let mut folder = RunFolder::open(&options.out, &given, options.resume, options.overwrite)?;
     let optimum = match config.optimum {
         Optimum::Unknown => None,
         Optimum::Value(value) => Some(value),

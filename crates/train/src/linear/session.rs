@@ -1,15 +1,17 @@
 //! Runs epochs: from the feed's batches, or over rows that all lie in memory; checkpoints between
 //! blocks; ends by epochs, by a certified target, or by an interruption.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Access, Cursor, FeedOptions, Meters};
+use pelton_feed::{Cursor, FeedOptions, Meters, pane_row_bytes};
+use pelton_format::RowTable;
 use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
 use super::certify::for_each_batch;
+use super::resume;
 use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
 use crate::checkpoint::{self, Progress, Totals};
@@ -50,6 +52,8 @@ pub(super) struct Session<'a> {
     earlier_wall_s: f64,
     evaluations: Totals,
     checkpointed: Instant,
+    /// Whether an epoch ended since the last checkpoint.
+    unsaved: bool,
     /// Estimated gap below which the next certificate is worth a pass.
     attempt_below: f64,
     at_epoch_start: Meters,
@@ -84,6 +88,7 @@ impl<'a> Session<'a> {
             earlier_wall_s: 0.0,
             evaluations: Totals::default(),
             checkpointed: Instant::now(),
+            unsaved: false,
             attempt_below: config.target.unwrap_or(0.0),
             at_epoch_start: Meters::default(),
             events: None,
@@ -94,7 +99,7 @@ impl<'a> Session<'a> {
     ///
     /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
     pub fn resume(&mut self, folder: &Path, observer: Observer<'_>) -> Result<(), TrainError> {
-        let path = checkpoint_path(folder);
+        let path = resume::checkpoint_path(folder);
         if !path.exists() {
             observer(Event::Note("no checkpoint was written yet: starting anew"));
             return Ok(());
@@ -114,16 +119,17 @@ impl<'a> Session<'a> {
                 "is of another order, seed, memory budget or number of blocks",
             ));
         }
-        if let Some(flag) = other_problem(folder, self.config) {
+        if let Some(flag) = resume::other_problem(folder, self.config) {
             return Err(wrong(&format!("is of a run with another {flag}")));
         }
-        if let Some(part) = self.beyond_plan(&progress) {
+        if let Some(part) = resume::beyond_plan(self.setup, &progress) {
             return Err(wrong(&format!(
                 "says that {part}, which this run cannot have reached"
             )));
         }
         let cached = fetch_rows(&self.setup.data.dataset, &state.cached)?;
         self.solver.restore(state, cached)?;
+        self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
         self.steps_done = progress.steps_done;
@@ -140,35 +146,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
-    /// A feed that began there would give out batches of other epochs or none.
-    fn beyond_plan(&self, progress: &Progress) -> Option<String> {
-        let plan = &self.setup.plan;
-        let (end, unit) = match self.setup.feed.refill {
-            true => (plan.records(), "records"),
-            false => (plan.steps(), "blocks"),
-        };
-        let &Progress {
-            next, steps_done, ..
-        } = progress;
-        let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
-        let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
-        if begun != Some(epochs) || progress.cursor_epoch != epochs {
-            let at = progress.cursor_epoch;
-            return Some(format!(
-                "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
-            ));
+    /// Reads the rows that are kept as codes anew, a share of the budget at a time.
+    fn encode_again(&mut self) -> Result<(), TrainError> {
+        let dataset = &self.setup.data.dataset;
+        let rows = self.setup.memory_bytes / (8 * pane_row_bytes(dataset));
+        let ids = self.solver.coded_ids().to_vec();
+        let mut first = 0;
+        for ids in ids.chunks(rows.max(1) as usize) {
+            let rows = RowTable::from_rows(fetch_rows(dataset, ids)?, ids.to_vec());
+            self.solver.encode_again(first, &rows);
+            first += ids.len();
         }
-        let fits = match progress.in_epoch {
-            true => 0 < steps_done && steps_done <= next && next < end,
-            false => steps_done <= next && next == end,
-        };
-        let fits = fits && (self.setup.feed.refill || steps_done == next);
-        (!fits).then(|| {
-            format!(
-                "{steps_done} blocks are done and {next} {unit} read of an epoch's {end} {unit}"
-            )
-        })
+        Ok(())
     }
 
     /// Leaves time that is not the run's own out of its seconds.
@@ -214,7 +203,7 @@ impl<'a> Session<'a> {
             self.run_epoch(&mut source, folder, interrupt, observer)?;
             certified = self.end_epoch(&source, folder, observer)?;
             if certified.is_none() && interrupt.load(Ordering::Relaxed) {
-                // The end of the epoch has saved the state.
+                self.save(&source, folder)?;
                 return Err(interrupted(folder));
             }
         }
@@ -348,10 +337,28 @@ impl<'a> Session<'a> {
         folder.append_metrics(&record)?;
         self.write_events(folder, &record);
         self.epochs.push(record);
-        if ends.is_none() {
-            self.checkpoint(source, folder)?;
+        self.unsaved = true;
+        let last = self.next_epoch() >= self.config.epochs;
+        if ends.is_none() && (last || self.save_is_cheap()) {
+            self.save(source, folder)?;
         }
         Ok(ends)
+    }
+
+    /// Whether a checkpoint at the end of this epoch costs little beside the time since the last.
+    fn save_is_cheap(&self) -> bool {
+        const BYTES_A_SECOND: f64 = 5e8;
+        const MOST_SHARE: f64 = 0.03;
+        let cost = self.solver.table_bytes() as f64 / BYTES_A_SECOND;
+        cost <= MOST_SHARE * self.checkpointed.elapsed().as_secs_f64()
+    }
+
+    /// Writes a checkpoint unless the last one is of this very state.
+    fn save(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
+        if self.unsaved {
+            self.checkpoint(source, folder)?;
+        }
+        Ok(())
     }
 
     /// Whether coordinate descent gets nowhere on rows in memory that Newton's method can take: a
@@ -385,7 +392,7 @@ impl<'a> Session<'a> {
         let mut keep_going = || !interrupt.load(Ordering::Relaxed);
         let found = self.solver.solve_interior(rows, wanted, &mut keep_going)?;
         let Some((certificate, iterations)) = found else {
-            // The end of the epoch before has saved the state.
+            self.save(source, folder)?;
             return Err(interrupted(folder));
         };
         let visits = u64::from(iterations) * rows.len() as u64;
@@ -593,39 +600,14 @@ impl<'a> Session<'a> {
             access: source.access(),
             epochs: self.epochs.clone(),
         };
-        let path = checkpoint_path(folder.path());
+        let path = resume::checkpoint_path(folder.path());
         checkpoint::write(&path, &progress, &state)?;
         let (epoch, block) = (progress.epoch, progress.steps_done);
         tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
         self.checkpointed = Instant::now();
+        self.unsaved = false;
         Ok(())
     }
-}
-
-/// The flag of a setting that decides the result and differs from that of the run in `folder`.
-///
-/// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
-/// and to which target a run goes may change.
-fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
-    let text = std::fs::read_to_string(folder.join("run.toml")).ok()?;
-    let before: LinearConfig = toml::from_str(&text).ok()?;
-    let same = [
-        ("--loss", before.loss == config.loss),
-        ("--cost", before.cost == config.cost),
-        (
-            "--class-weight",
-            before.class_weights == config.class_weights,
-        ),
-        ("--bias", before.bias == config.bias),
-        ("--inner-passes", before.inner_passes == config.inner_passes),
-        ("--skip", before.skip == config.skip),
-        (
-            "--cache-fraction",
-            before.cache_fraction == config.cache_fraction,
-        ),
-        ("--seed", before.seed == config.seed),
-    ];
-    same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
 }
 
 /// A certificate, of the solver's snapshot or of its current weights.
@@ -639,17 +621,6 @@ fn interrupted(folder: &RunFolder) -> TrainError {
     TrainError::Interrupted {
         folder: folder.path().display().to_string(),
     }
-}
-
-/// The access path that the run in `folder` takes, where its checkpoint can be read and its rows do not
-/// all lie in memory.
-pub(super) fn access_of_checkpoint(folder: &Path) -> Option<Access> {
-    let (progress, _) = checkpoint::read(&checkpoint_path(folder)).ok()?;
-    progress.access.parse().ok()
-}
-
-fn checkpoint_path(folder: &Path) -> PathBuf {
-    folder.join("checkpoint").join("state.safetensors")
 }
 
 fn totals_of(meters: &Meters) -> Totals {

@@ -20,9 +20,13 @@ const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 
+/// Share of each block that is rows kept whole, where nothing is said.
+const CACHED_SHARE: f64 = 0.5;
 /// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
 /// in small pieces.
 const CODED_SHARE: f64 = 0.6;
+/// Rows of a block below which fewer rows are kept as codes.
+const LEAST_BLOCK_BESIDE_CODES: u64 = 64;
 /// Features from which rows are kept as codes: with fewer, their overhead is too large a part of them,
 /// and a pass or two leave nothing to gain.
 const LEAST_CODED_FEATURES: usize = 128;
@@ -85,7 +89,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         } else {
             FINE_TOLERANCE
         }),
-        skip: config.skip && !in_core,
+        skip: false,
         cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
@@ -106,17 +110,36 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
             evaluation_bytes = (memory_bytes as f64 * EVALUATION_SHARE) as u64;
             evaluation_bytes
         };
-        if options.snapshots {
-            options.coded_rows = coded_rows(config, dataset, &problem, memory_bytes);
+        let left = memory_bytes - beside.min(memory_bytes);
+        let mut kept = config.cache_fraction.unwrap_or(0.0);
+        loop {
+            let room = (kept * memory_bytes as f64) as u64;
+            if options.snapshots {
+                options.coded_rows = coded_rows(dataset, &problem, room);
+            }
+            let coded_bytes = (options.coded_rows * CodedCache::row_bytes(&problem)) as u64;
+            feed.memory_bytes = left - coded_bytes.min(left);
+            // Rows kept as codes are read every epoch, so that w stays exact.
+            let whole = options.coded_rows == 0;
+            options.skip = config.skip && whole;
+            let cached = match config.cache_fraction {
+                Some(cached) if whole => cached,
+                _ => 0.0,
+            };
+            feed.epoch_barrier = options.skip || cached > 0.0;
+            feed.refill = feed.epoch_barrier;
+            feed.access = config.access;
+            let divided = divide(config, &data, cached, &mut feed, &mut options);
+            let small = match &divided {
+                Ok(plan) => longest_step(plan) < LEAST_BLOCK_BESIDE_CODES,
+                Err(_) => true,
+            };
+            if whole || !small {
+                break divided?;
+            }
+            // Small blocks cost more reads than the rows kept save.
+            kept *= if kept > 0.1 { 0.5 } else { 0.0 };
         }
-        let coded_bytes = options.coded_rows * CodedCache::row_bytes(&problem);
-        feed.memory_bytes = memory_bytes.saturating_sub(beside + coded_bytes as u64);
-        // Rows kept as codes are read every epoch, so that w stays exact.
-        options.skip &= options.coded_rows == 0;
-        let kept = config.cache_fraction.unwrap_or(0.0);
-        feed.epoch_barrier = options.skip || (kept > 0.0 && options.coded_rows == 0);
-        feed.refill = feed.epoch_barrier;
-        divide(config, &data, &mut feed, &mut options)?
     };
     Ok(Setup {
         memory_bytes,
@@ -131,21 +154,35 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     })
 }
 
-/// Rows of the coded cache that takes the place of the row cache; 0 where rows are sparse, too short to
-/// gain by it, or too many.
-fn coded_rows(config: &LinearConfig, dataset: &Dataset, problem: &Problem, memory: u64) -> usize {
+/// Decides which rows are left unread or kept in memory where the configuration does not say: what
+/// saves most passes in full order. That is rows kept as codes; and, to a target, skip and cache for
+/// sparse rows, of which one feature in few rows says much. Narrow dense rows are solved in two passes
+/// as it is.
+pub fn resolve(config: &mut LinearConfig, dataset: &Dataset) {
+    if config.cache_fraction.is_some() {
+        return;
+    }
+    let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
+    let share = match dataset.layout() {
+        Layout::Dense { width } if free && width >= LEAST_CODED_FEATURES => CODED_SHARE,
+        Layout::Sparse if free && config.target.is_some() && config.access == Access::Auto => {
+            config.skip = true;
+            CACHED_SHARE
+        }
+        _ => 0.0,
+    };
+    config.cache_fraction = Some(share);
+}
+
+/// Rows of the coded cache that takes the place of the row cache, in `room` bytes; 0 where rows are
+/// sparse, too short to gain by it, or too many.
+fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     let takes = matches!(dataset.layout(), Layout::Dense { .. })
         && problem.features() >= LEAST_CODED_FEATURES
         && dataset.records() < u64::from(u32::MAX);
     if !takes {
         return 0;
     }
-    let by_default = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
-    let kept = match config.cache_fraction {
-        None if by_default => CODED_SHARE,
-        kept => kept.unwrap_or(0.0),
-    };
-    let room = (kept * memory as f64) as u64;
     let rows = room / CodedCache::row_bytes(problem) as u64;
     rows.min(dataset.records()) as usize
 }
@@ -154,11 +191,12 @@ fn coded_rows(config: &LinearConfig, dataset: &Dataset, problem: &Problem, memor
 fn divide(
     config: &LinearConfig,
     data: &OpenedData,
+    cached: f64,
     feed: &mut FeedOptions,
     options: &mut OutOfCoreOptions,
 ) -> Result<Plan, TrainError> {
     let budget = feed.memory_bytes;
-    let plan = block_plan(config, data, feed, options, budget)?;
+    let plan = block_plan(config, data, cached, feed, options, budget)?;
     if feed.access != Access::Auto {
         // Refused here where it cannot be taken, before anything is written.
         choose_path(&data.dataset, &plan, feed)?;
@@ -170,12 +208,13 @@ fn divide(
         return Ok(plan);
     }
     feed.access = access;
-    block_plan(config, data, feed, options, budget)
+    block_plan(config, data, cached, feed, options, budget)
 }
 
 fn block_plan(
     config: &LinearConfig,
     data: &OpenedData,
+    kept: f64,
     feed: &mut FeedOptions,
     options: &mut OutOfCoreOptions,
     budget: u64,
@@ -183,10 +222,6 @@ fn block_plan(
     let dataset = &data.dataset;
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
-    let kept = match options.coded_rows {
-        0 => config.cache_fraction.unwrap_or(0.0),
-        _ => 0.0,
-    };
     // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
     // ones; the solver needs its table for all b.
     let share_of_feed = 2.0 * (1.0 - kept) * pane_row;

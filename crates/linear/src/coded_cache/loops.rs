@@ -1,0 +1,190 @@
+//! The loops over rows kept as codes, each compiled for every processor level.
+
+use pelton_format::{Row, RowTable};
+
+use super::quantizer::Quantizer;
+use super::{CodedCache, MOST_ERROR, UNFIT};
+use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
+use crate::solve::VisitRows;
+use crate::step::Step;
+use crate::visit::{Place, Visit};
+
+/// How many bytes of a long row are asked for ahead; the processor's own prefetcher follows.
+const BYTES_AHEAD: usize = 4096;
+
+/// Makes w exact in rows whose α changed while they were held.
+pub(super) struct Settle<'a> {
+    pub q: &'a Quantizer,
+    pub block: &'a RowTable,
+    pub changes: &'a [(usize, f32)],
+    pub w: &'a mut [f32],
+}
+
+impl Kernel for Settle<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let q = self.q;
+        let mut x = vec![0.0; q.padded()];
+        let mut codes = vec![0; q.padded()];
+        for &(i, scale) in self.changes {
+            if let Row::Dense(values) = self.block.row(i) {
+                x[..values.len()].copy_from_slice(values);
+                // The codes of a row are always the same, whether it is still held or not.
+                q.encode(&x, &mut codes);
+                q.add_error(&codes, &x, scale, self.w);
+            }
+        }
+    }
+}
+
+/// Encodes rows of a block.
+pub(super) struct Encode<'a> {
+    pub q: &'a Quantizer,
+    pub block: &'a RowTable,
+    /// Places in the block and slots.
+    pub coming: &'a [(usize, usize)],
+    pub w: &'a [Vec<f32>],
+    pub codes: &'a mut [u8],
+    pub residuals: &'a mut [f32],
+    pub norms: &'a mut [f32],
+    pub slack: &'a mut [f32],
+    pub bias: f32,
+}
+
+impl Kernel for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let q = self.q;
+        let mut x = vec![0.0; q.padded()];
+        for &(i, slot) in self.coming {
+            let Row::Dense(values) = self.block.row(i) else {
+                continue;
+            };
+            x[..values.len()].copy_from_slice(values);
+            let row = &mut self.codes[slot * q.padded()..(slot + 1) * q.padded()];
+            let (norm, error) = q.encode(&x, row);
+            if error > MOST_ERROR * norm {
+                self.norms[slot] = UNFIT;
+                self.slack[slot] = f32::INFINITY;
+                continue;
+            }
+            self.norms[slot] = norm + self.bias * self.bias;
+            let residuals = &mut self.residuals[slot * self.w.len()..];
+            for (residual, w) in residuals.iter_mut().zip(self.w) {
+                *residual = q.dot_error(row, &x, w);
+            }
+        }
+    }
+}
+
+/// The rows held in one subproblem.
+pub(super) struct CodedRows<'a> {
+    pub cache: &'a CodedCache,
+    pub q: &'a Quantizer,
+    pub bias: f32,
+    pub subproblem: usize,
+}
+
+impl VisitRows for CodedRows<'_> {
+    fn pass<S: Step>(
+        &self,
+        simd: Simd,
+        w: &mut [f32],
+        step: &mut S,
+        visits: &mut [Visit],
+        order: &[u32],
+        settled: &mut [bool],
+    ) {
+        kernels::run(
+            simd,
+            CodedPass {
+                rows: self,
+                w,
+                step,
+                visits,
+                order,
+                settled,
+            },
+        );
+    }
+}
+
+/// One pass over the rows held.
+struct CodedPass<'a, S> {
+    rows: &'a CodedRows<'a>,
+    w: &'a mut [f32],
+    step: &'a mut S,
+    visits: &'a mut [Visit],
+    order: &'a [u32],
+    settled: &'a mut [bool],
+}
+
+impl<S: Step> Kernel for CodedPass<'_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let CodedPass {
+            rows,
+            w,
+            step,
+            visits,
+            order,
+            settled,
+        } = self;
+        pass_loop(&mut Coded { rows, w }, step, visits, order, settled);
+    }
+}
+
+/// w (padded, the bias weight behind) and the rows held.
+struct Coded<'a> {
+    rows: &'a CodedRows<'a>,
+    w: &'a mut [f32],
+}
+
+impl Coded<'_> {
+    #[inline(always)]
+    fn row(&self, place: Place) -> &[u8] {
+        let length = self.rows.q.padded();
+        let start = place.start as usize * length;
+        &self.rows.cache.codes[start..start + length]
+    }
+}
+
+impl Dots for Coded<'_> {
+    #[inline(always)]
+    fn dot(&self, place: Place) -> f32 {
+        let CodedRows {
+            cache,
+            q,
+            bias,
+            subproblem,
+        } = self.rows;
+        let residual = cache.residuals[place.start as usize * cache.subproblems + subproblem];
+        q.dot(self.row(place), self.w) + bias * self.w[q.padded()] + residual
+    }
+
+    #[inline(always)]
+    fn prefetch_row(&self, place: Place) {
+        let row = self.row(place);
+        prefetch_slice(&row[..row.len().min(BYTES_AHEAD)]);
+    }
+
+    #[inline(always)]
+    fn prefetch_weights(&self, _: Place) {}
+}
+
+impl Vectors for Coded<'_> {
+    #[inline(always)]
+    fn add(&mut self, place: Place, scale: f32) {
+        let (q, bias) = (self.rows.q, self.rows.bias);
+        let start = place.start as usize * q.padded();
+        let codes = &self.rows.cache.codes[start..start + q.padded()];
+        q.add(codes, scale, self.w);
+        self.w[q.padded()] += scale * bias;
+    }
+}

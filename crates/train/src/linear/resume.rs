@@ -1,0 +1,97 @@
+//! What a run that goes on must share with the one it goes on from.
+
+use std::path::{Path, PathBuf};
+
+use pelton_feed::Access;
+
+use super::setup::Setup;
+use crate::checkpoint::{self, Progress};
+use crate::config::LinearConfig;
+
+/// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
+/// are follows from it, and today's device or target might decide otherwise.
+pub(super) fn take_over(folder: &Path, config: &mut LinearConfig) {
+    if config.cache_fraction.is_none()
+        && !config.skip
+        && let Some(before) = config_of(folder)
+    {
+        config.skip = before.skip;
+        config.cache_fraction = before.cache_fraction;
+    }
+    if config.access == Access::Auto
+        && let Some(access) = access_of_checkpoint(folder)
+    {
+        config.access = access;
+    }
+}
+
+/// The configuration of the run in `folder`.
+fn config_of(folder: &Path) -> Option<LinearConfig> {
+    let text = std::fs::read_to_string(folder.join("run.toml")).ok()?;
+    toml::from_str(&text).ok()
+}
+
+/// The access path that the run in `folder` takes, where its checkpoint can be read and its rows do not
+/// all lie in memory.
+fn access_of_checkpoint(folder: &Path) -> Option<Access> {
+    let (progress, _) = checkpoint::read(&checkpoint_path(folder)).ok()?;
+    progress.access.parse().ok()
+}
+
+pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
+    folder.join("checkpoint").join("state.safetensors")
+}
+
+/// The flag of a setting that decides the result and differs from that of the run in `folder`.
+///
+/// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
+/// and to which target a run goes may change.
+pub(super) fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
+    let before = config_of(folder)?;
+    let same = [
+        ("--loss", before.loss == config.loss),
+        ("--cost", before.cost == config.cost),
+        (
+            "--class-weight",
+            before.class_weights == config.class_weights,
+        ),
+        ("--bias", before.bias == config.bias),
+        ("--inner-passes", before.inner_passes == config.inner_passes),
+        ("--skip", before.skip == config.skip),
+        (
+            "--cache-fraction",
+            before.cache_fraction == config.cache_fraction,
+        ),
+        ("--seed", before.seed == config.seed),
+    ];
+    same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
+}
+
+/// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
+/// A feed that began there would give out batches of other epochs or none.
+pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> {
+    let plan = &setup.plan;
+    let (end, unit) = match setup.feed.refill {
+        true => (plan.records(), "records"),
+        false => (plan.steps(), "blocks"),
+    };
+    let &Progress {
+        next, steps_done, ..
+    } = progress;
+    let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
+    let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
+    if begun != Some(epochs) || progress.cursor_epoch != epochs {
+        let at = progress.cursor_epoch;
+        return Some(format!(
+            "epoch {epochs} (from 0) is trained and epoch {at} read after {recorded} epochs"
+        ));
+    }
+    let fits = match progress.in_epoch {
+        true => 0 < steps_done && steps_done <= next && next < end,
+        false => steps_done <= next && next == end,
+    };
+    let fits = fits && (setup.feed.refill || steps_done == next);
+    (!fits).then(|| {
+        format!("{steps_done} blocks are done and {next} {unit} read of an epoch's {end} {unit}")
+    })
+}
