@@ -300,3 +300,28 @@ impl Operation for Barrier {
         Ok(Some(Vec::new()))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn shares_cover_in_order_and_evenly() {
+        for size in 1..20 {
+            for length in (0..70).chain([isize::MAX as usize]) {
+                let mut next = 0;
+                for rank in 0..size {
+                    let share = share(length, rank, size);
+                    assert_eq!(
+                        share.start, next,
+                        "rank {rank} of {size}, {length} elements"
+                    );
+                    let even = length / size;
+                    assert!((even..=even + 1).contains(&share.len()));
+                    next = share.end;
+                }
+                assert_eq!(next, length);
+            }
+        }
+    }
+}
