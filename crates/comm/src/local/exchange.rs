@@ -7,7 +7,11 @@
 use std::collections::{HashMap, VecDeque};
 
 #[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -27,6 +31,8 @@ pub(crate) struct Exchange<M> {
     state: Mutex<State<M>>,
     /// By rank: something changed for it.
     changed: Vec<Condvar>,
+    /// Whether a rank has failed: what every read of a window asks, without the lock.
+    failed: AtomicBool,
 }
 
 struct State<M> {
@@ -52,6 +58,7 @@ impl<M> Exchange<M> {
                 contexts: HashMap::new(),
             }),
             changed: (0..ranks).map(|_| Condvar::new()).collect(),
+            failed: AtomicBool::new(false),
         }
     }
 
@@ -110,6 +117,7 @@ impl<M> Exchange<M> {
     pub(crate) fn fail(&self, rank: usize, reason: String) {
         self.tell_all(|state| {
             state.failure.get_or_insert((rank, reason));
+            self.failed.store(true, Ordering::Release);
         });
     }
 
@@ -132,6 +140,9 @@ impl<M> Exchange<M> {
 
     /// The first failure as an error.
     pub(crate) fn failure(&self) -> Result<(), CommError> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
         self.lock().failure()
     }
 
