@@ -1,0 +1,166 @@
+//! Bandwidth of window reads against the least that they could cost, as CSV on standard output.
+//!
+//! ```text
+//! cargo run --release -p pelton-comm --example window_bandwidth -- 2           two threads
+//! cargo build --release -p pelton-comm --example window_bandwidth --features mpi
+//! mpirun -n 2 target/release/examples/window_bandwidth                         two processes
+//! ```
+//!
+//! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The
+//! reference reads the same ranges: among threads by copying from a vector as large as the windows it
+//! stands for, under MPI by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of its own. The
+//! two take turns, and the median of the turns counts.
+
+#[cfg(feature = "mpi")]
+#[allow(unsafe_code)]
+mod bare;
+
+use std::time::Instant;
+
+use pelton_comm::{Comm, CommError, Get, Reduction, Window, launched, run_ranks};
+
+/// Sizes of reads: a page, and an image of ImageNet.
+const READ_BYTES: [usize; 2] = [4096, 110 << 10];
+/// What each rank holds; together more than any cache.
+const WINDOW_BYTES: usize = 256 << 20;
+/// Reads under way at once.
+const BATCH: usize = 64;
+/// What a turn reads, at least.
+const TURN_BYTES: usize = 512 << 20;
+const TURNS: usize = 7;
+
+/// A range: rank, offset, length.
+type Range = (usize, usize, usize);
+
+fn main() {
+    let result = if launched().is_some() {
+        run_processes()
+    } else {
+        let ranks = std::env::args()
+            .nth(1)
+            .map_or(2, |ranks| ranks.parse().expect("ranks"));
+        run_ranks(ranks, |comm| measure(&comm, "local", memcpy)).map(|_| ())
+    };
+    if let Err(error) = result {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn run_processes() -> Result<(), pelton_comm::RankError<CommError>> {
+    pelton_comm::mpi::run(|comm| measure(&comm, "mpi", bare::get_loop))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn run_processes() -> Result<(), pelton_comm::RankError<CommError>> {
+    panic!("build this with --features mpi to run it under mpirun")
+}
+
+/// The reference among threads.
+fn memcpy(comm: &Comm) -> impl FnMut(&[Range], &mut [u8]) + use<> {
+    let others = comm.size().saturating_sub(1).max(1);
+    let memory = vec![1_u8; others * WINDOW_BYTES];
+    let rank = comm.rank();
+    move |ranges, buffer| {
+        for ((from, offset, length), place) in ranges.iter().zip(buffer.chunks_mut(ranges[0].2)) {
+            let other = if *from > rank { from - 1 } else { *from } % others;
+            let start = other * WINDOW_BYTES + offset;
+            place.copy_from_slice(&memory[start..start + length]);
+        }
+    }
+}
+
+fn measure<R: FnMut(&[Range], &mut [u8])>(
+    comm: &Comm,
+    transport: &str,
+    reference: impl Fn(&Comm) -> R,
+) -> Result<(), CommError> {
+    let mut window = comm.allocate(WINDOW_BYTES)?;
+    window.local().fill(1);
+    let window = window.share(comm)?;
+    let mut reference = reference(comm);
+    if comm.rank() == 0 {
+        println!("transport,ranks,read_bytes,get_gb_per_s,reference_gb_per_s,ratio");
+    }
+    for read_bytes in READ_BYTES {
+        let batches: Vec<Vec<Range>> = batches(comm, read_bytes);
+        let mut buffer = vec![0; BATCH * read_bytes];
+        let (mut gets, mut references) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            gets.push(turn(comm, &batches, |ranges| {
+                get(&window, ranges, &mut buffer)
+            })?);
+            references.push(turn(comm, &batches, |ranges| {
+                reference(ranges, &mut buffer);
+                Ok(())
+            })?);
+        }
+        let (get, bare) = (median(gets), median(references));
+        if comm.rank() == 0 {
+            let (ranks, ratio) = (comm.size(), get / bare);
+            println!("{transport},{ranks},{read_bytes},{get:.3},{bare:.3},{ratio:.3}");
+        }
+    }
+    drop(reference);
+    window.free(comm)
+}
+
+/// Batches of random ranges of other ranks' windows; of the own one where there is no other.
+fn batches(comm: &Comm, read_bytes: usize) -> Vec<Vec<Range>> {
+    let mut state = comm.rank() as u64 + 1;
+    let mut random = move |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        ((state >> 33) as usize) % below
+    };
+    let others = comm.size() - 1;
+    let mut range = || {
+        let step = if others > 0 { 1 + random(others) } else { 0 };
+        let offset = random(WINDOW_BYTES - read_bytes);
+        ((comm.rank() + step) % comm.size(), offset, read_bytes)
+    };
+    let count = TURN_BYTES / (BATCH * read_bytes);
+    (0..count)
+        .map(|_| (0..BATCH).map(|_| range()).collect())
+        .collect()
+}
+
+fn get(window: &Window, ranges: &[Range], buffer: &mut [u8]) -> Result<(), CommError> {
+    let places = ranges.iter().zip(buffer.chunks_mut(ranges[0].2));
+    let mut gets: Vec<Get<'_>> = places
+        .map(|((rank, offset, _), buffer)| Get {
+            rank: *rank,
+            offset: *offset as u64,
+            buffer,
+        })
+        .collect();
+    window.get(&mut gets)
+}
+
+/// Bandwidth of all ranks together, in GB/s.
+fn turn(
+    comm: &Comm,
+    batches: &[Vec<Range>],
+    mut read: impl FnMut(&[Range]) -> Result<(), CommError>,
+) -> Result<f64, CommError> {
+    comm.barrier()?;
+    let start = Instant::now();
+    for ranges in batches {
+        read(ranges)?;
+    }
+    let bytes = batches
+        .iter()
+        .flatten()
+        .map(|(_, _, length)| length)
+        .sum::<usize>();
+    let mut total = [bytes as f64 / start.elapsed().as_secs_f64() / 1e9];
+    comm.all_reduce(&mut total, Reduction::Sum)?;
+    Ok(total[0])
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -1,0 +1,165 @@
+//! Blocking collectives.
+
+use std::time::Duration;
+
+use super::{lengths, number};
+use crate::{Comm, CommError, Number, Reduction, share};
+
+pub(super) fn ranks(comm: &Comm) -> Result<(), CommError> {
+    assert!(comm.rank() < comm.size());
+    assert!(comm.world_rank() >= comm.rank());
+    comm.check()
+}
+
+/// Late ranks hold up the others: what each says before a barrier is known after it.
+pub(super) fn barrier(comm: &Comm) -> Result<(), CommError> {
+    for late in 0..comm.size() {
+        if comm.rank() == late {
+            std::thread::sleep(Duration::from_millis(5));
+            for other in 0..comm.size() {
+                comm.send(other, 9, &[late as u64])?;
+            }
+        }
+        comm.barrier()?;
+        let message = comm.start_receive::<u64>(late, 9)?;
+        assert_eq!(message.wait()?, [late as u64]);
+    }
+    Ok(())
+}
+
+pub(super) fn broadcast(comm: &Comm) -> Result<(), CommError> {
+    for root in 0..comm.size() {
+        for length in lengths(comm.size()) {
+            let expected: Vec<u64> = (0..length).map(|i| number(1, root, i)).collect();
+            let mut values = vec![comm.rank() as u64; length];
+            if comm.rank() == root {
+                values.copy_from_slice(&expected);
+            }
+            comm.broadcast(&mut values, root)?;
+            assert_eq!(values, expected, "{length} values from {root}");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn all_gather(comm: &Comm) -> Result<(), CommError> {
+    for length in lengths(comm.size()) {
+        let values: Vec<u64> = (0..length).map(|i| number(2, comm.rank(), i)).collect();
+        let mut all = vec![0; length * comm.size()];
+        comm.all_gather(&values, &mut all)?;
+        for (place, value) in all.iter().enumerate() {
+            let (rank, i) = (place / length, place % length);
+            assert_eq!(*value, number(2, rank, i), "value {i} of rank {rank}");
+        }
+    }
+    Ok(())
+}
+
+/// Rank r contributes r values in the first round, then one more, wrapping around to none.
+pub(super) fn all_gather_ragged(comm: &Comm) -> Result<(), CommError> {
+    let length = |round: usize, rank: usize| ((rank + round) % comm.size()) * 3;
+    for round in 0..=comm.size() {
+        let part = |rank| -> Vec<f32> {
+            let values = 0..length(round, rank);
+            values.map(|i| number(3, rank, i) as f32).collect()
+        };
+        let all = comm.all_gather_ragged(&part(comm.rank()))?;
+        assert_eq!(all.len(), comm.size());
+        for (rank, values) in all.iter().enumerate() {
+            assert_eq!(values, &part(rank), "part of rank {rank}");
+        }
+    }
+    Ok(())
+}
+
+/// What a reduction over all ranks must give, element by element in the order of the ranks.
+pub(super) fn expected<T: Number>(
+    size: usize,
+    length: usize,
+    reduction: Reduction,
+    element: impl Fn(usize, usize) -> T,
+) -> Vec<T> {
+    let combine = |i| {
+        let rest = (1..size).map(|rank| element(rank, i));
+        rest.fold(element(0, i), |sum, next| T::combine(sum, next, reduction))
+    };
+    (0..length).map(combine).collect()
+}
+
+/// Elements of very different sizes, whose sum depends on the order of the additions.
+pub(super) fn rough(rank: usize, i: usize) -> f64 {
+    let bits = number(4, rank, i);
+    (bits as i64 as f64) * f64::powi(2.0, (bits % 61) as i32 - 30)
+}
+
+fn reduce_as<T: Number>(
+    comm: &Comm,
+    element: impl Fn(usize, usize) -> T + Copy,
+) -> Result<(), CommError> {
+    for reduction in [Reduction::Sum, Reduction::Max] {
+        for length in lengths(comm.size()) {
+            let expected = expected(comm.size(), length, reduction, element);
+            let mut values: Vec<T> = (0..length).map(|i| element(comm.rank(), i)).collect();
+            comm.all_reduce(&mut values, reduction)?;
+            let same = bytemuck::cast_slice::<T, u8>(&values) == bytemuck::cast_slice(&expected);
+            assert!(
+                same,
+                "{reduction:?} of {length}: {values:?} not {expected:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn all_reduce(comm: &Comm) -> Result<(), CommError> {
+    reduce_as(comm, |rank, i| number(5, rank, i))?;
+    reduce_as(comm, rough)?;
+    reduce_as(comm, |rank, i| rough(rank, i) as f32)
+}
+
+/// The bits do not depend on which rank is late, nor on where in a vector an element stands.
+pub(super) fn reduction_order(comm: &Comm) -> Result<(), CommError> {
+    let column: Vec<f64> = (0..comm.size()).map(|rank| rough(rank, 0)).collect();
+    let expected = column[1..].iter().fold(column[0], |sum, next| sum + next);
+    for round in 0..20 {
+        if round % comm.size() == comm.rank() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let mut values = vec![rough(comm.rank(), 0); 100 * (round + 1)];
+        comm.all_reduce(&mut values, Reduction::Sum)?;
+        assert!(
+            values
+                .iter()
+                .all(|value| value.to_bits() == expected.to_bits())
+        );
+    }
+    Ok(())
+}
+
+pub(super) fn reduce_scatter(comm: &Comm) -> Result<(), CommError> {
+    for length in lengths(comm.size()) {
+        let whole = expected(comm.size(), length, Reduction::Sum, rough);
+        let values: Vec<f64> = (0..length).map(|i| rough(comm.rank(), i)).collect();
+        let own = comm.reduce_scatter(&values, Reduction::Sum)?;
+        assert_eq!(own, whole[share(length, comm.rank(), comm.size())]);
+    }
+    Ok(())
+}
+
+/// Everything to one rank, nothing to the others; then rank r gets r elements.
+pub(super) fn reduce_scatter_ragged(comm: &Comm) -> Result<(), CommError> {
+    let to_one = |one| (0..comm.size()).map(move |rank| if rank == one { 1000 } else { 0 });
+    let mut rounds: Vec<Vec<usize>> = (0..comm.size()).map(|one| to_one(one).collect()).collect();
+    rounds.push((0..comm.size()).collect());
+    for counts in rounds {
+        let length = counts.iter().sum();
+        let before: usize = counts[..comm.rank()].iter().sum();
+        let whole = expected(comm.size(), length, Reduction::Max, |rank, i| {
+            number(6, rank, i)
+        });
+        let values: Vec<u64> = (0..length).map(|i| number(6, comm.rank(), i)).collect();
+        let own = comm.reduce_scatter_ragged(&values, &counts, Reduction::Max)?;
+        assert_eq!(own, whole[before..before + counts[comm.rank()]]);
+    }
+    Ok(())
+}

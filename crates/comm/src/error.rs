@@ -1,0 +1,124 @@
+//! What can go wrong between ranks.
+
+use std::fmt;
+
+/// Why an operation between ranks failed. Ranks are those of the whole job, also where the operation
+/// ran in a group of a split.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommError {
+    /// Another rank failed, and this one waited for it or looked at what it holds.
+    #[error("rank {rank} failed: {reason}")]
+    RankFailed {
+        /// The rank that failed first.
+        rank: usize,
+        /// What it said: its error, or the message of its panic.
+        reason: String,
+    },
+    /// A rank has ended although this one still waits for it.
+    #[error(
+        "rank {rank} ended while rank {waiting} waited for its part of an operation; every rank must \
+         make the same calls"
+    )]
+    RankEnded {
+        /// The rank that ended.
+        rank: usize,
+        /// The rank that waited.
+        waiting: usize,
+    },
+    /// This rank panicked.
+    #[error("panicked: {message}")]
+    Panicked {
+        /// The message of the panic.
+        message: String,
+    },
+    /// Ranks disagree on the length of an operation's operand.
+    #[error(
+        "{operation} on rank {rank} expects {expected} bytes from rank {peer} and got {found}; every \
+         rank must pass operands of the agreed length"
+    )]
+    LengthMismatch {
+        /// The operation.
+        operation: &'static str,
+        /// The rank that noticed.
+        rank: usize,
+        /// The rank whose part differs.
+        peer: usize,
+        /// Bytes expected.
+        expected: usize,
+        /// Bytes that came.
+        found: usize,
+    },
+    /// A read reaches past the end of a rank's window.
+    #[error(
+        "read of {length} bytes at {offset} from the window of rank {rank}, which holds {size} bytes"
+    )]
+    OutOfWindow {
+        /// The rank that holds the window.
+        rank: usize,
+        /// First byte of the read.
+        offset: u64,
+        /// Length of the read.
+        length: usize,
+        /// Bytes in the window.
+        size: u64,
+    },
+    /// A rank number that the communicator does not have.
+    #[error("there is no rank {rank} among {size} ranks")]
+    NoSuchRank {
+        /// The number given.
+        rank: usize,
+        /// Ranks there are.
+        size: usize,
+    },
+    /// Memory for a window cannot be had.
+    #[error(
+        "rank {rank} cannot allocate a window of {bytes} bytes; use a smaller one or more ranks"
+    )]
+    WindowMemory {
+        /// The rank that asked.
+        rank: usize,
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The MPI library refused a call.
+    #[error("{call} failed on rank {rank}: {message}")]
+    Mpi {
+        /// The function called.
+        call: &'static str,
+        /// The rank that called it.
+        rank: usize,
+        /// The library's error code.
+        code: i32,
+        /// The library's text for the code.
+        message: String,
+    },
+    /// MPI cannot be used as it is installed or started.
+    #[error("MPI cannot be used: {reason}")]
+    MpiUnusable {
+        /// What is missing, and the remedy.
+        reason: String,
+    },
+}
+
+/// How a job of several ranks failed: a rank and its error. Among threads it is the rank that failed
+/// first; a process of an MPI job speaks for itself.
+#[derive(Debug)]
+pub struct RankError<E> {
+    /// The rank whose error it is.
+    pub rank: usize,
+    /// What that rank's job returned.
+    pub source: E,
+}
+
+impl<E: fmt::Display> fmt::Display for RankError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}: {}", self.rank, self.source)
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for RankError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

@@ -1,0 +1,173 @@
+//! The one place where ranks of a process meet: queues of messages, and who has failed or ended.
+//!
+//! One lock for all queues. Ranks are few and messages are handed over by reference, so it is held
+//! for the time of a table lookup. Each rank sleeps on a condition of its own, and only what concerns
+//! it wakes it. The interleavings are explored by the model in `exchange_model.rs`.
+
+use std::collections::{HashMap, VecDeque};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering};
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::CommError;
+
+/// Between whom a message goes: communicator, sender, receiver, tag.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Route {
+    pub(crate) context: u64,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) tag: u32,
+}
+
+/// Queues between the ranks 0..ranks.
+pub(crate) struct Exchange<M> {
+    state: Mutex<State<M>>,
+    /// By rank: something changed for it.
+    changed: Vec<Condvar>,
+    /// Whether a rank has failed: what every read of a window asks, without the lock.
+    failed: AtomicBool,
+}
+
+struct State<M> {
+    queues: HashMap<Route, VecDeque<M>>,
+    /// By rank: messages and events so far.
+    arrivals: Vec<u64>,
+    /// By rank: it has returned.
+    ended: Vec<bool>,
+    /// The first rank that failed, and what it said.
+    failure: Option<(usize, String)>,
+    /// Numbers of communicators by parent, split and group.
+    contexts: HashMap<(u64, u64, usize), u64>,
+}
+
+impl<M> Exchange<M> {
+    pub(crate) fn new(ranks: usize) -> Exchange<M> {
+        Exchange {
+            state: Mutex::new(State {
+                queues: HashMap::new(),
+                arrivals: vec![0; ranks],
+                ended: vec![false; ranks],
+                failure: None,
+                contexts: HashMap::new(),
+            }),
+            changed: (0..ranks).map(|_| Condvar::new()).collect(),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        // No code that can panic runs under the lock, so what a poisoned one holds is whole.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn send(&self, route: Route, message: M) {
+        let mut state = self.lock();
+        state.queues.entry(route).or_default().push_back(message);
+        state.arrivals[route.to] += 1;
+        drop(state);
+        self.changed[route.to].notify_all();
+    }
+
+    /// The next message of `route`; an error where there is none and none can come.
+    pub(crate) fn try_receive(&self, route: Route) -> Result<Option<M>, CommError> {
+        let mut state = self.lock();
+        if let Some(queue) = state.queues.get_mut(&route) {
+            let message = queue.pop_front();
+            if queue.is_empty() {
+                state.queues.remove(&route);
+            }
+            return Ok(message);
+        }
+        state.failure()?;
+        if state.ended[route.from] {
+            return Err(CommError::RankEnded {
+                rank: route.from,
+                waiting: route.to,
+            });
+        }
+        Ok(None)
+    }
+
+    /// Messages and events of `rank` so far.
+    pub(crate) fn arrivals(&self, rank: usize) -> u64 {
+        self.lock().arrivals[rank]
+    }
+
+    /// Sleeps until [`Exchange::arrivals`] of `rank` is not `seen`.
+    pub(crate) fn wait(&self, rank: usize, seen: u64) {
+        let mut state = self.lock();
+        while state.arrivals[rank] == seen {
+            state = match self.changed[rank].wait(state) {
+                Ok(state) => state,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+        }
+    }
+
+    /// Ends the waits of all ranks with an error that names `rank`. The first failure counts.
+    pub(crate) fn fail(&self, rank: usize, reason: String) {
+        self.tell_all(|state| {
+            state.failure.get_or_insert((rank, reason));
+            self.failed.store(true, Ordering::Release);
+        });
+    }
+
+    /// Says that `rank` sends nothing any more.
+    pub(crate) fn end(&self, rank: usize) {
+        self.tell_all(|state| state.ended[rank] = true);
+    }
+
+    fn tell_all(&self, event: impl FnOnce(&mut State<M>)) {
+        let mut state = self.lock();
+        event(&mut state);
+        for arrivals in &mut state.arrivals {
+            *arrivals += 1;
+        }
+        drop(state);
+        for changed in &self.changed {
+            changed.notify_all();
+        }
+    }
+
+    /// The first failure as an error.
+    pub(crate) fn failure(&self) -> Result<(), CommError> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.lock().failure()
+    }
+
+    /// The rank that failed first.
+    pub(crate) fn failed_rank(&self) -> Option<usize> {
+        self.lock().failure.as_ref().map(|(rank, _)| *rank)
+    }
+
+    /// The number of a new communicator, the same for all who ask with the same arguments.
+    pub(crate) fn context(&self, parent: u64, split: u64, group: usize) -> u64 {
+        let mut state = self.lock();
+        // The communicator of all ranks is 0.
+        let next = state.contexts.len() as u64 + 1;
+        *state.contexts.entry((parent, split, group)).or_insert(next)
+    }
+}
+
+impl<M> State<M> {
+    fn failure(&self) -> Result<(), CommError> {
+        match &self.failure {
+            None => Ok(()),
+            Some((rank, reason)) => Err(CommError::RankFailed {
+                rank: *rank,
+                reason: reason.clone(),
+            }),
+        }
+    }
+}

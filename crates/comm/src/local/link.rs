@@ -1,0 +1,164 @@
+//! Messages and windows between threads.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::exchange::{Exchange, Route};
+use crate::CommError;
+use crate::transport::{GatherMessages, Group, Memory, Transport};
+use crate::window::Get;
+
+/// One rank's end of a communicator of threads.
+pub(crate) struct Link {
+    pub(crate) exchange: Arc<Exchange<Bytes>>,
+    pub(crate) context: u64,
+    /// This rank in the communicator.
+    pub(crate) rank: usize,
+    /// Ranks of the whole job, by rank in the communicator.
+    pub(crate) members: Arc<[usize]>,
+    pub(crate) sent_bytes: Cell<u64>,
+}
+
+impl Transport for Link {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    fn world_rank(&self, rank: usize) -> usize {
+        self.members[rank]
+    }
+
+    fn send(&self, to: usize, tag: u32, message: Bytes) -> Result<(), CommError> {
+        if to != self.rank {
+            self.sent_bytes
+                .set(self.sent_bytes.get() + message.len() as u64);
+        }
+        let route = Route {
+            context: self.context,
+            from: self.members[self.rank],
+            to: self.members[to],
+            tag,
+        };
+        self.exchange.send(route, message);
+        Ok(())
+    }
+
+    fn try_receive(&self, from: usize, tag: u32) -> Result<Option<Bytes>, CommError> {
+        self.exchange.try_receive(Route {
+            context: self.context,
+            from: self.members[from],
+            to: self.members[self.rank],
+            tag,
+        })
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.get()
+    }
+
+    fn arrivals(&self) -> u64 {
+        self.exchange.arrivals(self.members[self.rank])
+    }
+
+    fn idle(&self, seen: u64) -> Result<(), CommError> {
+        self.exchange.wait(self.members[self.rank], seen);
+        Ok(())
+    }
+
+    fn failure(&self) -> Result<(), CommError> {
+        self.exchange.failure()
+    }
+
+    fn split(&self, group: Option<&Group>) -> Result<Option<Box<dyn Transport>>, CommError> {
+        let Some(group) = group else {
+            return Ok(None);
+        };
+        let place = |&member: &usize| member == self.rank;
+        let Some(rank) = group.members.iter().position(place) else {
+            return Ok(None);
+        };
+        let members = group.members.iter().map(|member| self.members[*member]);
+        Ok(Some(Box::new(Link {
+            exchange: Arc::clone(&self.exchange),
+            context: self
+                .exchange
+                .context(self.context, group.sequence, group.number),
+            rank,
+            members: members.collect(),
+            sent_bytes: Cell::new(0),
+        })))
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, CommError> {
+        let mut memory: Vec<u8> = Vec::new();
+        let reserved = memory.try_reserve_exact(bytes);
+        reserved.map_err(|_| CommError::WindowMemory {
+            rank: self.members[self.rank],
+            bytes,
+        })?;
+        // Freed at once: whether so much can be had was the question, and zeroed pages come untouched.
+        drop(memory);
+        Ok(Box::new(LocalMemory {
+            exchange: Arc::clone(&self.exchange),
+            rank: self.rank,
+            unshared: BytesMut::zeroed(bytes),
+            shared: Vec::new(),
+        }))
+    }
+}
+
+/// A window among threads: while shared, every rank holds a reference to the memory of each.
+struct LocalMemory {
+    exchange: Arc<Exchange<Bytes>>,
+    rank: usize,
+    /// This rank's memory while it is not shared, else empty.
+    unshared: BytesMut,
+    /// All ranks' memory while it is shared, else empty.
+    shared: Vec<Bytes>,
+}
+
+impl Memory for LocalMemory {
+    fn local(&self) -> &[u8] {
+        self.shared.get(self.rank).map_or(&self.unshared, |own| own)
+    }
+
+    fn local_mut(&mut self) -> &mut [u8] {
+        &mut self.unshared
+    }
+
+    fn share(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
+        self.shared = gather(std::mem::take(&mut self.unshared).freeze())?;
+        Ok(())
+    }
+
+    fn unshare(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
+        let own = self.shared.swap_remove(self.rank);
+        self.shared.clear();
+        // When all ranks are here, all have dropped their references.
+        gather(Bytes::new())?;
+        // Never a copy, except where a rank keeps a reference because it failed.
+        self.unshared = BytesMut::from(own);
+        Ok(())
+    }
+
+    fn get(&self, gets: &mut [Get<'_>], work: &mut dyn FnMut()) -> Result<(), CommError> {
+        self.exchange.failure()?;
+        for get in gets {
+            let start = get.offset as usize;
+            let bytes = &self.shared[get.rank][start..start + get.buffer.len()];
+            get.buffer.copy_from_slice(bytes);
+        }
+        work();
+        Ok(())
+    }
+
+    fn free(self: Box<Self>) -> Result<(), CommError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Runs a job on threads and says which rank failed.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use bytes::Bytes;
+
+use super::exchange::Exchange;
+use super::link::Link;
+use crate::{Comm, CommError, RankError};
+
+/// Runs `job` on `ranks` threads, each with its own [`Comm`], and returns what each returned, by rank.
+///
+/// A rank that returns an error or panics ends the waits of all others with
+/// [`CommError::RankFailed`]; the error returned here is that of the rank that failed first. Ranks
+/// that compute go on until they next wait, so the job ends as soon as the longest of them does.
+///
+/// ```
+/// use pelton_comm::{CommError, Reduction, run_ranks};
+///
+/// let sums = run_ranks(4, |comm| {
+///     let mut values = [comm.rank() as f64, 1.0];
+///     comm.all_reduce(&mut values, Reduction::Sum)?;
+///     Ok::<_, CommError>(values)
+/// });
+/// assert_eq!(sums.unwrap(), [[6.0, 4.0]; 4]);
+/// ```
+///
+/// Errors: the first failing rank's; [`CommError::NoSuchRank`] where `ranks` is 0.
+pub fn run_ranks<T, E, F>(ranks: usize, job: F) -> Result<Vec<T>, RankError<E>>
+where
+    T: Send,
+    E: fmt::Display + From<CommError> + Send,
+    F: Fn(Comm) -> Result<T, E> + Sync,
+{
+    if ranks == 0 {
+        let source = CommError::NoSuchRank { rank: 0, size: 0 }.into();
+        return Err(RankError { rank: 0, source });
+    }
+    let exchange = Arc::new(Exchange::new(ranks));
+    let members: Arc<[usize]> = (0..ranks).collect();
+    let one = |rank| {
+        let link = Link {
+            exchange: Arc::clone(&exchange),
+            context: 0,
+            rank,
+            members: Arc::clone(&members),
+            sent_bytes: Cell::new(0),
+        };
+        run_one(rank, &exchange, || job(Comm::new(Box::new(link))))
+    };
+    let mut results: Vec<Option<Result<T, E>>> = thread::scope(|scope| {
+        let spawned: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let name = format!("rank {rank}");
+                let thread = thread::Builder::new().name(name);
+                let spawned = thread.spawn_scoped(scope, move || one(rank));
+                if let Err(error) = &spawned {
+                    exchange.fail(rank, format!("no thread can be started: {error}"));
+                }
+                spawned.ok()
+            })
+            .collect();
+        // A rank's panic is caught where it happens, so a thread always has a result.
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().ok();
+        spawned
+            .into_iter()
+            .map(|thread| thread.and_then(join))
+            .collect()
+    });
+    if let Some(rank) = exchange.failed_rank() {
+        let source = match results[rank].take() {
+            Some(Err(error)) => error,
+            // Its thread could not be started.
+            _ => exchange.failure().err().map_or_else(
+                || CommError::NoSuchRank { rank, size: ranks }.into(),
+                E::from,
+            ),
+        };
+        return Err(RankError { rank, source });
+    }
+    // No rank failed, so all have returned a value.
+    Ok(results.into_iter().flatten().flatten().collect())
+}
+
+/// Runs one rank; its failure becomes known to all before its thread ends.
+fn run_one<T, E: fmt::Display + From<CommError>>(
+    rank: usize,
+    exchange: &Exchange<Bytes>,
+    job: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    // What a panicking rank leaves half done is its own; others only ever see whole messages.
+    let result = catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(|panic| {
+        Err(CommError::Panicked {
+            message: panic_message(&*panic),
+        }
+        .into())
+    });
+    match &result {
+        Ok(_) => exchange.end(rank),
+        Err(error) => exchange.fail(rank, error.to_string()),
+    }
+    result
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "without a message".to_string())
+}

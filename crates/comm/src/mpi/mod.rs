@@ -1,0 +1,23 @@
+//! Ranks that are processes started by `mpirun`; cargo feature `mpi`.
+//!
+//! Messages are `MPI_Isend` and matched probes, all polled, so that a wait can hear that another rank
+//! failed: a rank that blocks inside MPI cannot. Windows are `MPI_Win_allocate` under one
+//! `MPI_Win_lock_all`, read by `MPI_Get` and `MPI_Win_flush`. MPI is started for use by several threads
+//! (`MPI_THREAD_MULTIPLE`), and a library that offers less is refused.
+//!
+//! Only making and freeing communicators and windows blocks inside MPI, right after the ranks have met.
+//!
+//! A rank that fails tells all others and waits two seconds at most for them to end; then its caller
+//! prints the error and ends what is left of the job by [`abort`].
+
+mod call;
+#[allow(unsafe_code)]
+mod raw;
+
+mod notices;
+
+mod link;
+mod memory;
+mod run;
+
+pub use run::{abort, run};

@@ -1,0 +1,142 @@
+//! What ranks tell each other about their own end: that they are done, or failed and why.
+//!
+//! Notices travel on a communicator of their own and are looked for wherever a rank waits.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::raw::{RawComm, Request, forget_done, world_rank};
+use crate::CommError;
+
+/// A message of a rank that has ended can still be under way this long.
+const STRAGGLERS: Duration = Duration::from_secs(1);
+
+const TAG: u32 = 0;
+
+/// Notices of all ranks.
+pub(super) struct Notices {
+    comm: RawComm,
+    /// Whether any notice has come: what is asked at every round of a wait needs no lock until then.
+    heard: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// By rank: when its notice came.
+    ended: Vec<Option<Instant>>,
+    failure: Option<(usize, String)>,
+    /// Notices being received.
+    arriving: Vec<(usize, Request)>,
+    /// Own notices and other messages that must reach the other ranks before this one ends.
+    leaving: Vec<Request>,
+}
+
+impl Notices {
+    pub(super) fn new(comm: RawComm) -> Result<Notices, CommError> {
+        Ok(Notices {
+            comm,
+            heard: AtomicBool::new(false),
+            state: Mutex::new(State {
+                ended: vec![None; comm.size()?],
+                failure: None,
+                arriving: Vec::new(),
+                leaving: Vec::new(),
+            }),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Looks for notices and moves messages on.
+    pub(super) fn poll(&self) -> Result<(), CommError> {
+        let mut state = self.lock();
+        while let Some(arrival) = self.comm.try_receive(None, TAG)? {
+            state.arriving.push(arrival);
+        }
+        let mut arriving = std::mem::take(&mut state.arriving);
+        for (from, mut request) in arriving.drain(..) {
+            if !request.test()? {
+                state.arriving.push((from, request));
+                continue;
+            }
+            self.heard.store(true, Ordering::Release);
+            let notice = request.take();
+            state.ended[from] = Some(Instant::now());
+            if !notice.is_empty() && state.failure.is_none() {
+                state.failure = Some((from, String::from_utf8_lossy(&notice).into_owned()));
+            }
+        }
+        forget_done(&mut state.leaving)
+    }
+
+    /// The failure that was heard of, as an error.
+    pub(super) fn failure(&self) -> Result<(), CommError> {
+        if !self.heard.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &self.lock().failure {
+            None => Ok(()),
+            Some((rank, reason)) => Err(CommError::RankFailed {
+                rank: *rank,
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// An error where nothing can come from `rank` any more.
+    pub(super) fn check_alive(&self, rank: usize) -> Result<(), CommError> {
+        if !self.heard.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.failure()?;
+        let waiting = world_rank();
+        match self.lock().ended[rank] {
+            Some(at) if at.elapsed() > STRAGGLERS => Err(CommError::RankEnded { rank, waiting }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps messages under way until they are delivered.
+    pub(super) fn deliver(&self, requests: impl IntoIterator<Item = Request>) {
+        self.lock().leaving.extend(requests);
+    }
+
+    /// Tells all other ranks that this one ends, with the reason where it failed.
+    pub(super) fn announce(&self, reason: Option<&str>) -> Result<(), CommError> {
+        // An empty notice is one of success.
+        let reason = reason.map(|reason| {
+            if reason.is_empty() {
+                "no reason"
+            } else {
+                reason
+            }
+        });
+        let notice = Bytes::copy_from_slice(reason.unwrap_or_default().as_bytes());
+        let own = world_rank();
+        let ranks = self.lock().ended.len();
+        for rank in (0..ranks).filter(|rank| *rank != own) {
+            let request = self.comm.send(rank, TAG, notice.clone())?;
+            self.deliver([request]);
+        }
+        let mut state = self.lock();
+        self.heard.store(true, Ordering::Release);
+        state.ended[own] = Some(Instant::now());
+        if let Some(reason) = reason {
+            state.failure.get_or_insert((own, reason.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Whether all ranks have ended and all messages are delivered.
+    pub(super) fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.leaving.is_empty() && state.ended.iter().all(Option::is_some)
+    }
+}

@@ -1,0 +1,180 @@
+//! Runs a job in this process as one of the ranks that `mpirun` started.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::notices::Notices;
+use super::raw::{self, RawComm, RawWindow, Session};
+use crate::local::panic_message;
+use crate::{Comm, CommError, RankError};
+
+/// How long a failed rank waits for the others to hear of it.
+const GRACE: Duration = Duration::from_secs(2);
+/// Between two looks for the other ranks' end.
+const LOOK: Duration = Duration::from_micros(200);
+/// Reads of windows between looks for notices: a look costs as much as a read of 4 KiB.
+const READS: u32 = 64;
+
+/// What lives as long as the job, and a little longer where the job's result holds a part of it.
+pub(super) struct World {
+    pub(super) notices: Notices,
+    reads: AtomicU32,
+    kept: Mutex<Kept>,
+    /// MPI, which ends with the world.
+    session: Option<Session>,
+}
+
+/// What is given back at the end, because that takes all ranks together.
+#[derive(Default)]
+struct Kept {
+    comms: Vec<RawComm>,
+    /// With the number of windows made before it: the order in which all ranks give them back.
+    windows: Vec<(u64, RawWindow)>,
+    windows_made: u64,
+}
+
+impl World {
+    fn start() -> Result<Arc<World>, CommError> {
+        let session = Session::start()?;
+        let comm = session.world().duplicate()?;
+        let world = World {
+            notices: Notices::new(comm)?,
+            reads: AtomicU32::new(0),
+            kept: Mutex::default(),
+            session: Some(session),
+        };
+        world.keep_comm(comm);
+        Ok(Arc::new(world))
+    }
+
+    /// A communicator of all ranks.
+    fn comm(self: &Arc<World>) -> Result<Comm, CommError> {
+        let session = self
+            .session
+            .as_ref()
+            .expect("MPI runs as long as the world");
+        let comm = session.world().duplicate()?;
+        self.keep_comm(comm);
+        let members = (0..comm.size()?).collect();
+        let link = Link::new(Arc::clone(self), comm, members)?;
+        Ok(Comm::new(Box::new(link)))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn keep_comm(&self, comm: RawComm) {
+        self.kept().comms.push(comm);
+    }
+
+    pub(super) fn number_window(&self) -> u64 {
+        let mut kept = self.kept();
+        kept.windows_made += 1;
+        kept.windows_made
+    }
+
+    pub(super) fn keep_window(&self, number: u64, window: RawWindow) {
+        self.kept().windows.push((number, window));
+    }
+
+    /// The failure of a rank, if one was heard of; listens at every 64th call.
+    pub(super) fn check_now_and_then(&self) -> Result<(), CommError> {
+        if self
+            .reads
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(READS)
+        {
+            self.notices.poll()?;
+        }
+        self.notices.failure()
+    }
+
+    /// Tells the others how this rank ended, and waits until all have: without end where none has
+    /// failed, for they may still compute.
+    fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
+        self.notices.announce(reason)?;
+        let mut failed_at = None;
+        loop {
+            self.notices.poll()?;
+            if self.notices.is_over() {
+                return self.notices.failure();
+            }
+            if let Err(failure) = self.notices.failure() {
+                let since = failed_at.get_or_insert_with(Instant::now);
+                if since.elapsed() > GRACE {
+                    return Err(failure);
+                }
+            }
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let session = self.session.take();
+        if !self.notices.is_over() || self.notices.failure().is_err() {
+            // MPI would wait for a rank that does not come. The launcher ends what is left.
+            std::mem::forget(session);
+            return;
+        }
+        let mut kept = std::mem::take(&mut *self.kept());
+        kept.windows.sort_by_key(|(number, _)| *number);
+        // Nothing can be done about an error here, and MPI itself ends next.
+        for (_, window) in kept.windows {
+            let _ = window.free();
+        }
+        for comm in kept.comms {
+            let _ = comm.free();
+        }
+    }
+}
+
+/// Runs `job` as this process's rank of the job that `mpirun` started. Once in a process, before it has
+/// other threads, and all processes call it.
+///
+/// Returns when all ranks are done. Where one has failed, every rank gets an error, its own or that of
+/// its waits, [`CommError::RankFailed`], at most two seconds after it noticed; [`RankError::rank`] is
+/// this process's rank. The caller then says so and calls [`abort`], because a rank that only computes
+/// does not notice.
+///
+/// Errors: also [`CommError::MpiUnusable`] where MPI cannot be started or lacks
+/// `MPI_THREAD_MULTIPLE`.
+pub fn run<T, E, F>(job: F) -> Result<T, RankError<E>>
+where
+    E: fmt::Display + From<CommError>,
+    F: FnOnce(Comm) -> Result<T, E>,
+{
+    let failed = |source: CommError| RankError {
+        rank: raw::world_rank(),
+        source: source.into(),
+    };
+    let world = World::start().map_err(failed)?;
+    let comm = world.comm().map_err(failed)?;
+    let result = catch_unwind(AssertUnwindSafe(|| job(comm)));
+    let result = result.unwrap_or_else(|panic| {
+        let message = panic_message(&*panic);
+        Err(CommError::Panicked { message }.into())
+    });
+    let reason = result.as_ref().err().map(ToString::to_string);
+    let ended = world.end(reason.as_deref());
+    match result {
+        Ok(value) => ended.map(|()| value).map_err(failed),
+        Err(source) => Err(RankError {
+            rank: raw::world_rank(),
+            source,
+        }),
+    }
+}
+
+/// Ends all processes of the job, wherever they are, with an exit code; Open MPI prints this rank's
+/// number. Returns only where MPI does not run.
+pub fn abort(code: i32) {
+    raw::abort(code);
+}

@@ -1,0 +1,50 @@
+//! Operations that go on while their rank computes.
+//!
+//! The operand is handed over and the result handed back, so no buffer is lent to an operation that
+//! outlives the borrow: a `Pending` may be forgotten without harm. Borrowed buffers were rejected for
+//! that reason; the cost is one copy into the result.
+
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+
+use crate::{Comm, CommError};
+
+/// An operation under way. It goes on while its [`Comm`] waits for anything, and in
+/// [`Pending::test`]; dropped, it goes on without a result, because other ranks need this rank's part. It
+/// does not outlive its `Comm`: wait, or end with a [`Comm::barrier`], before that is dropped.
+#[derive(Debug)]
+#[must_use = "an operation is done when it has been waited for"]
+pub struct Pending<'c, T: Pod> {
+    comm: &'c Comm,
+    ticket: u64,
+    values: PhantomData<T>,
+}
+
+impl<'c, T: Pod> Pending<'c, T> {
+    pub(crate) fn new(comm: &'c Comm, ticket: u64) -> Pending<'c, T> {
+        Pending {
+            comm,
+            ticket,
+            values: PhantomData,
+        }
+    }
+
+    /// Goes on without waiting; whether the operation is done, be it with an error.
+    pub fn test(&self) -> bool {
+        self.comm.advance();
+        self.comm.is_done(self.ticket)
+    }
+
+    /// Waits for the result.
+    pub fn wait(self) -> Result<Vec<T>, CommError> {
+        let arrived = self.comm.finish(self.ticket)?;
+        self.comm.values_of(&arrived, self.comm.rank())
+    }
+}
+
+impl<T: Pod> Drop for Pending<'_, T> {
+    fn drop(&mut self) {
+        self.comm.abandon(self.ticket);
+    }
+}
