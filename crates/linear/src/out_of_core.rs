@@ -62,6 +62,9 @@ const CODED_PASSES: InnerPasses = InnerPasses::Until {
     at_most: 100,
 };
 
+/// Stands for the number of a block in keys of what is solved between epochs.
+const BETWEEN_EPOCHS: u64 = 1 << 63;
+
 /// After a block, one pass over the rows kept as codes: more is undone by the next blocks.
 const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
 
@@ -184,7 +187,7 @@ impl OutOfCore {
     /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
     /// there are any better than the last w.
     pub fn take_best_as_snapshot(&mut self) -> bool {
-        let weights = if self.solve_coded(u64::MAX, CODED_PASSES) {
+        let weights = if self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES) {
             self.weights.clone()
         } else if let Some(mean) = self.epoch.mean.take() {
             mean.mean()
@@ -259,7 +262,7 @@ impl OutOfCore {
         if let Some(cache) = &mut self.cache {
             cache.begin_epoch(certifies);
         }
-        let refined = epoch > 0 && self.solve_coded(u64::MAX, CODED_PASSES);
+        let refined = epoch > 0 && self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES);
         if certifies {
             let snapshot = match before.mean {
                 Some(mean) if !refined => mean.mean(),
@@ -287,6 +290,7 @@ impl OutOfCore {
             &mut self.weights,
             &mut self.duals,
             inner,
+            // A block has the key of its own number for its own rows.
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
         );

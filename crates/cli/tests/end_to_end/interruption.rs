@@ -116,12 +116,10 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         "wide.csv --memory 2MiB --blocks 7 --cache-fraction 0.4",
         // What is kept and skipped is decided by the run.
         "wide.csv --memory 1/2",
-        "sparse --memory 1/2 --target 1e-9",
     ] {
         let place = Place::new();
         place.higgs(3000);
         place.write("wide.csv", wide(3000));
-        place.libsvm("sparse", 60000);
         let line = format!("train linear {variant} --epochs 3 --seed 5 --inner-passes 2");
         let (model, _) = uninterrupted(&place, &line);
         let mut ends = 0;

@@ -499,8 +499,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Certifies the present w with a pass of its own, or with `best` the best weights at hand. What such a pass is for has been saved, so
-    /// an interruption ends it at once.
+    /// Certifies the present w with a pass of its own, or with `best` the best weights at hand. What
+    /// such a pass is for has been saved, so an interruption ends it at once.
     fn evaluate_now(&mut self, feed: &FeedOptions, best: bool) -> Result<Certified, TrainError> {
         let feed = &FeedOptions {
             interrupt: Arc::clone(&self.setup.interrupt),

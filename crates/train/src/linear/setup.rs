@@ -20,6 +20,8 @@ const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget kept for evaluation passes where there is no snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 
+/// Mean length from which a row that is left unread is a page that is left unread.
+const PAGE_BYTES: u64 = 4096;
 /// Share of each block that is rows kept whole, where nothing is said.
 const CACHED_SHARE: f64 = 0.5;
 /// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
@@ -155,9 +157,9 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what
-/// saves most passes in full order. That is rows kept as codes; and, to a target, skip and cache for
-/// sparse rows, of which one feature in few rows says much. Narrow dense rows are solved in two passes
-/// as it is.
+/// saves most reading in full order. That is rows kept as codes; and, to a target, skip and cache for
+/// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
+/// their pages with others, so that leaving them unread saves no reading and costs visits.
 pub fn resolve(config: &mut LinearConfig, dataset: &Dataset) {
     if config.cache_fraction.is_some() {
         return;
@@ -165,7 +167,12 @@ pub fn resolve(config: &mut LinearConfig, dataset: &Dataset) {
     let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
     let share = match dataset.layout() {
         Layout::Dense { width } if free && width >= LEAST_CODED_FEATURES => CODED_SHARE,
-        Layout::Sparse if free && config.target.is_some() && config.access == Access::Auto => {
+        Layout::Sparse
+            if free
+                && config.target.is_some()
+                && config.access == Access::Auto
+                && dataset.bytes() >= PAGE_BYTES * dataset.records() =>
+        {
             config.skip = true;
             CACHED_SHARE
         }
