@@ -33,6 +33,9 @@ mod step;
 mod kernels;
 mod solve;
 
+mod ranks;
+mod shared_features;
+
 mod certificate;
 mod gap;
 mod interior_point;
@@ -63,6 +66,7 @@ pub use model::Model;
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
+pub use ranks::{Exchange, Peers, SharedReport, solve_share};
 pub use row_cache::RowCache;
 pub use saved_state::SavedState;
 pub use skip::{SETTLED_SLACK, SkipTable};
