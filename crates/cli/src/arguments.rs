@@ -69,7 +69,8 @@ pub struct DataArguments {
     /// Folder for indexes, decompressed text and demo data
     #[arg(long)]
     pub cache_dir: Option<PathBuf>,
-    /// Impose a device's speed on reads: hdd, ssd, optane or none
+    /// Impose a device's speed on reads: hdd, ssd, optane, pfs (a node's share of a parallel file
+    /// system) or none; each rank has its own
     #[arg(long)]
     pub device_model: Option<String>,
 }
@@ -410,9 +411,12 @@ pub struct BenchArguments {
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Loading threads
+    /// Loading threads of each rank
     #[arg(long, default_value_t = 3)]
     pub threads: usize,
+    /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started)
+    #[arg(long)]
+    pub ranks: Option<usize>,
     /// Records that cannot be read: fail, skip or skip:LIMIT
     #[arg(long, default_value = "fail")]
     pub on_bad_record: OnBadRecord,

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use pelton_comm::CommError;
 use pelton_feed::FeedError;
 use pelton_format::FormatError;
 use pelton_linear::LinearError;
@@ -32,6 +33,9 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// Ranks could not work together, or another one failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
     /// A demo set is not known or could not be generated.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -85,7 +89,7 @@ impl TrainError {
             | TrainError::Stopped { .. }
             | TrainError::Feed(FeedError::Interrupted) => 130,
             TrainError::OutputClosed => 0,
-            TrainError::Output { .. } => 1,
+            TrainError::Output { .. } | TrainError::Comm(_) => 1,
             TrainError::Storage(error) => of_storage(error),
             TrainError::Format(error)
             | TrainError::Feed(FeedError::Format(error))

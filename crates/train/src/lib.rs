@@ -29,7 +29,7 @@ pub mod evaluate;
 pub mod reproduce;
 
 pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
-pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};
+pub use data::{Expected, OpenedData, SharedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::TrainError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};

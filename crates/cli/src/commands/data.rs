@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use pelton_train::bench::BenchConfig;
+use pelton_train::SharedData;
+use pelton_train::bench::{self, BenchConfig};
 use pelton_train::data_tools::{self, DeviceProbe, ProbeOptions, ProbePattern};
 
 use super::{Failure, bytes_of, print_json, print_with, with_console};
@@ -11,6 +12,7 @@ use crate::arguments::{
 };
 use crate::bytes::{Memory, human};
 use crate::console::interrupt_flag;
+use crate::ranks;
 
 /// Locates the records of files.
 pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
@@ -208,8 +210,17 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         cold: arguments.cold,
     };
     let interrupt = interrupt_flag();
-    let report =
-        with_console(|observer| pelton_train::bench::bench(&config, &interrupt, observer))?;
+    let ranks = ranks::asked(arguments.ranks)?;
+    let shared = SharedData::default();
+    let report = match ranks {
+        1 => with_console(|observer| bench::bench(&config, &interrupt, observer)).map(Some),
+        _ => ranks::run(ranks, |comm, observer| {
+            bench::bench_over_ranks(&config, comm, &shared, &interrupt, observer)
+        }),
+    };
+    let Some(report) = report? else {
+        return Ok(());
+    };
     if arguments.json {
         return print_json(&report);
     }
