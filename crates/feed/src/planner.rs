@@ -172,7 +172,7 @@ impl Planner {
         self.plan
             .batch_ids(self.cursor.epoch, self.cursor.next, ids);
         if let Some(share) = &self.share {
-            share.retain(ids, start);
+            share.retain(self.cursor.epoch, ids, start);
         }
         let mut kept = start;
         for i in start..ids.len() {

@@ -211,6 +211,37 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
     }
 }
 
+/// Records in runs of 100 by rank: each rank takes as many as without holders, and most are its own.
+#[test]
+fn shares_near_their_holders_are_the_global_batches_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = dense(&folder, 2_000, 4);
+    let plan = Plan::new(2_000, Order::Full, Batching::Examples(300), 3).unwrap();
+    let plan = Arc::new(plan);
+    let holder = |epoch: u64, id: u64| ((id / 100 + epoch) % 4) as u32;
+    let mut taken: Vec<Vec<u64>> = vec![Vec::new(); planned(&plan, 0..3).len()];
+    let mut own = 0;
+    for rank in 0..4 {
+        let options = FeedOptions {
+            share: Some(Share::of(rank, 4).near(Arc::new(holder))),
+            ..options(&folder, Access::Direct, 3 << 20)
+        };
+        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        for (taken, (epoch, step, ids)) in taken.iter_mut().zip(batches(&mut feed)) {
+            let expected = plan.step_len(epoch, step).div_ceil(4);
+            assert!(ids.len() as u64 + 1 >= expected && ids.len() as u64 <= expected);
+            own += ids.iter().filter(|&&id| holder(epoch, id) == rank).count();
+            taken.extend(ids);
+        }
+    }
+    for (mut taken, (_, _, mut expected)) in taken.into_iter().zip(planned(&plan, 0..3)) {
+        taken.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(taken, expected);
+    }
+    assert!(own > 3 * 2_000 * 9 / 10, "{own} of 6000 by their holders");
+}
+
 #[test]
 fn what_a_share_cannot_be_combined_with_is_refused() {
     let folder = tempfile::tempdir().unwrap();
