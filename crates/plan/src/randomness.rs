@@ -161,7 +161,7 @@ fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 {
 /// not divide N_f, all that is left is loaded, and a chance is at most 1. Loads are taken as equal,
 /// also where n does not divide N; the last term of a round then counts by its fraction.
 ///
-/// Both sums are added up to [`PLAIN_TERMS`] and integrated beyond, by the midpoint rule backwards:
+/// Both sums are added up to 256 terms and integrated beyond, by the midpoint rule backwards:
 /// Σ_{a..b} f ≈ ∫_{a−½}^{b+½} f, off by about f′(a)/24 < 1e-5 of a sum above 1. Cost: under a
 /// tenth of a second for any N. Asserts `loads > 0`.
 pub fn randomness_level_of_loads(records: u64, loads: u64) -> f64 {

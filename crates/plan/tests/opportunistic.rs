@@ -18,7 +18,7 @@ fn model(units: &Units, loads: u64, seed: u64, epoch: u64) -> Vec<Vec<u64>> {
     let unit_order = Permutation::new(units.len(), key(seed, epoch, Stage::LoadUnits));
     (0..loads)
         .map(|load| {
-            let edge = |load| (load * units.len() / loads.max(1)) as u64;
+            let edge = |load| load * units.len() / loads;
             let records: Vec<u64> = (edge(load)..edge(load + 1))
                 .flat_map(|place| units.unit_records(unit_order.get(place)))
                 .collect();
