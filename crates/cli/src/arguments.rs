@@ -127,13 +127,14 @@ pub struct LinearArguments {
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
-    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute] or sequential
+    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
+    /// opportunistic:LOADS[:UNIT_BYTES] or sequential
     #[arg(long)]
     pub order: Option<Order>,
     /// With --order block:N: take the blocks in a new random order every epoch
     #[arg(long)]
     pub permute_blocks: bool,
-    /// With --order page: least bytes of a unit
+    /// With --order page or opportunistic: least bytes of a unit
     #[arg(long)]
     pub unit_bytes: Option<u64>,
     /// Blocks an epoch is cut into (default: as large as memory allows)
@@ -222,9 +223,13 @@ impl LinearArguments {
             _ => {}
         }
         match (&mut config.order, self.unit_bytes) {
-            (Order::Page { unit_bytes }, Some(bytes)) => *unit_bytes = bytes,
+            (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }, Some(bytes)) => {
+                *unit_bytes = bytes;
+            }
             (order, Some(_)) => {
-                anyhow::bail!("--unit-bytes does nothing with --order {order}; give --order page")
+                anyhow::bail!(
+                    "--unit-bytes does nothing with --order {order}; give --order page or opportunistic"
+                )
             }
             _ => {}
         }
@@ -392,7 +397,8 @@ pub struct BenchArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute] or sequential
+    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
+    /// opportunistic:LOADS[:UNIT_BYTES] or sequential
     #[arg(long, default_value = "full")]
     pub order: Order,
     /// Examples of a batch

@@ -338,7 +338,8 @@ pub fn choose_path(
         access => return Ok((access, None)),
     }
     if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
-        // Sequential, queue and page orders read runs of neighbours: merging is all they need.
+        // Sequential, queue, page and opportunistic orders read runs of neighbours: merging is all
+        // they need.
         return Ok((Access::Window { gap_bytes: None }, None));
     }
     let records = dataset.records().max(1);

@@ -127,11 +127,18 @@ fn every_access_path_yields_the_plan_exactly() {
 fn orders_that_read_runs_are_served_too() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 10_007, 28);
-    for order in ["sequential", "page:4096", "queue:500", "queue:500:shuffled"] {
+    for order in [
+        "sequential",
+        "page:4096",
+        "queue:500",
+        "queue:500:shuffled",
+        "opportunistic:8:16384",
+        "opportunistic:73:16384",
+    ] {
         let order: Order = order.parse().unwrap();
         let batching = Batching::Examples(128);
         let mut plan = Plan::new(dataset.records(), order, batching, 3).unwrap();
-        if let Order::Page { unit_bytes } = order {
+        if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             let units = Units::fixed(dataset.records(), 120, unit_bytes);
             plan = plan.with_units(units).unwrap();
         }
@@ -151,6 +158,13 @@ fn orders_that_read_runs_are_served_too() {
                 // A unit of 35 rows is one read; a full read buffer may cut one in two.
                 let reads = feed.meters().reads;
                 assert!(reads <= 3 * 10_007 / 20, "{reads} reads by {access}");
+            }
+            if let Order::Opportunistic { .. } = order
+                && access != Access::Direct
+            {
+                // The rows of a load that are in memory at once share their pages.
+                let (read, used) = (feed.meters().read_bytes, feed.meters().used_bytes);
+                assert!(read <= 3 * used, "{read} bytes for {used} by {access}");
             }
         }
     }
