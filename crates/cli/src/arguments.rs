@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use pelton_train::{
     Access, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, OnBadRecord, Optimum, Order,
 };
@@ -431,6 +431,25 @@ pub struct BenchArguments {
     /// Folder for shuffled scratch files
     #[arg(long)]
     pub scratch: Option<PathBuf>,
+    /// Read through the memory of all ranks: peers
+    #[arg(long, value_enum)]
+    pub cache: Option<CacheKind>,
+    /// Memory of all ranks together for the data: a size, or a share of the data
+    #[arg(long, default_value = "1/1", requires = "cache")]
+    pub peer_memory: Memory,
+    /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic
+    /// (from what is in memory, load by load)
+    #[arg(long, value_enum, default_value = "ordered", requires = "cache")]
+    pub mode: PeerMode,
+    /// Bytes that --mode opportunistic reads from the backend at once
+    #[arg(long, default_value = "1MiB", requires = "cache")]
+    pub unit_bytes: Memory,
+    /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records
+    #[arg(long, requires = "cache")]
+    pub anywhere: bool,
+    /// Verify a checksum of every record that is read from memory
+    #[arg(long, requires = "cache")]
+    pub checksums: bool,
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,
@@ -483,6 +502,22 @@ pub struct CapacityArguments {
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// What lies between the backend and the feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheKind {
+    /// The memory of all ranks
+    Peers,
+}
+
+/// How data larger than the ranks' memory is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PeerMode {
+    /// In exactly the order asked for
+    Ordered,
+    /// From what is in memory, load by load
+    Opportunistic,
 }
 
 /// `pelton reproduce`

@@ -1,15 +1,19 @@
 //! The job `bench`: how fast batches arrive, without training.
 
+mod peers;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction};
-use pelton_feed::{Access, Feed, FeedOptions, OnBadRecord, Share};
+use pelton_feed::{Access, Batch, Feed, FeedOptions, OnBadRecord, Share};
 use pelton_format::Row;
 use pelton_plan::{Batching, Order};
 use serde::Serialize;
+
+use peers::Peers;
 
 use crate::config::DataConfig;
 use crate::data::{self, OpenedData, SharedData};
@@ -45,6 +49,35 @@ pub struct BenchConfig {
     pub scratch_dir: PathBuf,
     /// Whether to drop the files' pages from the page cache first.
     pub cold: bool,
+    /// Where present, the data is read through the memory of all ranks.
+    pub cache: Option<PeerConfig>,
+}
+
+/// Peers' memory between the backend and the feeds.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Memory of all ranks together, in bytes.
+    pub memory_bytes: u64,
+    /// The same as a share of the data; wins where present.
+    pub memory_share: Option<f64>,
+    /// What happens where that does not hold the data.
+    pub mode: Mode,
+    /// Bytes that the opportunistic mode reads at once.
+    pub unit_bytes: u64,
+    /// Whether slots of a batch go to the ranks that hold their records.
+    pub near: bool,
+    /// Whether records carry checksums.
+    pub checksums: bool,
+}
+
+/// In which order records are taken when memory does not hold all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Exactly the order asked for; what is not in memory is read from the backend by itself.
+    Ordered,
+    /// From what is in memory, load by load.
+    Opportunistic,
 }
 
 /// What was measured.
@@ -88,6 +121,19 @@ pub struct BenchReport {
     pub skipped_records: u64,
     /// Ranks that shared the batches.
     pub ranks: u64,
+    /// Bytes served from the reading rank's own memory.
+    pub local_bytes: u64,
+    /// Bytes served from other ranks' memory.
+    pub remote_bytes: u64,
+    /// Bytes read from the backend, to fill memory or to serve reads.
+    pub backend_bytes: u64,
+    /// How data larger than the ranks' memory is taken; absent without peers' memory.
+    pub mode: Option<Mode>,
+    /// How the ranks' memory was used.
+    pub pipeline: Option<String>,
+    /// Seconds in which memory was filled, of the rank with most; before the first batch where all data
+    /// fits, else beside reading.
+    pub load_s: f64,
     /// Access path used.
     pub access: String,
     /// Order used.
@@ -151,14 +197,25 @@ fn measure(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
-    let dataset = &opened.dataset;
-    let data_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
+    let data_bytes = opened.dataset.records() * pelton_feed::pane_row_bytes(&opened.dataset);
     let memory_bytes = match config.memory_share {
         Some(share) => (data_bytes as f64 * share) as u64,
         None => config.memory_bytes,
     };
-    let batching = Batching::Examples(config.batch);
-    let plan = Arc::new(plan_of(dataset, config.order, batching, config.seed)?);
+    let peers = match (&config.cache, comm) {
+        (Some(cache), Some(comm)) => Some(Peers::load(config, cache, opened, comm, interrupt)?),
+        _ => None,
+    };
+    let dataset = peers
+        .as_ref()
+        .map_or_else(|| Arc::clone(&opened.dataset), Peers::dataset);
+    let plan = match &peers {
+        Some(peers) => Arc::clone(&peers.plan),
+        None => {
+            let batching = Batching::Examples(config.batch);
+            Arc::new(plan_of(&dataset, config.order, batching, config.seed)?)
+        }
+    };
     let options = FeedOptions {
         access: config.access,
         threads: config.threads.max(1),
@@ -170,7 +227,11 @@ fn measure(
         interrupt: Arc::clone(interrupt),
         ..FeedOptions::with_memory(memory_bytes)
     };
-    let mut feed = Feed::new(Arc::clone(dataset), Arc::clone(&plan), &options)?;
+    let options = match &peers {
+        Some(peers) => peers.feed_options(options),
+        None => options,
+    };
+    let mut feed = Feed::new(Arc::clone(&dataset), Arc::clone(&plan), &options)?;
     if let Some(choice) = feed.access_choice() {
         observer(Event::Note(&choice.to_string()));
     }
@@ -178,17 +239,19 @@ fn measure(
         comm.barrier()?;
     }
     let opening_s = began.elapsed().as_secs_f64();
-    let checksum = touch(&mut feed, config.epochs, interrupt, observer)?;
+    let received = |batch: &Batch| {
+        if let Some(peers) = &peers {
+            peers.received(batch);
+        }
+    };
+    let checksum = touch(&mut feed, config.epochs, received, interrupt, observer)?;
     let meters = feed.meters();
     let randomness = plan.randomness();
-    let report = BenchReport {
-        examples_per_s: 0.0,
-        bytes_per_s: 0.0,
+    let mut report = BenchReport {
         examples: meters.records,
         read_bytes: meters.read_bytes,
         used_bytes: meters.used_bytes,
         written_bytes: meters.written_bytes,
-        read_amplification: 0.0,
         first_batch_s: opening_s + meters.first_batch_s,
         wall_s: meters.wall_s,
         read_s: meters.read_s,
@@ -198,17 +261,25 @@ fn measure(
         cpu_s: cpu_seconds(),
         rl: randomness.rl,
         rl_exact: randomness.rl_exact,
-        memory_bytes,
+        memory_bytes: options.memory_bytes,
         skipped_records: meters.skipped_records,
         ranks: 1,
+        backend_bytes: meters.read_bytes,
         access: feed.access().to_string(),
-        order: config.order.to_string(),
+        order: plan.order().to_string(),
         verdict: meters.verdict().to_string(),
         checksum,
+        ..BenchReport::default()
     };
-    match comm {
-        Some(comm) => report.over_ranks(comm),
-        None => Ok(report.with_rates()),
+    drop(feed);
+    drop(dataset);
+    match (comm, peers) {
+        (Some(comm), Some(peers)) => {
+            peers.finish(comm, &mut report)?;
+            report.over_ranks(comm)
+        }
+        (Some(comm), None) => report.over_ranks(comm),
+        (None, _) => Ok(report.with_rates()),
     }
 }
 
@@ -216,6 +287,7 @@ fn measure(
 fn touch(
     feed: &mut Feed,
     epochs: u64,
+    received: impl Fn(&Batch),
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
@@ -223,6 +295,7 @@ fn touch(
     let total = epochs.saturating_mul(steps);
     let mut checksum = 0.0;
     while let Some(batch) = feed.next_batch()? {
+        received(batch);
         for i in 0..batch.rows.len() {
             let value = match batch.rows.row(i) {
                 Row::Dense(values) => values.first(),
@@ -259,6 +332,9 @@ impl BenchReport {
             &mut self.used_bytes,
             &mut self.written_bytes,
             &mut self.skipped_records,
+            &mut self.local_bytes,
+            &mut self.remote_bytes,
+            &mut self.backend_bytes,
         ];
         sum(comm, &mut counts)?;
         let mut sums = [
@@ -268,7 +344,7 @@ impl BenchReport {
             &mut self.decode_s,
         ];
         reduce(comm, &mut sums, Reduction::Sum)?;
-        let mut longest = [&mut self.wall_s, &mut self.first_batch_s];
+        let mut longest = [&mut self.wall_s, &mut self.first_batch_s, &mut self.load_s];
         reduce(comm, &mut longest, Reduction::Max)?;
         self.ranks = comm.size() as u64;
         Ok(self.with_rates())
