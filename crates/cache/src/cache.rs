@@ -2,18 +2,19 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use pelton_comm::Comm;
+use pelton_comm::{Comm, CommError, FillWindow};
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 
 use crate::CacheError;
 use crate::checksums::seal;
 use crate::load::{Part, load};
+use crate::loader::{Loader, LoaderThread};
+use crate::loads::Loads;
 use crate::meters::CacheMeters;
 use crate::peer_file::PeerFile;
 use crate::peers::{Peers, Slots};
@@ -21,6 +22,7 @@ use crate::placement::Placement;
 use crate::resident::{Resident, SUM_BYTES, Sums, Table};
 use crate::runs::Runs;
 use crate::space::Space;
+use crate::turns::Turns;
 
 /// How a cache is made.
 #[derive(Clone, Debug)]
@@ -92,6 +94,21 @@ pub struct PeerCache {
     dataset: Arc<Dataset>,
     placement: Arc<Placement>,
     peers: Arc<Peers>,
+    loading: Option<Loading>,
+}
+
+/// What goes on beside the readers where loads come and go.
+struct Loading {
+    turns: Arc<Turns>,
+    /// Taken by the end.
+    thread: Option<LoaderThread>,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        // Not joined: it may wait for a rank that waits for this one. It ends with its rank.
+        self.turns.stop();
+    }
 }
 
 impl fmt::Debug for PeerCache {
@@ -113,21 +130,15 @@ impl PeerCache {
     ) -> Result<PeerCache, CacheError> {
         let space = agree(comm, prepare(dataset, plan))?;
         let memory = exchange(comm, dataset, plan, options)?;
-        let (peers, runs) = load_runs(comm, space, &memory, options)?;
-        let pipeline = match runs.hold_all() {
-            true => Pipeline::InMemory,
-            false => Pipeline::Ordered {
-                resident_bytes: runs.held_bytes(),
-            },
+        let space = Arc::new(space);
+        let sum_bytes = if options.checksums { SUM_BYTES } else { 0 };
+        let runs = Runs::new(&space, &memory, sum_bytes);
+        let cache = match (runs.hold_all(), plan.loads()) {
+            (false, Some(_)) => start_loads(comm, dataset, plan, space, &memory, options)?,
+            _ => load_runs(comm, dataset, space, runs, options)?,
         };
-        tracing::debug!(%pipeline, "peers' memory is loaded");
-        let placement = Placement::of_runs(Arc::clone(&peers.space), runs);
-        Ok(PeerCache {
-            pipeline,
-            dataset: Arc::new(through(dataset, &peers)),
-            placement: Arc::new(placement),
-            peers,
-        })
+        tracing::debug!(pipeline = %cache.pipeline, "peers' memory is ready");
+        Ok(cache)
     }
 
     /// How memory is used.
@@ -150,10 +161,17 @@ impl PeerCache {
         Arc::clone(&self.placement)
     }
 
-    /// This rank's consumer has received all its batches of all steps up to this one. Loads are replaced
-    /// by what comes next once every rank has said so of the last step that uses them.
+    /// This rank's consumer has received its part of all steps up to this one, or has none. Once every rank
+    /// has said so of the last step that uses a load, the load gives way to what comes next. Call it after
+    /// each step, in order, also where this rank has no part of the step.
+    ///
+    /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and
+    /// the load after next is not read before this one is received. One that looks further waits for ten
+    /// seconds and then reads from the backend ([`CacheMeters::early_bytes`]).
     pub fn received(&self, epoch: u64, step: u64) {
-        let _ = (epoch, step);
+        if let Some(loading) = &self.loading {
+            loading.turns.want((epoch, step + 1));
+        }
     }
 
     /// What this rank has read so far.
@@ -163,14 +181,23 @@ impl PeerCache {
 
     /// Gives the memory back when all ranks have come here; all call it. Data sets handed out can then not
     /// be read any more.
-    pub fn finish(self, comm: &Comm) -> Result<CacheMeters, CacheError> {
+    pub fn finish(mut self, comm: &Comm) -> Result<CacheMeters, CacheError> {
+        let spare = match self.loading.take() {
+            Some(loading) => end_loads(loading, comm)?,
+            None => [None, None],
+        };
         let residents = {
             let mut slots = self.peers.slots_mut();
             slots.finished = true;
             std::mem::take(&mut slots.residents)
         };
-        for resident in residents.into_iter().flatten() {
-            resident.window.free(comm)?;
+        for (resident, spare) in residents.into_iter().zip(spare) {
+            if let Some(resident) = resident {
+                resident.window.free(comm)?;
+            }
+            if let Some(spare) = spare {
+                spare.free(comm)?;
+            }
         }
         Ok(self.meters())
     }
@@ -237,33 +264,24 @@ pub(crate) fn agree<T>(comm: &Comm, result: Result<T, CacheError>) -> Result<T, 
 /// Loads every rank's run, as far as its memory goes.
 fn load_runs(
     comm: &Comm,
-    space: Space,
-    memory: &[u64],
+    dataset: &Dataset,
+    space: Arc<Space>,
+    runs: Runs,
     options: &CacheOptions,
-) -> Result<(Arc<Peers>, Runs), CacheError> {
+) -> Result<PeerCache, CacheError> {
     let begun = Instant::now();
-    let space = Arc::new(space);
-    let sum_bytes = if options.checksums { SUM_BYTES } else { 0 };
-    let runs = Runs::new(&space, memory, sum_bytes);
     let mut sums = Vec::new();
-    let mut window_bytes = 0;
+    let mut needed = Vec::new();
     for rank in 0..comm.size() {
         let held = runs.held_by(rank);
-        let data = length(&held);
-        let mut end = data;
-        if options.checksums {
-            let (own, behind) = Sums::of(&space, held, data.next_multiple_of(SUM_BYTES));
-            sums.push(own);
-            end = behind;
-        }
-        if rank == comm.rank() {
-            window_bytes = end;
-        }
+        let data = held.end - held.start;
+        let (own, end) = Sums::of(&space, held, data.next_multiple_of(SUM_BYTES));
+        needed.push(if options.checksums { end } else { data });
+        sums.push(own);
     }
-    let mut window = comm.allocate(usize::try_from(window_bytes).unwrap_or(usize::MAX))?;
-    let own = runs.held_by(comm.rank());
+    let mut window = allocate(comm, needed[comm.rank()])?;
     let part = Part {
-        range: own.clone(),
+        range: runs.held_by(comm.rank()),
         to: 0,
     };
     let loaded = load(&space, &[part], window.local(), &options.interrupt);
@@ -280,9 +298,114 @@ fn load_runs(
         residents: [Some(Resident { window, table }), None],
         finished: false,
     };
-    let peers = Peers::new(comm.rank(), space, options.checksums, slots);
+    let peers = Peers::new(comm.rank(), Arc::clone(&space), options, None, slots);
     peers.loaded(begun, asked);
-    Ok((Arc::new(peers), runs))
+    let pipeline = match runs.hold_all() {
+        true => Pipeline::InMemory,
+        false => Pipeline::Ordered {
+            resident_bytes: runs.held_bytes(),
+        },
+    };
+    let placement = Placement::of_runs(space, runs);
+    Ok(hand_out(
+        dataset,
+        pipeline,
+        placement,
+        Arc::new(peers),
+        None,
+    ))
+}
+
+/// Makes the first load and starts the loader, which makes all others.
+fn start_loads(
+    comm: &Comm,
+    dataset: &Dataset,
+    plan: &Arc<Plan>,
+    space: Arc<Space>,
+    memory: &[u64],
+    options: &CacheOptions,
+) -> Result<PeerCache, CacheError> {
+    let loads = Loads::new(
+        Arc::clone(&space),
+        Arc::clone(plan),
+        memory,
+        options.checksums,
+    );
+    let loads = Arc::new(loads);
+    let first = loads.load_of_step(options.start);
+    loads.check_epoch(first.epoch)?;
+    let half = loads.halves[comm.rank()];
+    let spare = [Some(allocate(comm, half)?), Some(allocate(comm, half)?)];
+    let turns = Arc::new(Turns::new(options.start));
+    let peers = Peers::new(
+        comm.rank(),
+        space,
+        options,
+        Some(Arc::clone(&turns)),
+        Slots::default(),
+    );
+    let peers = Arc::new(peers);
+    let mut loader = Loader {
+        comm: comm.duplicate()?,
+        peers: Arc::clone(&peers),
+        loads: Arc::clone(&loads),
+        turns: Arc::clone(&turns),
+        interrupt: Arc::clone(&options.interrupt),
+        end_epoch: options.end_epoch.unwrap_or(u64::MAX),
+        spare,
+        next: first,
+        made: 0,
+        held: [None, None],
+    };
+    if first.epoch < loader.end_epoch {
+        loader.make()?;
+    }
+    let thread = Some(agree(comm, loader.start())?);
+    let pipeline = Pipeline::Opportunistic {
+        loads: loads.count(),
+    };
+    let placement = Placement::of_loads(loads);
+    let loading = Loading { turns, thread };
+    Ok(hand_out(dataset, pipeline, placement, peers, Some(loading)))
+}
+
+/// Ends the loaders of all ranks and returns the windows that hold no load.
+fn end_loads(mut loading: Loading, comm: &Comm) -> Result<[Option<FillWindow>; 2], CacheError> {
+    let thread = loading.thread.take().expect("taken here only");
+    if let Some(failure) = loading.turns.failure() {
+        return Err(CacheError::Loading(failure));
+    }
+    // Other ranks may still need loads that wait for this rank's consumer.
+    loading.turns.want((u64::MAX, u64::MAX));
+    comm.barrier()?;
+    loading.turns.stop();
+    // All loaders see it, so that none waits for another.
+    let windows = thread.join().map_err(|_| CacheError::LoaderPanicked)?;
+    match (windows, loading.turns.failure()) {
+        (Some(windows), None) => Ok(windows),
+        (_, Some(failure)) => Err(CacheError::Loading(failure)),
+        (None, None) => Err(CacheError::LoaderPanicked),
+    }
+}
+
+fn allocate(comm: &Comm, bytes: u64) -> Result<FillWindow, CommError> {
+    comm.allocate(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn hand_out(
+    dataset: &Dataset,
+    pipeline: Pipeline,
+    placement: Placement,
+    peers: Arc<Peers>,
+    loading: Option<Loading>,
+) -> PeerCache {
+    PeerCache {
+        pipeline,
+        dataset: Arc::new(through(dataset, &peers)),
+        placement: Arc::new(placement),
+        peers,
+        loading,
+    }
 }
 
 /// The data set with every file read through memory.
@@ -295,8 +418,4 @@ fn through(dataset: &Dataset, peers: &Arc<Peers>) -> Dataset {
             file,
         })
     })
-}
-
-fn length(range: &Range<u64>) -> u64 {
-    range.end - range.start
 }

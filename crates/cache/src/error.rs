@@ -59,6 +59,39 @@ pub enum CacheError {
         /// What it said.
         reason: String,
     },
+    /// Half of the memory does not hold a load.
+    #[error(
+        "load {load} of epoch {epoch} takes {needed} bytes on rank {rank}, with the load after it, and its \
+         memory is {memory} bytes: {remedy} (now {loads} an epoch)"
+    )]
+    LoadTooLarge {
+        /// The epoch.
+        epoch: u64,
+        /// Number of the load in it.
+        load: u64,
+        /// The rank whose memory is too small.
+        rank: usize,
+        /// Memory that two such loads take there.
+        needed: u64,
+        /// Memory it has.
+        memory: u64,
+        /// Loads of an epoch.
+        loads: u64,
+        /// What would fit.
+        remedy: String,
+    },
+    /// The loader failed in the background.
+    #[error(transparent)]
+    Loading(Arc<CacheError>),
+    /// No thread can be started.
+    #[error("no thread can be started to load data: {source}; raise the limit of threads")]
+    NoThread {
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The loading thread panicked.
+    #[error("the thread that loads data panicked; the message is on standard error")]
+    LoaderPanicked,
     /// A record in memory is no longer what was loaded.
     #[error(
         "{}: record {record} in the memory of rank {rank} differs from what was loaded (checksum \

@@ -10,6 +10,8 @@ mod error;
 mod cache;
 mod meters;
 
+mod load_table;
+mod loads;
 mod placement;
 mod resident;
 mod runs;
@@ -17,6 +19,8 @@ mod space;
 
 mod backend;
 mod load;
+mod loader;
+mod turns;
 
 mod checksums;
 mod peer_file;
@@ -24,5 +28,6 @@ mod peers;
 
 pub use cache::{CacheOptions, PeerCache, Pipeline};
 pub use error::CacheError;
+pub use loads::loads_for;
 pub use meters::CacheMeters;
 pub use placement::Placement;

@@ -1,9 +1,11 @@
 //! One window and what lies where in it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use pelton_comm::Window;
 
+use crate::load_table::LoadTable;
 use crate::runs::{Place, Runs};
 use crate::space::Space;
 
@@ -19,6 +21,8 @@ pub(crate) struct Resident {
 pub(crate) enum Table {
     /// A fixed placement, with where each rank keeps its checksums.
     Runs { runs: Runs, sums: Vec<Sums> },
+    /// One load.
+    Load(Arc<LoadTable>),
 }
 
 /// Checksums of the records that lie in a range of the space, in the memory of one rank. Of a record
@@ -58,13 +62,15 @@ impl Table {
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
         match self {
             Table::Runs { runs, .. } => Some(runs.place(at)),
+            Table::Load(table) => table.place(at),
         }
     }
 
     /// The checksums for what `rank` holds at `at`.
-    pub(crate) fn sums(&self, rank: usize, _at: u64) -> &Sums {
+    pub(crate) fn sums(&self, rank: usize, at: u64) -> Sums {
         match self {
-            Table::Runs { sums, .. } => &sums[rank],
+            Table::Runs { sums, .. } => sums[rank].clone(),
+            Table::Load(table) => table.sums_at(rank, at),
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Data sets in memory whose reads are counted, and readers that check every byte.
 
+// Each test takes what it needs of this.
+#![allow(dead_code)]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelton_format::{Dataset, OpenOptions};
+use pelton_plan::{Batching, Order, Plan, Units};
 use pelton_storage::{MemoryStorage, Metered, RangeRead, Storage, mix};
 use tempfile::TempDir;
 
@@ -145,6 +149,19 @@ impl Data {
         }
         Ok(())
     }
+}
+
+/// The cut of the records into units.
+pub fn units_of(dataset: &Dataset, unit_bytes: u64) -> Units {
+    let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
+    Units::from_lengths(lengths, unit_bytes)
+}
+
+/// A plan in `loads` loads an epoch.
+pub fn plan_in_loads(dataset: &Dataset, loads: u64, unit_bytes: u64, batch: u64) -> Arc<Plan> {
+    let order = Order::Opportunistic { loads, unit_bytes };
+    let plan = Plan::new(dataset.records(), order, Batching::Examples(batch), 11).unwrap();
+    Arc::new(plan.with_units(units_of(dataset, unit_bytes)).unwrap())
 }
 
 /// Bytes read of all files.
