@@ -50,10 +50,9 @@ impl Peers {
             None => peers.memory_bytes,
         };
         let order = match peers.mode {
-            Mode::Opportunistic if memory_bytes < dataset.bytes() => Order::Opportunistic {
-                loads: loads_for(dataset, memory_bytes),
-                unit_bytes: peers.unit_bytes,
-            },
+            Mode::Opportunistic if memory_bytes < dataset.bytes() => {
+                in_loads(config, peers, dataset, memory_bytes, comm.size())?
+            }
             _ => config.order,
         };
         let batching = Batching::Examples(config.batch);
@@ -120,6 +119,23 @@ impl Peers {
     }
 }
 
-fn loads_for(dataset: &Dataset, memory_bytes: u64) -> u64 {
-    (dataset.bytes() as f64 / memory_bytes as f64 * 2.1).ceil() as u64
+/// The opportunistic order whose loads the memory of all ranks holds by twos.
+fn in_loads(
+    config: &BenchConfig,
+    peers: &PeerConfig,
+    dataset: &Dataset,
+    memory_bytes: u64,
+    ranks: usize,
+) -> Result<Order, TrainError> {
+    let unit_bytes = peers.unit_bytes;
+    let order = |loads| Order::Opportunistic { loads, unit_bytes };
+    let batching = Batching::Examples(config.batch);
+    let one_load = plan_of(dataset, order(1), batching, config.seed)?;
+    let units = one_load.units().expect("the order has units");
+    let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks, peers.checksums);
+    loads.map(order).ok_or_else(|| {
+        TrainError::Config(format!(
+            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise --peer-memory or take a smaller --unit-bytes"
+        ))
+    })
 }
