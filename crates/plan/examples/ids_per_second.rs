@@ -58,27 +58,45 @@ fn main() {
         "queue:10000",
         "queue:1000000:shuffled",
         "block:40:permute",
+        "opportunistic:8",
+        "opportunistic:1000",
     ] {
         let records = 11_000_000;
         let order: Order = text.parse().expect("a known order");
         let mut plan =
             Plan::new(records, order, Batching::Examples(BATCH), 42).expect("a sound plan");
-        if let Order::Page { unit_bytes } = order {
+        if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             plan = plan
                 .with_units(Units::fixed(records, 112, unit_bytes))
                 .expect("its units");
         }
-        let mut ids = Vec::new();
-        let mut epoch = 0;
-        report(text, records, || {
-            epoch += 1;
-            for step in 0..plan.steps() {
-                ids.clear();
-                plan.batch_ids(epoch, step, black_box(&mut ids));
-            }
-            records
-        });
+        batch_by_batch(text, &plan);
     }
+    for unit_bytes in [1 << 10, 1 << 16] {
+        let order = Order::Opportunistic {
+            loads: 8,
+            unit_bytes,
+        };
+        let records = 11_000_000;
+        let lengths = (0..records).map(|id: u64| 50 + id.wrapping_mul(0x9E37_79B9) % 150);
+        let plan = Plan::new(records, order, Batching::Examples(BATCH), 42)
+            .and_then(|plan| plan.with_units(Units::from_lengths(lengths, unit_bytes)))
+            .expect("a sound plan");
+        batch_by_batch(&format!("{order} uneven"), &plan);
+    }
+}
+
+fn batch_by_batch(case: &str, plan: &Plan) {
+    let mut ids = Vec::new();
+    let mut epoch = 0;
+    report(case, plan.records(), || {
+        epoch += 1;
+        for step in 0..plan.steps() {
+            ids.clear();
+            plan.batch_ids(epoch, step, black_box(&mut ids));
+        }
+        plan.records()
+    });
 }
 
 fn report(case: &str, records: u64, mut run: impl FnMut() -> u64) {

@@ -7,7 +7,8 @@ pub enum PlanError {
     /// The text of an order is none of the accepted forms.
     #[error(
         "order '{text}' is not known: use sequential, full, page, page:BYTES, queue:EXAMPLES, \
-         queue:EXAMPLES:shuffled, block:BLOCKS or block:BLOCKS:permute"
+         queue:EXAMPLES:shuffled, block:BLOCKS, block:BLOCKS:permute, opportunistic:LOADS or \
+         opportunistic:LOADS:UNIT_BYTES"
     )]
     UnknownOrder {
         /// The text as given.
@@ -72,8 +73,25 @@ pub enum PlanError {
         /// Bytes a batch may have.
         memory_bytes: u64,
     },
-    /// A page unit of zero bytes.
-    #[error("order page:0 has no unit size: give at least 1 byte, for instance --order page:4096")]
+    /// No loads, or more than there are units to load.
+    #[error(
+        "order opportunistic:{loads}:{unit_bytes} cannot cut {units} units of {unit_bytes} bytes in \
+         {loads} loads: give from 1 to {} loads, or smaller units as in --order \
+         opportunistic:LOADS:4096", .units.max(&1)
+    )]
+    LoadCount {
+        /// Loads asked for.
+        loads: u64,
+        /// Units there are.
+        units: u64,
+        /// Least size of a unit.
+        unit_bytes: u64,
+    },
+    /// Units of zero bytes.
+    #[error(
+        "units of 0 bytes hold no record: give at least 1 byte, for instance --order page:4096 or \
+         --order opportunistic:8:1048576"
+    )]
     EmptyUnit,
     /// A batch of zero examples, or zero batches.
     #[error("a batch of no examples never ends an epoch: give --batch 1 or more")]
@@ -96,7 +114,7 @@ pub enum PlanError {
     },
     /// Units were made from another number of records or another unit size than the plan's.
     #[error(
-        "page units over {found_records} records of {found_unit_bytes} bytes do not fit a plan of \
+        "units over {found_records} records of {found_unit_bytes} bytes do not fit a plan of \
          {expected_records} records with units of {expected_unit_bytes} bytes: make the units from \
          the same data and order"
     )]
@@ -111,7 +129,10 @@ pub enum PlanError {
         found_unit_bytes: u64,
     },
     /// Units were given to an order that has none.
-    #[error("order {order} does not read in page units: give --order page or leave the units out")]
+    #[error(
+        "order {order} does not read in units: give --order page or opportunistic:LOADS, or leave \
+         the units out"
+    )]
     UnitsUnused {
         /// The plan's order.
         order: String,

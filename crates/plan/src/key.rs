@@ -23,6 +23,10 @@ pub enum Stage {
     Queue,
     /// The one shuffle of the file before a shuffle buffer reads it (use epoch 0).
     InitialShuffle,
+    /// The order in which the units of an opportunistic order are loaded in an epoch.
+    LoadUnits,
+    /// The order of the records of one load in an epoch; the number is the load's.
+    LoadRecords(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -42,6 +46,8 @@ impl Stage {
             Stage::Inner(number) => (6, number),
             Stage::Demo(number) => (7, u64::from(number)),
             Stage::Sample(number) => (8, u64::from(number)),
+            Stage::LoadUnits => (9, 0),
+            Stage::LoadRecords(load) => (10, load),
         }
     }
 }
@@ -94,6 +100,9 @@ mod tests {
                     Stage::Demo(0),
                     Stage::Demo(1),
                     Stage::Sample(0),
+                    Stage::LoadUnits,
+                    Stage::LoadRecords(0),
+                    Stage::LoadRecords(1),
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;

@@ -13,8 +13,9 @@
 //!
 //! The way down: [`Plan`] asks its [`Order`] for record ids; `full` order and everything built on it
 //! is a [`Permutation`], computed and not stored; its randomness comes from a [`key()`] made of seed,
-//! epoch and [`Stage`]. [`local_slots`] gives each rank its share of a global batch, and
-//! [`Randomness`] says how well an order shuffles.
+//! epoch and [`Stage`]. [`local_slots`] gives each rank its share of a global batch, [`assign_slots`]
+//! gives it one of the same size from what it holds already, and [`Randomness`] says how well an order
+//! shuffles.
 //!
 //! ```
 //! use pelton_plan::{Batching, Order, Plan, local_slots};
@@ -40,6 +41,8 @@ mod queue;
 
 mod blocks;
 
+mod opportunistic;
+
 mod permutation;
 
 mod feistel;
@@ -50,6 +53,8 @@ mod rng;
 
 mod split;
 
+mod locality;
+
 mod randomness;
 
 mod error;
@@ -57,11 +62,13 @@ mod error;
 pub use batching::Batching;
 pub use error::PlanError;
 pub use key::{Stage, key, mix};
+pub use locality::{assign_slots, expected_remote_share};
 pub use order::Order;
 pub use permutation::Permutation;
 pub use plan::Plan;
 pub use randomness::{
     Randomness, exact_level_of_loads, harmonic_log, ln_factorial, randomness_level,
+    randomness_level_of_loads,
 };
 pub use rng::KeyedRng;
 pub use split::local_slots;

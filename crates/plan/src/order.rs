@@ -9,7 +9,8 @@ use crate::error::PlanError;
 /// In what order an epoch visits the records.
 ///
 /// Written as text: `sequential`, `full`, `page`, `page:4096`, `queue:10000`,
-/// `queue:10000:shuffled`, `block:40`, `block:40:permute`.
+/// `queue:10000:shuffled`, `block:40`, `block:40:permute`, `opportunistic:8`,
+/// `opportunistic:8:65536`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
     /// File order, every epoch.
@@ -39,10 +40,23 @@ pub enum Order {
         /// Whether each epoch takes the blocks in a new random order.
         permute: bool,
     },
+    /// Runs of whole records of at least `unit_bytes` in a new random order every epoch, taken in
+    /// `loads` groups; the records of a group are shuffled among themselves (DeepIO's entropy-aware
+    /// opportunistic ordering, with loads that no rank or timing decides).
+    Opportunistic {
+        /// Groups an epoch is read in.
+        loads: u64,
+        /// Least size of a unit.
+        unit_bytes: u64,
+    },
 }
 
 /// Unit size of `page` without a number: the page of the usual file system and device.
 const DEFAULT_UNIT_BYTES: u64 = 4096;
+
+/// Unit size of `opportunistic` without a number: a read of 1 MiB gives nearly the sequential
+/// bandwidth of every device and file system.
+const DEFAULT_LOAD_UNIT_BYTES: u64 = 1 << 20;
 
 impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,6 +73,9 @@ impl fmt::Display for Order {
                     "queue:{examples}{}",
                     if *initial_shuffle { ":shuffled" } else { "" }
                 )
+            }
+            Order::Opportunistic { loads, unit_bytes } => {
+                write!(f, "opportunistic:{loads}:{unit_bytes}")
             }
             Order::Block { blocks, permute } => {
                 write!(
@@ -95,6 +112,14 @@ impl FromStr for Order {
                 blocks: count(text, blocks, "block:40")?,
                 permute: !rest.is_empty(),
             }),
+            ["opportunistic", loads, rest @ ..] if rest.len() <= 1 => {
+                const EXAMPLE: &str = "opportunistic:8:1048576";
+                let unit_bytes = rest.first().map(|bytes| count(text, bytes, EXAMPLE));
+                Ok(Order::Opportunistic {
+                    loads: count(text, loads, EXAMPLE)?,
+                    unit_bytes: unit_bytes.unwrap_or(Ok(DEFAULT_LOAD_UNIT_BYTES))?,
+                })
+            }
             _ => Err(PlanError::UnknownOrder {
                 text: text.to_owned(),
             }),
@@ -149,6 +174,14 @@ mod tests {
     }
 
     #[test]
+    fn loads_are_read_with_and_without_a_unit() {
+        let order = |loads, unit_bytes| Order::Opportunistic { loads, unit_bytes };
+        check("opportunistic:8", order(8, 1 << 20));
+        check("opportunistic:3:512", order(3, 512));
+        check("opportunistic:1:9223372036854775808", order(1, 1 << 63));
+    }
+
+    #[test]
     fn other_text_is_refused_with_the_forms_that_work() {
         for text in [
             "",
@@ -158,6 +191,9 @@ mod tests {
             "block",
             "block:4:permuted",
             "queue:4:x:y",
+            "opportunistic",
+            "opportunistic:4:4096:x",
+            "Opportunistic:4",
         ] {
             let message = text.parse::<Order>().unwrap_err().to_string();
             assert!(
@@ -171,6 +207,12 @@ mod tests {
             "page:4k",
             "page:-1",
             "block:0",
+            "opportunistic:",
+            "opportunistic:0",
+            "opportunistic:1/4",
+            "opportunistic:8:0",
+            "opportunistic:8:1MiB",
+            "opportunistic:8:",
             "queue:99999999999999999999",
         ] {
             let error = text.parse::<Order>().unwrap_err();

@@ -34,6 +34,9 @@ enum Method {
 }
 
 impl Permutation {
+    /// Up to this length a permutation keeps a table.
+    pub(crate) const TABLE_LIMIT: u64 = TABLE_LIMIT;
+
     /// The permutation of `0..len` that belongs to `key`.
     pub fn new(len: u64, key: u64) -> Permutation {
         let method = if len <= TABLE_LIMIT {

@@ -8,6 +8,7 @@
 //! | page | one evaluation a unit | O(1) by step; by position one pass over the units before it |
 //! | queue | one draw an id | replay of the epoch, or from a kept cursor |
 //! | block | one evaluation an id | O(1) by step |
+//! | opportunistic | two evaluations an id | O(log loads); one pass over the units an epoch where they are uneven |
 //!
 //! Rejected: a stored shuffled index (8 bytes a record and a shuffle before the first batch), and a
 //! batch that is not the same on every rank count (resume would then depend on the cluster).
@@ -19,6 +20,7 @@ use crate::batching::{Batching, Cuts};
 use crate::blocks::Blocks;
 use crate::error::PlanError;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
+use crate::opportunistic::Opportunistic;
 use crate::order::Order;
 use crate::permutation::Permutation;
 use crate::queue::Queue;
@@ -30,6 +32,9 @@ const MAX_RECORDS: u64 = 1 << 63;
 
 /// Most slots of a shuffle buffer or permuted blocks: their tables have 8 and 24 bytes an entry.
 const MAX_TABLE: u64 = 1 << 28;
+
+/// Most loads of an opportunistic order, each of which keeps its permutation.
+const MAX_LOADS: u64 = 1 << 24;
 
 /// Which records each step of each epoch uses: a pure function of what it was made from.
 ///
@@ -59,6 +64,7 @@ enum Source {
     },
     Queue(Queue),
     Block(Blocks),
+    Opportunistic(Opportunistic),
 }
 
 /// A known pair of places: the record position at which a unit position of an epoch begins.
@@ -72,8 +78,8 @@ struct PageCursor {
 impl Plan {
     /// A plan over the records `0..records`.
     ///
-    /// `block` orders take one block a step and do not look at `batching`. A `page` order takes
-    /// every record for a unit until [`with_units`](Self::with_units) says how records lie.
+    /// `block` orders take one block a step and do not look at `batching`. A `page` or
+    /// `opportunistic` order takes every record for a unit until [`with_units`](Self::with_units) says how records lie.
     pub fn new(
         records: u64,
         order: Order,
@@ -94,16 +100,21 @@ impl Plan {
                 examples,
                 initial_shuffle,
             } => {
-                check_table(order, examples.min(records))?;
+                check_table(order, examples.min(records), MAX_TABLE)?;
                 Source::Queue(Queue::new(records, examples, initial_shuffle, seed))
             }
             Order::Block { blocks, permute } => {
                 if blocks == 0 || blocks > records {
                     return Err(PlanError::BlockCount { blocks, records });
                 }
-                check_table(order, if permute { blocks } else { 0 })?;
+                check_table(order, if permute { blocks } else { 0 }, MAX_TABLE)?;
                 cuts = Cuts::new(Batching::Batches(blocks), records, 1.0, "records");
                 Source::Block(Blocks::new(records, blocks, permute, seed))
+            }
+            Order::Opportunistic { unit_bytes: 0, .. } => return Err(PlanError::EmptyUnit),
+            Order::Opportunistic { loads, unit_bytes } => {
+                check_table(order, loads, MAX_LOADS)?;
+                load_source(Units::single(records, unit_bytes), loads, seed)?
             }
         };
         Ok(Plan {
@@ -116,14 +127,15 @@ impl Plan {
         })
     }
 
-    /// The same plan with the units of a `page` order.
+    /// The same plan with the units of a `page` or `opportunistic` order.
     ///
-    /// A batch becomes a fixed number of units: the number of examples asked for divided by the mean
+    /// A batch of a `page` order becomes a fixed number of units: the number of examples asked for divided by the mean
     /// records of a unit, rounded, at least one. The number of examples in a batch then varies a
     /// little, but a step can be sought without a pass over the units, and records that are read
-    /// together are used together.
+    /// together are used together. Batches of an `opportunistic` order stay as they are.
     pub fn with_units(self, units: Units) -> Result<Plan, PlanError> {
-        let Order::Page { unit_bytes } = self.order else {
+        let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = self.order
+        else {
             return Err(PlanError::UnitsUnused {
                 order: self.order.to_string(),
             });
@@ -135,6 +147,10 @@ impl Plan {
                 found_records: units.records(),
                 found_unit_bytes: units.unit_bytes(),
             });
+        }
+        if let Order::Opportunistic { loads, .. } = self.order {
+            let source = load_source(units, loads, self.seed)?;
+            return Ok(Plan { source, ..self });
         }
         let units_per_example = 1.0 / units.mean_records();
         let cuts = Cuts::new(self.batching, units.len(), units_per_example, "page units")?;
@@ -165,12 +181,39 @@ impl Plan {
         self.seed
     }
 
-    /// The units of a `page` order.
+    /// The units of a `page` or `opportunistic` order.
     pub fn units(&self) -> Option<&Units> {
         match &self.source {
             Source::Page { units, .. } => Some(units),
+            Source::Opportunistic(loads) => Some(loads.units()),
             _ => None,
         }
+    }
+
+    /// Loads an epoch of an `opportunistic` order is read in.
+    pub fn loads(&self) -> Option<u64> {
+        match &self.source {
+            Source::Opportunistic(loads) => Some(loads.loads()),
+            _ => None,
+        }
+    }
+
+    /// The units that a load of an epoch reads, by number, so that neighbours stand together.
+    /// Asserts that the order has [`loads`](Self::loads) and this one.
+    pub fn load_units(&self, epoch: u64, load: u64) -> Vec<u64> {
+        self.opportunistic().load_units(epoch, load)
+    }
+
+    /// The positions of an epoch that a load serves. Loads serve them in turn, the first from 0 on.
+    /// Asserts that the order has [`loads`](Self::loads) and this one.
+    pub fn load_positions(&self, epoch: u64, load: u64) -> Range<u64> {
+        self.opportunistic().load_positions(epoch, load)
+    }
+
+    /// The load that reads a record in an epoch. Asserts that the order has [`loads`](Self::loads)
+    /// and `id < records`.
+    pub fn load_of(&self, epoch: u64, id: u64) -> u64 {
+        self.opportunistic().load_of(epoch, id)
     }
 
     /// Batches an epoch has, the same in every epoch.
@@ -243,6 +286,7 @@ impl Plan {
             Source::Page { units, cursor } => self.fill_page_ids(epoch, start, out, units, cursor),
             Source::Queue(queue) => queue.fill(epoch, start, out),
             Source::Block(blocks) => blocks.fill(epoch, start, out),
+            Source::Opportunistic(loads) => loads.fill(epoch, start, out),
         }
     }
 
@@ -254,6 +298,11 @@ impl Plan {
             Source::Sequential => Some(id),
             Source::Full => Some(self.record_order(epoch).position_of(id)),
             Source::Block(blocks) => Some(blocks.position_of(epoch, id)),
+            Source::Opportunistic(loads) => {
+                let mut place = [id];
+                loads.positions_of_each(epoch, &mut place);
+                Some(place[0])
+            }
             Source::Page { .. } | Source::Queue(_) => None,
         }
     }
@@ -277,6 +326,12 @@ impl Plan {
             }
             Source::Full => self.record_order(epoch).fill_positions(ids.start, out),
             Source::Block(blocks) => blocks.fill_positions(epoch, ids.start, out),
+            Source::Opportunistic(loads) => {
+                for (slot, id) in out.iter_mut().zip(ids) {
+                    *slot = id;
+                }
+                loads.positions_of_each(epoch, out);
+            }
             Source::Page { .. } | Source::Queue(_) => panic!("order {} has no inverse", self.order),
         }
     }
@@ -286,6 +341,7 @@ impl Plan {
     pub fn positions_of_each(&self, epoch: u64, places: &mut [u64]) {
         match &self.source {
             Source::Full => self.record_order(epoch).positions_of_each(places),
+            Source::Opportunistic(loads) => loads.positions_of_each(epoch, places),
             _ => {
                 for place in places {
                     let position = self.position_of(epoch, *place);
@@ -300,6 +356,7 @@ impl Plan {
     pub fn ids_of_each(&self, epoch: u64, places: &mut [u64]) {
         match &self.source {
             Source::Full => self.record_order(epoch).get_each(places),
+            Source::Opportunistic(loads) => loads.ids_of_each(epoch, places),
             _ => {
                 for place in places {
                     let position = *place;
@@ -343,6 +400,7 @@ impl Plan {
         match (&self.source, self.order) {
             (Source::Page { units, .. }, _) => units.table_bytes(),
             (Source::Queue(queue), _) => queue.memory_bytes(),
+            (Source::Opportunistic(loads), _) => loads.memory_bytes(),
             (
                 Source::Block(_),
                 Order::Block {
@@ -371,6 +429,7 @@ impl Plan {
                 initial_shuffle,
             } => (4, examples, u64::from(initial_shuffle)),
             Order::Block { blocks, permute } => (5, blocks, u64::from(permute)),
+            Order::Opportunistic { loads, unit_bytes } => (6, loads, unit_bytes),
         };
         let (batch_kind, batch) = match self.batching {
             _ if matches!(self.order, Order::Block { .. }) => (0, 0),
@@ -393,6 +452,13 @@ impl Plan {
         .fold(1, |state, &word| {
             mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
         })
+    }
+
+    fn opportunistic(&self) -> &Opportunistic {
+        match &self.source {
+            Source::Opportunistic(loads) => loads,
+            _ => panic!("order {} has no loads", self.order),
+        }
     }
 
     fn record_order(&self, epoch: u64) -> Permutation {
@@ -474,12 +540,12 @@ impl Plan {
     }
 }
 
-fn check_table(order: Order, entries: u64) -> Result<(), PlanError> {
-    if entries > MAX_TABLE {
+fn check_table(order: Order, entries: u64, limit: u64) -> Result<(), PlanError> {
+    if entries > limit {
         return Err(PlanError::TableTooLarge {
             order: order.to_string(),
             entries,
-            limit: MAX_TABLE,
+            limit,
         });
     }
     Ok(())
@@ -490,6 +556,26 @@ fn page_source(units: Units) -> Source {
         units,
         cursor: Mutex::new(PageCursor::default()),
     }
+}
+
+fn load_source(units: Units, loads: u64, seed: u64) -> Result<Source, PlanError> {
+    if loads == 0 || loads > units.len().max(1) {
+        return Err(PlanError::LoadCount {
+            loads,
+            units: units.len(),
+            unit_bytes: units.unit_bytes(),
+        });
+    }
+    if units.records_a_unit().is_none() {
+        let order = Order::Opportunistic {
+            loads,
+            unit_bytes: units.unit_bytes(),
+        };
+        check_table(order, units.len(), u64::from(u32::MAX))?;
+    }
+    Ok(Source::Opportunistic(Opportunistic::new(
+        units, loads, seed,
+    )))
 }
 
 fn run_len(range: &Range<u64>) -> u64 {

@@ -111,6 +111,34 @@ impl Units {
         }
     }
 
+    /// The first record of a unit. Asserts that the unit exists.
+    pub(crate) fn first_record(&self, unit: u64) -> u64 {
+        match &self.cut {
+            Cut::Even { records_a_unit } => unit * records_a_unit,
+            Cut::Narrow(starts) => u64::from(starts[unit as usize]),
+            Cut::Wide(starts) => starts[unit as usize],
+        }
+    }
+
+    /// The unit of a record: arithmetic, or a search in the table. Asserts `record < records`.
+    pub fn unit_of(&self, record: u64) -> u64 {
+        assert!(record < self.records, "record {record} of {}", self.records);
+        let after = match &self.cut {
+            Cut::Even { records_a_unit } => return record / records_a_unit,
+            Cut::Narrow(starts) => starts.partition_point(|&start| u64::from(start) <= record),
+            Cut::Wide(starts) => starts.partition_point(|&start| start <= record),
+        };
+        after as u64 - 1
+    }
+
+    /// Records in every unit but the last, which may have fewer, where that is one number.
+    pub(crate) fn records_a_unit(&self) -> Option<u64> {
+        match &self.cut {
+            Cut::Even { records_a_unit } => Some(*records_a_unit),
+            _ => None,
+        }
+    }
+
     /// Mean number of records in a unit; 1 when there are none.
     pub fn mean_records(&self) -> f64 {
         if self.is_empty() {
@@ -187,6 +215,11 @@ mod tests {
     use super::*;
 
     fn cut(units: &Units) -> Vec<Range<u64>> {
+        for record in 0..units.records() {
+            let unit = units.unit_of(record);
+            assert!(units.unit_records(unit).contains(&record));
+            assert_eq!(units.first_record(unit), units.unit_records(unit).start);
+        }
         (0..units.len())
             .map(|unit| units.unit_records(unit))
             .collect()

@@ -12,7 +12,7 @@ fn lengths(records: u64) -> impl Iterator<Item = u64> {
 fn plan(records: u64, order: Order, batching: Batching, seed: u64) -> Plan {
     let plan = Plan::new(records, order, batching, seed).unwrap();
     match order {
-        Order::Page { unit_bytes } => plan
+        Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => plan
             .with_units(Units::from_lengths(lengths(records), unit_bytes))
             .unwrap(),
         _ => plan,
@@ -100,6 +100,14 @@ fn orders(records: u64) -> Vec<Order> {
             initial_shuffle: false,
         },
     ];
+    for loads in [1, 2, 3, 7] {
+        for unit_bytes in [1, 9, 40] {
+            let units = Units::from_lengths(lengths(records), unit_bytes);
+            if loads <= units.len().max(1) {
+                orders.push(Order::Opportunistic { loads, unit_bytes });
+            }
+        }
+    }
     for blocks in [1, 2, 7, records] {
         if (1..=records).contains(&blocks) {
             orders.push(Order::Block {
@@ -143,6 +151,8 @@ fn any_order() -> impl Strategy<Value = Order> {
             initial_shuffle
         }),
         (1_u64..50, any::<bool>()).prop_map(|(blocks, permute)| Order::Block { blocks, permute }),
+        (1_u64..50, 1_u64..300)
+            .prop_map(|(loads, unit_bytes)| Order::Opportunistic { loads, unit_bytes }),
     ]
 }
 

@@ -140,7 +140,14 @@ fn probe_measures_small_files_quickly() {
 fn bench_reports_every_figure_for_every_order_and_path() {
     let place = Place::new();
     place.libsvm("train", 20000);
-    for order in ["full", "page:8192", "queue:1000", "block:20", "sequential"] {
+    for order in [
+        "full",
+        "page:8192",
+        "queue:1000",
+        "block:20",
+        "opportunistic:8:65536",
+        "sequential",
+    ] {
         for access in ["auto", "direct", "window", "scatter"] {
             let line = format!(
                 "bench train --order {order} --access {access} --batch 256 --epochs 2 --memory 4MiB"

@@ -36,6 +36,7 @@ fn fixed_rows_in_every_order_by_every_path() {
         "page:65536",
         "queue:1000",
         "block:100",
+        "opportunistic:16",
         "sequential",
     ] {
         check(

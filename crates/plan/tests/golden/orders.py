@@ -2,13 +2,16 @@
 
     python3 orders.py > orders.txt
 
-The Rust test compares the crate with the file. The file never changes: a run recorded years ago must
-still mean the same sequence.
+The Rust test compares the crate with the file. Its lines never change, only new
+orders are added: a run recorded years ago must still mean the same sequence.
 """
+
+import itertools
 
 M32, M64 = (1 << 32) - 1, (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
 ORDER, BLOCK_ORDER, BLOCK_ASSIGNMENT, QUEUE, INITIAL_SHUFFLE = 1, 2, 3, 4, 5
+LOAD_UNITS, LOAD_RECORDS = 9, 10
 
 
 def mix(x):
@@ -53,23 +56,25 @@ def mixed_64(half, key):
     return (h ^ (h >> 32)) & M32
 
 
-def permutation(n, key):
-    """Position -> element."""
+def permutation(n, key, back=False):
+    """Position -> element; or, with `back`, element -> position."""
     if n <= 1024:
         table, rng = list(range(n)), Rng(key)
         for last in range(n - 1, 0, -1):
             chosen = rng.below(last + 1)
             table[last], table[chosen] = table[chosen], table[last]
-        return table.__getitem__
+        return table.index if back else table.__getitem__
     bits = (n - 1).bit_length()
     left_bits, right_bits = bits // 2, bits - bits // 2
     mixed = mixed_32 if n <= 1 << 32 else mixed_64
     keys = [mix((key + (i + 1) * GAMMA) & M64) >> 32 for i in range(10)]
 
+    rounds = list(enumerate(keys))[:: -1 if back else 1]
+
     def walk(x):
         while True:
             left, right = x >> right_bits, x & ((1 << right_bits) - 1)
-            for i, k in enumerate(keys):
+            for i, k in rounds:
                 if i % 2 == 0:
                     left ^= mixed(right, k) >> (32 - left_bits)
                 else:
@@ -116,6 +121,23 @@ def page(n, record_bytes, unit_bytes, seed, epoch):
         yield from range(unit * a_unit, min(n, (unit + 1) * a_unit))
 
 
+def opportunistic(n, record_bytes, loads, unit_bytes, seed, epoch):
+    """The first load, lazily."""
+    a_unit = -(-unit_bytes // record_bytes)
+    units = -(-n // a_unit)
+    order_key = key(seed, epoch, LOAD_UNITS)
+    order, place_of = permutation(units, order_key), permutation(units, order_key, back=True)
+    short, missing = place_of(units - 1), units * a_unit - n
+    places = units // loads
+    records = places * a_unit - (missing if short < places else 0)
+    inside = permutation(records, key(seed, epoch, LOAD_RECORDS, 0))
+    for position in range(records):
+        record = inside(position)
+        if record >= (short + 1) * a_unit - missing:
+            record += missing
+        yield order(record // a_unit) * a_unit + record % a_unit
+
+
 def full(n, seed, epoch):
     order = permutation(n, key(seed, epoch, ORDER))
     for position in range(n):
@@ -123,7 +145,7 @@ def full(n, seed, epoch):
 
 
 def line(name, n, seed, epoch, ids):
-    first = [str(next(ids)) for _ in range(min(n, 12))]
+    first = [str(number) for number in itertools.islice(ids, 12)]
     print(name, n, seed, epoch, *first)
 
 
@@ -142,3 +164,9 @@ if __name__ == "__main__":
                 if blocks <= n:
                     line(f"block:{blocks}", n, seed, epoch, block(n, blocks, False, seed, epoch))
                     line(f"block:{blocks}:permute", n, seed, epoch, block(n, blocks, True, seed, epoch))
+    for n in SIZES:
+        for seed, epoch in EPOCHS:
+            for loads, unit_bytes in [(1, 112), (8, 4096), (8, 1 << 20), (1000, 1000)]:
+                if loads <= -(-n // -(-unit_bytes // 112)):
+                    ids = opportunistic(n, 112, loads, unit_bytes, seed, epoch)
+                    line(f"opportunistic:{loads}:{unit_bytes}", n, seed, epoch, ids)

@@ -278,7 +278,8 @@ fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<
     plan_of(&data.dataset, config.order, batching, config.seed)
 }
 
-/// The plan of an order over a data set; a page order gets the units that its records make.
+/// The plan of an order over a data set; an order that reads in units gets those that its records
+/// make.
 pub fn plan_of(
     dataset: &Dataset,
     order: Order,
@@ -286,7 +287,7 @@ pub fn plan_of(
     seed: u64,
 ) -> Result<Plan, TrainError> {
     let plan = Plan::new(dataset.records(), order, batching, seed)?;
-    let Order::Page { unit_bytes } = order else {
+    let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
         return Ok(plan);
     };
     let units = match dataset.record_bytes() {

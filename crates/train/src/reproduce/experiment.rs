@@ -7,10 +7,11 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::TrainError;
 
-const BUILT_IN: [&str; 3] = [
+const BUILT_IN: [&str; 4] = [
     include_str!("../../../../experiments/lirs-svm.toml"),
     include_str!("../../../../experiments/lirs-pages.toml"),
     include_str!("../../../../experiments/lirs-memory.toml"),
+    include_str!("../../../../experiments/deepio-bandwidth.toml"),
 ];
 
 /// The work behind a published table.
@@ -34,6 +35,12 @@ pub struct Experiment {
     /// Least bytes of page units; 0 for rows by themselves.
     #[serde(default)]
     pub units: Vec<u64>,
+    /// Numbers of ranks.
+    #[serde(default)]
+    pub ranks: Vec<usize>,
+    /// Memory of all ranks over the bytes of the data.
+    #[serde(default)]
+    pub memory: Vec<f64>,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,

@@ -19,6 +19,7 @@ mod convergence;
 mod measured;
 mod modelled;
 
+mod deepio_bandwidth;
 mod memory;
 mod pages;
 mod svm;
@@ -113,6 +114,7 @@ pub fn reproduce(
     let mut reproduction = match config.experiment.name.as_str() {
         "lirs-svm" => svm::lirs_svm(config, interrupt, observer)?,
         "lirs-pages" => pages::lirs_pages(config, interrupt, observer)?,
+        "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, interrupt, observer)?,
         "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
         name => {
             return Err(TrainError::Config(format!(
