@@ -30,6 +30,8 @@
 //! small part of it; that follows from numbers of rows, values and features alone, so that a
 //! run repeats bit for bit.
 
+use std::ops::Range;
+
 use pelton_format::{Layout, RowTable};
 
 use crate::block::{Scratch, block_rows};
@@ -55,8 +57,8 @@ pub enum Exchange<'a> {
     Largest(&'a mut [f64]),
     /// Collects the values of every rank, of which there may be different numbers.
     Gather(&'a [f32], &'a mut Vec<Vec<f32>>),
-    /// The same for sets of bits.
-    GatherBits(&'a [u64], &'a mut Vec<Vec<u64>>),
+    /// The same for words.
+    GatherWords(&'a [u64], &'a mut Vec<Vec<u64>>),
 }
 
 /// This rank among those that solve a block together.
@@ -106,7 +108,7 @@ pub fn solve_share<E: From<LinearError>>(
     let rows = block_rows(problem.features(), problem.bias(), share);
     let length = weights.vector(0).len();
     let shared = SharedFeatures::agree(&rows, &scratch.visits, length, peers)?;
-    let visits_a_round = visits_a_round(&rows, &scratch.visits, shared.len(), peers)?;
+    let intervals = Intervals::of(&rows, &scratch.visits, &shared, peers)?;
     let ids = share.ids();
     let mut shared_report = SharedReport {
         report: BlockReport::default(),
@@ -122,13 +124,14 @@ pub fn solve_share<E: From<LinearError>>(
         }
         let classes = class_terms(problem, subproblem);
         let mut truth = Vec::new();
-        shared.pick(w, &mut truth);
+        shared.pick(0..shared.len(), w, &mut truth);
         let mut run = Run {
             problem,
             rows: &rows,
             classes: &classes,
             shared: &shared,
-            visits_a_round,
+            intervals,
+            unshared_visits: 0,
             orders: derive(derive(key, subproblem as u64), peers.rank as u64),
             report: &mut shared_report.report,
             rounds: &mut shared_report.rounds,
@@ -145,13 +148,14 @@ pub fn solve_share<E: From<LinearError>>(
             Loss::Hinge | Loss::SquaredHinge => run.hinge(inner, scratch, peers)?,
             Loss::Logistic => run.logistic(inner, scratch, peers)?,
         }
+        run.exchange_rest(peers)?;
         let (truth, at_rest) = (run.truth, run.centre);
-        shared.put(&truth, w);
+        shared.put(0..shared.len(), &truth, w);
         shared.spread(w, peers)?;
         if let Some(centre) = &mut shared_report.centre {
             let centre = centre.vector_mut(subproblem);
             centre.copy_from_slice(w);
-            shared.put(&at_rest, centre);
+            shared.put(0..shared.len(), &at_rest, centre);
         }
         let mut after = 0.0;
         for (visit, &id) in scratch.visits.iter().zip(ids) {
@@ -169,32 +173,44 @@ pub fn solve_share<E: From<LinearError>>(
     Ok(shared_report)
 }
 
-/// How many visits make up a round, so that what ranks exchange costs about an eighth of it: the costs
-/// of a visit and of an exchange in nanoseconds, as measured between threads.
-fn visits_a_round<E>(
-    rows: &BlockRows<'_>,
-    visits: &[Visit],
-    shared: usize,
-    peers: &mut Peers<'_, E>,
-) -> Result<usize, E> {
-    const SHARE: f64 = 8.0;
-    const A_ROUND: f64 = 50_000.0;
-    const A_VISIT: f64 = 30.0;
-    let a_value = match rows.layout {
-        Layout::Dense { .. } => 1.0,
-        Layout::Sparse => 8.0,
-    };
-    let values: f64 = visits
-        .iter()
-        .map(|visit| f64::from(visit.place.length))
-        .sum();
-    let mut totals = [a_value * values, visits.len() as f64];
-    (peers.exchange)(Exchange::SumWide(&mut totals))?;
-    let a_visit = A_VISIT + totals[0] / totals[1].max(1.0);
-    let a_feature = 6.0 + 2.0 * peers.ranks as f64;
-    let round = SHARE * (A_ROUND + a_feature * shared as f64);
-    if let Ok(v) = std::env::var("XROUND") { return Ok(v.parse().unwrap()); }
-    Ok((round / a_visit).ceil() as usize)
+/// How many visits lie between exchanges.
+#[derive(Clone, Copy)]
+struct Intervals {
+    /// Between those of the popular features: a round.
+    round: usize,
+    /// Between those of all shared features.
+    all: usize,
+}
+
+impl Intervals {
+    /// As long as makes what ranks exchange a fixed part of the time: the costs of a visit and of an exchange
+    /// are in nanoseconds, as measured between threads.
+    fn of<E>(
+        rows: &BlockRows<'_>,
+        visits: &[Visit],
+        shared: &SharedFeatures,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<Intervals, E> {
+        const ROUNDS_TO_EXCHANGES: f64 = 8.0;
+        const VISITS_TO_EXCHANGES_OF_ALL: f64 = 3.0;
+        const A_ROUND: f64 = 50_000.0;
+        const A_VISIT: f64 = 30.0;
+        let a_value = match rows.layout {
+            Layout::Dense { .. } => 1.0,
+            Layout::Sparse => 8.0,
+        };
+        let lengths = visits.iter().map(|visit| f64::from(visit.place.length));
+        let mut totals = [a_value * lengths.sum::<f64>(), visits.len() as f64];
+        (peers.exchange)(Exchange::SumWide(&mut totals))?;
+        let a_visit = A_VISIT + totals[0] / totals[1].max(1.0);
+        let a_feature = 6.0 + 2.0 * peers.ranks as f64;
+        let exchange = |features: usize| A_ROUND + a_feature * features as f64;
+        let visits = |time: f64| (time / a_visit).ceil() as usize;
+        Ok(Intervals {
+            round: visits(ROUNDS_TO_EXCHANGES * exchange(shared.popular())),
+            all: visits(VISITS_TO_EXCHANGES_OF_ALL * exchange(shared.len())),
+        })
+    }
 }
 
 /// One subproblem on one block.
@@ -203,7 +219,9 @@ struct Run<'a> {
     rows: &'a BlockRows<'a>,
     classes: &'a [ClassTerms],
     shared: &'a SharedFeatures,
-    visits_a_round: usize,
+    intervals: Intervals,
+    /// Most visits of any rank since all shared features were exchanged.
+    unshared_visits: usize,
     orders: u64,
     report: &'a mut BlockReport,
     rounds: &'a mut [u64; 2],
@@ -329,7 +347,7 @@ impl Run<'_> {
         let awake = active.order.len();
         let mut most = [awake as f64];
         (peers.exchange)(Exchange::Largest(&mut most))?;
-        let rounds = (most[0] as usize).div_ceil(self.visits_a_round).max(1);
+        let rounds = (most[0] as usize).div_ceil(self.intervals.round).max(1);
         for round in 0..rounds {
             let order = &active.order[awake * round / rounds..awake * (round + 1) / rounds];
             let visits = &mut scratch.visits;
@@ -354,6 +372,10 @@ impl Run<'_> {
             );
             let gain = gaining.gain;
             self.end_round(gain, order, visits, peers)?;
+            self.unshared_visits += most[0] as usize / rounds;
+            if self.unshared_visits >= self.intervals.all {
+                self.exchange_rest(peers)?;
+            }
         }
         self.report.visits += awake as u64;
         Ok(awake)
@@ -367,10 +389,8 @@ impl Run<'_> {
         visits: &mut [Visit],
         peers: &mut Peers<'_, E>,
     ) -> Result<(), E> {
-        self.shared.pick(self.w, &mut self.own);
-        for (own, view) in self.own.iter_mut().zip(&self.view) {
-            *own -= view;
-        }
+        let popular = 0..self.shared.popular();
+        self.take_own(popular.clone());
         self.moved.clone_from(&self.own);
         let mut gains = [gain + 0.5 * squared(&self.own)];
         (peers.exchange)(Exchange::Sum(&mut self.moved))?;
@@ -387,7 +407,7 @@ impl Run<'_> {
             self.rounds[1] += 1;
         }
         self.rounds[0] += 1;
-        let past = std::env::var("XPAST").map_or(PAST, |v| v.parse().unwrap()).min(self.round as f32 / (self.round + 1) as f32);
+        let past = PAST.min(self.round as f32 / (self.round + 1) as f32);
         self.round += 1;
         for j in 0..self.moved.len() {
             let moved = kept as f32 * self.moved[j];
@@ -397,7 +417,36 @@ impl Run<'_> {
             self.centre[j] = past * self.centre[j] + (1.0 - past) * mean;
             self.view[j] = self.truth[j] - (1.0 - part) * (self.truth[j] - self.centre[j]);
         }
-        self.shared.put(&self.view, self.w);
+        self.shared.put(popular.clone(), &self.view[popular], self.w);
+        Ok(())
+    }
+
+    /// What this rank has moved of the shared features `range` since their last exchange.
+    fn take_own(&mut self, range: Range<usize>) {
+        self.shared.pick(range.clone(), self.w, &mut self.own);
+        for (own, view) in self.own.iter_mut().zip(&self.view[range]) {
+            *own -= view;
+        }
+    }
+
+    /// Adds up the moves of those shared features that are not exchanged in every round.
+    // Ascent is not looked after here: what several ranks move of a rare feature in so short a time hardly
+    // overlaps. The certificate holds whatever happens.
+    fn exchange_rest<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
+        self.unshared_visits = 0;
+        let rest = self.shared.popular()..self.shared.len();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.take_own(rest.clone());
+        (peers.exchange)(Exchange::Sum(&mut self.own))?;
+        let truth = self.truth[rest.clone()].iter_mut();
+        for (truth, moved) in truth.zip(&self.own) {
+            *truth += moved;
+        }
+        self.view[rest.clone()].copy_from_slice(&self.truth[rest.clone()]);
+        self.centre[rest.clone()].copy_from_slice(&self.truth[rest.clone()]);
+        self.shared.put(rest.clone(), &self.truth[rest], self.w);
         Ok(())
     }
 

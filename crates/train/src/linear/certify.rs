@@ -9,17 +9,12 @@ use pelton_format::Dataset;
 use pelton_linear::{Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Weights};
 use pelton_plan::{Batching, Order, Plan};
 
-use super::ranks::Ranks;
+use super::ranks::{Ranks, stripe_records};
 use super::setup::{FINEST_TOLERANCE, STALLED_GAP, Setup};
 use super::source::Source;
 use crate::data::OpenedData;
 use crate::error::TrainError;
 use crate::event::{Event, Observer};
-
-/// Bytes in one piece that a rank reads of its share of a data set in file order, and the least number
-/// of such pieces.
-const STRIPE_BYTES: u64 = 1 << 20;
-const LEAST_STRIPES: u64 = 16;
 
 /// Losses of a model over a data set.
 #[derive(Clone, Debug)]
@@ -62,13 +57,9 @@ pub(crate) fn for_each_batch(
     };
     let mut rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
     if let Some(share) = &options.share {
-        // Stripes, so that no rank gets the rows of one place, which may be of one class; as short as
-        // reads in one piece allow.
-        let ranks = u64::from(share.world_size());
-        let records = dataset.records().max(1);
-        let stripe = STRIPE_BYTES * records / dataset.bytes().max(1);
-        let most = (records / ranks / LEAST_STRIPES).max(1);
-        rows = ranks * rows.min(stripe.max(1)).min(most);
+        // A stripe of each rank, so that no rank gets the rows of one place, which may be of one class.
+        let ranks = share.world_size();
+        rows = u64::from(ranks) * rows.min(stripe_records(dataset, ranks));
     }
     let plan = Plan::new(
         dataset.records(),

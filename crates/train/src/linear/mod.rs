@@ -117,7 +117,8 @@ fn run_as(
         blocks: config.blocks,
         ..given.clone()
     };
-    let mut setup = setup::set_up_share(&config, data, ranks.share())?;
+    let share = ranks.share(&data.dataset);
+    let mut setup = setup::set_up_share(&config, data, share)?;
     setup.interrupt = Arc::clone(interrupt);
     let setup = setup;
     tracing::info!(

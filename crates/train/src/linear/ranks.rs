@@ -4,15 +4,36 @@
 //! decisions from them, and rank 0 alone writes files. What could differ between ranks (an interruption,
 //! the clock, seconds and bytes) is agreed once a block.
 
+use std::sync::Arc;
+
 use pelton_comm::{Comm, Reduction};
 use pelton_feed::{DeviceSpeed, Share};
+use pelton_format::Dataset;
 use pelton_linear::{Exchange, LossSum};
+use pelton_plan::assign_slots;
 
 use crate::checkpoint::Totals;
 use crate::config::DataConfig;
 use crate::data::{self, Expected, OpenedData, SharedData};
 use crate::error::TrainError;
 use crate::event::{Interrupt, Observer};
+
+/// Bytes of a stripe, and the least number of stripes of each rank.
+const STRIPE_BYTES: u64 = 1 << 20;
+const LEAST_STRIPES: u64 = 16;
+
+/// Records of a stripe of the files.
+pub(super) fn stripe_records(dataset: &Dataset, ranks: u32) -> u64 {
+    let records = dataset.records().max(1);
+    let stripe = STRIPE_BYTES * records / dataset.bytes().max(1);
+    let most = records / u64::from(ranks) / LEAST_STRIPES;
+    stripe.min(most).max(1)
+}
+
+/// The rank whose stripe a record lies in.
+fn stripe_of(id: u64, stripe: u64, ranks: u32) -> u32 {
+    (id / stripe % u64::from(ranks)) as u32
+}
 
 /// The data sets of a run, for the ranks of one process to share.
 #[derive(Debug, Default)]
@@ -66,10 +87,26 @@ impl<'a> Ranks<'a> {
         self.comm().map_or(1, Comm::size)
     }
 
-    /// The part of every global batch that this rank takes; `None` for all of it.
-    pub fn share(self) -> Option<Share> {
+    /// The part of every global batch that this rank takes; `None` for all of it. As far as shares stay
+    /// even, a rank takes the records of its own stripes of the files, so that it reads near 1/R of them and
+    /// not nearly all; stripes are short beside a class or a day of the data.
+    pub fn share(self, dataset: &Dataset) -> Option<Share> {
         let comm = self.comm()?;
-        Some(Share::of(comm.rank() as u32, comm.size() as u32))
+        let (rank, ranks) = (comm.rank() as u32, comm.size() as u32);
+        let stripe = stripe_records(dataset, ranks);
+        Some(Share::of(rank, ranks).near(Arc::new(move |_, id| stripe_of(id, stripe, ranks))))
+    }
+
+    /// The ids that each rank takes of the global batch `ids`, in their order.
+    pub fn divide(self, dataset: &Dataset, ids: &[u64]) -> Vec<Vec<u64>> {
+        let ranks = self.size() as u32;
+        let stripe = stripe_records(dataset, ranks);
+        let holders: Vec<u32> = ids.iter().map(|&id| stripe_of(id, stripe, ranks)).collect();
+        let mut shares = vec![Vec::with_capacity(ids.len() / self.size() + 1); self.size()];
+        for (&id, taker) in ids.iter().zip(assign_slots(&holders, ranks)) {
+            shares[taker as usize].push(id);
+        }
+        shares
     }
 
     /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
@@ -214,7 +251,7 @@ pub(super) fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError
         Exchange::SumWide(values) => comm.all_reduce(values, Reduction::Sum)?,
         Exchange::Largest(values) => comm.all_reduce(values, Reduction::Max)?,
         Exchange::Gather(values, all) => *all = comm.all_gather_ragged(values)?,
-        Exchange::GatherBits(sets, all) => *all = comm.all_gather_ragged(sets)?,
+        Exchange::GatherWords(words, all) => *all = comm.all_gather_ragged(words)?,
     }
     Ok(())
 }

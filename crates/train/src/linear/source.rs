@@ -7,7 +7,6 @@ use pelton_comm::Comm;
 use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
 use pelton_format::{Dataset, RowTable, Slot};
 use pelton_linear::{OutOfCore, Peers};
-use pelton_plan::local_slots;
 
 use super::certify::for_each_batch;
 use super::ranks::{Ranks, exchange};
@@ -36,7 +35,7 @@ impl Step {
 /// Where blocks come from.
 pub(super) enum Source {
     /// From storage, batch by batch.
-    Feed(Box<Feed>),
+    Feed(Box<Feed>, Arc<Dataset>),
     /// All rows, read once.
     Memory {
         rows: RowTable,
@@ -64,7 +63,7 @@ impl Source {
             ..setup.feed.clone()
         };
         let feed = Feed::new(Arc::clone(dataset), Arc::clone(&setup.plan), &options)?;
-        Ok(Source::Feed(Box::new(feed)))
+        Ok(Source::Feed(Box::new(feed), Arc::clone(dataset)))
     }
 
     /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
@@ -79,10 +78,10 @@ impl Source {
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
         if let Some(comm) = ranks.comm() {
-            return self.train_next_share(solver, step, comm);
+            return self.train_next_share(solver, step, comm, ranks);
         }
         match self {
-            Source::Feed(feed) => {
+            Source::Feed(feed, _) => {
                 let asked: &OutOfCore = solver;
                 let mut first = None;
                 let batch = feed.next_batch_where(&mut |number, id| {
@@ -115,6 +114,7 @@ impl Source {
         solver: &mut OutOfCore,
         step: u64,
         comm: &Comm,
+        ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
         let mut peers = Peers {
             rank: comm.rank(),
@@ -122,19 +122,14 @@ impl Source {
             exchange: &mut |what| exchange(comm, what),
         };
         match self {
-            Source::Feed(feed) => {
+            Source::Feed(feed, dataset) => {
                 let plan = Arc::clone(feed.plan());
                 let Some(batch) = feed.next_batch()? else {
                     return Ok(None);
                 };
                 let mut ids = Vec::new();
                 plan.batch_ids(batch.epoch, batch.step, &mut ids);
-                let ranks = comm.size() as u32;
-                let slots = |rank| {
-                    let slots = local_slots(ids.len() as u64, rank, ranks);
-                    ids[slots.start as usize..slots.end as usize].to_vec()
-                };
-                let shares: Vec<Vec<u64>> = (0..ranks).map(slots).collect();
+                let shares = ranks.divide(dataset, &ids);
                 solver.train_share(&batch.rows, step, &shares, &mut peers)?;
                 Ok(Some(Step {
                     end: batch.end,
@@ -158,14 +153,14 @@ impl Source {
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
         match self {
-            Source::Feed(_) => None,
+            Source::Feed(..) => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
 
     pub fn meters(&self) -> Meters {
         match self {
-            Source::Feed(feed) => feed.meters(),
+            Source::Feed(feed, _) => feed.meters(),
             Source::Memory {
                 meters, compute_s, ..
             } => Meters {
@@ -177,14 +172,14 @@ impl Source {
 
     pub fn access(&self) -> String {
         match self {
-            Source::Feed(feed) => feed.access().to_string(),
+            Source::Feed(feed, _) => feed.access().to_string(),
             Source::Memory { .. } => "memory".to_string(),
         }
     }
 
     pub fn describe(&self) -> Option<String> {
         match self {
-            Source::Feed(feed) => feed.access_choice().map(|choice| choice.to_string()),
+            Source::Feed(feed, _) => feed.access_choice().map(|choice| choice.to_string()),
             Source::Memory { .. } => None,
         }
     }
