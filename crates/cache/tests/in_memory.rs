@@ -114,7 +114,7 @@ fn holders_are_equal_everywhere_and_hold_the_record() {
         placement.holders(0, &ids, &mut holders);
         // What this rank holds whole it reads without the others.
         let own = |id: &u64| placement.holder(0, *id) == Some(comm.rank() as u32);
-        let last_own = ids.iter().copied().filter(own).next_back();
+        let last_own = ids.iter().copied().rfind(own);
         let whole: Vec<u64> = ids
             .iter()
             .copied()
