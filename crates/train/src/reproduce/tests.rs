@@ -43,6 +43,7 @@ fn held(name: &str, rows: u64, out: &Path) -> Held {
 fn train(held: &Held, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
     let training = Training {
         order,
+        unit_records: None,
         inner: inner.parse().unwrap(),
         epochs: 30,
         optimum,
