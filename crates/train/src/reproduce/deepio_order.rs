@@ -6,9 +6,9 @@
 //! linear job trains on as many records as the printed levels come from, in the same ways, with the
 //! exact entropy RL* beside RL.
 //!
-//! A memory of 1/k of the data holds two loads, one that is drawn from and one that is being read, so
-//! that an epoch takes 2·k loads; the paper's R is one load, half of that. A memory for all of the
-//! data needs no second load: k = 1 is full order.
+//! A memory for a share of the data holds two loads, one that is drawn from and one that is being
+//! read, so that an epoch takes 2/share loads; the paper's R is one load, half of the share. A memory
+//! for all of the data needs no second load and is full order.
 //!
 //! Every set is trained as it lies, in random order already, and sorted by label, where an order
 //! that keeps neighbours together must hurt. Cost: minutes; rows lie in memory, and nearly all of it
@@ -192,18 +192,21 @@ fn compared(config: &ReproduceConfig, records: u64) -> Vec<Compared> {
         published: Some(0.0),
     });
     let file_records = records.div_ceil(experiment.files.max(1));
-    orders.extend(experiment.memory_parts.iter().map(|&parts| match parts {
-        1 => full("Figure 8", "memory 1, full order".to_string()),
-        parts => Compared {
+    orders.extend(experiment.memory.iter().map(|&share| {
+        if share >= 1.0 {
+            return full("Figure 8", "memory 1, full order".to_string());
+        }
+        let loads = (2.0 / share).ceil() as u64;
+        Compared {
             figure: "Figure 8",
-            name: format!("memory 1/{parts}, {} loads", 2 * parts),
+            name: format!("memory 1/{}, {loads} loads", 1.0 / share),
             order: Order::Opportunistic {
-                loads: 2 * parts,
+                loads,
                 unit_bytes: file_records,
             },
             unit_records: Some(file_records),
             published: None,
-        },
+        }
     }));
     orders
 }

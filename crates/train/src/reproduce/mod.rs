@@ -20,6 +20,7 @@ mod convergence;
 mod measured;
 mod modelled;
 
+mod deepio_bandwidth;
 mod deepio_order;
 mod memory;
 mod pages;
@@ -115,11 +116,12 @@ pub fn reproduce(
     let mut reproduction = match config.experiment.name.as_str() {
         "lirs-svm" => svm::lirs_svm(config, interrupt, observer)?,
         "lirs-pages" => pages::lirs_pages(config, interrupt, observer)?,
+        "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, interrupt, observer)?,
         "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
         "deepio-order" => deepio_order::deepio_order(config, interrupt, observer)?,
         name => {
             return Err(TrainError::Config(format!(
-                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory or deepio-order"
+                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth or deepio-order"
             )));
         }
     };

@@ -1,0 +1,196 @@
+//! Reads of the backend: pieces of any alignment, aligned out to what the backend demands.
+//!
+//! Pieces are cut at multiples of 1 MiB of their file, so that a long one keeps the device's queue
+//! deep. A part whose place, length and buffer suit the backend is read straight into its buffer. Of
+//! any other the aligned surroundings are read into bounce memory, where parts that follow each other
+//! within a unit share it.
+
+use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, huge_buffer};
+
+use crate::CacheError;
+
+/// Longer reads are cut: a device serves several of this length faster than one long one. A multiple
+/// of every backend's unit.
+pub(crate) const READ_BYTES: u64 = 1 << 20;
+/// Bounce memory of one caller: eight reads under way.
+pub(crate) const BOUNCE_BYTES: usize = 8 << 20;
+
+/// A piece of a file and where it goes.
+#[derive(Debug)]
+pub(crate) struct BackendRead<'b> {
+    /// First byte in the file.
+    pub(crate) offset: u64,
+    /// Where the bytes go.
+    pub(crate) buffer: &'b mut [u8],
+}
+
+/// Bounce memory, made when it is first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Bounce(Option<AlignedBuffer>);
+
+impl Bounce {
+    fn memory(&mut self) -> &mut [u8] {
+        self.0.get_or_insert_with(|| huge_buffer(BOUNCE_BYTES))
+    }
+}
+
+/// Fills all buffers, and returns the bytes asked of the backend, alignment included.
+pub(crate) fn read_pieces<'b>(
+    backend: &dyn Storage,
+    reads: impl IntoIterator<Item = BackendRead<'b>>,
+    bounce: &mut Bounce,
+) -> Result<u64, CacheError> {
+    let units = backend.granularity();
+    let mut round = Round::default();
+    let mut asked = 0;
+    for part in reads.into_iter().flat_map(parts) {
+        if suits(units, &part) {
+            round.straight.push(part);
+            continue;
+        }
+        if !round.has_room(units, &part) {
+            asked += round.read(backend, bounce)?;
+        }
+        round.add(units, part);
+    }
+    Ok(asked + round.read(backend, bounce)?)
+}
+
+/// A read cut at multiples of [`READ_BYTES`] of the file.
+fn parts(read: BackendRead<'_>) -> impl Iterator<Item = BackendRead<'_>> {
+    let (mut offset, mut rest) = (read.offset, read.buffer);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let length = (READ_BYTES - offset % READ_BYTES).min(rest.len() as u64);
+        let (buffer, later) = std::mem::take(&mut rest).split_at_mut(length as usize);
+        let part = BackendRead { offset, buffer };
+        (offset, rest) = (offset + length, later);
+        Some(part)
+    })
+}
+
+fn suits(units: Granularity, read: &BackendRead<'_>) -> bool {
+    let unit = u64::from(units.offset_bytes);
+    read.offset.is_multiple_of(unit)
+        && (read.buffer.len() as u64).is_multiple_of(unit)
+        && (read.buffer.as_ptr() as usize).is_multiple_of(units.memory_bytes as usize)
+}
+
+/// What is read as one batch.
+#[derive(Default)]
+struct Round<'b> {
+    straight: Vec<BackendRead<'b>>,
+    /// Aligned ranges of the file, which lie in the bounce memory one after the other.
+    aligned: Vec<Aligned>,
+    copies: Vec<Copy<'b>>,
+    /// Bounce memory in use.
+    used: u64,
+}
+
+struct Aligned {
+    start: u64,
+    end: u64,
+    /// End of what is needed of it.
+    needed: u64,
+}
+
+/// Bytes that go from a place of the bounce memory to a buffer.
+struct Copy<'b> {
+    from: usize,
+    to: &'b mut [u8],
+}
+
+/// The aligned surroundings of a part.
+fn around(units: Granularity, part: &BackendRead<'_>) -> (u64, u64) {
+    let unit = u64::from(units.offset_bytes);
+    let end = part.offset + part.buffer.len() as u64;
+    (part.offset - part.offset % unit, end.next_multiple_of(unit))
+}
+
+impl<'b> Round<'b> {
+    fn has_room(&self, units: Granularity, part: &BackendRead<'_>) -> bool {
+        let (start, end) = around(units, part);
+        self.used + (end - start) <= BOUNCE_BYTES as u64
+    }
+
+    fn add(&mut self, units: Granularity, part: BackendRead<'b>) {
+        let (start, end) = around(units, &part);
+        let needed = part.offset + part.buffer.len() as u64;
+        match self.aligned.last_mut() {
+            // Goes on within or right behind the last.
+            Some(last) if last.start <= start && start <= last.end => {
+                self.used += end.saturating_sub(last.end);
+                last.end = last.end.max(end);
+                last.needed = last.needed.max(needed);
+            }
+            _ => {
+                self.used += end - start;
+                self.aligned.push(Aligned { start, end, needed });
+            }
+        }
+        let last = self.aligned.last().expect("one was added");
+        let from = self.used - (last.end - part.offset);
+        self.copies.push(Copy {
+            from: from as usize,
+            to: part.buffer,
+        });
+    }
+
+    /// Reads and forgets what was added.
+    fn read(&mut self, backend: &dyn Storage, bounce: &mut Bounce) -> Result<u64, CacheError> {
+        let mut ranges: Vec<RangeRead<'_>> = Vec::with_capacity(self.straight.len());
+        let mut needed: Vec<u64> = Vec::with_capacity(self.straight.len());
+        for BackendRead { offset, buffer } in self.straight.drain(..) {
+            needed.push(offset + buffer.len() as u64);
+            ranges.push(RangeRead {
+                offset,
+                buffer,
+                filled: 0,
+            });
+        }
+        let mut memory: &mut [u8] = match self.used {
+            0 => &mut [],
+            used => &mut bounce.memory()[..used as usize],
+        };
+        for range in self.aligned.drain(..) {
+            let (own, rest) = memory.split_at_mut((range.end - range.start) as usize);
+            memory = rest;
+            let offsets = (range.start..).step_by(READ_BYTES as usize);
+            for (offset, buffer) in offsets.zip(own.chunks_mut(READ_BYTES as usize)) {
+                needed.push(range.needed.min(offset + buffer.len() as u64));
+                ranges.push(RangeRead {
+                    offset,
+                    buffer,
+                    filled: 0,
+                });
+            }
+        }
+        if ranges.is_empty() {
+            return Ok(0);
+        }
+        backend.read_batch(&mut ranges)?;
+        let mut asked = 0;
+        for (range, expected) in ranges.iter().zip(needed) {
+            let found = range.offset + range.filled as u64;
+            if found < expected {
+                let file = backend.name();
+                return Err(CacheError::Shrunk {
+                    file,
+                    expected,
+                    found,
+                });
+            }
+            asked += range.filled as u64;
+        }
+        if self.used > 0 {
+            let memory = bounce.memory();
+            for Copy { from, to } in self.copies.drain(..) {
+                to.copy_from_slice(&memory[from..from + to.len()]);
+            }
+        }
+        self.used = 0;
+        Ok(asked)
+    }
+}

@@ -1,0 +1,421 @@
+//! [`PeerCache`]: loads a data set into the ranks' memory and hands it out.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use pelton_comm::{Comm, CommError, FillWindow};
+use pelton_format::Dataset;
+use pelton_plan::Plan;
+
+use crate::CacheError;
+use crate::checksums::seal;
+use crate::load::{Part, load};
+use crate::loader::{Loader, LoaderThread};
+use crate::loads::Loads;
+use crate::meters::CacheMeters;
+use crate::peer_file::PeerFile;
+use crate::peers::{Peers, Slots};
+use crate::placement::Placement;
+use crate::resident::{Resident, SUM_BYTES, Sums, Table};
+use crate::runs::Runs;
+use crate::space::Space;
+use crate::turns::Turns;
+
+/// How a cache is made.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Memory of this rank for data, and for checksums where enabled. Where all data fits exactly, a rank
+    /// may take less than one unit of the backend (a page) more, so that no byte is read by two.
+    pub memory_bytes: u64,
+    /// Whether records carry a checksum that reads compare.
+    pub checksums: bool,
+    /// Epoch and step at which reading begins.
+    pub start: (u64, u64),
+    /// The epoch before which reading ends; `None` where that is not known. Loads of later epochs are not
+    /// begun.
+    pub end_epoch: Option<u64>,
+    /// Ends loading and waiting with [`CacheError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
+}
+
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        CacheOptions {
+            memory_bytes: 1 << 30,
+            checksums: false,
+            start: (0, 0),
+            end_epoch: None,
+            interrupt: Arc::default(),
+        }
+    }
+}
+
+/// How the ranks' memory is used; chosen by what fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pipeline {
+    /// All data lies in memory: each byte leaves the backend once a run.
+    InMemory,
+    /// One half of the memory is read while the other is filled with the next load of the plan: each byte
+    /// leaves the backend at most once an epoch.
+    Opportunistic {
+        /// Loads of an epoch.
+        loads: u64,
+    },
+    /// A fixed part of the data lies in memory; the rest is read from the backend as it is asked for.
+    Ordered {
+        /// Bytes in the memory of all ranks.
+        resident_bytes: u64,
+    },
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pipeline::InMemory => f.write_str("in memory"),
+            Pipeline::Opportunistic { loads } => write!(f, "opportunistic, {loads} loads an epoch"),
+            Pipeline::Ordered { resident_bytes } => {
+                write!(f, "ordered, {resident_bytes} bytes resident")
+            }
+        }
+    }
+}
+
+/// A data set in the memory of all ranks.
+///
+/// [`PeerCache::dataset`] is read like any other, from any thread; ranks read each other's memory without
+/// the other's help. One that is dropped without [`PeerCache::finish`] gives its memory back when its
+/// last reader is gone, under MPI at the end of the job.
+pub struct PeerCache {
+    pipeline: Pipeline,
+    dataset: Arc<Dataset>,
+    placement: Arc<Placement>,
+    peers: Arc<Peers>,
+    loading: Option<Loading>,
+}
+
+/// What goes on beside the readers where loads come and go.
+struct Loading {
+    turns: Arc<Turns>,
+    /// Taken by the end.
+    thread: Option<LoaderThread>,
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        // Not joined: it may wait for a rank that waits for this one. It ends with its rank.
+        self.turns.stop();
+    }
+}
+
+impl fmt::Debug for PeerCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerCache({}, rank {})", self.pipeline, self.peers.rank)
+    }
+}
+
+impl PeerCache {
+    /// Brings into memory what is to be there at the start. All ranks call it with the same data and plan;
+    /// their memory may differ. Where one fails, all get an error.
+    ///
+    /// Cost: the bytes loaded, once, in reads of 1 MiB, many under way.
+    pub fn new(
+        comm: &Comm,
+        dataset: &Dataset,
+        plan: &Arc<Plan>,
+        options: &CacheOptions,
+    ) -> Result<PeerCache, CacheError> {
+        let space = agree(comm, prepare(dataset, plan))?;
+        let memory = exchange(comm, dataset, plan, options)?;
+        let space = Arc::new(space);
+        let sum_bytes = if options.checksums { SUM_BYTES } else { 0 };
+        let runs = Runs::new(&space, &memory, sum_bytes);
+        let cache = match (runs.hold_all(), plan.loads()) {
+            (false, Some(_)) => start_loads(comm, dataset, plan, space, &memory, options)?,
+            _ => load_runs(comm, dataset, space, runs, options)?,
+        };
+        tracing::debug!(pipeline = %cache.pipeline, "peers' memory is ready");
+        Ok(cache)
+    }
+
+    /// How memory is used.
+    pub fn pipeline(&self) -> Pipeline {
+        self.pipeline
+    }
+
+    /// The data set, read through the ranks' memory.
+    pub fn dataset(&self) -> Arc<Dataset> {
+        Arc::clone(&self.dataset)
+    }
+
+    /// Which rank holds a record while `epoch` reads it; `None` where only the backend does.
+    pub fn holder(&self, epoch: u64, id: u64) -> Option<u32> {
+        self.placement.holder(epoch, id)
+    }
+
+    /// What [`PeerCache::holder`] asks, to be kept by others.
+    pub fn placement(&self) -> Arc<Placement> {
+        Arc::clone(&self.placement)
+    }
+
+    /// This rank's consumer has received its part of all steps up to this one, or has none. Once every rank
+    /// has said so of the last step that uses a load, the load gives way to what comes next. Call it after
+    /// each step, in order, also where this rank has no part of the step.
+    ///
+    /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and
+    /// the load after next is not read before this one is received. One that looks further waits for ten
+    /// seconds and then reads from the backend ([`CacheMeters::early_bytes`]).
+    pub fn received(&self, epoch: u64, step: u64) {
+        if let Some(loading) = &self.loading {
+            loading.turns.want((epoch, step + 1));
+        }
+    }
+
+    /// What this rank has read so far.
+    pub fn meters(&self) -> CacheMeters {
+        self.peers.counters.read()
+    }
+
+    /// Gives the memory back when all ranks have come here; all call it. Data sets handed out can then not
+    /// be read any more.
+    pub fn finish(mut self, comm: &Comm) -> Result<CacheMeters, CacheError> {
+        let spare = match self.loading.take() {
+            Some(loading) => end_loads(loading, comm)?,
+            None => [None, None],
+        };
+        let residents = {
+            let mut slots = self.peers.slots_mut();
+            slots.finished = true;
+            std::mem::take(&mut slots.residents)
+        };
+        for (resident, spare) in residents.into_iter().zip(spare) {
+            if let Some(resident) = resident {
+                resident.window.free(comm)?;
+            }
+            if let Some(spare) = spare {
+                spare.free(comm)?;
+            }
+        }
+        Ok(self.meters())
+    }
+}
+
+fn prepare(dataset: &Dataset, plan: &Plan) -> Result<Space, CacheError> {
+    let (planned, records) = (plan.records(), dataset.records());
+    if planned != records {
+        return Err(CacheError::OtherPlan { planned, records });
+    }
+    dataset.check_unchanged()?;
+    Ok(Space::new(dataset)?)
+}
+
+/// Every rank's memory, once it is known that all mean the same data.
+fn exchange(
+    comm: &Comm,
+    dataset: &Dataset,
+    plan: &Plan,
+    options: &CacheOptions,
+) -> Result<Vec<u64>, CacheError> {
+    let (epoch, step) = options.start;
+    let own = [
+        options.memory_bytes,
+        dataset.fingerprint(),
+        plan.fingerprint(),
+        u64::from(options.checksums),
+        epoch,
+        step,
+        options.end_epoch.unwrap_or(u64::MAX),
+    ];
+    let mut all = vec![0; own.len() * comm.size()];
+    comm.all_gather(&own, &mut all)?;
+    let ranks: Vec<&[u64]> = all.chunks_exact(own.len()).collect();
+    if let Some(rank) = ranks.iter().position(|told| told[1..] != ranks[0][1..]) {
+        return Err(CacheError::RanksDiffer { rank });
+    }
+    Ok(ranks.iter().map(|told| told[0]).collect())
+}
+
+/// Passes a result on where all ranks have one; otherwise every rank gets an error.
+pub(crate) fn agree<T>(comm: &Comm, result: Result<T, CacheError>) -> Result<T, CacheError> {
+    let mut reason = match &result {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    if result.is_err() && reason.is_empty() {
+        reason.push_str("no reason");
+    }
+    let reasons = comm.all_gather_ragged(reason.as_bytes())?;
+    let failed = reasons
+        .into_iter()
+        .enumerate()
+        .find(|(_, reason)| !reason.is_empty());
+    match (result, failed) {
+        (Ok(_), Some((rank, reason))) => Err(CacheError::PeerFailed {
+            rank,
+            reason: String::from_utf8_lossy(&reason).into_owned(),
+        }),
+        (result, _) => result,
+    }
+}
+
+/// Loads every rank's run, as far as its memory goes.
+fn load_runs(
+    comm: &Comm,
+    dataset: &Dataset,
+    space: Arc<Space>,
+    runs: Runs,
+    options: &CacheOptions,
+) -> Result<PeerCache, CacheError> {
+    let begun = Instant::now();
+    let mut sums = Vec::new();
+    let mut needed = Vec::new();
+    for rank in 0..comm.size() {
+        let held = runs.held_by(rank);
+        let data = held.end - held.start;
+        let (own, end) = Sums::of(&space, held, data.next_multiple_of(SUM_BYTES));
+        needed.push(if options.checksums { end } else { data });
+        sums.push(own);
+    }
+    let mut window = allocate(comm, needed[comm.rank()])?;
+    let part = Part {
+        range: runs.held_by(comm.rank()),
+        to: 0,
+    };
+    let loaded = load(&space, &[part], window.local(), &options.interrupt);
+    if options.checksums && loaded.is_ok() {
+        seal(&space, &sums[comm.rank()], 0, window.local());
+    }
+    let asked = agree(comm, loaded)?;
+    let window = window.share(comm)?;
+    let table = Table::Runs {
+        runs: runs.clone(),
+        sums,
+    };
+    let slots = Slots {
+        residents: [Some(Resident { window, table }), None],
+        finished: false,
+    };
+    let peers = Peers::new(comm.rank(), Arc::clone(&space), options, None, slots);
+    peers.loaded(begun, asked);
+    let pipeline = match runs.hold_all() {
+        true => Pipeline::InMemory,
+        false => Pipeline::Ordered {
+            resident_bytes: runs.held_bytes(),
+        },
+    };
+    let placement = Placement::of_runs(space, runs);
+    Ok(hand_out(
+        dataset,
+        pipeline,
+        placement,
+        Arc::new(peers),
+        None,
+    ))
+}
+
+/// Makes the first load and starts the loader, which makes all others.
+fn start_loads(
+    comm: &Comm,
+    dataset: &Dataset,
+    plan: &Arc<Plan>,
+    space: Arc<Space>,
+    memory: &[u64],
+    options: &CacheOptions,
+) -> Result<PeerCache, CacheError> {
+    let loads = Loads::new(
+        Arc::clone(&space),
+        Arc::clone(plan),
+        memory,
+        options.checksums,
+    );
+    let loads = Arc::new(loads);
+    let first = loads.load_of_step(options.start);
+    loads.check_epoch(first.epoch)?;
+    let half = loads.halves[comm.rank()];
+    let spare = [Some(allocate(comm, half)?), Some(allocate(comm, half)?)];
+    let turns = Arc::new(Turns::new(options.start));
+    let peers = Peers::new(
+        comm.rank(),
+        space,
+        options,
+        Some(Arc::clone(&turns)),
+        Slots::default(),
+    );
+    let peers = Arc::new(peers);
+    let mut loader = Loader {
+        comm: comm.duplicate()?,
+        peers: Arc::clone(&peers),
+        loads: Arc::clone(&loads),
+        turns: Arc::clone(&turns),
+        interrupt: Arc::clone(&options.interrupt),
+        end_epoch: options.end_epoch.unwrap_or(u64::MAX),
+        spare,
+        next: first,
+        made: 0,
+        held: [None, None],
+    };
+    if first.epoch < loader.end_epoch {
+        loader.make()?;
+    }
+    let thread = Some(agree(comm, loader.start())?);
+    let pipeline = Pipeline::Opportunistic {
+        loads: loads.count(),
+    };
+    let placement = Placement::of_loads(loads);
+    let loading = Loading { turns, thread };
+    Ok(hand_out(dataset, pipeline, placement, peers, Some(loading)))
+}
+
+/// Ends the loaders of all ranks and returns the windows that hold no load.
+fn end_loads(mut loading: Loading, comm: &Comm) -> Result<[Option<FillWindow>; 2], CacheError> {
+    let thread = loading.thread.take().expect("taken here only");
+    if let Some(failure) = loading.turns.failure() {
+        return Err(CacheError::Loading(failure));
+    }
+    // Other ranks may still need loads that wait for this rank's consumer.
+    loading.turns.want((u64::MAX, u64::MAX));
+    comm.barrier()?;
+    loading.turns.stop();
+    // All loaders see it, so that none waits for another.
+    let windows = thread.join().map_err(|_| CacheError::LoaderPanicked)?;
+    match (windows, loading.turns.failure()) {
+        (Some(windows), None) => Ok(windows),
+        (_, Some(failure)) => Err(CacheError::Loading(failure)),
+        (None, None) => Err(CacheError::LoaderPanicked),
+    }
+}
+
+fn allocate(comm: &Comm, bytes: u64) -> Result<FillWindow, CommError> {
+    comm.allocate(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn hand_out(
+    dataset: &Dataset,
+    pipeline: Pipeline,
+    placement: Placement,
+    peers: Arc<Peers>,
+    loading: Option<Loading>,
+) -> PeerCache {
+    PeerCache {
+        pipeline,
+        dataset: Arc::new(through(dataset, &peers)),
+        placement: Arc::new(placement),
+        peers,
+        loading,
+    }
+}
+
+/// The data set with every file read through memory.
+fn through(dataset: &Dataset, peers: &Arc<Peers>) -> Dataset {
+    let next = Cell::new(0);
+    dataset.clone().with_storage(|_| {
+        let file = next.replace(next.get() + 1);
+        Arc::new(PeerFile {
+            peers: Arc::clone(peers),
+            file,
+        })
+    })
+}

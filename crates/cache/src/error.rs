@@ -1,0 +1,140 @@
+//! What can go wrong with peers' memory.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pelton_comm::CommError;
+use pelton_format::FormatError;
+use pelton_storage::StorageError;
+
+/// Why data could not be brought into the ranks' memory or read from it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheError {
+    /// Ranks could not work together, as where one failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// The backend failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The files are no longer as they were opened.
+    #[error(transparent)]
+    Format(#[from] Box<FormatError>),
+    /// A file ended before its last record.
+    #[error(
+        "{file}: ends at byte {found} while {expected} were needed; it was cut short meanwhile: \
+         restore it and start again"
+    )]
+    Shrunk {
+        /// The file.
+        file: String,
+        /// The end that was needed.
+        expected: u64,
+        /// The end that was found.
+        found: u64,
+    },
+    /// Ranks were given different data or plans.
+    #[error(
+        "rank {rank} has other data, another plan or other options than rank 0; give every rank the \
+         same files and flags"
+    )]
+    RanksDiffer {
+        /// The first rank that differs.
+        rank: usize,
+    },
+    /// The plan is not one over the data set's records.
+    #[error("the plan is over {planned} records and the data has {records}; make it anew")]
+    OtherPlan {
+        /// Records of the plan.
+        planned: u64,
+        /// Records of the data.
+        records: u64,
+    },
+    /// Another rank could not load its part.
+    #[error("rank {rank} could not load its part: {reason}")]
+    PeerFailed {
+        /// The rank.
+        rank: usize,
+        /// What it said.
+        reason: String,
+    },
+    /// Half of the memory does not hold a load.
+    #[error(
+        "load {load} of epoch {epoch} takes {needed} bytes on rank {rank}, with the load after it, and its \
+         memory is {memory} bytes: {remedy} (now {loads} an epoch)"
+    )]
+    LoadTooLarge {
+        /// The epoch.
+        epoch: u64,
+        /// Number of the load in it.
+        load: u64,
+        /// The rank whose memory is too small.
+        rank: usize,
+        /// Memory that two such loads take there.
+        needed: u64,
+        /// Memory it has.
+        memory: u64,
+        /// Loads of an epoch.
+        loads: u64,
+        /// What would fit.
+        remedy: String,
+    },
+    /// The loader failed in the background.
+    #[error(transparent)]
+    Loading(Arc<CacheError>),
+    /// No thread can be started.
+    #[error("no thread can be started to load data: {source}; raise the limit of threads")]
+    NoThread {
+        /// The system's own error.
+        source: io::Error,
+    },
+    /// The loading thread panicked.
+    #[error("the thread that loads data panicked; the message is on standard error")]
+    LoaderPanicked,
+    /// A record in memory is no longer what was loaded.
+    #[error(
+        "{}: record {record} in the memory of rank {rank} differs from what was loaded (checksum \
+         {found:08x} instead of {expected:08x}); check that machine's memory and start again",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Number of the record in the data set.
+        record: u64,
+        /// The rank that holds it.
+        rank: usize,
+        /// Checksum made when it was loaded.
+        expected: u32,
+        /// Checksum of what was read.
+        found: u32,
+    },
+    /// Someone asked for the end.
+    #[error("interrupted")]
+    Interrupted,
+    /// Memory was read after [`PeerCache::finish`](crate::PeerCache::finish).
+    #[error("peers' memory has been given back; read before it is finished")]
+    Finished,
+}
+
+impl From<FormatError> for CacheError {
+    fn from(error: FormatError) -> CacheError {
+        CacheError::Format(Box::new(error))
+    }
+}
+
+/// A failed read as its reader expects it; `name` is the file's.
+pub(crate) fn read_error(name: String, offset: u64, source: Arc<CacheError>) -> StorageError {
+    let kind = match *source {
+        CacheError::Interrupted => io::ErrorKind::Interrupted,
+        CacheError::Corrupt { .. } => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
+    };
+    StorageError::Io {
+        path: name,
+        operation: "read of peers' memory",
+        offset,
+        source: io::Error::new(kind, source),
+    }
+}

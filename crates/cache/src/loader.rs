@@ -1,0 +1,277 @@
+//! The loader: a thread of each rank that refills one half of the memory while the other is read.
+//!
+//! Loads alternate between two windows. Load n + 2 takes the window of load n as soon as every rank's
+//! consumer has received the last batch that uses load n. All loaders then close that window together,
+//! each reads its part of the new load's units, and they open it together: three collective operations a
+//! load, on a communicator of their own.
+//!
+//! What of the new load already lies in memory is not read again: units that this rank held in the old
+//! load and holds in the new one move to their new place, and units of the load in the other window are
+//! fetched from there. Within an epoch loads have no unit in common; across its border two of L loads
+//! share 1/L of their units on average.
+//!
+//! A loader that fails tells the others before the window is opened, so that all fail together. Where a
+//! rank fails elsewhere, waits end with its error.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use pelton_comm::{Comm, CommError, FillWindow, Get, Reduction};
+
+use crate::CacheError;
+use crate::cache::agree;
+use crate::checksums::seal;
+use crate::load::{Part, load};
+use crate::load_table::{LoadNumber, LoadTable};
+use crate::loads::Loads;
+use crate::meters::add;
+use crate::peers::Peers;
+use crate::resident::{Resident, Table};
+use crate::turns::Turns;
+
+/// One rank's loader.
+pub(crate) struct Loader {
+    pub(crate) comm: Comm,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) loads: Arc<Loads>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) interrupt: Arc<AtomicBool>,
+    /// The epoch before which loading ends.
+    pub(crate) end_epoch: u64,
+    /// Windows that hold no load yet, by half.
+    pub(crate) spare: [Option<FillWindow>; 2],
+    /// The load that comes next.
+    pub(crate) next: LoadNumber,
+    /// Loads made so far.
+    pub(crate) made: usize,
+    /// The load that is in each half, or was last.
+    pub(crate) held: [Option<(LoadNumber, Arc<LoadTable>)>; 2],
+}
+
+/// The thread of a loader; what it returns are the windows that hold no load.
+pub(crate) type LoaderThread = JoinHandle<Option<[Option<FillWindow>; 2]>>;
+
+impl Loader {
+    /// Makes loads in a thread of its own until it is stopped.
+    pub(crate) fn start(mut self) -> Result<LoaderThread, CacheError> {
+        let turns = Arc::clone(&self.turns);
+        let name = format!("loader {}", self.comm.rank());
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| self.run()));
+            let result = result.unwrap_or(Err(CacheError::LoaderPanicked));
+            match result {
+                Ok(()) => {
+                    self.turns.end(None);
+                    Some(self.spare)
+                }
+                Err(error) => {
+                    self.turns.end(Some(Arc::new(error)));
+                    None
+                }
+            }
+        });
+        thread.map_err(|source| {
+            turns.end(None);
+            CacheError::NoThread { source }
+        })
+    }
+
+    fn run(&mut self) -> Result<(), CacheError> {
+        while self.next.epoch < self.end_epoch {
+            let go_on = match &self.held[self.made % 2] {
+                Some((old, _)) => {
+                    let step = self.loads.step_after(*old);
+                    self.turns.wait_for_consumer(step, &self.comm)?
+                }
+                None => true,
+            };
+            let mut stop = [u64::from(!go_on)];
+            self.comm.all_reduce(&mut stop, Reduction::Max)?;
+            if stop[0] > 0 {
+                break;
+            }
+            self.make()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the next load and opens it for reading. All ranks do.
+    pub(crate) fn make(&mut self) -> Result<(), CacheError> {
+        let begun = Instant::now();
+        let half = self.made % 2;
+        let number = self.next;
+        let mut window = self.close(half)?;
+        let table = self.loads.table(number);
+        let filled = self.fill(number, &table, half, &mut window);
+        let filled = agree(&self.comm, filled);
+        let asked = match filled {
+            Ok(asked) => asked,
+            Err(error) => {
+                self.spare[half] = Some(window);
+                return Err(error);
+            }
+        };
+        let window = window.share(&self.comm)?;
+        self.held[half] = Some((number, Arc::clone(&table)));
+        let table = Table::Load(table);
+        self.peers.slots_mut().residents[half] = Some(Resident { window, table });
+        self.next = number.next(self.loads.count());
+        self.made += 1;
+        self.peers.loaded(begun, asked);
+        self.turns.open();
+        Ok(())
+    }
+
+    /// Ends reads of a half's window.
+    fn close(&mut self, half: usize) -> Result<FillWindow, CommError> {
+        if let Some(window) = self.spare[half].take() {
+            return Ok(window);
+        }
+        let resident = self.peers.slots_mut().residents[half].take();
+        let resident = resident.expect("a window that is not spare holds a load");
+        resident.window.refill(&self.comm)
+    }
+
+    /// Brings this rank's part of a load into `window`, and returns the bytes asked of the backend.
+    fn fill(
+        &self,
+        number: LoadNumber,
+        table: &LoadTable,
+        half: usize,
+        window: &mut FillWindow,
+    ) -> Result<u64, CacheError> {
+        self.loads.check(number, table)?;
+        let space = &*self.loads.space;
+        space.dataset().check_unchanged()?;
+        let rank = self.comm.rank();
+        let memory = window.local();
+        let old = self.held[half].as_ref().map(|(_, old)| &**old);
+        let (kept, rest) = divide(rank, table, old);
+        move_units(&kept, memory);
+        let (fetched, parts) = self.fetch(rank, table, half, rest, memory)?;
+        let asked = load(space, &parts, memory, &self.interrupt)?;
+        let moved: u64 = kept.iter().map(|unit| unit.length as u64).sum();
+        add(&self.peers.counters.kept_bytes, moved + fetched);
+        if self.loads.checksums {
+            for unit in table.units_of(rank) {
+                let sums = table.sums(rank, unit);
+                let data = table.offset(rank, unit) as usize;
+                seal(space, &sums, data, memory);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Copies those of `units` that the other half holds, on any rank, and returns their bytes and the
+    /// parts that remain to be read.
+    fn fetch(
+        &self,
+        rank: usize,
+        table: &LoadTable,
+        half: usize,
+        units: Vec<usize>,
+        memory: &mut [u8],
+    ) -> Result<(u64, Vec<Part>), CacheError> {
+        let slots = self.peers.slots();
+        let other = slots.residents[1 - half].as_ref();
+        let (mut gets, mut parts, mut fetched) = (Vec::new(), Vec::new(), 0);
+        let (mut rest, mut passed) = (memory, 0);
+        for unit in units {
+            let range = table.range(unit);
+            let to = table.offset(rank, unit) as usize;
+            let place = other.and_then(|other| other.table.place(range.start));
+            let held = place.filter(|place| place.until == range.end);
+            let Some((holder, offset)) = held.and_then(|place| place.held) else {
+                parts.push(Part { range, to });
+                continue;
+            };
+            let length = (range.end - range.start) as usize;
+            let (_, behind) = rest.split_at_mut(to - passed);
+            let (buffer, behind) = behind.split_at_mut(length);
+            (rest, passed) = (behind, to + length);
+            fetched += length as u64;
+            gets.push(Get {
+                rank: holder as usize,
+                offset,
+                buffer,
+            });
+        }
+        if let Some(other) = other {
+            other.window.get(&mut gets)?;
+        }
+        Ok((fetched, parts))
+    }
+}
+
+/// A unit that stays in a window and moves to another place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    from: usize,
+    to: usize,
+    length: usize,
+}
+
+/// The units of a rank's part: those that the old load holds on the same rank, and the others that have
+/// bytes.
+fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>, Vec<usize>) {
+    let (mut kept, mut rest) = (Vec::new(), Vec::new());
+    for unit in table.units_of(rank) {
+        let range = table.range(unit);
+        let place = old.and_then(|old| old.place(range.start));
+        let same = place.filter(|place| place.until == range.end);
+        match same.and_then(|place| place.held) {
+            Some((holder, offset)) if holder as usize == rank => kept.push(Kept {
+                from: offset as usize,
+                to: table.offset(rank, unit) as usize,
+                length: (range.end - range.start) as usize,
+            }),
+            _ if range.is_empty() => {}
+            _ => rest.push(unit),
+        }
+    }
+    (kept, rest)
+}
+
+/// Moves units within `memory`; they stand in the same order before and after, without overlap.
+///
+/// First those that move down, lowest first, then those that move up, highest first: whatever a move
+/// overwrites has then moved already or is in no unit.
+fn move_units(units: &[Kept], memory: &mut [u8]) {
+    let down = units.iter().filter(|unit| unit.to < unit.from);
+    let up = units.iter().rev().filter(|unit| unit.to > unit.from);
+    for Kept { from, to, length } in down.chain(up).copied() {
+        memory.copy_within(from..from + length, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn moved_units_keep_their_bytes(
+            units in prop::collection::vec((0..9_usize, 0..9_usize, 0..9_usize), 0..30)
+        ) {
+            let (mut from, mut to) = (0, 0);
+            let units: Vec<Kept> = units
+                .into_iter()
+                .map(|(before, behind, length)| {
+                    let unit = Kept { from: from + before, to: to + behind, length };
+                    (from, to) = (unit.from + length, unit.to + length);
+                    unit
+                })
+                .collect();
+            let before: Vec<u8> = (0..from.max(to)).map(|i| i as u8).collect();
+            let mut after = before.clone();
+            move_units(&units, &mut after);
+            for Kept { from, to, length } in units {
+                prop_assert_eq!(&after[to..to + length], &before[from..from + length]);
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Who waits for whom on one rank: readers for loads, the loader for the consumer.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pelton_comm::Comm;
+
+use crate::CacheError;
+
+/// Between two looks, by whoever waits, at what no one wakes it for: an interrupt, a failed rank.
+const LOOK: Duration = Duration::from_millis(20);
+/// A reader that waits for a load which waits for this rank's consumer reads for itself after this time: its
+/// consumer may be waiting for it. That happens only to those who read further ahead than a load.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How far loading and consuming are.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Loads that were opened for reading so far.
+    opened: u64,
+    /// The first step that the consumer has not received.
+    wanted: (u64, u64),
+    /// Since when the loader has waited for the consumer.
+    idle_since: Option<Instant>,
+    /// No more loads come.
+    ended: bool,
+    stop: bool,
+    failure: Option<Arc<CacheError>>,
+}
+
+/// What a reader is to do about a range that is not resident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Look again.
+    Look,
+    /// Read it from the backend.
+    ReadBackend,
+}
+
+impl Turns {
+    pub(crate) fn new(start: (u64, u64)) -> Turns {
+        let turns = Turns::default();
+        turns.lock().wanted = start;
+        turns
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Loads opened so far.
+    pub(crate) fn opened(&self) -> u64 {
+        self.lock().opened
+    }
+
+    /// One more load can be read.
+    pub(crate) fn open(&self) {
+        self.change(|state| state.opened += 1);
+    }
+
+    /// The consumer wants nothing before `step` any more.
+    pub(crate) fn want(&self, step: (u64, u64)) {
+        self.change(|state| state.wanted = state.wanted.max(step));
+    }
+
+    /// Ends the loader where it waits.
+    pub(crate) fn stop(&self) {
+        self.change(|state| state.stop = true);
+    }
+
+    /// No more loads come, with the reason where there is one.
+    pub(crate) fn end(&self, failure: Option<Arc<CacheError>>) {
+        self.change(|state| {
+            state.ended = true;
+            state.failure = failure;
+        });
+    }
+
+    pub(crate) fn failure(&self) -> Option<Arc<CacheError>> {
+        self.lock().failure.clone()
+    }
+
+    /// Waits until a load was opened after the first `seen`.
+    pub(crate) fn wait_for_load(
+        &self,
+        seen: u64,
+        interrupt: &AtomicBool,
+    ) -> Result<Next, Arc<CacheError>> {
+        let mut state = self.lock();
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(Arc::clone(failure));
+            }
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(Arc::new(CacheError::Interrupted));
+            }
+            if state.opened != seen {
+                return Ok(Next::Look);
+            }
+            let idle = state
+                .idle_since
+                .map_or(Duration::ZERO, |since| since.elapsed());
+            if state.ended || idle > PATIENCE {
+                return Ok(Next::ReadBackend);
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, LOOK)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until the consumer wants nothing before `step`; `false` where it is to stop instead.
+    pub(crate) fn wait_for_consumer(
+        &self,
+        step: (u64, u64),
+        comm: &Comm,
+    ) -> Result<bool, CacheError> {
+        let mut state = self.lock();
+        state.idle_since = Some(Instant::now());
+        while state.wanted < step && !state.stop {
+            (state, _) = self
+                .changed
+                .wait_timeout(state, LOOK)
+                .unwrap_or_else(PoisonError::into_inner);
+            comm.check()?;
+        }
+        state.idle_since = None;
+        Ok(!state.stop)
+    }
+}

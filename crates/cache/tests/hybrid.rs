@@ -1,0 +1,320 @@
+//! Memory for a part of the data: opportunistic order in loads, and any other order with a fixed part.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline, loads_for};
+use pelton_comm::{Comm, run_ranks};
+use pelton_format::Dataset;
+use pelton_plan::{Batching, Order, Plan, local_slots};
+use pelton_storage::conformance::check_storage;
+use support::{Data, bytes_read, even, plan_in_loads, ragged, units_of};
+
+const UNIT_BYTES: u64 = 512;
+
+/// Memory of one rank for two loads of a plan with as few loads as fit in a quarter of the data.
+fn quarter(data: &Data, ranks: usize, checksums: bool) -> (u64, u64) {
+    let dataset = &data.dataset;
+    let mut memory = dataset.bytes() / 4;
+    let units = units_of(dataset, UNIT_BYTES);
+    loop {
+        match loads_for(dataset, &units, memory, ranks, checksums) {
+            Some(loads) => return (memory.div_ceil(ranks as u64) + 1, loads),
+            None => memory += memory / 8,
+        }
+    }
+}
+
+/// Reads this rank's part of the steps from `start` to the end of `epochs`, in plan order.
+fn consume(
+    comm: &Comm,
+    data: &Data,
+    cache: &PeerCache,
+    plan: &Plan,
+    start: (u64, u64),
+    epochs: u64,
+    mut each: impl FnMut(u64, u64, &[u64]) -> Result<(), CacheError>,
+) -> Result<(), CacheError> {
+    let read = cache.dataset();
+    let mut ids = Vec::new();
+    for epoch in start.0..epochs {
+        let first = if epoch == start.0 { start.1 } else { 0 };
+        for step in first..plan.steps() {
+            ids.clear();
+            plan.batch_ids(epoch, step, &mut ids);
+            let slots = local_slots(ids.len() as u64, comm.rank() as u32, comm.size() as u32);
+            let own = &ids[slots.start as usize..slots.end as usize];
+            data.check(&read, own)?;
+            each(epoch, step, own)?;
+            cache.received(epoch, step);
+        }
+    }
+    Ok(())
+}
+
+fn options(memory_bytes: u64, checksums: bool, epochs: u64) -> CacheOptions {
+    CacheOptions {
+        memory_bytes,
+        checksums,
+        end_epoch: Some(epochs),
+        ..CacheOptions::default()
+    }
+}
+
+fn check_loads(data: &Data, ranks: usize, checksums: bool) -> Vec<CacheMeters> {
+    const EPOCHS: u64 = 3;
+    let (memory, loads) = quarter(data, ranks, checksums);
+    let (dataset, backend) = data.metered();
+    let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+    let meters = run_ranks(ranks, |comm| {
+        let options = options(memory, checksums, EPOCHS);
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+        assert_eq!(cache.pipeline(), Pipeline::Opportunistic { loads });
+        consume(&comm, data, &cache, &plan, (0, 0), EPOCHS, |_, _, _| Ok(()))?;
+        cache.finish(&comm)
+    });
+    let meters = meters.unwrap();
+    let sum = |of: fn(&CacheMeters) -> u64| meters.iter().map(of).sum::<u64>();
+    let (read, kept) = (bytes_read(&backend), sum(|rank| rank.kept_bytes));
+    assert_eq!(read + kept, EPOCHS * data.dataset.bytes());
+    // On many ranks a load may be a unit or two of each.
+    assert!(kept > 0 || ranks > 2, "the epochs' borders keep something");
+    assert_eq!(sum(|rank| rank.backend_bytes), read);
+    assert_eq!(sum(|rank| rank.early_bytes), 0);
+    let served = sum(|rank| rank.local_bytes + rank.remote_bytes);
+    assert_eq!(served, EPOCHS * data.dataset.bytes());
+    if checksums {
+        let verified = sum(|rank| rank.verified_records);
+        assert_eq!(verified, EPOCHS * data.dataset.records());
+    }
+    meters
+}
+
+#[test]
+fn loads_serve_every_record_and_bytes_leave_the_backend_at_most_once_an_epoch() {
+    for ranks in [1, 2, 3, 4, 7] {
+        for data in [
+            ragged(&[2000]),
+            ragged(&[50, 1700, 1]),
+            even(&[2000, 3, 1000], 9),
+        ] {
+            for checksums in [false, true] {
+                let meters = check_loads(&data, ranks, checksums);
+                assert_eq!(meters.iter().any(|rank| rank.remote_bytes > 0), ranks > 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_in_the_middle() {
+    let data = ragged(&[2500]);
+    let (memory, loads) = quarter(&data, 3, true);
+    let (dataset, backend) = data.metered();
+    let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+    let steps = plan.steps();
+    for start in [
+        (0, 1),
+        (1, steps / 2),
+        (1, steps - 1),
+        (0, steps),
+        (1, steps),
+    ] {
+        let before = bytes_read(&backend);
+        run_ranks(3, |comm| {
+            let options = CacheOptions {
+                start,
+                ..options(memory, true, 2)
+            };
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+            consume(&comm, &data, &cache, &plan, start, 2, |_, _, _| Ok(()))?;
+            cache.finish(&comm)
+        })
+        .unwrap();
+        let read = bytes_read(&backend) - before;
+        let position = start.0 * steps + start.1;
+        // What is left, with the rest of the load in which it begins.
+        let left = (2 * steps - position) as f64 / steps as f64 + 1.5 / loads as f64;
+        assert!(
+            read as f64 <= left * dataset.bytes() as f64,
+            "{start:?}: {read}"
+        );
+        assert_eq!(read == 0, start == (1, steps));
+    }
+}
+
+#[test]
+fn holders_are_where_records_are_read_from() {
+    let data = ragged(&[2000]);
+    let (memory, loads) = quarter(&data, 4, false);
+    let dataset = data.behind(|storage| storage);
+    let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+    run_ranks(4, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        let (read, placement) = (cache.dataset(), cache.placement());
+        let (mut ids, mut holders) = (Vec::new(), Vec::new());
+        for epoch in 0..2 {
+            for step in 0..plan.steps() {
+                ids.clear();
+                holders.clear();
+                plan.batch_ids(epoch, step, &mut ids);
+                placement.holders(epoch, &ids, &mut holders);
+                let own = Some(comm.rank() as u32);
+                let of_own = ids
+                    .iter()
+                    .zip(&holders)
+                    .filter(|(_, holder)| **holder == own);
+                let own: Vec<u64> = of_own.map(|(id, _)| *id).collect();
+                data.check(&read, &own)?;
+                assert_eq!(cache.holder(epoch, ids[0]), holders[0]);
+                cache.received(epoch, step);
+            }
+        }
+        let meters = cache.finish(&comm)?;
+        // Units of the epoch before may still lie on another rank when they are read.
+        assert!(meters.remote_bytes < meters.local_bytes / 10, "{meters:?}");
+        Ok::<_, CacheError>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn readers_may_be_ahead_of_the_consumer() {
+    let data = even(&[4000], 9);
+    let (memory, loads) = quarter(&data, 2, false);
+    let dataset = data.behind(|storage| storage);
+    let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+    let steps = plan.steps();
+    // Less than a load.
+    let ahead = steps / loads - 1;
+    let meters = run_ranks(2, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        let (read, done) = (cache.dataset(), AtomicU64::new(0));
+        let received = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let reader = || {
+                let mut ids = Vec::new();
+                for number in 0..2 * steps {
+                    while number > received.load(Ordering::Acquire) + ahead {
+                        std::thread::yield_now();
+                    }
+                    ids.clear();
+                    plan.batch_ids(number / steps, number % steps, &mut ids);
+                    data.check(&read, &ids).unwrap();
+                    done.fetch_add(1, Ordering::Release);
+                }
+            };
+            scope.spawn(reader);
+            for number in 0..2 * steps {
+                while done.load(Ordering::Acquire) <= number {
+                    std::thread::yield_now();
+                }
+                cache.received(number / steps, number % steps);
+                received.store(number + 1, Ordering::Release);
+            }
+        });
+        cache.finish(&comm)
+    });
+    assert!(meters.unwrap().iter().all(|rank| rank.early_bytes == 0));
+}
+
+#[test]
+fn loads_that_do_not_fit_are_refused_with_a_number_that_does() {
+    let data = ragged(&[2000]);
+    let dataset = data.behind(|storage| storage);
+    let memory = dataset.bytes() / 8;
+    let try_loads = |loads: u64| {
+        let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+        run_ranks(2, |comm| {
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 1))?;
+            cache.finish(&comm)
+        })
+    };
+    let error = try_loads(3).unwrap_err().source;
+    let message = error.to_string();
+    let CacheError::LoadTooLarge {
+        needed,
+        memory: has,
+        ..
+    } = error
+    else {
+        panic!("{message}")
+    };
+    assert!(needed > has && has <= memory, "{message}");
+    let fitting: u64 = message
+        .split_once("use ")
+        .and_then(|(_, rest)| rest.split_once(" loads"))
+        .and_then(|(number, _)| number.parse().ok())
+        .expect(&message);
+    assert!(fitting > 8 && fitting < 40, "{message}");
+    try_loads(fitting).unwrap();
+}
+
+#[test]
+fn a_quarter_of_the_data_takes_nine_loads() {
+    let data = even(&[1 << 16], 15);
+    let units = units_of(&data.dataset, 4096);
+    for ranks in [1, 2, 4] {
+        let memory = data.dataset.bytes() / 4;
+        assert_eq!(
+            loads_for(&data.dataset, &units, memory, ranks, false),
+            Some(9)
+        );
+    }
+    assert_eq!(loads_for(&data.dataset, &units, 4000, 1, false), None);
+}
+
+fn ordered(
+    data: &Data,
+    ranks: usize,
+    share: u64,
+    checksums: bool,
+) -> (Dataset, Arc<Plan>, CacheOptions) {
+    let dataset = data.behind(|storage| storage);
+    let records = dataset.records();
+    let plan = Plan::new(records, Order::Full, Batching::Examples(16), 5).unwrap();
+    let memory = dataset.bytes() / share / ranks as u64;
+    (
+        dataset,
+        Arc::new(plan),
+        options(memory, checksums, u64::MAX),
+    )
+}
+
+#[test]
+fn a_fixed_part_serves_its_share_of_every_epoch() {
+    for ranks in [1, 2, 3, 7] {
+        for (data, share) in [(ragged(&[2000, 300]), 2), (even(&[3, 2000], 9), 4)] {
+            for checksums in [false, true] {
+                let (dataset, plan, options) = ordered(&data, ranks, share, checksums);
+                run_ranks(ranks, |comm| {
+                    let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+                    let Pipeline::Ordered { resident_bytes } = cache.pipeline() else {
+                        panic!("{}", cache.pipeline());
+                    };
+                    let limit = data.dataset.bytes() / share;
+                    assert!(resident_bytes <= limit && resident_bytes * 10 > limit * 7);
+                    let loaded = cache.meters().backend_bytes;
+                    let mut ids = Vec::new();
+                    for step in 0..plan.steps() {
+                        ids.clear();
+                        plan.batch_ids(1, step, &mut ids);
+                        data.check(&cache.dataset(), &ids)?;
+                    }
+                    let meters = cache.meters();
+                    assert_eq!(meters.local_bytes + meters.remote_bytes, resident_bytes);
+                    let rest = data.dataset.bytes() - resident_bytes;
+                    assert_eq!(meters.backend_bytes - loaded, rest);
+                    assert_eq!(meters.verified_records > 0, checksums);
+                    for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
+                        check_storage(&**file.storage(), bytes);
+                    }
+                    cache.finish(&comm)
+                })
+                .unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! All data in the ranks' memory.
+
+mod support;
+
+use std::sync::Arc;
+
+use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline};
+use pelton_comm::run_ranks;
+use pelton_plan::{Batching, Order, Plan};
+use pelton_storage::conformance::check_storage;
+use support::{Data, bytes_read, even, ragged};
+
+fn plan_of(data: &Data) -> Arc<Plan> {
+    let records = data.dataset.records();
+    Arc::new(Plan::new(records, Order::Full, Batching::Examples(16), 5).unwrap())
+}
+
+fn options(data: &Data, ranks: usize, checksums: bool) -> CacheOptions {
+    let bytes = data.dataset.bytes().div_ceil(ranks as u64);
+    let sums = if checksums {
+        4 * data.dataset.records()
+    } else {
+        0
+    };
+    CacheOptions {
+        memory_bytes: bytes + sums,
+        checksums,
+        ..CacheOptions::default()
+    }
+}
+
+/// Reads an epoch on every rank, each its batches and then all, and returns the meters by rank.
+fn check(data: &Data, ranks: usize, checksums: bool) -> Vec<CacheMeters> {
+    let (dataset, backend) = data.metered();
+    let plan = plan_of(data);
+    let meters = run_ranks(ranks, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(data, ranks, checksums))?;
+        assert_eq!(cache.pipeline(), Pipeline::InMemory);
+        let read = cache.dataset();
+        let mut ids = Vec::new();
+        for step in 0..plan.steps() {
+            ids.clear();
+            plan.batch_ids(0, step, &mut ids);
+            data.check(&read, &ids)?;
+            cache.received(0, step);
+        }
+        let all: Vec<u64> = (0..plan.records()).collect();
+        data.check(&read, &all)?;
+        cache.finish(&comm)
+    });
+    let meters = meters.unwrap();
+    assert_eq!(bytes_read(&backend), data.dataset.bytes(), "each byte once");
+    for rank in &meters {
+        assert_eq!(
+            rank.local_bytes + rank.remote_bytes,
+            2 * data.dataset.bytes()
+        );
+        assert_eq!(rank.unverified_ranges, 0);
+        let verified = if checksums {
+            2 * data.dataset.records()
+        } else {
+            0
+        };
+        // A record that two ranks hold counts on both.
+        assert!((verified..=verified + 2 * ranks as u64).contains(&rank.verified_records));
+    }
+    meters
+}
+
+#[test]
+fn every_rank_reads_every_record_and_each_byte_leaves_the_backend_once() {
+    for ranks in [1, 2, 3, 4, 7] {
+        for data in [ragged(&[300]), ragged(&[5, 120, 1]), even(&[64, 3, 500], 9)] {
+            for checksums in [false, true] {
+                let meters = check(&data, ranks, checksums);
+                assert_eq!(meters.iter().any(|rank| rank.remote_bytes > 0), ranks > 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn more_ranks_than_records() {
+    check(&ragged(&[2]), 7, false);
+    check(&even(&[1], 3), 4, true);
+}
+
+#[test]
+fn files_conform_as_storages() {
+    for data in [ragged(&[90, 40]), even(&[3000], 5)] {
+        let plan = plan_of(&data);
+        let dataset = data.behind(|storage| storage);
+        run_ranks(3, |comm| {
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options(&data, 3, false))?;
+            for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
+                check_storage(&**file.storage(), bytes);
+            }
+            cache.finish(&comm)
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn holders_are_equal_everywhere_and_hold_the_record() {
+    let data = ragged(&[200, 30]);
+    let plan = plan_of(&data);
+    let dataset = data.behind(|storage| storage);
+    let holders = run_ranks(4, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(&data, 4, false))?;
+        let placement = cache.placement();
+        let mut holders = Vec::new();
+        let ids: Vec<u64> = (0..230).collect();
+        placement.holders(0, &ids, &mut holders);
+        // What this rank holds whole it reads without the others.
+        let own = |id: &u64| placement.holder(0, *id) == Some(comm.rank() as u32);
+        let last_own = ids.iter().copied().filter(own).next_back();
+        let whole: Vec<u64> = ids
+            .iter()
+            .copied()
+            .filter(own)
+            .filter(|id| Some(*id) != last_own)
+            .collect();
+        data.check(&cache.dataset(), &whole)?;
+        assert_eq!(cache.meters().remote_bytes, 0);
+        cache.finish(&comm)?;
+        Ok::<_, CacheError>(holders)
+    });
+    let holders = holders.unwrap();
+    assert!(holders.iter().all(|of_rank| *of_rank == holders[0]));
+    let count = |rank| {
+        holders[0]
+            .iter()
+            .filter(|holder| **holder == Some(rank))
+            .count()
+    };
+    assert!((0..4).all(|rank| count(rank) > 30));
+}

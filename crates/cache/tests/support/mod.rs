@@ -1,0 +1,170 @@
+//! Data sets in memory whose reads are counted, and readers that check every byte.
+
+// Each test takes what it needs of this.
+#![allow(dead_code)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pelton_format::{Dataset, OpenOptions};
+use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_storage::{MemoryStorage, Metered, RangeRead, Storage, mix};
+use tempfile::TempDir;
+
+/// Files on disk, opened, and their bytes.
+pub struct Data {
+    pub dataset: Dataset,
+    pub bytes: Vec<Arc<[u8]>>,
+    _folder: TempDir,
+}
+
+/// LIBSVM files of lines of very different lengths.
+pub fn ragged(records: &[u64]) -> Data {
+    let mut state = 7;
+    let contents = records.iter().map(|&records| {
+        let mut text = String::from("# a line that is no record\n");
+        for _ in 0..records {
+            state = mix(state);
+            text.push_str(if state & 1 == 0 { "-1" } else { "+1" });
+            let features = match state >> 8 & 15 {
+                0 => 200,
+                few => few,
+            };
+            for feature in 1..=features {
+                text.push_str(&format!(" {feature}:{}", state >> 16 & 1023));
+            }
+            text.push('\n');
+        }
+        text.into_bytes()
+    });
+    of_files("svm", contents)
+}
+
+/// Arrays of rows of one length: a label and `width` numbers.
+pub fn even(records: &[u64], width: u64) -> Data {
+    let mut state = 3;
+    let contents = records.iter().map(|&records| {
+        let shape = format!("({records}, {})", width + 1);
+        let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+        while !(10 + header.len() + 1).is_multiple_of(64) {
+            header.push(' ');
+        }
+        header.push('\n');
+        let mut file = b"\x93NUMPY\x01\x00".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.as_bytes());
+        for record in 0..records {
+            file.extend(((record % 2) as f32).to_le_bytes());
+            for _ in 0..width {
+                state = mix(state);
+                file.extend(((state >> 40) as f32).to_le_bytes());
+            }
+        }
+        file
+    });
+    of_files("npy", contents)
+}
+
+fn of_files(extension: &str, contents: impl Iterator<Item = Vec<u8>>) -> Data {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let mut bytes: Vec<Arc<[u8]>> = Vec::new();
+    for (number, content) in contents.enumerate() {
+        let path = folder.path().join(format!("{number}.{extension}"));
+        std::fs::write(&path, &content).expect("write");
+        paths.push(path);
+        bytes.push(content.into());
+    }
+    let options = OpenOptions {
+        sidecar: false,
+        any_label: true,
+        ..OpenOptions::default()
+    };
+    let dataset = Dataset::open(&paths, &options).expect("open");
+    Data {
+        dataset,
+        bytes,
+        _folder: folder,
+    }
+}
+
+impl Data {
+    /// The data set over bytes in memory, each file behind what `wrap` makes of it.
+    pub fn behind(&self, wrap: impl Fn(Arc<dyn Storage>) -> Arc<dyn Storage>) -> Dataset {
+        let next = AtomicU64::new(0);
+        self.dataset.clone().with_storage(|_| {
+            let file = next.fetch_add(1, Ordering::Relaxed) as usize;
+            wrap(Arc::new(MemoryStorage::new(Arc::clone(&self.bytes[file]))))
+        })
+    }
+
+    /// The data set over bytes in memory, and the count of what is read of each file.
+    pub fn metered(&self) -> (Dataset, Vec<Arc<Metered>>) {
+        let meters = std::sync::Mutex::new(Vec::new());
+        let dataset = self.behind(|storage| {
+            let metered = Arc::new(Metered::new(storage));
+            meters.lock().unwrap().push(Arc::clone(&metered));
+            metered
+        });
+        (dataset, meters.into_inner().unwrap())
+    }
+
+    /// Checks that `dataset` gives the bytes of the records `ids`, read as one batch a file.
+    pub fn check(
+        &self,
+        dataset: &Dataset,
+        ids: &[u64],
+    ) -> Result<(), pelton_storage::StorageError> {
+        for (file, storage) in dataset.files().iter().enumerate() {
+            let places: Vec<_> = ids
+                .iter()
+                .map(|&id| dataset.locate(id))
+                .filter(|place| place.file as usize == file)
+                .collect();
+            let mut buffers: Vec<Vec<u8>> = places
+                .iter()
+                .map(|place| vec![0; place.length as usize])
+                .collect();
+            let mut reads: Vec<RangeRead<'_>> = places
+                .iter()
+                .zip(&mut buffers)
+                .map(|(place, buffer)| RangeRead {
+                    offset: place.offset,
+                    buffer,
+                    filled: 0,
+                })
+                .collect();
+            storage.storage().read_batch(&mut reads)?;
+            for (place, buffer) in places.iter().zip(&buffers) {
+                let (from, to) = (
+                    place.offset as usize,
+                    (place.offset + place.length) as usize,
+                );
+                assert!(
+                    buffer[..] == self.bytes[file][from..to],
+                    "other bytes at {place:?}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The cut of the records into units.
+pub fn units_of(dataset: &Dataset, unit_bytes: u64) -> Units {
+    let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
+    Units::from_lengths(lengths, unit_bytes)
+}
+
+/// A plan in `loads` loads an epoch.
+pub fn plan_in_loads(dataset: &Dataset, loads: u64, unit_bytes: u64, batch: u64) -> Arc<Plan> {
+    let order = Order::Opportunistic { loads, unit_bytes };
+    let plan = Plan::new(dataset.records(), order, Batching::Examples(batch), 11).unwrap();
+    Arc::new(plan.with_units(units_of(dataset, unit_bytes)).unwrap())
+}
+
+/// Bytes read of all files.
+pub fn bytes_read(meters: &[Arc<Metered>]) -> u64 {
+    meters.iter().map(|meter| meter.meter().bytes).sum()
+}
