@@ -4,6 +4,7 @@
 //!   minimization, accuracy, total time by device;
 //! * `lirs-pages`: Figure 11: rows, pages and larger units;
 //! * `lirs-memory`: Table 5: the tables in memory;
+//! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
