@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pelton_cache::{CacheError, PeerCache, loads_for};
+use pelton_comm::Comm;
 use pelton_format::{Dataset, OpenOptions};
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Order, Plan, Units, local_slots};
 use pelton_storage::{MemoryStorage, Metered, RangeRead, Storage, mix};
 use tempfile::TempDir;
 
@@ -162,6 +164,45 @@ pub fn plan_in_loads(dataset: &Dataset, loads: u64, unit_bytes: u64, batch: u64)
     let order = Order::Opportunistic { loads, unit_bytes };
     let plan = Plan::new(dataset.records(), order, Batching::Examples(batch), 11).unwrap();
     Arc::new(plan.with_units(units_of(dataset, unit_bytes)).unwrap())
+}
+
+/// Memory of one rank for two loads of as few loads as fit in a quarter of the data, and their number.
+pub fn quarter(data: &Data, ranks: usize, unit_bytes: u64, checksums: bool) -> (u64, u64) {
+    let dataset = &data.dataset;
+    let mut memory = dataset.bytes() / 4;
+    let units = units_of(dataset, unit_bytes);
+    loop {
+        match loads_for(dataset, &units, memory, ranks, checksums) {
+            Some(loads) => return (memory.div_ceil(ranks as u64) + 1, loads),
+            None => memory += memory / 8,
+        }
+    }
+}
+
+/// Reads this rank's part of the steps from `start` to the end of `epochs`, in plan order; `each` is asked
+/// before each step.
+pub fn consume(
+    comm: &Comm,
+    data: &Data,
+    cache: &PeerCache,
+    plan: &Plan,
+    (start, epochs): ((u64, u64), u64),
+    mut each: impl FnMut(u64, u64) -> Result<(), CacheError>,
+) -> Result<(), CacheError> {
+    let read = cache.dataset();
+    let mut ids = Vec::new();
+    for epoch in start.0..epochs {
+        let first = if epoch == start.0 { start.1 } else { 0 };
+        for step in first..plan.steps() {
+            each(epoch, step)?;
+            ids.clear();
+            plan.batch_ids(epoch, step, &mut ids);
+            let slots = local_slots(ids.len() as u64, comm.rank() as u32, comm.size() as u32);
+            data.check(&read, &ids[slots.start as usize..slots.end as usize])?;
+            cache.received(epoch, step);
+        }
+    }
+    Ok(())
 }
 
 /// Bytes read of all files.
