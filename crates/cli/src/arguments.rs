@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use pelton_train::{
     Access, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, OnBadRecord, Optimum, Order,
 };
@@ -37,6 +37,8 @@ pub enum Command {
     Probe(ProbeArguments),
     /// Measure how fast batches arrive, without training
     Bench(BenchArguments),
+    /// Predict how long an epoch takes on more nodes than there are, from stated figures
+    PlanCapacity(CapacityArguments),
     /// Run the work of a published table and print its figures beside ours
     Reproduce(ReproduceArguments),
 }
@@ -69,7 +71,8 @@ pub struct DataArguments {
     /// Folder for indexes, decompressed text and demo data
     #[arg(long)]
     pub cache_dir: Option<PathBuf>,
-    /// Impose a device's speed on reads: hdd, ssd, optane or none
+    /// Impose a device's speed on reads: hdd, ssd, optane, pfs (a node's share of a parallel file
+    /// system) or none; each rank has its own
     #[arg(long)]
     pub device_model: Option<String>,
 }
@@ -416,15 +419,37 @@ pub struct BenchArguments {
     /// Seed of the order
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Loading threads
+    /// Loading threads of each rank
     #[arg(long, default_value_t = 3)]
     pub threads: usize,
+    /// Ranks that share every batch: threads of this process (default: 1, or what mpirun started)
+    #[arg(long)]
+    pub ranks: Option<usize>,
     /// Records that cannot be read: fail, skip or skip:LIMIT
     #[arg(long, default_value = "fail")]
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files
     #[arg(long)]
     pub scratch: Option<PathBuf>,
+    /// Read through the memory of all ranks: peers
+    #[arg(long, value_enum)]
+    pub cache: Option<CacheKind>,
+    /// Memory of all ranks together for the data: a size, or a share of the data
+    #[arg(long, default_value = "1/1", requires = "cache")]
+    pub peer_memory: Memory,
+    /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic
+    /// (from what is in memory, load by load)
+    #[arg(long, value_enum, default_value = "ordered", requires = "cache")]
+    pub mode: PeerMode,
+    /// Bytes that --mode opportunistic reads from the backend at once
+    #[arg(long, default_value = "1MiB", requires = "cache")]
+    pub unit_bytes: Memory,
+    /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records
+    #[arg(long, requires = "cache")]
+    pub anywhere: bool,
+    /// Verify a checksum of every record that is read from memory
+    #[arg(long, requires = "cache")]
+    pub checksums: bool,
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,
@@ -433,11 +458,73 @@ pub struct BenchArguments {
     pub json: bool,
 }
 
+/// `pelton plan-capacity`
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct CapacityArguments {
+    /// Numbers of nodes, one rank each
+    #[arg(long, value_delimiter = ',', default_value = "16,64,256,1024,4096")]
+    pub nodes: Vec<u32>,
+    /// Bytes of the data
+    #[arg(long, default_value = "1280GB")]
+    pub data_size: Memory,
+    /// Mean bytes of a record
+    #[arg(long, default_value = "110KB")]
+    pub record_size: Memory,
+    /// Memory of each node for the data: a size, or a share of the data over all nodes (1/4)
+    #[arg(long, default_value = "20GB")]
+    pub node_memory: Memory,
+    /// Examples of a global batch
+    #[arg(long, default_value_t = 4096)]
+    pub batch: u64,
+    /// Bytes that the opportunistic pipeline reads at once
+    #[arg(long, default_value = "1MiB")]
+    pub unit_size: Memory,
+    /// Bytes a second from other nodes' memory into one node
+    #[arg(long, default_value = "12.5GB")]
+    pub network: Memory,
+    /// One-sided reads a second into one node
+    #[arg(long, default_value_t = 2e6)]
+    pub network_reads: f64,
+    /// Bytes a second that one node turns into batches, such as `pelton bench` measures (default: not a
+    /// limit)
+    #[arg(long)]
+    pub node_rate: Option<Memory>,
+    /// Bytes a second from the backend by all nodes together (default: DeepIO's parallel file system)
+    #[arg(long, default_value = "4662.49MB")]
+    pub backend: Memory,
+    /// Reads a second from the backend at random places (default: hard disks of that bandwidth)
+    #[arg(long, default_value_t = 17_071.0)]
+    pub backend_reads: f64,
+    /// Nodes that it takes to draw the backend's rates
+    #[arg(long, default_value_t = 16.0)]
+    pub backend_nodes: f64,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What lies between the backend and the feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CacheKind {
+    /// The memory of all ranks
+    Peers,
+}
+
+/// How data larger than the ranks' memory is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PeerMode {
+    /// In exactly the order asked for
+    Ordered,
+    /// From what is in memory, load by load
+    Opportunistic,
+}
+
 /// `pelton reproduce`
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub struct ReproduceArguments {
-    /// Table: lirs-svm, lirs-pages, lirs-memory, or a .toml file like those in experiments/
+    /// Table: lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, or a .toml file like those in experiments/
     pub name: String,
     /// Scale of the generated data, 1 being the default number of rows
     #[arg(long, default_value_t = 1.0)]

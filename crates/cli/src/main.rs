@@ -12,6 +12,7 @@ mod bytes;
 mod commands;
 mod console;
 mod logging;
+mod ranks;
 
 use std::process::ExitCode;
 

@@ -16,8 +16,11 @@ const ARROWS: [(&str, &[&str]); 8] = [
     ("comm", &[]),
     ("feed", &["plan", "format", "storage"]),
     ("linear", &["feed", "plan", "format", "storage"]),
-    ("train", &["linear", "feed", "plan", "format", "storage"]),
-    ("cli", &["train"]),
+    (
+        "train",
+        &["linear", "feed", "comm", "plan", "format", "storage"],
+    ),
+    ("cli", &["train", "comm"]),
 ];
 /// Most lines of a source file.
 const MOST_LINES: usize = 700;

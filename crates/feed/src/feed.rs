@@ -119,9 +119,7 @@ impl Feed {
         Ok(Feed {
             planner: Planner::new(
                 Arc::clone(&plan),
-                options.start,
-                options.end_epoch,
-                options.refill,
+                options,
                 sizes.pane_batches,
                 access == Access::Scatter,
             ),
@@ -311,7 +309,11 @@ fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {
 /// afterwards only: runs that skip settled rows to a gap of 1e-3 read 0.5 (`demo:kdd`) to 1
 /// (`demo:higgs`) of the rows an epoch.
 fn wanted_share(options: &FeedOptions) -> f64 {
-    if options.refill { 0.75 } else { 1.0 }
+    match &options.share {
+        Some(share) => share.fraction(),
+        None if options.refill => 0.75,
+        None => 1.0,
+    }
 }
 
 /// The access path a feed with these options takes, with the modelled costs where the choice is
@@ -323,6 +325,12 @@ pub fn choose_path(
     plan: &Plan,
     options: &FeedOptions,
 ) -> Result<(Access, Option<AccessChoice>), FeedError> {
+    if options.share.is_some() && options.refill {
+        return Err(FeedError::Unsupported {
+            access: options.access.to_string(),
+            reason: "batches of several ranks are not filled up from those that follow; leave refill out".to_string(),
+        });
+    }
     let scatter = scatter::case(dataset, plan, options, wanted_share(options));
     match options.access {
         Access::Auto => {}
@@ -347,7 +355,7 @@ pub fn choose_path(
     let window = Access::Window { gap_bytes: None };
     let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
         Ok(sizes) => {
-            let rows = sizes.pane_batches * plan.step_len(0, 0) * sizes.sections;
+            let rows = sizes.pane_batches * options.rows_of(plan.step_len(0, 0)) * sizes.sections;
             rows as f64 / records as f64
         }
         Err(_) => resident / 2.0,

@@ -26,6 +26,7 @@ mod pane;
 mod planner;
 mod reader;
 mod scatter;
+mod share;
 mod sizing;
 
 pub use access::{AccessChoice, choose_access};
@@ -34,4 +35,5 @@ pub use feed::{Batch, Feed, choose_path};
 pub use meters::{Meters, Remedies, Verdict};
 pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
 pub use planner::Cursor;
+pub use share::{Holder, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::planner::Cursor;
+use crate::share::Share;
 
 /// How the records of a pane are brought into memory. The sequence of examples is the same on
 /// every path.
@@ -148,6 +149,12 @@ pub struct FeedOptions {
     pub start: Cursor,
     /// First epoch that is not produced; `None` goes on for ever.
     pub end_epoch: Option<u64>,
+    /// The part of each global batch that is yielded; `None` for all of it.
+    pub share: Option<Share>,
+    /// Most records, of those this feed yields, that are asked for at a time beyond the one being
+    /// consumed, two batches at least; `None` for as many as the budget holds. For storages that hold
+    /// only what comes next.
+    pub look_ahead: Option<u64>,
     /// Whether no batch of an epoch is planned before every batch of the one before was consumed,
     /// as callers need whose choice of records for an epoch follows from the epoch before.
     pub epoch_barrier: bool,
@@ -172,12 +179,20 @@ impl FeedOptions {
             on_bad_record: OnBadRecord::Fail,
             start: Cursor::default(),
             end_epoch: None,
+            share: None,
+            look_ahead: None,
             epoch_barrier: false,
             refill: false,
             scratch_dir: None,
             interrupt: Arc::default(),
             device: DeviceSpeed::default(),
         }
+    }
+
+    /// Most records that are yielded of a global batch of `batch_len`.
+    pub(crate) fn rows_of(&self, batch_len: u64) -> u64 {
+        let share = self.share.as_ref();
+        share.map_or(batch_len, |share| share.most_of(batch_len))
     }
 }
 

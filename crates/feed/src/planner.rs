@@ -8,6 +8,8 @@ use std::sync::Arc;
 use pelton_plan::Plan;
 
 use crate::kept::Kept;
+use crate::options::FeedOptions;
+use crate::share::Share;
 
 /// A place in the endless sequence of batches: the next one to be produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub(crate) struct Planner {
     step: u64,
     end_epoch: u64,
     refill: bool,
+    share: Option<Share>,
     batches_per_pane: u64,
     batches_planned: u64,
     /// Whether panes say which positions they cover.
@@ -58,12 +61,11 @@ pub(crate) struct Planner {
 impl Planner {
     pub fn new(
         plan: Arc<Plan>,
-        start: Cursor,
-        end_epoch: Option<u64>,
-        refill: bool,
+        options: &FeedOptions,
         batches_per_pane: u64,
         tracks: bool,
     ) -> Planner {
+        let (start, refill) = (options.start, options.refill);
         let step = if refill {
             start.next / plan.step_len(start.epoch, 0).max(1)
         } else {
@@ -73,8 +75,9 @@ impl Planner {
             plan,
             cursor: start,
             step,
-            end_epoch: end_epoch.unwrap_or(u64::MAX),
+            end_epoch: options.end_epoch.unwrap_or(u64::MAX),
             refill,
+            share: options.share.clone(),
             batches_per_pane,
             batches_planned: 0,
             tracks,
@@ -168,6 +171,9 @@ impl Planner {
         let start = ids.len();
         self.plan
             .batch_ids(self.cursor.epoch, self.cursor.next, ids);
+        if let Some(share) = &self.share {
+            share.retain(self.cursor.epoch, ids, start);
+        }
         let mut kept = start;
         for i in start..ids.len() {
             if keep(ids[i]) {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelton_feed::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
+use pelton_feed::{Access, Cursor, Feed, FeedError, FeedOptions, OnBadRecord, Share};
 use pelton_format::{Dataset, LabelColumn, Layout, OpenOptions, PackedShape, PackedWriter, Row};
 use pelton_plan::{Batching, Order, Plan, Units};
 
@@ -194,6 +194,93 @@ fn a_feed_goes_on_from_every_step() {
 }
 
 /// With a rest that no batch takes, every epoch leaves out other records, which must come back.
+/// Seven ranks take batches of 5 records too, so that some shares are empty.
+#[test]
+fn the_shares_of_all_ranks_are_the_global_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = sparse(&folder, 1_203);
+    for (batch, order) in [(256, "full"), (5, "full"), (100, "block:7:permute")] {
+        let order = order.parse().unwrap();
+        let plan = Plan::new(1_203, order, Batching::Examples(batch), 3).unwrap();
+        let plan = Arc::new(plan);
+        let expected = planned(&plan, 0..3);
+        for world_size in [1, 2, 3, 4, 7] {
+            for access in &PATHS[..3] {
+                let mut taken: Vec<_> = planned(&plan, 0..3);
+                taken.iter_mut().for_each(|(_, _, ids)| ids.clear());
+                for rank in 0..world_size {
+                    let options = FeedOptions {
+                        share: Some(Share::of(rank, world_size)),
+                        // How far ahead is asked for changes nothing.
+                        look_ahead: (world_size == 3).then_some(1),
+                        ..options(&folder, *access, 3 << 20)
+                    };
+                    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+                    for (taken, batch) in taken.iter_mut().zip(batches(&mut feed)) {
+                        assert_eq!((taken.0, taken.1), (batch.0, batch.1));
+                        taken.2.extend(batch.2);
+                    }
+                }
+                assert!(taken == expected, "{order} by {access}, {world_size} ranks");
+            }
+        }
+    }
+}
+
+/// Records in runs of 100 by rank: each rank takes as many as without holders, and most are its own.
+#[test]
+fn shares_near_their_holders_are_the_global_batches_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = dense(&folder, 2_000, 4);
+    let plan = Plan::new(2_000, Order::Full, Batching::Examples(300), 3).unwrap();
+    let plan = Arc::new(plan);
+    let holder = |epoch: u64, id: u64| ((id / 100 + epoch) % 4) as u32;
+    let mut taken: Vec<Vec<u64>> = vec![Vec::new(); planned(&plan, 0..3).len()];
+    let mut own = 0;
+    for rank in 0..4 {
+        let options = FeedOptions {
+            share: Some(Share::of(rank, 4).near(Arc::new(holder))),
+            ..options(&folder, Access::Direct, 3 << 20)
+        };
+        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        for (taken, (epoch, step, ids)) in taken.iter_mut().zip(batches(&mut feed)) {
+            let expected = plan.step_len(epoch, step).div_ceil(4);
+            assert!(ids.len() as u64 + 1 >= expected && ids.len() as u64 <= expected);
+            own += ids.iter().filter(|&&id| holder(epoch, id) == rank).count();
+            taken.extend(ids);
+        }
+    }
+    for (mut taken, (_, _, mut expected)) in taken.into_iter().zip(planned(&plan, 0..3)) {
+        taken.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(taken, expected);
+    }
+    assert!(own > 3 * 2_000 * 9 / 10, "{own} of 6000 by their holders");
+}
+
+#[test]
+fn what_a_share_cannot_be_combined_with_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = sparse(&folder, 1_000);
+    let plan = Plan::new(1_000, Order::Full, Batching::Examples(64), 3).unwrap();
+    let plan = Arc::new(plan);
+    let refill = FeedOptions {
+        refill: true,
+        ..options(&folder, Access::Direct, 3 << 20)
+    };
+    for shared in [refill, options(&folder, Access::Scatter, 3 << 20)] {
+        let shared = FeedOptions {
+            share: Some(Share::of(1, 2)),
+            ..shared
+        };
+        let refused = Feed::new(dataset.clone(), plan.clone(), &shared).unwrap_err();
+        assert!(
+            matches!(refused, FeedError::Unsupported { .. }),
+            "{refused}"
+        );
+    }
+}
+
 #[test]
 fn records_that_an_epoch_drops_are_there_in_the_next() {
     let folder = tempfile::tempdir().unwrap();

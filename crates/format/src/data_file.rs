@@ -148,7 +148,7 @@ pub(crate) enum Places {
     /// Each `bytes` long, from `from` on.
     Fixed { from: u64, bytes: u64 },
     /// From each start to the next, the last to `end`.
-    Listed { starts: EliasFano, end: u64 },
+    Listed { starts: Arc<EliasFano>, end: u64 },
 }
 
 impl Places {

@@ -350,7 +350,7 @@ impl Text<'_> {
             reading,
             index,
             places: Places::Listed {
-                starts: contents.starts,
+                starts: Arc::new(contents.starts),
                 end,
             },
         }
@@ -498,7 +498,7 @@ fn packed_file(path: &Path) -> Result<Found, FormatError> {
     Ok(Found {
         places: match tables.offsets {
             Some(starts) => Places::Listed {
-                starts,
+                starts: Arc::new(starts),
                 end: header.records_end,
             },
             None => Places::Fixed {

@@ -1,17 +1,22 @@
 //! The job `bench`: how fast batches arrive, without training.
 
+mod peers;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_feed::{Access, Feed, FeedOptions, OnBadRecord};
+use pelton_comm::{Comm, Reduction};
+use pelton_feed::{Access, Batch, Feed, FeedOptions, OnBadRecord, Share};
 use pelton_format::Row;
 use pelton_plan::{Batching, Order};
 use serde::Serialize;
 
+use peers::Peers;
+
 use crate::config::DataConfig;
-use crate::data;
+use crate::data::{self, OpenedData, SharedData};
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 use crate::linear::plan_of;
@@ -28,7 +33,7 @@ pub struct BenchConfig {
     pub batch: u64,
     /// The access path.
     pub access: Access,
-    /// Memory for look-ahead and batches, in bytes.
+    /// Memory for look-ahead and batches of each rank, in bytes.
     pub memory_bytes: u64,
     /// The same as a share of the data in memory; wins where present.
     pub memory_share: Option<f64>,
@@ -44,6 +49,35 @@ pub struct BenchConfig {
     pub scratch_dir: PathBuf,
     /// Whether to drop the files' pages from the page cache first.
     pub cold: bool,
+    /// Where present, the data is read through the memory of all ranks.
+    pub cache: Option<PeerConfig>,
+}
+
+/// Peers' memory between the backend and the feeds.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Memory of all ranks together, in bytes.
+    pub memory_bytes: u64,
+    /// The same as a share of the data; wins where present.
+    pub memory_share: Option<f64>,
+    /// What happens where that does not hold the data.
+    pub mode: Mode,
+    /// Bytes that the opportunistic mode reads at once.
+    pub unit_bytes: u64,
+    /// Whether slots of a batch go to the ranks that hold their records.
+    pub near: bool,
+    /// Whether records carry checksums.
+    pub checksums: bool,
+}
+
+/// In which order records are taken when memory does not hold all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Exactly the order asked for; what is not in memory is read from the backend by itself.
+    Ordered,
+    /// From what is in memory, load by load.
+    Opportunistic,
 }
 
 /// What was measured.
@@ -85,6 +119,21 @@ pub struct BenchReport {
     pub memory_bytes: u64,
     /// Examples left out because they could not be decoded.
     pub skipped_records: u64,
+    /// Ranks that shared the batches.
+    pub ranks: u64,
+    /// Bytes served from the reading rank's own memory.
+    pub local_bytes: u64,
+    /// Bytes served from other ranks' memory.
+    pub remote_bytes: u64,
+    /// Bytes read from the backend, to fill memory or to serve reads.
+    pub backend_bytes: u64,
+    /// How data larger than the ranks' memory is taken; absent without peers' memory.
+    pub mode: Option<Mode>,
+    /// How the ranks' memory was used.
+    pub pipeline: Option<String>,
+    /// Seconds in which memory was filled, of the rank with most; before the first batch where all data
+    /// fits, else beside reading.
+    pub load_s: f64,
     /// Access path used.
     pub access: String,
     /// Order used.
@@ -101,49 +150,152 @@ pub fn bench(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
-    if config.epochs == 0 {
-        let text = "--epochs 0 measures nothing; give 1 or more";
-        return Err(TrainError::Config(text.to_string()));
-    }
-    data::check_threads(config.threads)?;
-    data::check_scratch(&config.scratch_dir)?;
+    check(config)?;
     let began = Instant::now();
     let opened = data::open(&config.data, &config.data.paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
     }
-    let dataset = &opened.dataset;
-    let data_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
+    measure(config, &opened, None, began, interrupt, observer)
+}
+
+/// The same on several ranks, each of which takes its share of every batch within a memory budget of
+/// its own. All ranks call it, with one `shared` for those of a process; the figures are of all of them
+/// together.
+pub fn bench_over_ranks(
+    config: &BenchConfig,
+    comm: &Comm,
+    shared: &SharedData,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<BenchReport, TrainError> {
+    check(config)?;
+    let began = Instant::now();
+    let paths = &config.data.paths;
+    let opened = shared.open(comm, &config.data, paths, None, interrupt, observer)?;
+    if config.cold {
+        opened.drop_page_cache()?;
+        comm.barrier()?;
+    }
+    measure(config, &opened, Some(comm), began, interrupt, observer)
+}
+
+fn check(config: &BenchConfig) -> Result<(), TrainError> {
+    if config.epochs == 0 {
+        let text = "--epochs 0 measures nothing; give 1 or more";
+        return Err(TrainError::Config(text.to_string()));
+    }
+    data::check_threads(config.threads)?;
+    data::check_scratch(&config.scratch_dir)
+}
+
+fn measure(
+    config: &BenchConfig,
+    opened: &OpenedData,
+    comm: Option<&Comm>,
+    began: Instant,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<BenchReport, TrainError> {
+    let data_bytes = opened.dataset.records() * pelton_feed::pane_row_bytes(&opened.dataset);
     let memory_bytes = match config.memory_share {
         Some(share) => (data_bytes as f64 * share) as u64,
         None => config.memory_bytes,
     };
-    let plan = plan_of(
-        dataset,
-        config.order,
-        Batching::Examples(config.batch),
-        config.seed,
-    )?;
+    let peers = match (&config.cache, comm) {
+        (Some(cache), Some(comm)) => Some(Peers::load(config, cache, opened, comm, interrupt)?),
+        _ => None,
+    };
+    let dataset = peers
+        .as_ref()
+        .map_or_else(|| Arc::clone(&opened.dataset), Peers::dataset);
+    let plan = match &peers {
+        Some(peers) => Arc::clone(&peers.plan),
+        None => {
+            let batching = Batching::Examples(config.batch);
+            Arc::new(plan_of(&dataset, config.order, batching, config.seed)?)
+        }
+    };
     let options = FeedOptions {
         access: config.access,
         threads: config.threads.max(1),
         on_bad_record: config.on_bad_record,
         end_epoch: Some(config.epochs),
+        share: comm.map(|comm| Share::of(comm.rank() as u32, comm.size() as u32)),
         scratch_dir: Some(config.scratch_dir.clone()),
         device: opened.device,
         interrupt: Arc::clone(interrupt),
         ..FeedOptions::with_memory(memory_bytes)
     };
-    let randomness = plan.randomness();
-    let steps = plan.steps();
-    let total = config.epochs.saturating_mul(steps);
-    let mut feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options)?;
+    let options = match &peers {
+        Some(peers) => peers.feed_options(options),
+        None => options,
+    };
+    let mut feed = Feed::new(Arc::clone(&dataset), Arc::clone(&plan), &options)?;
     if let Some(choice) = feed.access_choice() {
         observer(Event::Note(&choice.to_string()));
     }
+    if let Some(comm) = comm {
+        comm.barrier()?;
+    }
     let opening_s = began.elapsed().as_secs_f64();
+    let received = |batch: &Batch| {
+        if let Some(peers) = &peers {
+            peers.received(batch);
+        }
+    };
+    let checksum = touch(&mut feed, config.epochs, received, interrupt, observer)?;
+    let meters = feed.meters();
+    let randomness = plan.randomness();
+    let mut report = BenchReport {
+        examples: meters.records,
+        read_bytes: meters.read_bytes,
+        used_bytes: meters.used_bytes,
+        written_bytes: meters.written_bytes,
+        first_batch_s: opening_s + meters.first_batch_s,
+        wall_s: meters.wall_s,
+        read_s: meters.read_s,
+        decode_s: meters.decode_s,
+        mean_queue_depth: meters.mean_queue_depth,
+        peak_rss_bytes: peak_rss_bytes(),
+        cpu_s: cpu_seconds(),
+        rl: randomness.rl,
+        rl_exact: randomness.rl_exact,
+        memory_bytes: options.memory_bytes,
+        skipped_records: meters.skipped_records,
+        ranks: 1,
+        backend_bytes: meters.read_bytes,
+        access: feed.access().to_string(),
+        order: plan.order().to_string(),
+        verdict: meters.verdict().to_string(),
+        checksum,
+        ..BenchReport::default()
+    };
+    drop(feed);
+    drop(dataset);
+    match (comm, peers) {
+        (Some(comm), Some(peers)) => {
+            peers.finish(comm, &mut report)?;
+            report.over_ranks(comm)
+        }
+        (Some(comm), None) => report.over_ranks(comm),
+        (None, _) => Ok(report.with_rates()),
+    }
+}
+
+/// Takes every batch and adds up the first value of every row.
+fn touch(
+    feed: &mut Feed,
+    epochs: u64,
+    received: impl Fn(&Batch),
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<f64, TrainError> {
+    let steps = feed.plan().steps();
+    let total = epochs.saturating_mul(steps);
     let mut checksum = 0.0;
     while let Some(batch) = feed.next_batch()? {
+        received(batch);
         for i in 0..batch.rows.len() {
             let value = match batch.rows.row(i) {
                 Row::Dense(values) => values.first(),
@@ -161,29 +313,58 @@ pub fn bench(
             total,
         });
     }
-    let meters = feed.meters();
-    Ok(BenchReport {
-        examples_per_s: meters.records as f64 / meters.wall_s,
-        bytes_per_s: meters.used_bytes as f64 / meters.wall_s,
-        examples: meters.records,
-        read_bytes: meters.read_bytes,
-        used_bytes: meters.used_bytes,
-        written_bytes: meters.written_bytes,
-        read_amplification: meters.read_amplification(),
-        first_batch_s: opening_s + meters.first_batch_s,
-        wall_s: meters.wall_s,
-        read_s: meters.read_s,
-        decode_s: meters.decode_s,
-        mean_queue_depth: meters.mean_queue_depth,
-        peak_rss_bytes: peak_rss_bytes(),
-        cpu_s: cpu_seconds(),
-        rl: randomness.rl,
-        rl_exact: randomness.rl_exact,
-        memory_bytes,
-        skipped_records: meters.skipped_records,
-        access: feed.access().to_string(),
-        order: config.order.to_string(),
-        verdict: meters.verdict().to_string(),
-        checksum,
-    })
+    Ok(checksum)
+}
+
+impl BenchReport {
+    fn with_rates(mut self) -> BenchReport {
+        self.examples_per_s = self.examples as f64 / self.wall_s;
+        self.bytes_per_s = self.used_bytes as f64 / self.wall_s;
+        self.read_amplification = self.read_bytes as f64 / self.used_bytes.max(1) as f64;
+        self
+    }
+
+    /// The figures of all ranks: sums, and the time of the slowest.
+    fn over_ranks(mut self, comm: &Comm) -> Result<BenchReport, TrainError> {
+        let mut counts = [
+            &mut self.examples,
+            &mut self.read_bytes,
+            &mut self.used_bytes,
+            &mut self.written_bytes,
+            &mut self.skipped_records,
+            &mut self.local_bytes,
+            &mut self.remote_bytes,
+            &mut self.backend_bytes,
+        ];
+        sum(comm, &mut counts)?;
+        let mut sums = [
+            &mut self.checksum,
+            &mut self.mean_queue_depth,
+            &mut self.read_s,
+            &mut self.decode_s,
+        ];
+        reduce(comm, &mut sums, Reduction::Sum)?;
+        let mut longest = [&mut self.wall_s, &mut self.first_batch_s, &mut self.load_s];
+        reduce(comm, &mut longest, Reduction::Max)?;
+        self.ranks = comm.size() as u64;
+        Ok(self.with_rates())
+    }
+}
+
+fn sum(comm: &Comm, places: &mut [&mut u64]) -> Result<(), TrainError> {
+    let mut values: Vec<u64> = places.iter().map(|place| **place).collect();
+    comm.all_reduce(&mut values, Reduction::Sum)?;
+    for (place, value) in places.iter_mut().zip(values) {
+        **place = value;
+    }
+    Ok(())
+}
+
+fn reduce(comm: &Comm, places: &mut [&mut f64], how: Reduction) -> Result<(), TrainError> {
+    let mut values: Vec<f64> = places.iter().map(|place| **place).collect();
+    comm.all_reduce(&mut values, how)?;
+    for (place, value) in places.iter_mut().zip(values) {
+        **place = value;
+    }
+    Ok(())
 }

@@ -1,8 +1,9 @@
 //! Opens the data a configuration names: files, or a generated demo set.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use pelton_comm::Comm;
 use pelton_feed::{DeviceSpeed, FeedError};
 use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Rows};
 use pelton_storage::{
@@ -16,7 +17,7 @@ use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 
 /// A data set with what is known of the device it lies on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenedData {
     /// The records.
     pub dataset: Arc<Dataset>,
@@ -50,6 +51,18 @@ impl OpenedData {
         Ok(())
     }
 
+    /// The same data on a modelled device of its own, where the configuration names one.
+    fn on_its_device(mut self, config: &DataConfig) -> Result<OpenedData, TrainError> {
+        if let Some(name) = &config.device_model {
+            let modelled = ModelledDevice::new(device_model(name)?, ThrottleMode::RealTime);
+            let dataset = Dataset::clone(&self.dataset);
+            let throttle = |storage| Arc::new(Throttled::on(&modelled, storage)) as Arc<_>;
+            self.dataset = Arc::new(dataset.with_storage(throttle));
+            self.modelled = Some(modelled);
+        }
+        Ok(self)
+    }
+
     /// Seconds the modelled device would have needed for all reads so far.
     pub fn modelled_seconds(&self) -> Option<f64> {
         self.modelled
@@ -77,6 +90,17 @@ pub fn open(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<OpenedData, TrainError> {
+    open_files(config, paths, expected, interrupt, observer)?.on_its_device(config)
+}
+
+/// What [`open`] does, without the modelled device.
+fn open_files(
+    config: &DataConfig,
+    paths: &[String],
+    expected: Option<&Expected>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<OpenedData, TrainError> {
     let (files, test) = resolve(config, paths, interrupt, observer)?;
     let options = OpenOptions {
         format: config.format.as_deref().map(format_kind).transpose()?,
@@ -98,25 +122,54 @@ pub fn open(
     for note in dataset.notes() {
         observer(Event::Note(note));
     }
-    let (dataset, device, modelled) = match &config.device_model {
-        Some(name) => impose_model(dataset, name)?,
-        None => {
-            let device = measure(&dataset);
-            (dataset, device, None)
-        }
+    let device = match &config.device_model {
+        // Says what is wrong with the name before anything else is done.
+        Some(name) => speed_of(&device_model(name)?),
+        None => measure(&dataset),
     };
     tracing::debug!(
         ?device,
-        modelled = modelled.is_some(),
+        modelled = config.device_model.is_some(),
         "speed of the device"
     );
     Ok(OpenedData {
         dataset: Arc::new(dataset),
         device,
-        modelled,
+        modelled: None,
         paths: files,
         test,
     })
+}
+
+/// Data that the ranks of this process open once and share. Rank 0 opens first, so that no two generate
+/// or index the same files; then each other process opens for itself, and each rank puts the data on a
+/// modelled device of its own, where one is named.
+#[derive(Debug, Default)]
+pub struct SharedData(Mutex<Option<OpenedData>>);
+
+impl SharedData {
+    /// Calls [`open`] on rank 0, then where needed. All ranks call it, one value for each data set.
+    pub fn open(
+        &self,
+        comm: &Comm,
+        config: &DataConfig,
+        paths: &[String],
+        expected: Option<&Expected>,
+        interrupt: &Interrupt,
+        observer: Observer<'_>,
+    ) -> Result<OpenedData, TrainError> {
+        let shared = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if comm.rank() == 0 {
+            *shared() = Some(open_files(config, paths, expected, interrupt, observer)?);
+        }
+        comm.barrier()?;
+        let held = shared().clone();
+        let opened = match held {
+            Some(opened) => opened,
+            None => open_files(config, paths, expected, interrupt, observer)?,
+        };
+        opened.on_its_device(config)
+    }
 }
 
 /// Files of a list of paths, patterns and demo names; for a demo set its test file too.
@@ -218,23 +271,20 @@ fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
     }
 }
 
-fn impose_model(
-    dataset: Dataset,
-    name: &str,
-) -> Result<(Dataset, DeviceSpeed, Option<Arc<ModelledDevice>>), TrainError> {
-    let model = DeviceModel::preset(name).ok_or_else(|| {
+fn device_model(name: &str) -> Result<DeviceModel, TrainError> {
+    DeviceModel::preset(name).ok_or_else(|| {
         TrainError::Config(format!(
-            "--device-model {name} is not known: use hdd, ssd, optane or none"
+            "--device-model {name} is not known: use hdd, ssd, optane, pfs or none"
         ))
-    })?;
-    let device = DeviceSpeed {
+    })
+}
+
+fn speed_of(model: &DeviceModel) -> DeviceSpeed {
+    DeviceSpeed {
         random_reads_per_s: model.random_read_iops,
         read_bytes_per_s: model.sequential_read_iops * 4096.0,
         write_bytes_per_s: model.sequential_write_iops * 4096.0,
-    };
-    let modelled = ModelledDevice::new(model, ThrottleMode::RealTime);
-    let dataset = dataset.with_storage(|storage| Arc::new(Throttled::on(&modelled, storage)));
-    Ok((dataset, device, Some(modelled)))
+    }
 }
 
 /// Speed of the device under the data's largest file, or of memory where it lies in the page cache.

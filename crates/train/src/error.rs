@@ -2,6 +2,8 @@
 
 use std::io;
 
+use pelton_cache::CacheError;
+use pelton_comm::CommError;
 use pelton_feed::FeedError;
 use pelton_format::FormatError;
 use pelton_linear::LinearError;
@@ -32,6 +34,12 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// Ranks could not work together, or another one failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// Peers' memory could not be filled or read.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// A demo set is not known or could not be generated.
     #[error(transparent)]
     Demo(#[from] DemoError),
@@ -83,16 +91,19 @@ impl TrainError {
         match self {
             TrainError::Interrupted { .. }
             | TrainError::Stopped { .. }
-            | TrainError::Feed(FeedError::Interrupted) => 130,
+            | TrainError::Feed(FeedError::Interrupted)
+            | TrainError::Cache(CacheError::Interrupted) => 130,
             TrainError::OutputClosed => 0,
-            TrainError::Output { .. } => 1,
-            TrainError::Storage(error) => of_storage(error),
+            TrainError::Output { .. } | TrainError::Comm(_) => 1,
+            TrainError::Storage(error)
+            | TrainError::Feed(FeedError::Storage(error))
+            | TrainError::Cache(CacheError::Storage(error)) => of_storage(error),
+            TrainError::Cache(CacheError::Format(error)) => of_format(error),
             TrainError::Format(error)
             | TrainError::Feed(FeedError::Format(error))
             | TrainError::Demo(DemoError::Write(error)) => of_format(error),
-            TrainError::Feed(
-                FeedError::Storage(_) | FeedError::Panicked(_) | FeedError::Shrunk { .. },
-            ) => 1,
+            TrainError::Feed(FeedError::Panicked(_) | FeedError::Shrunk { .. })
+            | TrainError::Cache(_) => 1,
             TrainError::RunFolder(error) => error.exit_code(),
             _ => 2,
         }
@@ -130,6 +141,7 @@ fn of_system(error: &io::Error) -> u8 {
         return 2;
     }
     match error.kind() {
+        Interrupted => 130,
         NotFound | PermissionDenied | NotADirectory | IsADirectory | ReadOnlyFilesystem
         | AlreadyExists | InvalidFilename => 2,
         _ => 1,

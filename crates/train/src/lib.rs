@@ -1,7 +1,7 @@
 //! Training jobs: configuration, data, run folder, checkpoints and reports.
 //!
 //! One module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model, [`mod@bench`]
-//! measures a feed alone, [`data_tools`] index, show, pack and probe, [`reproduce`] does the work of
+//! measures a feed alone, [`capacity`] predicts it on more nodes, [`data_tools`] index, show, pack and probe, [`reproduce`] does the work of
 //! published tables. Nothing here prints; jobs tell an [`Observer`] what happens.
 //!
 //! A job takes one resolved configuration ([`LinearConfig`], [`DataConfig`]), opens what it names
@@ -24,12 +24,13 @@ mod tensorboard;
 pub mod linear;
 
 pub mod bench;
+pub mod capacity;
 pub mod data_tools;
 pub mod evaluate;
 pub mod reproduce;
 
 pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
-pub use data::{Expected, OpenedData, fetch_bytes, fetch_rows};
+pub use data::{Expected, OpenedData, SharedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::TrainError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};

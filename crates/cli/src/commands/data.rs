@@ -2,15 +2,18 @@
 
 use std::io::{self, Write};
 
-use pelton_train::bench::BenchConfig;
+use pelton_train::SharedData;
+use pelton_train::bench::{self, BenchConfig, Mode, PeerConfig};
 use pelton_train::data_tools::{self, DeviceProbe, ProbeOptions, ProbePattern};
 
 use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{
-    BenchArguments, IndexArguments, InspectArguments, PackArguments, ProbeArguments,
+    BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, PeerMode,
+    ProbeArguments,
 };
 use crate::bytes::{Memory, human};
 use crate::console::interrupt_flag;
+use crate::ranks;
 
 /// Locates the records of files.
 pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
@@ -193,6 +196,21 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         Memory::Bytes(bytes) => (bytes, None),
         Memory::Share(share) => (0, Some(share)),
     };
+    let (peer_bytes, peer_share) = match arguments.peer_memory {
+        Memory::Bytes(bytes) => (bytes, None),
+        Memory::Share(share) => (0, Some(share)),
+    };
+    let peers = PeerConfig {
+        memory_bytes: peer_bytes,
+        memory_share: peer_share,
+        mode: match arguments.mode {
+            PeerMode::Ordered => Mode::Ordered,
+            PeerMode::Opportunistic => Mode::Opportunistic,
+        },
+        unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
+        near: !arguments.anywhere,
+        checksums: arguments.checksums,
+    };
     let config = BenchConfig {
         data: arguments.format.config(arguments.data),
         order: arguments.order,
@@ -206,10 +224,25 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         on_bad_record: arguments.on_bad_record,
         scratch_dir: arguments.scratch.unwrap_or_else(std::env::temp_dir),
         cold: arguments.cold,
+        cache: match arguments.cache {
+            Some(CacheKind::Peers) => Some(peers),
+            None => None,
+        },
     };
     let interrupt = interrupt_flag();
-    let report =
-        with_console(|observer| pelton_train::bench::bench(&config, &interrupt, observer))?;
+    let ranks = ranks::asked(arguments.ranks)?;
+    let shared = SharedData::default();
+    let report = match ranks {
+        1 if config.cache.is_none() => {
+            with_console(|observer| bench::bench(&config, &interrupt, observer)).map(Some)
+        }
+        _ => ranks::run(ranks, |comm, observer| {
+            bench::bench_over_ranks(&config, comm, &shared, &interrupt, observer)
+        }),
+    };
+    let Some(report) = report? else {
+        return Ok(());
+    };
     if arguments.json {
         return print_json(&report);
     }
@@ -230,6 +263,18 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
             report.read_amplification,
             human(report.written_bytes)
         )?;
+        if let Some(pipeline) = &report.pipeline {
+            let served = (report.local_bytes + report.remote_bytes).max(1) as f64;
+            writeln!(
+                out,
+                "peers' memory {pipeline}: {} from a rank's own, {} from others' ({:.1} %), {} from the backend; {:.3} s of filling",
+                human(report.local_bytes),
+                human(report.remote_bytes),
+                100.0 * report.remote_bytes as f64 / served,
+                human(report.backend_bytes),
+                report.load_s
+            )?;
+        }
         writeln!(
             out,
             "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",

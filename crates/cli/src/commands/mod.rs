@@ -1,5 +1,6 @@
 //! Runs one command and prints its figures.
 
+mod capacity;
 mod data;
 mod model;
 mod reproduce;
@@ -47,6 +48,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Pack(arguments) => data::pack(arguments),
         Command::Probe(arguments) => data::probe(arguments),
         Command::Bench(arguments) => data::bench(arguments),
+        Command::PlanCapacity(arguments) => capacity::plan(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
     }
 }

@@ -14,5 +14,6 @@ mod full_disk;
 mod interruption;
 mod logging;
 mod memory;
+mod peers;
 mod real_data;
 mod repeated_runs;

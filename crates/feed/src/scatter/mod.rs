@@ -120,6 +120,12 @@ pub(crate) fn case(
     options: &FeedOptions,
     wanted_share: f64,
 ) -> Result<ScatterCase, String> {
+    if options.share.is_some() {
+        return Err(
+            "a rank reads other records in the next epoch than in this; use direct or window"
+                .to_string(),
+        );
+    }
     if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
         return Err("the order reads runs of neighbours; use window".to_string());
     }

@@ -1,0 +1,139 @@
+//! `pelton plan-capacity`: epochs on more nodes than there are.
+
+use std::io::Write;
+
+use pelton_train::capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
+use serde_json::{Value, json};
+
+use super::{Failure, bytes_of, print_json, print_with, usage};
+use crate::arguments::CapacityArguments;
+use crate::bytes::{Memory, human};
+
+/// Pipelines in the order of the columns, with whether slots follow the holders of their records.
+const COLUMNS: [(Pipeline, bool, &str); 5] = [
+    (Pipeline::Backend, false, "backend"),
+    (Pipeline::Ordered, false, "ordered"),
+    (Pipeline::Ordered, true, "ordered, near"),
+    (Pipeline::Opportunistic, false, "opportunistic"),
+    (Pipeline::Opportunistic, true, "opportunistic, near"),
+];
+
+/// Predicts epochs and prints them with what they assume.
+pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
+    let positive = |value: f64, flag: &str| match value > 0.0 && value.is_finite() {
+        true => Ok(value),
+        false => Err(usage(anyhow::anyhow!(
+            "{flag} {value} is no rate; give a number above 0"
+        ))),
+    };
+    let bytes = |memory, flag| bytes_of(memory, flag).map(|bytes| bytes as f64);
+    let cluster = Cluster {
+        local_bytes_per_s: local_copy_rate()?,
+        network_bytes_per_s: bytes(arguments.network, "--network")?,
+        network_reads_per_s: positive(arguments.network_reads, "--network-reads")?,
+        decode_bytes_per_s: match arguments.node_rate {
+            Some(rate) => bytes(rate, "--node-rate")?,
+            None => f64::INFINITY,
+        },
+        backend_bytes_per_s: bytes(arguments.backend, "--backend")?,
+        backend_reads_per_s: positive(arguments.backend_reads, "--backend-reads")?,
+        backend_nodes: positive(arguments.backend_nodes, "--backend-nodes")?,
+    };
+    let workload = Workload {
+        nodes: 1,
+        data_bytes: bytes(arguments.data_size, "--data-size")?,
+        record_bytes: bytes(arguments.record_size, "--record-size")?,
+        batch: arguments.batch,
+        memory_bytes: 0.0,
+        unit_bytes: bytes(arguments.unit_size, "--unit-size")?,
+        near: false,
+    };
+    let mut rows: Vec<(u32, Vec<EpochTime>)> = Vec::new();
+    for &nodes in &arguments.nodes {
+        if nodes == 0 {
+            return Err(usage(anyhow::anyhow!(
+                "--nodes 0 reads nothing; give 1 or more"
+            )));
+        }
+        let memory_bytes = match arguments.node_memory {
+            Memory::Bytes(bytes) => bytes as f64,
+            Memory::Share(share) => share * workload.data_bytes / f64::from(nodes),
+        };
+        let of = |&(pipeline, near, _): &(Pipeline, bool, &str)| {
+            let workload = Workload {
+                nodes,
+                memory_bytes,
+                near,
+                ..workload
+            };
+            predict(&cluster, &workload, pipeline)
+        };
+        rows.push((nodes, COLUMNS.iter().map(of).collect()));
+    }
+    if arguments.json {
+        return print_json(&figures(&cluster, &workload, &rows));
+    }
+    let assumed = assumptions(&cluster, &workload);
+    print_with(|out| {
+        writeln!(out, "predicted seconds of an epoch (and what bounds it)")?;
+        write!(out, "{:>6}", "nodes")?;
+        for (_, _, name) in COLUMNS {
+            write!(out, "{name:>22}")?;
+        }
+        writeln!(out)?;
+        for (nodes, times) in &rows {
+            write!(out, "{nodes:>6}")?;
+            for time in times {
+                let cell = format!("{:.3} {}", time.seconds, time.bound);
+                write!(out, "{cell:>22}")?;
+            }
+            writeln!(out)?;
+        }
+        writeln!(out)?;
+        assumed.iter().try_for_each(|line| writeln!(out, "{line}"))
+    })
+}
+
+fn assumptions(cluster: &Cluster, workload: &Workload) -> Vec<String> {
+    let rate = |value: f64| match value.is_finite() {
+        true => format!("{}/s", human(value as u64)),
+        false => "no limit".to_string(),
+    };
+    vec![
+        format!(
+            "measured here: copying from memory {}",
+            rate(cluster.local_bytes_per_s)
+        ),
+        format!(
+            "stated: network {} and {:.2e} reads a second into a node; decoding {}",
+            rate(cluster.network_bytes_per_s),
+            cluster.network_reads_per_s,
+            rate(cluster.decode_bytes_per_s)
+        ),
+        format!(
+            "stated: backend {} and {:.0} reads a second by all nodes together, drawn in full by {} nodes or more",
+            rate(cluster.backend_bytes_per_s),
+            cluster.backend_reads_per_s,
+            cluster.backend_nodes
+        ),
+        format!(
+            "stated: {} of data in records of {}, batches of {}",
+            human(workload.data_bytes as u64),
+            human(workload.record_bytes as u64),
+            workload.batch
+        ),
+        "assumed: stages overlap, so the slowest decides; no contention inside the network, no caches in the backend's servers, a consumer that is never waited for; near: expected remote share at its bound".to_string(),
+    ]
+}
+
+fn figures(cluster: &Cluster, workload: &Workload, rows: &[(u32, Vec<EpochTime>)]) -> Value {
+    let rows: Vec<Value> = rows
+        .iter()
+        .flat_map(|(nodes, times)| {
+            times.iter().zip(COLUMNS).map(move |(time, (pipeline, near, _))| {
+                json!({"nodes": nodes, "pipeline": pipeline, "near": near, "epoch": time})
+            })
+        })
+        .collect();
+    json!({"cluster": cluster, "workload": workload, "rows": rows})
+}

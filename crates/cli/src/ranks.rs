@@ -1,0 +1,158 @@
+//! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
+
+use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
+use pelton_train::{Observer, TrainError};
+
+use crate::commands::Failure;
+use crate::console::Console;
+
+/// How many ranks the flag and the launcher ask for: 1 where neither says anything.
+///
+/// Errors: a flag and a launcher that disagree; a launcher without MPI in this build, since each of its
+/// processes would do the whole job.
+pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
+    counted(flag, launched(), cfg!(feature = "mpi")).map_err(|text| Failure {
+        error: anyhow::anyhow!(text),
+        code: 2,
+    })
+}
+
+fn counted(
+    flag: Option<usize>,
+    launched: Option<Launched>,
+    has_mpi: bool,
+) -> Result<usize, String> {
+    const MOST: usize = 1024;
+    if let Some(ranks) = flag.filter(|ranks| !(1..=MOST).contains(ranks)) {
+        return Err(format!(
+            "--ranks {ranks} cannot be started; give 1 to {MOST}"
+        ));
+    }
+    match (launched.map(|launched| launched.size), flag) {
+        (None, flag) => Ok(flag.unwrap_or(1)),
+        // One process is no reason to need MPI: launchers set variables for all they start.
+        (Some(Some(1)), flag) if !has_mpi => Ok(flag.unwrap_or(1)),
+        (Some(size), _) if !has_mpi => Err(format!(
+            "mpirun started {} processes of a pelton that was built without MPI; build it with --features mpi, or use --ranks N without mpirun",
+            size.map_or("several".to_string(), |size| size.to_string())
+        )),
+        (Some(Some(size)), Some(ranks)) if size != ranks => Err(format!(
+            "mpirun started {size} processes and --ranks asks for {ranks}; leave --ranks out"
+        )),
+        (Some(size), flag) => Ok(size.or(flag).unwrap_or(1)),
+    }
+}
+
+/// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned;
+/// `None` in the processes of other ranks. Under `mpirun` a failure ends the processes of all ranks.
+pub fn run<T: Send>(
+    ranks: usize,
+    job: impl Fn(&Comm, Observer<'_>) -> Result<T, TrainError> + Sync,
+) -> Result<Option<T>, Failure> {
+    let with_events = |comm: Comm| {
+        if comm.rank() > 0 {
+            return job(&comm, &mut |_| ());
+        }
+        let mut console = Console::new();
+        let result = job(&comm, &mut |event| console.show(event));
+        console.finish();
+        result
+    };
+    #[cfg(feature = "mpi")]
+    if launched().is_some() {
+        return processes::run(with_events);
+    }
+    let results = run_ranks(ranks, with_events).map_err(failure)?;
+    Ok(results.into_iter().next())
+}
+
+/// A failure in words: what is wrong with the input is so on every rank, all else names its rank.
+fn failure(failed: RankError<TrainError>) -> Failure {
+    let code = failed.source.exit_code();
+    let error = match code {
+        1 => anyhow::Error::new(failed),
+        _ => failed.source.into(),
+    };
+    Failure { error, code }
+}
+
+#[cfg(feature = "mpi")]
+mod processes {
+    use std::time::Duration;
+
+    use pelton_comm::{Comm, mpi};
+    use pelton_train::TrainError;
+
+    use super::failure;
+    use crate::commands::Failure;
+    use crate::console::say_error;
+
+    /// How long the other ranks leave it to rank 0 to say what happened.
+    const AFTER_RANK_0: Duration = Duration::from_secs(1);
+
+    /// Runs `job` as this process's rank.
+    pub fn run<T>(job: impl FnOnce(Comm) -> Result<T, TrainError>) -> Result<Option<T>, Failure> {
+        // An interruption is agreed on by all ranks: MPI ends in order, and then each process.
+        let result = mpi::run(|comm| {
+            let rank = comm.rank();
+            match job(comm) {
+                Err(error) if error.exit_code() == 130 => Ok((rank, Err(error))),
+                result => result.map(|value| (rank, Ok(value))),
+            }
+        });
+        let failed = match result {
+            Ok((rank, Ok(value))) => return Ok((rank == 0).then_some(value)),
+            Ok((0, Err(error))) => return Err(error.into()),
+            // Rank 0 says it.
+            Ok((_, Err(_))) => std::process::exit(130),
+            Err(failed) => failed,
+        };
+        if failed.rank > 0 {
+            std::thread::sleep(AFTER_RANK_0);
+        }
+        let failure = failure(failed);
+        say_error(&failure.error);
+        mpi::abort(failure.code.into());
+        std::process::exit(failure.code.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(
+        flag: Option<usize>,
+        size: Option<Option<usize>>,
+        mpi: bool,
+        expected: Result<usize, &str>,
+    ) {
+        let found = counted(flag, size.map(|size| Launched { size }), mpi);
+        match expected {
+            Ok(ranks) => assert_eq!(found, Ok(ranks)),
+            Err(part) => assert!(
+                found.as_ref().is_err_and(|text| text.contains(part)),
+                "{found:?}"
+            ),
+        }
+    }
+
+    #[test]
+    fn ranks_are_what_flag_and_launcher_say() {
+        check(None, None, false, Ok(1));
+        check(Some(4), None, false, Ok(4));
+        check(Some(0), None, false, Err("--ranks 0 cannot"));
+        check(Some(100_000), None, true, Err("give 1 to 1024"));
+        check(None, Some(Some(4)), true, Ok(4));
+        check(Some(4), Some(Some(4)), true, Ok(4));
+        check(Some(3), Some(Some(4)), true, Err("leave --ranks out"));
+        check(Some(3), Some(None), true, Ok(3));
+    }
+
+    #[test]
+    fn a_launcher_without_mpi_is_refused() {
+        check(None, Some(Some(4)), false, Err("--features mpi"));
+        check(None, Some(None), false, Err("several processes"));
+        check(Some(2), Some(Some(1)), false, Ok(2));
+    }
+}

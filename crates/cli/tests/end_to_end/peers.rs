@@ -1,0 +1,139 @@
+//! `bench` over ranks and peers' memory, and `plan-capacity`.
+
+use crate::command::{Place, number};
+
+const RECORDS: u64 = 6000;
+
+fn place() -> Place {
+    let place = Place::new();
+    place.libsvm("train", RECORDS);
+    place
+}
+
+fn count(figures: &serde_json::Value, key: &str) -> u64 {
+    figures[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{key} in {figures}"))
+}
+
+#[test]
+fn ranks_share_every_batch() {
+    let place = place();
+    let alone = place.json("bench train --batch 100 --epochs 2");
+    assert_eq!(count(&alone, "ranks"), 1);
+    for ranks in [2, 3, 7] {
+        let line = format!("bench train --batch 100 --epochs 2 --ranks {ranks}");
+        let figures = place.json(&line);
+        assert_eq!(count(&figures, "ranks"), ranks);
+        assert_eq!(count(&figures, "examples"), 2 * RECORDS);
+        assert_eq!(figures["used_bytes"], alone["used_bytes"]);
+        let (sum, expected) = (number(&figures, "checksum"), number(&alone, "checksum"));
+        assert!((sum - expected).abs() <= 1e-9 * expected.abs().max(1.0));
+    }
+    // Most ranks get nothing of a batch.
+    let figures = place.json("bench train --batch 3 --ranks 8 --memory 16MiB");
+    assert_eq!(count(&figures, "examples"), RECORDS);
+}
+
+#[test]
+fn memory_that_holds_the_data_reads_it_once_a_run() {
+    let place = place();
+    let bytes = std::fs::metadata(place.path("train")).unwrap().len();
+    let used = count(&place.json("bench train"), "used_bytes");
+    for flags in ["", " --anywhere", " --checksums"] {
+        let line = format!(
+            "bench train --io buffered --batch 500 --epochs 3 --ranks 3 --cache peers{flags}"
+        );
+        let figures = place.json(&line);
+        assert_eq!(figures["pipeline"], "in memory", "{figures}");
+        assert_eq!(figures["mode"], "ordered");
+        assert_eq!(count(&figures, "backend_bytes"), bytes);
+        let [local, remote] = ["local_bytes", "remote_bytes"].map(|key| count(&figures, key));
+        // Checksums travel too.
+        assert!(local + remote >= 3 * used && local + remote <= 3 * (used + 8 * RECORDS));
+        let share = remote as f64 / (local + remote) as f64;
+        match flags {
+            " --anywhere" => assert!((share - 2.0 / 3.0).abs() < 0.03, "{share}"),
+            _ => assert!(share < 0.5 * (2.0f64 / 500.0).sqrt() + 0.005, "{share}"),
+        }
+    }
+}
+
+#[test]
+fn memory_that_holds_a_part_reads_each_byte_once_an_epoch_at_most() {
+    let place = place();
+    let bytes = std::fs::metadata(place.path("train")).unwrap().len();
+    let line = "bench train --io buffered --batch 200 --epochs 2 --ranks 2 --cache peers \
+                --peer-memory 1/4 --memory 16MiB";
+    let ordered = place.json(&format!("{line} --mode ordered"));
+    let fixed = count(&ordered, "backend_bytes") as f64 / bytes as f64;
+    // A quarter once, three quarters in both epochs.
+    assert!((fixed - 1.75).abs() < 0.01, "{ordered}");
+    assert_eq!(number(&ordered, "rl_exact"), 1.0);
+    let loads = place.json(&format!("{line} --mode opportunistic --unit-bytes 2KiB"));
+    assert_eq!(loads["mode"], "opportunistic");
+    assert_eq!(count(&loads, "examples"), 2 * RECORDS);
+    assert!(count(&loads, "backend_bytes") <= 2 * bytes, "{loads}");
+    let level = number(&loads, "rl_exact");
+    assert!(level > 0.6 && level < 1.0, "{loads}");
+    let sums = [&ordered, &loads].map(|figures| number(figures, "checksum"));
+    assert!((sums[0] - sums[1]).abs() <= 1e-9 * sums[0].abs().max(1.0));
+    assert_eq!(ordered["used_bytes"], loads["used_bytes"]);
+}
+
+#[test]
+fn what_ranks_and_peers_cannot_do_is_said() {
+    let place = place();
+    place.refuses("bench train --ranks 0", 2, &["--ranks 0", "give 1 to 1024"]);
+    place.refuses("bench train --mode opportunistic", 2, &["--cache"]);
+    place.refuses("bench train --cache disk", 2, &["peers"]);
+    place.refuses(
+        "bench absent --ranks 3",
+        2,
+        &["absent: no such file", "check the path"],
+    );
+    let line = "bench train --batch 500 --ranks 2 --cache peers --peer-memory 1/4 \
+                --mode opportunistic --unit-bytes 2KiB";
+    place.refuses(line, 2, &["batches of 500 examples", "--batch"]);
+    let line = "bench train --ranks 2 --cache peers --peer-memory 1KB --mode opportunistic";
+    place.refuses(line, 2, &["memory"]);
+}
+
+#[test]
+fn a_launcher_without_mpi_is_refused() {
+    let place = place();
+    let mut command = place.command("bench train");
+    let ended = command.env("OMPI_COMM_WORLD_SIZE", "4").output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    if !cfg!(feature = "mpi") {
+        assert_eq!(ended.status.code(), Some(2));
+        assert!(said.contains("--features mpi"), "{said}");
+    }
+}
+
+#[test]
+fn capacity_is_predicted_from_stated_figures() {
+    let place = Place::new();
+    let line = "plan-capacity --nodes 16,1024 --data-size 160GB --node-memory 2.5GB";
+    let figures = place.json(line);
+    let rows = figures["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 10);
+    let seconds = |nodes: u64, pipeline: &str| {
+        let row = rows
+            .iter()
+            .find(|row| row["nodes"] == nodes && row["pipeline"] == pipeline);
+        number(&row.unwrap()["epoch"], "seconds")
+    };
+    // 160 GB at 4662.49 MB/s and a read at a random place for each unit.
+    let expected = 160e9 / 4662.49e6 + 160e9 / 1048576.0 / 17_071.0;
+    assert!((seconds(16, "opportunistic") / expected - 1.0).abs() < 1e-6);
+    assert!(seconds(16, "backend") > seconds(16, "ordered"));
+    assert!(seconds(1024, "ordered") < 0.1 * seconds(16, "ordered"));
+    let text = place.ok(line).stdout;
+    assert!(
+        text.contains("assumed:") && text.contains("measured here"),
+        "{text}"
+    );
+    place.refuses("plan-capacity --nodes 0", 2, &["--nodes 0"]);
+    place.refuses("plan-capacity --backend-reads 0", 2, &["--backend-reads"]);
+}
