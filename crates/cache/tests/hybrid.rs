@@ -278,3 +278,51 @@ fn a_fixed_part_serves_its_share_of_every_epoch() {
         }
     }
 }
+
+/// The rest of the data comes from a device in whole units, through other memory than the reader's.
+#[test]
+fn devices_are_read_in_units_for_what_is_not_resident() {
+    let data = ragged(&[2000, 300]);
+    let (_, plan, options) = ordered(&data, 3, 2, true);
+    let (dataset, devices) = data.on_devices();
+    run_ranks(3, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+        let mut ids = Vec::new();
+        for step in 0..plan.steps() {
+            ids.clear();
+            plan.batch_ids(0, step, &mut ids);
+            data.check(&cache.dataset(), &ids)?;
+        }
+        for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
+            check_storage(&**file.storage(), bytes);
+        }
+        cache.finish(&comm)
+    })
+    .unwrap();
+    assert!(
+        devices
+            .iter()
+            .flat_map(|device| &device.reads)
+            .all(|reads| reads.load(Ordering::Relaxed) > 0)
+    );
+}
+
+#[test]
+fn loads_come_from_devices_in_units() {
+    let data = ragged(&[50, 2000]);
+    let (memory, loads) = quarter(&data, 3, UNIT_BYTES, false);
+    let (dataset, devices) = data.on_devices();
+    let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+    run_ranks(3, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        consume(&comm, &data, &cache, &plan, ((0, 0), 2), |_, _| Ok(()))?;
+        cache.finish(&comm)
+    })
+    .unwrap();
+    // A unit of the device with the end of one load's unit and the begin of another's is read for both.
+    let most = devices
+        .iter()
+        .flat_map(|device| &device.reads)
+        .map(|reads| reads.load(Ordering::Relaxed));
+    assert!(most.max().unwrap() <= 2 * 3);
+}

@@ -11,7 +11,7 @@ use pelton_cache::{CacheError, PeerCache, loads_for};
 use pelton_comm::Comm;
 use pelton_format::{Dataset, OpenOptions};
 use pelton_plan::{Batching, Order, Plan, Units, local_slots};
-use pelton_storage::{MemoryStorage, Metered, RangeRead, Storage, mix};
+use pelton_storage::{Granularity, MemoryStorage, Metered, RangeRead, Storage, StorageError, mix};
 use tempfile::TempDir;
 
 /// Files on disk, opened, and their bytes.
@@ -99,6 +99,18 @@ impl Data {
             let file = next.fetch_add(1, Ordering::Relaxed) as usize;
             wrap(Arc::new(MemoryStorage::new(Arc::clone(&self.bytes[file]))))
         })
+    }
+
+    /// The data set on devices, by file.
+    pub fn on_devices(&self) -> (Dataset, Vec<Arc<Device>>) {
+        let of_file = |bytes: &Arc<[u8]>| Arc::new(Device::new(Arc::clone(bytes)));
+        let devices: Vec<Arc<Device>> = self.bytes.iter().map(of_file).collect();
+        let next = AtomicU64::new(0);
+        let dataset = self.dataset.clone().with_storage(|_| {
+            let file = next.fetch_add(1, Ordering::Relaxed) as usize;
+            Arc::clone(&devices[file]) as Arc<dyn Storage>
+        });
+        (dataset, devices)
     }
 
     /// The data set over bytes in memory, and the count of what is read of each file.
@@ -203,6 +215,66 @@ pub fn consume(
         }
     }
     Ok(())
+}
+
+/// Bytes in memory that are read like a device: in whole units, into aligned buffers. Counts how often each
+/// unit is read.
+#[derive(Debug)]
+pub struct Device {
+    bytes: Arc<[u8]>,
+    pub reads: Vec<AtomicU64>,
+}
+
+/// Unit of a [`Device`].
+pub const UNIT: u32 = 512;
+
+impl Device {
+    pub fn new(bytes: Arc<[u8]>) -> Device {
+        let units = bytes.len().div_ceil(UNIT as usize);
+        let reads = std::iter::repeat_with(AtomicU64::default).take(units);
+        Device {
+            reads: reads.collect(),
+            bytes,
+        }
+    }
+}
+
+impl Storage for Device {
+    fn name(&self) -> String {
+        "device".to_string()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn granularity(&self) -> Granularity {
+        Granularity {
+            offset_bytes: UNIT,
+            memory_bytes: UNIT,
+        }
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        let unit = UNIT as usize;
+        for read in reads.iter() {
+            let places = [
+                read.offset as usize,
+                read.buffer.len(),
+                read.buffer.as_ptr() as usize,
+            ];
+            assert!(
+                places.iter().all(|place| place.is_multiple_of(unit)),
+                "{places:?}"
+            );
+            let first = read.offset as usize / unit;
+            let units = self.reads.iter().skip(first);
+            for reads in units.take(read.buffer.len() / unit) {
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        MemoryStorage::new(Arc::clone(&self.bytes)).read_batch(reads)
+    }
 }
 
 /// Bytes read of all files.
