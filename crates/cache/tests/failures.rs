@@ -109,15 +109,17 @@ fn a_rank_that_fails_at_any_step_ends_all() {
             let failed = std::sync::Mutex::new(None);
             let errors = std::sync::Mutex::new(Vec::new());
             let result: Result<Vec<()>, RankError<CacheError>> = run_ranks(RANKS, |comm| {
-                let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
                 let culprit = comm.rank() as u64 == round % RANKS as u64;
-                let result = consume_for_ever(&data, &cache, &plan, |number| {
+                let each = |number| {
                     if culprit && number == fails_at {
                         *failed.lock().unwrap() = Some(Instant::now());
                         return Err(boom());
                     }
                     Ok(())
-                });
+                };
+                // Others may still be on their way out of `new` when this one fails.
+                let result = PeerCache::new(&comm, &dataset, &plan, &options)
+                    .and_then(|cache| consume_for_ever(&data, &cache, &plan, each));
                 if let (Err(error), false) = (&result, culprit) {
                     errors.lock().unwrap().push(story(error));
                 }
