@@ -325,7 +325,7 @@ fn order_rows(config: &ReproduceConfig, held: &Held, trained: &Trained) -> Vec<R
         ),
     };
     let randomness = trained.randomness;
-    let mut rows = vec![
+    let levels = vec![
         row(
             RL,
             None,
@@ -339,6 +339,11 @@ fn order_rows(config: &ReproduceConfig, held: &Held, trained: &Trained) -> Vec<R
             json!(percent(randomness.rl_exact)),
         ),
     ];
+    // How the file is arranged changes no level.
+    let mut rows = match held.arrangement {
+        None => levels,
+        Some(_) => Vec::new(),
+    };
     for (inner, runs) in config.experiment.inner_passes.iter().zip(&trained.runs) {
         let mut add = |figure: &str, measured| {
             rows.push(row(figure, Some(inner), Value::Null, measured));
