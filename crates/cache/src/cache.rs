@@ -28,7 +28,7 @@ use crate::turns::Turns;
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// Memory of this rank for data, and for checksums where enabled. Where all data fits exactly, a rank
-    /// may take less than one unit of the backend (a page) more, so that no byte is read by two. Beside it
+    /// may take less than one unit of the backend (a page) and its checksums more, so that no byte is read by two. Beside it
     /// stand 16 MiB while data is loaded from a backend that demands aligned reads, and 8 MiB for each
     /// thread that reads from it what is not in memory.
     pub memory_bytes: u64,

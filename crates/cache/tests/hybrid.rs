@@ -326,3 +326,35 @@ fn loads_come_from_devices_in_units() {
         .map(|reads| reads.load(Ordering::Relaxed));
     assert!(most.max().unwrap() <= 2 * 3);
 }
+
+/// Each rank holds in proportion to its memory.
+#[test]
+fn memory_may_differ_between_ranks() {
+    const SHARES: [u64; 4] = [1, 4, 2, 3];
+    let data = even(&[6000], 9);
+    for (kind, part) in [(0, 1), (1, 3), (2, 3)] {
+        let total = data.dataset.bytes() / part + 10;
+        let (dataset, backend) = data.metered();
+        let order = Order::Full;
+        let plan = match kind {
+            1 => plan_in_loads(&dataset, 16, 256, 16),
+            _ => Arc::new(Plan::new(6000, order, Batching::Examples(16), 5).unwrap()),
+        };
+        let meters = run_ranks(4, |comm| {
+            let memory = (total * SHARES[comm.rank()]).div_ceil(10);
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+            let loaded = cache.meters().backend_bytes;
+            consume(&comm, &data, &cache, &plan, ((0, 0), 2), |_, _| Ok(()))?;
+            assert!(kind != 0 || loaded * 10 <= total * SHARES[comm.rank()] + 10);
+            cache.finish(&comm)
+        });
+        let read = bytes_read(&backend);
+        match kind {
+            0 => assert_eq!(read, data.dataset.bytes()),
+            1 => assert!(read <= 2 * data.dataset.bytes()),
+            _ => assert!(read < 2 * data.dataset.bytes()),
+        }
+        let asked: u64 = meters.unwrap().iter().map(|rank| rank.backend_bytes).sum();
+        assert_eq!(asked, read);
+    }
+}
