@@ -56,6 +56,34 @@ pub(crate) fn read_pieces<'b>(
     Ok(asked + round.read(backend, bounce)?)
 }
 
+/// [`read_pieces`] for much at once: where bounce memory is needed, two threads take turns at the device, so
+/// that it is busy while one copies.
+pub(crate) fn read_much<'b>(
+    backend: &dyn Storage,
+    reads: impl IntoIterator<Item = BackendRead<'b>>,
+    bounces: &mut [Bounce; 2],
+) -> Result<u64, CacheError> {
+    let [first, second] = bounces;
+    if backend.granularity() == Granularity::BYTE {
+        return read_pieces(backend, reads, first);
+    }
+    let mut reads: Vec<BackendRead<'b>> = reads.into_iter().flat_map(parts).collect();
+    // Between two parts of one read, so that no unit is read by both.
+    let begins_inside = |part: &BackendRead<'_>| part.offset.is_multiple_of(READ_BYTES);
+    let middle = reads.len() / 2;
+    let cut = reads[middle..].iter().position(begins_inside);
+    let rest = cut.map(|beyond| reads.split_off(middle + beyond));
+    let Some(rest) = rest.filter(|rest| !rest.is_empty()) else {
+        return read_pieces(backend, reads, first);
+    };
+    let (asked, more) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| read_pieces(backend, rest, second));
+        let asked = read_pieces(backend, reads, first);
+        (asked, other.join())
+    });
+    Ok(asked? + more.unwrap_or(Err(CacheError::LoaderPanicked))?)
+}
+
 /// A read cut at multiples of [`READ_BYTES`] of the file.
 fn parts(read: BackendRead<'_>) -> impl Iterator<Item = BackendRead<'_>> {
     let (mut offset, mut rest) = (read.offset, read.buffer);

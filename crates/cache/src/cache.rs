@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pelton_comm::{Comm, CommError, FillWindow};
 use pelton_format::Dataset;
@@ -28,7 +28,9 @@ use crate::turns::Turns;
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// Memory of this rank for data, and for checksums where enabled. Where all data fits exactly, a rank
-    /// may take less than one unit of the backend (a page) more, so that no byte is read by two.
+    /// may take less than one unit of the backend (a page) and its checksums more, so that no byte is read by two. Beside it
+    /// stand 16 MiB while data is loaded from a backend that demands aligned reads, and 8 MiB for each
+    /// thread that reads from it what is not in memory.
     pub memory_bytes: u64,
     /// Whether records carry a checksum that reads compare.
     pub checksums: bool,
@@ -37,6 +39,9 @@ pub struct CacheOptions {
     /// The epoch before which reading ends; `None` where that is not known. Loads of later epochs are not
     /// begun.
     pub end_epoch: Option<u64>,
+    /// How long a reader waits for a load that in turn waits for this rank's consumer, before it reads from
+    /// the backend; see [`PeerCache::received`].
+    pub patience: Duration,
     /// Ends loading and waiting with [`CacheError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
 }
@@ -48,6 +53,7 @@ impl Default for CacheOptions {
             checksums: false,
             start: (0, 0),
             end_epoch: None,
+            patience: Duration::from_secs(10),
             interrupt: Arc::default(),
         }
     }
@@ -166,8 +172,8 @@ impl PeerCache {
     /// each step, in order, also where this rank has no part of the step.
     ///
     /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and
-    /// the load after next is not read before this one is received. One that looks further waits for ten
-    /// seconds and then reads from the backend ([`CacheMeters::early_bytes`]).
+    /// the load after next is not read before this one is received. One that looks further waits for
+    /// [`CacheOptions::patience`] and then reads from the backend ([`CacheMeters::early_bytes`]).
     pub fn received(&self, epoch: u64, step: u64) {
         if let Some(loading) = &self.loading {
             loading.turns.want((epoch, step + 1));
@@ -200,6 +206,14 @@ impl PeerCache {
             }
         }
         Ok(self.meters())
+    }
+}
+
+#[cfg(test)]
+impl PeerCache {
+    /// What readers read through.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
     }
 }
 
@@ -336,7 +350,7 @@ fn start_loads(
     loads.check_epoch(first.epoch)?;
     let half = loads.halves[comm.rank()];
     let spare = [Some(allocate(comm, half)?), Some(allocate(comm, half)?)];
-    let turns = Arc::new(Turns::new(options.start));
+    let turns = Arc::new(Turns::new(options.start, options.patience));
     let peers = Peers::new(
         comm.rank(),
         space,

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::CacheError;
-use crate::backend::{BackendRead, Bounce, read_pieces};
+use crate::backend::{BackendRead, Bounce, read_much};
 use crate::space::Space;
 
 /// Read between two looks at the interrupt: some tens of milliseconds.
@@ -28,7 +28,7 @@ pub(crate) fn load(
     memory: &mut [u8],
     interrupt: &AtomicBool,
 ) -> Result<u64, CacheError> {
-    let mut bounce = Bounce::default();
+    let mut bounces = [Bounce::default(), Bounce::default()];
     let mut asked = 0;
     let (mut rest, mut passed) = (memory, 0);
     let mut batch: Vec<BackendRead<'_>> = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn load(
                     return Err(CacheError::Interrupted);
                 }
                 let backend = &*space.files()[batch_file].backend;
-                asked += read_pieces(backend, batch.drain(..), &mut bounce)?;
+                asked += read_much(backend, batch.drain(..), &mut bounces)?;
                 (batch_file, batch_bytes) = (piece.file, 0);
             }
             let (_, behind) = rest.split_at_mut(at - passed);
@@ -56,7 +56,7 @@ pub(crate) fn load(
         }
     }
     if let Some(file) = space.files().get(batch_file) {
-        asked += read_pieces(&*file.backend, batch, &mut bounce)?;
+        asked += read_much(&*file.backend, batch, &mut bounces)?;
     }
     Ok(asked)
 }

@@ -302,3 +302,117 @@ impl Slots {
         in_slot(0).or_else(|| in_slot(1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pelton_comm::{Comm, run_ranks};
+    use pelton_format::{Dataset, OpenOptions};
+    use pelton_plan::{Batching, Order, Plan, Units};
+    use pelton_storage::RangeRead;
+
+    use crate::{CacheError, CacheOptions, PeerCache};
+
+    const RECORDS: u64 = 400;
+    const LOADS: Order = Order::Opportunistic {
+        loads: 9,
+        unit_bytes: 64,
+    };
+
+    /// Lines of 8 to 10 bytes.
+    fn text() -> String {
+        (0..RECORDS).map(|i| format!("{} 1:{i}\n", i % 2)).collect()
+    }
+
+    fn read(dataset: &Dataset, id: u64) -> Result<Vec<u8>, pelton_storage::StorageError> {
+        let place = dataset.locate(id);
+        let mut buffer = vec![0; place.length as usize];
+        let mut reads = [RangeRead {
+            offset: place.offset,
+            buffer: &mut buffer,
+            filled: 0,
+        }];
+        dataset.files()[0].storage().read_batch(&mut reads)?;
+        Ok(buffer)
+    }
+
+    /// Changes one bit of what every rank holds at `at` of its first window.
+    fn damage(comm: &Comm, cache: &PeerCache, at: usize) -> Result<(), CacheError> {
+        let resident = cache.peers().slots_mut().residents[0].take().unwrap();
+        let mut window = resident.window.refill(comm)?;
+        window.local()[at] ^= 4;
+        let window = window.share(comm)?;
+        let table = resident.table;
+        cache.peers().slots_mut().residents[0] = Some(super::Resident { window, table });
+        Ok(())
+    }
+
+    /// Reads all records of the first load, or all, of damaged memory; returns the errors.
+    fn errors(order: Order, share: u64) -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        std::fs::write(&path, text()).unwrap();
+        let dataset = Dataset::open(&[path], &OpenOptions::default()).unwrap();
+        let mut plan = Plan::new(RECORDS, order, Batching::Examples(8), 1).unwrap();
+        if let Order::Opportunistic { unit_bytes, .. } = order {
+            let lengths = (0..RECORDS).map(|id| dataset.locate(id).length);
+            plan = plan
+                .with_units(Units::from_lengths(lengths, unit_bytes))
+                .unwrap();
+        }
+        let plan = Arc::new(plan);
+        let errors = run_ranks(3, |comm| {
+            let options = CacheOptions {
+                memory_bytes: (dataset.bytes() + 8 * RECORDS) / share,
+                checksums: true,
+                end_epoch: Some(1),
+                ..CacheOptions::default()
+            };
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+            damage(&comm, &cache, 30)?;
+            let mut ids = vec![
+                0;
+                match plan.loads() {
+                    Some(_) => plan.load_positions(0, 0).end,
+                    None => RECORDS,
+                } as usize
+            ];
+            plan.fill_ids(0, 0, &mut ids);
+            let errors = ids.iter().filter_map(|&id| {
+                let result = read(&cache.dataset(), id);
+                result.err().map(|error| (id, error.to_string()))
+            });
+            let errors: Vec<_> = errors.collect();
+            cache.finish(&comm)?;
+            Ok::<_, CacheError>(errors)
+        });
+        let errors = errors.unwrap();
+        assert!(errors.iter().all(|of_rank| *of_rank == errors[0]));
+        let of_records = errors[0].iter();
+        of_records
+            .map(|(id, error)| {
+                assert!(error.contains(&format!("record {id} ")), "{error}");
+                assert!(
+                    error.contains("checksum") && error.contains("data"),
+                    "{error}"
+                );
+                error.clone()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn damaged_memory_is_noticed_by_whoever_reads_it() {
+        for (order, share) in [(Order::Full, 1), (Order::Full, 6), (LOADS, 12)] {
+            let errors = errors(order, share);
+            let names = |rank| {
+                errors
+                    .iter()
+                    .any(|error| error.contains(&format!("rank {rank} ")))
+            };
+            assert_eq!(errors.len(), 3, "{errors:?}");
+            assert!((0..3).all(names), "{errors:?}");
+        }
+    }
+}

@@ -136,3 +136,104 @@ impl Runs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resident::{SUM_BYTES, records_in};
+    use pelton_format::{Dataset, OpenOptions};
+    use proptest::prelude::*;
+
+    /// Two files of lines between 8 and 200 bytes.
+    fn space() -> Space {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [("a", 0..120_u64), ("b", 120..150)].map(|(name, records)| {
+            let path = folder.path().join(name);
+            let line = |i| match i % 7 {
+                0 => (1..=30).map(|f| format!(" {f}:{i}")).collect::<String>(),
+                _ => format!(" 1:{i}"),
+            };
+            let text: String = records.map(|i| format!("1{}\n", line(i))).collect();
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let options = OpenOptions {
+            any_label: true,
+            ..OpenOptions::default()
+        };
+        Space::new(&Dataset::open(&paths, &options).unwrap()).unwrap()
+    }
+
+    /// Bytes that a rank keeps.
+    fn kept(space: &Space, runs: &Runs, rank: usize, sum_bytes: u64) -> u64 {
+        let held = runs.held_by(rank);
+        let records = records_in(space, &held);
+        match sum_bytes {
+            0 => held.end - held.start,
+            _ => {
+                (held.end - held.start).next_multiple_of(4)
+                    + sum_bytes * (records.end - records.start)
+            }
+        }
+    }
+
+    #[test]
+    fn shares_follow_weights_and_cover_everything() {
+        assert_eq!(cuts_by_weight(10, &[1, 1, 1]), [0, 3, 6, 10]);
+        assert_eq!(cuts_by_weight(10, &[0, 3, 1, 0]), [0, 0, 7, 10, 10]);
+        assert_eq!(cuts_by_weight(10, &[0, 0]), [0, 10, 10]);
+        assert_eq!(cuts_by_weight(0, &[5, 5]), [0, 0, 0]);
+        let huge = [u64::MAX; 3];
+        assert_eq!(
+            cuts_by_weight(3 << 50, &huge),
+            [0, 1 << 50, 2 << 50, 3 << 50]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_rank_holds_more_than_it_has_memory_for(
+            memory in prop::collection::vec(0..6000_u64, 1..9),
+            with_sums in any::<bool>(),
+        ) {
+            let space = space();
+            let sum_bytes = if with_sums { SUM_BYTES } else { 0 };
+            let runs = Runs::new(&space, &memory, sum_bytes);
+            let total: u64 = memory.iter().sum();
+            let needed = space.bytes() + sum_bytes * space.records();
+            prop_assert_eq!(runs.hold_all(), total >= needed);
+            for (rank, &memory) in memory.iter().enumerate() {
+                let kept = kept(&space, &runs, rank, sum_bytes);
+                // Where all is held, a share is rounded to a byte, a checksum, the alignment of them, and
+                // the backend's unit with the checksums of records of 8 bytes.
+                let unit = u64::from(space.files()[0].backend.granularity().offset_bytes);
+                let over = if runs.hold_all() { unit + unit / 2 + 3 * sum_bytes } else { 0 };
+                prop_assert!(kept <= memory + over, "rank {} keeps {} of {}", rank, kept, memory);
+            }
+            let resident = runs.held_bytes() as f64;
+            // A record and the checksums' alignment a rank remain unused.
+            let least = (total as f64 * 0.7).min(space.bytes() as f64) - 230.0 * memory.len() as f64;
+            prop_assert!(resident >= least, "{} of {}", resident, total);
+        }
+
+        #[test]
+        fn every_byte_is_in_one_place(memory in prop::collection::vec(0..3000_u64, 1..6)) {
+            let space = space();
+            let runs = Runs::new(&space, &memory, 0);
+            let mut at = 0;
+            let mut held = 0;
+            while at < space.bytes() {
+                let place = runs.place(at);
+                prop_assert!(place.until > at);
+                if let Some((rank, offset)) = place.held {
+                    let own = runs.held_by(rank as usize);
+                    prop_assert_eq!(own, at - offset..place.until);
+                    held += place.until - at;
+                }
+                at = place.until;
+            }
+            prop_assert_eq!(at, space.bytes());
+            prop_assert_eq!(held, runs.held_bytes());
+        }
+    }
+}

@@ -10,15 +10,15 @@ use crate::CacheError;
 
 /// Between two looks, by whoever waits, at what no one wakes it for: an interrupt, a failed rank.
 const LOOK: Duration = Duration::from_millis(20);
-/// A reader that waits for a load which waits for this rank's consumer reads for itself after this time: its
-/// consumer may be waiting for it. That happens only to those who read further ahead than a load.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far loading and consuming are.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns {
     state: Mutex<State>,
     changed: Condvar,
+    /// A reader that waits for a load which waits for this rank's consumer reads for itself after this time:
+    /// its consumer may be waiting for it. That happens only to those who read further ahead than a load.
+    patience: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -45,10 +45,16 @@ pub(crate) enum Next {
 }
 
 impl Turns {
-    pub(crate) fn new(start: (u64, u64)) -> Turns {
-        let turns = Turns::default();
-        turns.lock().wanted = start;
-        turns
+    pub(crate) fn new(start: (u64, u64), patience: Duration) -> Turns {
+        let state = State {
+            wanted: start,
+            ..State::default()
+        };
+        Turns {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            patience,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -112,7 +118,7 @@ impl Turns {
             let idle = state
                 .idle_since
                 .map_or(Duration::ZERO, |since| since.elapsed());
-            if state.ended || idle > PATIENCE {
+            if state.ended || idle > self.patience {
                 return Ok(Next::ReadBackend);
             }
             (state, _) = self

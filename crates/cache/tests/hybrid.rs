@@ -6,53 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline, loads_for};
-use pelton_comm::{Comm, run_ranks};
+use pelton_comm::run_ranks;
 use pelton_format::Dataset;
-use pelton_plan::{Batching, Order, Plan, local_slots};
+use pelton_plan::{Batching, Order, Plan};
 use pelton_storage::conformance::check_storage;
-use support::{Data, bytes_read, even, plan_in_loads, ragged, units_of};
+use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged, units_of};
 
 const UNIT_BYTES: u64 = 512;
-
-/// Memory of one rank for two loads of a plan with as few loads as fit in a quarter of the data.
-fn quarter(data: &Data, ranks: usize, checksums: bool) -> (u64, u64) {
-    let dataset = &data.dataset;
-    let mut memory = dataset.bytes() / 4;
-    let units = units_of(dataset, UNIT_BYTES);
-    loop {
-        match loads_for(dataset, &units, memory, ranks, checksums) {
-            Some(loads) => return (memory.div_ceil(ranks as u64) + 1, loads),
-            None => memory += memory / 8,
-        }
-    }
-}
-
-/// Reads this rank's part of the steps from `start` to the end of `epochs`, in plan order.
-fn consume(
-    comm: &Comm,
-    data: &Data,
-    cache: &PeerCache,
-    plan: &Plan,
-    start: (u64, u64),
-    epochs: u64,
-    mut each: impl FnMut(u64, u64, &[u64]) -> Result<(), CacheError>,
-) -> Result<(), CacheError> {
-    let read = cache.dataset();
-    let mut ids = Vec::new();
-    for epoch in start.0..epochs {
-        let first = if epoch == start.0 { start.1 } else { 0 };
-        for step in first..plan.steps() {
-            ids.clear();
-            plan.batch_ids(epoch, step, &mut ids);
-            let slots = local_slots(ids.len() as u64, comm.rank() as u32, comm.size() as u32);
-            let own = &ids[slots.start as usize..slots.end as usize];
-            data.check(&read, own)?;
-            each(epoch, step, own)?;
-            cache.received(epoch, step);
-        }
-    }
-    Ok(())
-}
 
 fn options(memory_bytes: u64, checksums: bool, epochs: u64) -> CacheOptions {
     CacheOptions {
@@ -65,14 +25,14 @@ fn options(memory_bytes: u64, checksums: bool, epochs: u64) -> CacheOptions {
 
 fn check_loads(data: &Data, ranks: usize, checksums: bool) -> Vec<CacheMeters> {
     const EPOCHS: u64 = 3;
-    let (memory, loads) = quarter(data, ranks, checksums);
+    let (memory, loads) = quarter(data, ranks, UNIT_BYTES, checksums);
     let (dataset, backend) = data.metered();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     let meters = run_ranks(ranks, |comm| {
         let options = options(memory, checksums, EPOCHS);
         let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
         assert_eq!(cache.pipeline(), Pipeline::Opportunistic { loads });
-        consume(&comm, data, &cache, &plan, (0, 0), EPOCHS, |_, _, _| Ok(()))?;
+        consume(&comm, data, &cache, &plan, ((0, 0), EPOCHS), |_, _| Ok(()))?;
         cache.finish(&comm)
     });
     let meters = meters.unwrap();
@@ -111,7 +71,7 @@ fn loads_serve_every_record_and_bytes_leave_the_backend_at_most_once_an_epoch() 
 #[test]
 fn a_run_goes_on_in_the_middle() {
     let data = ragged(&[2500]);
-    let (memory, loads) = quarter(&data, 3, true);
+    let (memory, loads) = quarter(&data, 3, UNIT_BYTES, true);
     let (dataset, backend) = data.metered();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     let steps = plan.steps();
@@ -129,7 +89,7 @@ fn a_run_goes_on_in_the_middle() {
                 ..options(memory, true, 2)
             };
             let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
-            consume(&comm, &data, &cache, &plan, start, 2, |_, _, _| Ok(()))?;
+            consume(&comm, &data, &cache, &plan, (start, 2), |_, _| Ok(()))?;
             cache.finish(&comm)
         })
         .unwrap();
@@ -148,7 +108,7 @@ fn a_run_goes_on_in_the_middle() {
 #[test]
 fn holders_are_where_records_are_read_from() {
     let data = ragged(&[2000]);
-    let (memory, loads) = quarter(&data, 4, false);
+    let (memory, loads) = quarter(&data, 4, UNIT_BYTES, false);
     let dataset = data.behind(|storage| storage);
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     run_ranks(4, |comm| {
@@ -183,7 +143,7 @@ fn holders_are_where_records_are_read_from() {
 #[test]
 fn readers_may_be_ahead_of_the_consumer() {
     let data = even(&[4000], 9);
-    let (memory, loads) = quarter(&data, 2, false);
+    let (memory, loads) = quarter(&data, 2, UNIT_BYTES, false);
     let dataset = data.behind(|storage| storage);
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     let steps = plan.steps();
@@ -316,5 +276,85 @@ fn a_fixed_part_serves_its_share_of_every_epoch() {
                 .unwrap();
             }
         }
+    }
+}
+
+/// The rest of the data comes from a device in whole units, through other memory than the reader's.
+#[test]
+fn devices_are_read_in_units_for_what_is_not_resident() {
+    let data = ragged(&[2000, 300]);
+    let (_, plan, options) = ordered(&data, 3, 2, true);
+    let (dataset, devices) = data.on_devices();
+    run_ranks(3, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+        let mut ids = Vec::new();
+        for step in 0..plan.steps() {
+            ids.clear();
+            plan.batch_ids(0, step, &mut ids);
+            data.check(&cache.dataset(), &ids)?;
+        }
+        for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
+            check_storage(&**file.storage(), bytes);
+        }
+        cache.finish(&comm)
+    })
+    .unwrap();
+    assert!(
+        devices
+            .iter()
+            .flat_map(|device| &device.reads)
+            .all(|reads| reads.load(Ordering::Relaxed) > 0)
+    );
+}
+
+#[test]
+fn loads_come_from_devices_in_units() {
+    let data = ragged(&[50, 2000]);
+    let (memory, loads) = quarter(&data, 3, UNIT_BYTES, false);
+    let (dataset, devices) = data.on_devices();
+    let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
+    run_ranks(3, |comm| {
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        consume(&comm, &data, &cache, &plan, ((0, 0), 2), |_, _| Ok(()))?;
+        cache.finish(&comm)
+    })
+    .unwrap();
+    // A unit of the device with the end of one load's unit and the begin of another's is read for both.
+    let most = devices
+        .iter()
+        .flat_map(|device| &device.reads)
+        .map(|reads| reads.load(Ordering::Relaxed));
+    assert!(most.max().unwrap() <= 2 * 3);
+}
+
+/// Each rank holds in proportion to its memory.
+#[test]
+fn memory_may_differ_between_ranks() {
+    const SHARES: [u64; 4] = [1, 4, 2, 3];
+    let data = even(&[6000], 9);
+    for (kind, part) in [(0, 1), (1, 3), (2, 3)] {
+        let total = data.dataset.bytes() / part + 10;
+        let (dataset, backend) = data.metered();
+        let order = Order::Full;
+        let plan = match kind {
+            1 => plan_in_loads(&dataset, 16, 256, 16),
+            _ => Arc::new(Plan::new(6000, order, Batching::Examples(16), 5).unwrap()),
+        };
+        let meters = run_ranks(4, |comm| {
+            let memory = (total * SHARES[comm.rank()]).div_ceil(10);
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+            let loaded = cache.meters().backend_bytes;
+            consume(&comm, &data, &cache, &plan, ((0, 0), 2), |_, _| Ok(()))?;
+            assert!(kind != 0 || loaded * 10 <= total * SHARES[comm.rank()] + 10);
+            cache.finish(&comm)
+        });
+        let read = bytes_read(&backend);
+        match kind {
+            0 => assert_eq!(read, data.dataset.bytes()),
+            1 => assert!(read <= 2 * data.dataset.bytes()),
+            _ => assert!(read < 2 * data.dataset.bytes()),
+        }
+        let asked: u64 = meters.unwrap().iter().map(|rank| rank.backend_bytes).sum();
+        assert_eq!(asked, read);
     }
 }

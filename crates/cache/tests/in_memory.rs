@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline};
 use pelton_comm::run_ranks;
@@ -114,7 +115,7 @@ fn holders_are_equal_everywhere_and_hold_the_record() {
         placement.holders(0, &ids, &mut holders);
         // What this rank holds whole it reads without the others.
         let own = |id: &u64| placement.holder(0, *id) == Some(comm.rank() as u32);
-        let last_own = ids.iter().copied().filter(own).next_back();
+        let last_own = ids.iter().copied().rfind(own);
         let whole: Vec<u64> = ids
             .iter()
             .copied()
@@ -135,4 +136,35 @@ fn holders_are_equal_everywhere_and_hold_the_record() {
             .count()
     };
     assert!((0..4).all(|rank| count(rank) > 30));
+}
+
+/// Cuts between ranks lie on units of the backend, so that none is read by two.
+#[test]
+fn each_unit_of_a_device_is_read_once() {
+    for ranks in [1, 2, 3, 7] {
+        for data in [
+            ragged(&[900]),
+            ragged(&[700, 1, 300]),
+            even(&[40_000, 64], 9),
+        ] {
+            let (dataset, devices) = data.on_devices();
+            let plan = plan_of(&data);
+            run_ranks(ranks, |comm| {
+                let cache = PeerCache::new(&comm, &dataset, &plan, &options(&data, ranks, false))?;
+                assert_eq!(cache.pipeline(), Pipeline::InMemory);
+                let all: Vec<u64> = (0..plan.records()).collect();
+                data.check(&cache.dataset(), &all)?;
+                cache.finish(&comm)
+            })
+            .unwrap();
+            for device in devices {
+                assert!(
+                    device
+                        .reads
+                        .iter()
+                        .all(|reads| reads.load(Ordering::Relaxed) == 1)
+                );
+            }
+        }
+    }
 }

@@ -528,7 +528,7 @@ pub enum PeerMode {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub struct ReproduceArguments {
-    /// Table: lirs-svm, lirs-pages, lirs-memory, or a .toml file like those in experiments/
+    /// Table: lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, or a .toml file like those in experiments/
     pub name: String,
     /// Scale of the generated data, 1 being the default number of rows
     #[arg(long, default_value_t = 1.0)]

@@ -151,6 +151,10 @@ pub struct FeedOptions {
     pub end_epoch: Option<u64>,
     /// The part of each global batch that is yielded; `None` for all of it.
     pub share: Option<Share>,
+    /// Most records, of those this feed yields, that are asked for at a time beyond the one being
+    /// consumed, two batches at least; `None` for as many as the budget holds. For storages that hold
+    /// only what comes next.
+    pub look_ahead: Option<u64>,
     /// Whether no batch of an epoch is planned before every batch of the one before was consumed,
     /// as callers need whose choice of records for an epoch follows from the epoch before.
     pub epoch_barrier: bool,
@@ -176,6 +180,7 @@ impl FeedOptions {
             start: Cursor::default(),
             end_epoch: None,
             share: None,
+            look_ahead: None,
             epoch_barrier: false,
             refill: false,
             scratch_dir: None,

@@ -123,8 +123,14 @@ pub(crate) fn divide(
             ),
         });
     }
-    let batches_in_memory = available / batch_bytes;
-    let sweeps = matches!(plan.order(), Order::Full) && !options.epoch_barrier && !options.refill;
+    let most_batches = options
+        .look_ahead
+        .map_or(u64::MAX, |records| (records / batch_rows).max(2));
+    let batches_in_memory = (available / batch_bytes).min(most_batches);
+    let sweeps = matches!(plan.order(), Order::Full)
+        && !options.epoch_barrier
+        && !options.refill
+        && options.look_ahead.is_none();
     let (sections, ahead, pane_batches) = match access {
         // A consumer that declines records by what it has learnt is asked one batch ahead only.
         _ if options.epoch_barrier => (1, 1, 1),
@@ -143,7 +149,7 @@ pub(crate) fn divide(
         }
         // A bucket of fixed blocks is one block, so that it is found under any block order.
         Access::Scatter if matches!(plan.order(), Order::Block { .. }) => (1, 1, 1),
-        Access::Scatter => (1, 1, available / two_batches),
+        Access::Scatter => (1, 1, (available / two_batches).min(most_batches / 2)),
         _ => (1, 1, batches_in_memory / 2),
     };
     Ok(Sizes {

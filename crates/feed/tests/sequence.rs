@@ -211,6 +211,8 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
                 for rank in 0..world_size {
                     let options = FeedOptions {
                         share: Some(Share::of(rank, world_size)),
+                        // How far ahead is asked for changes nothing.
+                        look_ahead: (world_size == 3).then_some(1),
                         ..options(&folder, *access, 3 << 20)
                     };
                     let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();

@@ -1,7 +1,7 @@
 //! What every plan keeps to, whatever its order: each epoch is a permutation, batches tile it, ranks
 //! tile batches, positions invert, and neighbouring seeds and epochs are strangers.
 
-use pelton_plan::{Batching, Order, Plan, Units, local_slots};
+use pelton_plan::{Batching, Order, Plan, PlanError, Units, local_slots};
 use proptest::prelude::*;
 
 /// Record lengths that make units of uneven sizes.
@@ -156,6 +156,26 @@ fn any_order() -> impl Strategy<Value = Order> {
     ]
 }
 
+/// A word of an order's text, a count, or something near one.
+fn any_piece() -> impl Strategy<Value = String> {
+    prop_oneof![
+        prop::sample::select(vec![
+            "sequential",
+            "full",
+            "page",
+            "queue",
+            "block",
+            "opportunistic",
+            "shuffled",
+            "permute",
+        ])
+        .prop_map(str::to_owned),
+        any::<u64>().prop_map(|number| number.to_string()),
+        (0_u64..3).prop_map(|number| number.to_string()),
+        "[0-9a-zA-Z+ _.:-]{0,4}",
+    ]
+}
+
 fn any_batching() -> impl Strategy<Value = Batching> {
     prop_oneof![
         (1_u64..5000).prop_map(Batching::Examples),
@@ -174,6 +194,29 @@ proptest! {
         epoch in any::<u64>(),
     ) {
         check_plan(&plan(records, order, batching, seed), epoch);
+    }
+
+    #[test]
+    fn every_order_is_read_as_it_is_written(order in any_order()) {
+        prop_assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
+    }
+
+    /// Pieces of valid text in any arrangement are read or refused, and what is read says the same
+    /// when it is written.
+    #[test]
+    fn any_text_is_read_or_refused(pieces in prop::collection::vec(any_piece(), 0..5)) {
+        let text = pieces.join(":");
+        match text.parse::<Order>() {
+            Ok(order) => {
+                let written = order.to_string();
+                prop_assert!(written.starts_with(&pieces[0]), "{} became {}", text, written);
+                prop_assert_eq!(written.parse::<Order>().unwrap(), order);
+            }
+            Err(PlanError::UnknownOrder { text: named } | PlanError::BadCount { text: named, .. }) => {
+                prop_assert_eq!(named, text);
+            }
+            Err(error) => prop_assert!(false, "{}: {}", text, error),
+        }
     }
 
     #[test]

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pelton_cache::{CacheError, PeerCache, loads_for};
+use pelton_comm::Comm;
 use pelton_format::{Dataset, OpenOptions};
-use pelton_plan::{Batching, Order, Plan, Units};
-use pelton_storage::{MemoryStorage, Metered, RangeRead, Storage, mix};
+use pelton_plan::{Batching, Order, Plan, Units, local_slots};
+use pelton_storage::{Granularity, MemoryStorage, Metered, RangeRead, Storage, StorageError, mix};
 use tempfile::TempDir;
 
 /// Files on disk, opened, and their bytes.
@@ -99,6 +101,18 @@ impl Data {
         })
     }
 
+    /// The data set on devices, by file.
+    pub fn on_devices(&self) -> (Dataset, Vec<Arc<Device>>) {
+        let of_file = |bytes: &Arc<[u8]>| Arc::new(Device::new(Arc::clone(bytes)));
+        let devices: Vec<Arc<Device>> = self.bytes.iter().map(of_file).collect();
+        let next = AtomicU64::new(0);
+        let dataset = self.dataset.clone().with_storage(|_| {
+            let file = next.fetch_add(1, Ordering::Relaxed) as usize;
+            Arc::clone(&devices[file]) as Arc<dyn Storage>
+        });
+        (dataset, devices)
+    }
+
     /// The data set over bytes in memory, and the count of what is read of each file.
     pub fn metered(&self) -> (Dataset, Vec<Arc<Metered>>) {
         let meters = std::sync::Mutex::new(Vec::new());
@@ -162,6 +176,105 @@ pub fn plan_in_loads(dataset: &Dataset, loads: u64, unit_bytes: u64, batch: u64)
     let order = Order::Opportunistic { loads, unit_bytes };
     let plan = Plan::new(dataset.records(), order, Batching::Examples(batch), 11).unwrap();
     Arc::new(plan.with_units(units_of(dataset, unit_bytes)).unwrap())
+}
+
+/// Memory of one rank for two loads of as few loads as fit in a quarter of the data, and their number.
+pub fn quarter(data: &Data, ranks: usize, unit_bytes: u64, checksums: bool) -> (u64, u64) {
+    let dataset = &data.dataset;
+    let mut memory = dataset.bytes() / 4;
+    let units = units_of(dataset, unit_bytes);
+    loop {
+        match loads_for(dataset, &units, memory, ranks, checksums) {
+            Some(loads) => return (memory.div_ceil(ranks as u64) + 1, loads),
+            None => memory += memory / 8,
+        }
+    }
+}
+
+/// Reads this rank's part of the steps from `start` to the end of `epochs`, in plan order; `each` is asked
+/// before each step.
+pub fn consume(
+    comm: &Comm,
+    data: &Data,
+    cache: &PeerCache,
+    plan: &Plan,
+    (start, epochs): ((u64, u64), u64),
+    mut each: impl FnMut(u64, u64) -> Result<(), CacheError>,
+) -> Result<(), CacheError> {
+    let read = cache.dataset();
+    let mut ids = Vec::new();
+    for epoch in start.0..epochs {
+        let first = if epoch == start.0 { start.1 } else { 0 };
+        for step in first..plan.steps() {
+            each(epoch, step)?;
+            ids.clear();
+            plan.batch_ids(epoch, step, &mut ids);
+            let slots = local_slots(ids.len() as u64, comm.rank() as u32, comm.size() as u32);
+            data.check(&read, &ids[slots.start as usize..slots.end as usize])?;
+            cache.received(epoch, step);
+        }
+    }
+    Ok(())
+}
+
+/// Bytes in memory that are read like a device: in whole units, into aligned buffers. Counts how often each
+/// unit is read.
+#[derive(Debug)]
+pub struct Device {
+    bytes: Arc<[u8]>,
+    pub reads: Vec<AtomicU64>,
+}
+
+/// Unit of a [`Device`].
+pub const UNIT: u32 = 512;
+
+impl Device {
+    pub fn new(bytes: Arc<[u8]>) -> Device {
+        let units = bytes.len().div_ceil(UNIT as usize);
+        let reads = std::iter::repeat_with(AtomicU64::default).take(units);
+        Device {
+            reads: reads.collect(),
+            bytes,
+        }
+    }
+}
+
+impl Storage for Device {
+    fn name(&self) -> String {
+        "device".to_string()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        Ok(self.bytes.len() as u64)
+    }
+
+    fn granularity(&self) -> Granularity {
+        Granularity {
+            offset_bytes: UNIT,
+            memory_bytes: UNIT,
+        }
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        let unit = UNIT as usize;
+        for read in reads.iter() {
+            let places = [
+                read.offset as usize,
+                read.buffer.len(),
+                read.buffer.as_ptr() as usize,
+            ];
+            assert!(
+                places.iter().all(|place| place.is_multiple_of(unit)),
+                "{places:?}"
+            );
+            let first = read.offset as usize / unit;
+            let units = self.reads.iter().skip(first);
+            for reads in units.take(read.buffer.len() / unit) {
+                reads.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        MemoryStorage::new(Arc::clone(&self.bytes)).read_batch(reads)
+    }
 }
 
 /// Bytes read of all files.

@@ -92,6 +92,9 @@ fn what_ranks_and_peers_cannot_do_is_said() {
         2,
         &["absent: no such file", "check the path"],
     );
+    let line = "bench train --batch 500 --ranks 2 --cache peers --peer-memory 1/4 \
+                --mode opportunistic --unit-bytes 2KiB";
+    place.refuses(line, 2, &["batches of 500 examples", "--batch"]);
     let line = "bench train --ranks 2 --cache peers --peer-memory 1KB --mode opportunistic";
     place.refuses(line, 2, &["memory"]);
 }

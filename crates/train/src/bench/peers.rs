@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelton_cache::{CacheOptions, PeerCache};
 use pelton_comm::Comm;
-use pelton_feed::{Access, Batch, FeedOptions, pane_row_bytes};
+use pelton_feed::{Access, Batch, FeedOptions};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Order, Plan};
 
@@ -57,6 +57,7 @@ impl Peers {
         };
         let batching = Batching::Examples(config.batch);
         let plan = Arc::new(plan_of(dataset, order, batching, config.seed)?);
+        check_batches(&plan)?;
         let options = CacheOptions {
             memory_bytes: memory_bytes.div_ceil(ranks),
             checksums: peers.checksums,
@@ -79,19 +80,14 @@ impl Peers {
         self.cache.dataset()
     }
 
-    /// Options of a feed over that data: every record by its own read, and looking ahead no further than
-    /// a quarter of a load, since what it has asked for keeps loads in memory.
+    /// Options of a feed over that data: every record by its own read, looking ahead no further than half
+    /// a load, because what it has asked for and not yet handed out keeps loads in memory.
     pub fn feed_options(&self, mut options: FeedOptions) -> FeedOptions {
         if options.access == Access::Auto {
             options.access = Access::Direct;
         }
         if let Some(loads) = self.plan.loads().filter(|loads| *loads > 1) {
-            let rows = self.plan.records() / loads / self.ranks / 4;
-            let needed = self.plan.step_len(0, 0).div_ceil(self.ranks);
-            let row_bytes = pane_row_bytes(&self.cache.dataset());
-            let read_buffers = options.threads as u64 * (128 << 10);
-            let ahead = rows.max(3 * needed) * row_bytes + read_buffers;
-            options.memory_bytes = options.memory_bytes.min(ahead);
+            options.look_ahead = Some(self.plan.records() / loads / self.ranks / 2);
         }
         if self.near {
             let placement = self.cache.placement();
@@ -138,4 +134,20 @@ fn in_loads(
             "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise --peer-memory or take a smaller --unit-bytes"
         ))
     })
+}
+
+/// Refuses batches of which three do not lie in one load: the one consumed and two ahead would reach into
+/// loads that do not fit beside each other.
+fn check_batches(plan: &Plan) -> Result<(), TrainError> {
+    let Some(loads) = plan.loads().filter(|loads| *loads > 1) else {
+        return Ok(());
+    };
+    let (load, batch) = (plan.records() / loads, plan.step_len(0, 0));
+    if 3 * batch <= load {
+        return Ok(());
+    }
+    Err(TrainError::Config(format!(
+        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, or raise --peer-memory",
+        (load / 3).max(1)
+    )))
 }

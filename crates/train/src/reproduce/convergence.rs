@@ -11,7 +11,7 @@ use std::time::Instant;
 use pelton_linear::{
     Certificate, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Simd, Weights,
 };
-use pelton_plan::{Batching, Order};
+use pelton_plan::{Batching, Order, Plan, Units};
 
 use super::held::Held;
 use super::{interrupted, median};
@@ -26,6 +26,8 @@ pub(super) const OPTIMUM_GAP: f64 = 1e-6;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Training {
     pub order: Order,
+    /// Records of a unit of the order; `None` for as many as have the order's bytes.
+    pub unit_records: Option<u64>,
     pub inner: InnerPasses,
     /// Most epochs.
     pub epochs: u64,
@@ -136,6 +138,22 @@ pub(super) fn runs(
         .collect()
 }
 
+/// The plan of a training, over the places of the file.
+pub(super) fn plan(
+    held: &Held,
+    training: &Training,
+    batching: Batching,
+    seed: u64,
+) -> Result<Plan, TrainError> {
+    let Some(unit_records) = training.unit_records else {
+        return plan_of(held.dataset(), training.order, batching, seed);
+    };
+    let records = held.dataset().records();
+    // Of records that count as one byte, so many make a unit.
+    let units = Units::fixed(records, 1, unit_records);
+    Ok(Plan::new(records, training.order, batching, seed)?.with_units(units)?)
+}
+
 fn run(
     held: &Held,
     training: Training,
@@ -143,7 +161,7 @@ fn run(
     interrupt: &Interrupt,
 ) -> Result<Run, TrainError> {
     let batching = Batching::Batches(held.blocks);
-    let plan = plan_of(held.dataset(), training.order, batching, seed)?;
+    let plan = plan(held, &training, batching, seed)?;
     let mut solver = solver(held, training.inner, seed);
     let mut epochs = Vec::new();
     let mut ids = Vec::new();
@@ -156,6 +174,7 @@ fn run(
             }
             ids.clear();
             plan.batch_ids(epoch, step, &mut ids);
+            held.arrange(&mut ids);
             let mut block = held.rows.select(&ids);
             let began = Instant::now();
             solver.train_rows(&mut block, step)?;

@@ -1,4 +1,4 @@
-//! The report page of a reproduced table: Figures 9 and 10 as pictures, every figure as text.
+//! The report page of a reproduced table: its curves and times as pictures, every figure as text.
 
 use serde_json::Value;
 
@@ -53,7 +53,8 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Figure 9: a plot for each data set and number of inner passes, a line a method.
+/// A plot for each data set, number of inner passes and figure with a value an epoch, a line a
+/// method.
 fn curves(rows: &[Row]) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
     for row in rows {
@@ -61,7 +62,9 @@ fn curves(rows: &[Row]) -> Vec<Plot> {
             continue;
         };
         let inner = row.inner_passes.as_deref().unwrap_or("-");
-        let title = format!("{}: {}, inner passes {inner}", row.table, row.data);
+        let is_difference = row.figure.starts_with("relative difference");
+        let what = if is_difference { "" } else { ", accuracy" };
+        let title = format!("{}: {}, inner passes {inner}{what}", row.table, row.data);
         let points = (1..)
             .map(f64::from)
             .zip(differences.iter().filter_map(Value::as_f64));
@@ -71,8 +74,11 @@ fn curves(rows: &[Row]) -> Vec<Plot> {
             None => plots.push(Plot {
                 title,
                 x_label: "epochs".to_string(),
-                y_label: "relative difference to the optimum".to_string(),
-                log_y: true,
+                y_label: match is_difference {
+                    true => "relative difference to the optimum".to_string(),
+                    false => row.figure.clone(),
+                },
+                log_y: is_difference,
                 lines: vec![line],
             }),
         }

@@ -7,18 +7,19 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::TrainError;
 
-const BUILT_IN: [&str; 4] = [
+const BUILT_IN: [&str; 5] = [
     include_str!("../../../../experiments/lirs-svm.toml"),
     include_str!("../../../../experiments/lirs-pages.toml"),
     include_str!("../../../../experiments/lirs-memory.toml"),
     include_str!("../../../../experiments/deepio-bandwidth.toml"),
+    include_str!("../../../../experiments/deepio-order.toml"),
 ];
 
 /// The work behind a published table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// `lirs-svm`, `lirs-pages` or `lirs-memory`.
+    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth` or `deepio-order`.
     pub name: String,
     /// Epochs that fixed block minimization runs.
     #[serde(default = "thirty")]
@@ -41,6 +42,12 @@ pub struct Experiment {
     /// Memory of all ranks over the bytes of the data.
     #[serde(default)]
     pub memory: Vec<f64>,
+    /// Records in a row that are shuffled as one.
+    #[serde(default)]
+    pub chunks: Vec<u64>,
+    /// Files the data lies in.
+    #[serde(default = "one")]
+    pub files: u64,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
@@ -80,7 +87,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::Config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order or a .toml file"
                 ))
             })
     }

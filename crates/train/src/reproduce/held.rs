@@ -33,11 +33,22 @@ pub(super) struct Held {
     pub problem: Arc<Problem>,
     pub rows: RowTable,
     pub test: Option<RowTable>,
+    /// Which record stands where in the file; `None` where each stands at its number.
+    pub arrangement: Option<Vec<u64>>,
 }
 
 impl Held {
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.opened.dataset
+    }
+
+    /// Replaces places in the file by the records there.
+    pub fn arrange(&self, places: &mut [u64]) {
+        if let Some(arrangement) = &self.arrangement {
+            for place in places {
+                *place = arrangement[*place as usize];
+            }
+        }
     }
 
     /// How the data differs from the paper's.
@@ -153,6 +164,7 @@ fn hold_data(
         config,
         opened,
         test,
+        arrangement: None,
     })
 }
 

@@ -3,7 +3,9 @@
 //! * `lirs-svm`: LIRS Tables 3 and 4, Figures 9 and 10: epochs to the best of fixed block
 //!   minimization, accuracy, total time by device;
 //! * `lirs-pages`: Figure 11: rows, pages and larger units;
-//! * `lirs-memory`: Table 5: the tables in memory.
+//! * `lirs-memory`: Table 5: the tables in memory;
+//! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
+//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
 //! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
@@ -20,6 +22,7 @@ mod measured;
 mod modelled;
 
 mod deepio_bandwidth;
+mod deepio_order;
 mod memory;
 mod pages;
 mod svm;
@@ -116,9 +119,10 @@ pub fn reproduce(
         "lirs-pages" => pages::lirs_pages(config, interrupt, observer)?,
         "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, interrupt, observer)?,
         "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
+        "deepio-order" => deepio_order::deepio_order(config, interrupt, observer)?,
         name => {
             return Err(TrainError::Config(format!(
-                "{name} is not a table; use lirs-svm, lirs-pages or lirs-memory"
+                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth or deepio-order"
             )));
         }
     };

@@ -82,6 +82,7 @@ fn one_set(
     let records = held.dataset().records();
     let mut training = Training {
         order: Method::FixedBmf.order(held.blocks, records),
+        unit_records: None,
         inner: config.experiment.inner_passes[0],
         epochs: config.experiment.epochs,
         optimum: convergence::optimum(held, interrupt)?.primal,

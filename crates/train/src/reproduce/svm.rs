@@ -142,6 +142,7 @@ fn train_all(
     let records = held.dataset().records();
     let mut training = Training {
         order: Method::FixedBmf.order(held.blocks, records),
+        unit_records: None,
         inner,
         epochs: config.experiment.epochs,
         optimum,

@@ -43,6 +43,7 @@ fn held(name: &str, rows: u64, out: &Path) -> Held {
 fn train(held: &Held, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
     let training = Training {
         order,
+        unit_records: None,
         inner: inner.parse().unwrap(),
         epochs: 30,
         optimum,
@@ -76,6 +77,10 @@ fn experiments_name_the_papers_sets_and_blocks() {
             );
         }
     }
+    assert_eq!(
+        Experiment::find("deepio-order").unwrap().chunks,
+        [1, 4, 16, 256]
+    );
     assert!(Experiment::find("lirs-dnn").is_err());
 }
 
@@ -310,6 +315,49 @@ fn memory_rows_repeat_table_5_and_ours_is_smaller() {
             set.name
         );
     }
+}
+
+#[test]
+fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("deepio-order", 0.3, folder.path());
+    config.experiment.sets.retain(|set| set.name == "higgs");
+    config.experiment.inner_passes = vec!["until:0.1".parse().unwrap()];
+    config.experiment.epochs = 6;
+    // 3 450 rows have too few chunks of 256 for their blocks.
+    config.experiment.chunks = vec![1, 4, 16, 64, 256];
+    config.seeds = 2;
+    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    check_shape(&found);
+    for row in found.rows.iter().filter(|row| row.data.contains("formula")) {
+        if let Some(published) = row.published.as_f64() {
+            let level = row.measured.as_f64().unwrap();
+            assert!((level - published).abs() < 0.6, "{row:?}");
+        }
+    }
+    let value = |table: &str, data: &str, method: &str, figure: &str| {
+        let row = find(&found.rows, table, data, method, figure);
+        let last = row.measured.as_array().and_then(|values| values.last());
+        last.unwrap_or(&row.measured).as_f64().unwrap()
+    };
+    let loads = ["memory 1,", "memory 1/2", "memory 1/4", "memory 1/8"];
+    let exact = loads.map(|name| value("Figure 8", "higgs", name, "exact randomness"));
+    assert!(
+        exact.is_sorted_by(|a, b| a > b) && exact[0] == 100.0,
+        "{exact:?}"
+    );
+    assert!(value("Figure 8", "higgs", "memory 1/8", "randomness level") > 100.0);
+
+    let sorted = "higgs, sorted by label";
+    let difference = |table, method| value(table, sorted, method, "relative difference");
+    let full = difference("Figure 7", "single records");
+    assert!(difference("Figure 7", "constant order") > 5.0 * full);
+    assert!(difference("Figure 7", "chunks of 64") > full);
+    assert_eq!(difference("Figure 8", "memory 1,"), full);
+    assert!(difference("Figure 8", "memory 1/8") < 3.0 * full);
+    assert!(!found.rows.iter().any(|row| row.data != "11500 records, by the formula" && row.method == "chunks of 256"));
+    let html = std::fs::read_to_string(folder.path().join("deepio-order.html")).unwrap();
+    assert!(html.contains("Figure 8: higgs, sorted by label"));
 }
 
 #[test]

@@ -29,9 +29,12 @@ use crate::event::{Event, Interrupt, Observer};
 const COLUMNS: &str = "data,ranks,pipeline,memory,seed,bytes_per_s,wall_s,load_s,read_s,decode_s,\
                        local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
 /// Bytes of all records of a global batch, over all ranks.
-const BATCH_BYTES: u64 = 4 << 20;
+const BATCH_BYTES: u64 = 512 << 10;
+/// Fewest batches and units of an epoch, so that scaled-down data still makes several of a load.
+const LEAST_BATCHES: u64 = 128;
+const LEAST_UNITS: u64 = 192;
 /// Memory for the look-ahead of each rank's feed.
-const FEED_BYTES: u64 = 64 << 20;
+const FEED_BYTES: u64 = 16 << 20;
 /// The name under which DeepIO's figures are shown.
 const FIGURE: &str = "Figure 10";
 
@@ -89,6 +92,15 @@ impl Way {
     }
 }
 
+/// In what portions the data is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Examples of a global batch.
+    pub batch: u64,
+    /// Least bytes of a unit.
+    pub unit_bytes: u64,
+}
+
 /// What several runs of one way on some ranks gave.
 pub(super) struct Measured {
     pub ranks: usize,
@@ -110,11 +122,18 @@ pub(super) fn deepio_bandwidth(
     let mut raw = RawRuns::create(&config.out.join("deepio-bandwidth-runs.csv"), COLUMNS)?;
     let mut rows = Vec::new();
     for set in &config.experiment.sets {
-        let data = records::records(config, set)?;
-        let measured = one_set(config, set, &data, &mut raw, interrupt, observer)?;
+        let (data, record_bytes, records) = records::records(config, set)?;
+        let unit_bytes = config.experiment.units.first().copied().unwrap_or(1 << 20);
+        let shape = Shape {
+            batch: (BATCH_BYTES / record_bytes)
+                .min(records / LEAST_BATCHES)
+                .max(1),
+            unit_bytes: unit_bytes.min(record_bytes * records / LEAST_UNITS),
+        };
+        let measured = one_set(config, set, &data, shape, &mut raw, interrupt, observer)?;
         rows.extend(bandwidths(set, &measured));
         rows.extend(gains(set, &measured));
-        rows.extend(predicted::rows(config, set, &measured)?);
+        rows.extend(predicted::rows(set, shape, &measured));
     }
     Ok(Reproduction {
         name: config.experiment.name.clone(),
@@ -128,6 +147,7 @@ fn notes() -> Vec<String> {
     vec![
         "backend: modelled in real time, a node's share of DeepIO's parallel file system for each rank: 4662.49 MB/s over 16 nodes; its rate of small reads is not published and assumed to be that of hard disks (LIRS Table 2) with that bandwidth in all".to_string(),
         "ranks are threads that share this machine's cores and memory, so that rates do not grow with their number beyond it".to_string(),
+        "ordered mode and the backend alone read what each rank's look-ahead of 16 MiB asks for sorted by place, so that some records follow each other; the model has a read at a random place for each".to_string(),
         "bytes a second are bytes of records in batches over the seconds of an epoch; filling the memory before the first epoch is not in them where all data fits".to_string(),
         predicted::ASSUMPTIONS.to_string(),
     ]
@@ -137,12 +157,12 @@ fn one_set(
     config: &ReproduceConfig,
     set: &SetConfig,
     data: &DataConfig,
+    shape: Shape,
     raw: &mut RawRuns,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<Measured>, TrainError> {
     let experiment = &config.experiment;
-    let unit_bytes = experiment.units.first().copied().unwrap_or(1 << 20);
     let mut ways = vec![Way::Anywhere, Way::Near];
     for &memory in experiment.memory.iter().filter(|memory| **memory < 1.0) {
         ways.push(Way::Hybrid(Mode::Ordered, memory));
@@ -162,7 +182,7 @@ fn one_set(
     // Ways take turns, so that a slow moment of the machine does not meet one of them only.
     for seed in 0..config.seeds {
         for measured in &mut all {
-            let report = run(set, data, measured, unit_bytes, seed, interrupt)?;
+            let report = run(data, measured, shape, seed, interrupt)?;
             if interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
@@ -177,17 +197,12 @@ fn one_set(
 }
 
 fn run(
-    set: &SetConfig,
     data: &DataConfig,
     measured: &Measured,
-    unit_bytes: u64,
+    shape: Shape,
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<BenchReport, TrainError> {
-    let record_bytes = set
-        .name
-        .split_once(':')
-        .and_then(|(_, bytes)| bytes.parse().ok());
     let config = BenchConfig {
         data: DataConfig {
             io: IoMode(LocalMode::Buffered),
@@ -195,7 +210,7 @@ fn run(
             ..data.clone()
         },
         order: Order::Full,
-        batch: (BATCH_BYTES / record_bytes.unwrap_or(BATCH_BYTES)).max(1),
+        batch: shape.batch,
         access: Access::Direct,
         memory_bytes: FEED_BYTES,
         memory_share: None,
@@ -205,7 +220,7 @@ fn run(
         on_bad_record: OnBadRecord::Fail,
         scratch_dir: std::env::temp_dir(),
         cold: false,
-        cache: measured.way.peers(unit_bytes),
+        cache: measured.way.peers(shape.unit_bytes),
     };
     let shared = SharedData::default();
     let reports = run_ranks(measured.ranks, |comm| {
@@ -315,3 +330,6 @@ fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     }
     rows
 }
+
+#[cfg(test)]
+mod tests;

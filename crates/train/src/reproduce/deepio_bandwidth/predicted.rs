@@ -3,12 +3,11 @@
 use pelton_storage::{DeviceModel, PAGE_BYTES};
 use serde_json::{Value, json};
 
-use super::{Measured, Way};
+use super::{Measured, Shape, Way};
 use crate::bench::Mode;
 use crate::capacity::{Cluster, Pipeline, Workload, predict};
-use crate::error::TrainError;
+use crate::reproduce::Row;
 use crate::reproduce::experiment::SetConfig;
-use crate::reproduce::{ReproduceConfig, Row};
 
 /// What predictions rest on.
 pub(super) const ASSUMPTIONS: &str = "predictions: stages overlap and the slowest decides; copying and decoding as fast a node as measured here with one rank, 12.5 GB/s and 2 million one-sided reads a second into a node (stated), backend as modelled here and shared by all nodes from 16 on; no contention in the network, no caches in the backend's servers, no consumer";
@@ -24,21 +23,17 @@ const PUBLISHED_LARGE: f64 = 4662.49;
 const PUBLISHED_SMALL: f64 = 7411.98;
 
 /// The model beside what was measured, beside what was published, and beyond.
-pub(super) fn rows(
-    config: &ReproduceConfig,
-    set: &SetConfig,
-    all: &[Measured],
-) -> Result<Vec<Row>, TrainError> {
+pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> {
     let one = all
         .iter()
         .find(|measured| measured.ranks == 1 && measured.way == Way::Near);
     let Some(one) = one else {
-        return Ok(Vec::new());
+        return Vec::new();
     };
     let node = one.median(|run| run.bytes_per_s);
     let cluster = cluster(node);
     let record_bytes = one.median(|run| run.used_bytes as f64 / run.examples.max(1) as f64);
-    let unit_bytes = config.experiment.units.first().copied().unwrap_or(1 << 20) as f64;
+    let unit_bytes = shape.unit_bytes as f64;
     let mut rows = Vec::new();
     // All ranks share this machine's cores.
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
@@ -56,7 +51,7 @@ pub(super) fn rows(
             nodes: measured.ranks as u32,
             data_bytes,
             record_bytes,
-            batch: super::BATCH_BYTES / record_bytes as u64,
+            batch: shape.batch,
             memory_bytes: measured.way.memory() * data_bytes / ranks,
             unit_bytes,
             near,
@@ -81,7 +76,7 @@ pub(super) fn rows(
     }
     rows.extend(beside_published(set, &cluster));
     rows.extend(beyond(set, &cluster, record_bytes, unit_bytes));
-    Ok(rows)
+    rows
 }
 
 /// The backend as `--device-model pfs` has it, for 16 nodes and more; nodes as fast as one rank here.

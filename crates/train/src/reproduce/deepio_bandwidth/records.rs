@@ -13,10 +13,13 @@ use crate::reproduce::experiment::SetConfig;
 /// Bytes of a record that are not its values: class and checksum.
 const FRAME_BYTES: usize = 8;
 
-/// The set's file, written where it is not there yet.
+/// The set's file, written where it is not there yet, with the bytes and number of its records.
 ///
 /// Errors: a name that is not `records:BYTES`; a folder that cannot be written.
-pub fn records(config: &ReproduceConfig, set: &SetConfig) -> Result<DataConfig, TrainError> {
+pub fn records(
+    config: &ReproduceConfig,
+    set: &SetConfig,
+) -> Result<(DataConfig, u64, u64), TrainError> {
     let bytes = set
         .name
         .strip_prefix("records:")
@@ -28,7 +31,7 @@ pub fn records(config: &ReproduceConfig, set: &SetConfig) -> Result<DataConfig, 
             set.name
         )));
     };
-    let rows = ((rows as f64 * config.scale) as u64).max(16);
+    let rows = ((rows as f64 * config.scale) as u64).max(1024);
     let path = config
         .out
         .join("data")
@@ -36,10 +39,11 @@ pub fn records(config: &ReproduceConfig, set: &SetConfig) -> Result<DataConfig, 
     if !path.exists() {
         write(&path, bytes, rows)?;
     }
-    Ok(DataConfig {
+    let data = DataConfig {
         paths: vec![path.display().to_string()],
         ..DataConfig::default()
-    })
+    };
+    Ok((data, bytes as u64, rows))
 }
 
 fn write(path: &PathBuf, bytes: usize, rows: u64) -> Result<(), TrainError> {

@@ -1,0 +1,242 @@
+//! Bandwidth of reads through peers' memory against the least that they could cost, as CSV on standard
+//! output.
+//!
+//! ```text
+//! cargo run --release -p pelton-cache --example cache_bandwidth -- 2           two threads
+//! cargo build --release -p pelton-cache --example cache_bandwidth --features mpi
+//! mpirun -n 2 target/release/examples/cache_bandwidth                          two processes
+//! ```
+//!
+//! A data set of equal records lies in the memory of all ranks. All ranks read at once, 64 records a
+//! batch at random: records that other ranks hold, or those that they hold themselves (`own`). The reference
+//! reads the same bytes: among threads, and of its own memory, by copying from a vector as large as the
+//! memory it stands for; from other processes by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of
+//! its own. The two take turns; medians of the turns count, for the ratio that of each turn to the reference's
+//! next to it, which hardly depends on what else the machine does.
+
+#[cfg(feature = "mpi")]
+#[allow(unsafe_code)]
+#[path = "../../../comm/examples/window_bandwidth/bare.rs"]
+mod bare;
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_cache::{CacheError, CacheOptions, PeerCache, Placement};
+use pelton_comm::{Comm, Reduction, launched, run_ranks};
+use pelton_format::{Dataset, OpenOptions};
+use pelton_plan::{Batching, Order, Plan};
+use pelton_storage::RangeRead;
+
+/// Sizes of records: a page, and an image of ImageNet.
+const READ_BYTES: [usize; 2] = [4096, 110 << 10];
+/// What each rank holds; together more than any cache.
+const WINDOW_BYTES: usize = 128 << 20;
+/// Records read at once.
+const BATCH: usize = 64;
+/// What a turn reads, at least.
+const TURN_BYTES: usize = 128 << 20;
+const TURNS: usize = 15;
+
+/// A range: rank, offset, length.
+type Range = (usize, usize, usize);
+
+/// Records of a batch, and where they lie.
+type Batches = Vec<(Vec<u64>, Vec<Range>)>;
+
+fn main() {
+    let result = if launched().is_some() {
+        run_processes()
+    } else {
+        let ranks = std::env::args()
+            .nth(1)
+            .map_or(2, |ranks| ranks.parse().expect("ranks"));
+        run_ranks(ranks, |comm| measure(&comm, "local", memcpy)).map(|_| ())
+    };
+    if let Err(error) = result {
+        eprintln!("{error}");
+        std::process::exit(1);
+    }
+}
+
+#[cfg(feature = "mpi")]
+fn run_processes() -> Result<(), pelton_comm::RankError<CacheError>> {
+    pelton_comm::mpi::run(|comm| measure(&comm, "mpi", bare::get_loop))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn run_processes() -> Result<(), pelton_comm::RankError<CacheError>> {
+    panic!("build this with --features mpi to run it under mpirun")
+}
+
+/// The reference among threads, and for a rank's own memory.
+fn memcpy(comm: &Comm) -> impl FnMut(&[Range], &mut [u8]) + use<> {
+    let others = comm.size().saturating_sub(1).max(1);
+    let memory = vec![1_u8; others * WINDOW_BYTES];
+    let rank = comm.rank();
+    move |ranges, buffer| {
+        for ((from, offset, length), place) in ranges.iter().zip(buffer.chunks_mut(ranges[0].2)) {
+            let other = if *from > rank { from - 1 } else { *from } % others;
+            let start = other * WINDOW_BYTES + offset;
+            place.copy_from_slice(&memory[start..start + length]);
+        }
+    }
+}
+
+fn measure<R: FnMut(&[Range], &mut [u8])>(
+    comm: &Comm,
+    transport: &str,
+    reference: impl Fn(&Comm) -> R,
+) -> Result<(), CacheError> {
+    if comm.rank() == 0 {
+        println!("transport,ranks,memory,read_bytes,cache_gb_per_s,reference_gb_per_s,ratio");
+    }
+    for read_bytes in READ_BYTES {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("records.npy");
+        let records = comm.size() * (WINDOW_BYTES / read_bytes);
+        write_records(&path, records, read_bytes).expect("write");
+        let dataset = Dataset::open(&[path], &OpenOptions::default())?;
+        let plan = Plan::new(
+            records as u64,
+            Order::Full,
+            Batching::Examples(BATCH as u64),
+            1,
+        );
+        let options = CacheOptions {
+            memory_bytes: WINDOW_BYTES as u64,
+            ..CacheOptions::default()
+        };
+        let cache = PeerCache::new(comm, &dataset, &Arc::new(plan.expect("a plan")), &options)?;
+        let mut remote = reference(comm);
+        let others = |holder| holder != comm.rank() || comm.size() == 1;
+        let batches = batches(comm, &cache.placement(), records, read_bytes, others);
+        let title = format!("{transport},{},others,{read_bytes}", comm.size());
+        compare(comm, &title, &cache, &batches, &mut remote)?;
+        drop(remote);
+        let mut own = memcpy(comm);
+        let batches = self::batches(comm, &cache.placement(), records, read_bytes, |holder| {
+            holder == comm.rank()
+        });
+        let title = format!("{transport},{},own,{read_bytes}", comm.size());
+        compare(comm, &title, &cache, &batches, &mut own)?;
+        cache.finish(comm)?;
+    }
+    Ok(())
+}
+
+fn compare(
+    comm: &Comm,
+    title: &str,
+    cache: &PeerCache,
+    batches: &Batches,
+    reference: &mut impl FnMut(&[Range], &mut [u8]),
+) -> Result<(), CacheError> {
+    let dataset = cache.dataset();
+    let read_bytes = batches[0].1[0].2;
+    let mut buffer = vec![0; BATCH * read_bytes];
+    let (mut reads, mut references) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        reads.push(turn(comm, batches, |ids, _| {
+            read(&dataset, ids, &mut buffer)
+        })?);
+        references.push(turn(comm, batches, |_, ranges| {
+            reference(ranges, &mut buffer);
+            Ok(())
+        })?);
+    }
+    let ratios = reads
+        .iter()
+        .zip(&references)
+        .map(|(read, bare)| read / bare);
+    let ratio = median(ratios.collect());
+    let (read, bare) = (median(reads), median(references));
+    if comm.rank() == 0 {
+        println!("{title},{read:.3},{bare:.3},{ratio:.3}");
+    }
+    Ok(())
+}
+
+/// An array of zeros: a file of which the blocks are holes.
+fn write_records(path: &std::path::Path, records: usize, read_bytes: usize) -> std::io::Result<()> {
+    let shape = format!("({records}, {})", read_bytes / 4);
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+    while !(10 + header.len() + 1).is_multiple_of(64) {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut file = File::create(path)?;
+    file.write_all(b"\x93NUMPY\x01\x00")?;
+    file.write_all(&(header.len() as u16).to_le_bytes())?;
+    file.write_all(header.as_bytes())?;
+    file.set_len((10 + header.len() + records * read_bytes) as u64)
+}
+
+/// Batches of random records whose holders are `wanted`.
+fn batches(
+    comm: &Comm,
+    placement: &Placement,
+    records: usize,
+    read_bytes: usize,
+    wanted: impl Fn(usize) -> bool,
+) -> Batches {
+    let mut state = comm.rank() as u64 + 1;
+    let mut random = move |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        ((state >> 33) as usize) % below
+    };
+    let mut one = || loop {
+        let id = random(records) as u64;
+        let holder = placement.holder(0, id).expect("all is in memory") as usize;
+        if wanted(holder) {
+            let offset = id as usize * read_bytes % (WINDOW_BYTES / read_bytes * read_bytes);
+            return (id, (holder, offset, read_bytes));
+        }
+    };
+    let count = TURN_BYTES / (BATCH * read_bytes);
+    (0..count)
+        .map(|_| (0..BATCH).map(|_| one()).unzip())
+        .collect()
+}
+
+/// Reads records as a feed does: their places, then one batch.
+fn read(dataset: &Dataset, ids: &[u64], buffer: &mut [u8]) -> Result<(), CacheError> {
+    let length = buffer.len() / ids.len();
+    let places = ids.iter().zip(buffer.chunks_mut(length));
+    let mut reads: Vec<RangeRead<'_>> = places
+        .map(|(&id, buffer)| RangeRead {
+            offset: dataset.locate(id).offset,
+            buffer,
+            filled: 0,
+        })
+        .collect();
+    dataset.files()[0].storage().read_batch(&mut reads)?;
+    Ok(())
+}
+
+/// Bandwidth of all ranks together, in GB/s.
+fn turn(
+    comm: &Comm,
+    batches: &Batches,
+    mut read: impl FnMut(&[u64], &[Range]) -> Result<(), CacheError>,
+) -> Result<f64, CacheError> {
+    comm.barrier()?;
+    let start = Instant::now();
+    let mut bytes = 0;
+    for (ids, ranges) in batches {
+        read(ids, ranges)?;
+        bytes += ranges.len() * ranges[0].2;
+    }
+    let mut total = [bytes as f64 / start.elapsed().as_secs_f64() / 1e9];
+    comm.all_reduce(&mut total, Reduction::Sum)?;
+    Ok(total[0])
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

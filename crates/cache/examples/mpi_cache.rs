@@ -1,0 +1,156 @@
+//! Peers' memory among processes, in every pipeline; run by `./test mpi`.
+//!
+//! ```text
+//! mpirun -n 3 mpi_cache           reads everything, with and without checksums
+//! mpirun -n 3 mpi_cache fails 1   the last rank fails while the others read (0 in memory, 1 in loads,
+//!                                 2 ordered); exits with 70
+//! ```
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::io::Write;
+use std::process::exit;
+use std::sync::Arc;
+
+use pelton_cache::{CacheError, CacheOptions, PeerCache, Pipeline};
+use pelton_comm::{Comm, RankError, Reduction, mpi};
+use pelton_plan::{Batching, Order, Plan};
+use pelton_storage::StorageError;
+use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged};
+
+/// How a job ends whose rank failed as it should.
+const FAILED: i32 = 70;
+const UNIT_BYTES: u64 = 512;
+const EPOCHS: u64 = 3;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match arguments[..] {
+        [] => mpi::run(succeed),
+        ["fails", kind] => mpi::run(|comm| fail(&comm, kind.parse().expect("0, 1 or 2"))),
+        _ => panic!("unknown arguments {arguments:?}"),
+    };
+    if let Err(error) = result {
+        report(&error);
+    }
+}
+
+fn succeed(comm: Comm) -> Result<(), CacheError> {
+    for data in [ragged(&[1500]), ragged(&[50, 1000, 1]), even(&[1500, 3], 9)] {
+        for kind in 0..3 {
+            for checksums in [false, true] {
+                check(&comm, &data, kind, checksums)?;
+            }
+        }
+    }
+    if comm.rank() == 0 {
+        println!(
+            "peers' memory on {} ranks: all pipelines passed",
+            comm.size()
+        );
+    }
+    Ok(())
+}
+
+/// Plan and options of a pipeline: 0 in memory, 1 in loads, 2 ordered.
+fn setup(comm: &Comm, data: &Data, kind: u32, checksums: bool) -> (Arc<Plan>, CacheOptions) {
+    let records = data.dataset.records();
+    let ranks = comm.size() as u64;
+    let full =
+        || Arc::new(Plan::new(records, Order::Full, Batching::Examples(16), 5).expect("a plan"));
+    let (plan, memory_bytes) = match kind {
+        0 => (
+            full(),
+            data.dataset.bytes().div_ceil(ranks) + 4 * (records + 2),
+        ),
+        1 => {
+            let (memory, loads) = quarter(data, comm.size(), UNIT_BYTES, checksums);
+            (plan_in_loads(&data.dataset, loads, UNIT_BYTES, 16), memory)
+        }
+        _ => (full(), data.dataset.bytes() / 3 / ranks),
+    };
+    let options = CacheOptions {
+        memory_bytes,
+        checksums,
+        end_epoch: Some(EPOCHS),
+        ..CacheOptions::default()
+    };
+    (plan, options)
+}
+
+fn check(comm: &Comm, data: &Data, kind: u32, checksums: bool) -> Result<(), CacheError> {
+    let (plan, options) = setup(comm, data, kind, checksums);
+    let (dataset, backend) = data.metered();
+    let cache = PeerCache::new(comm, &dataset, &plan, &options)?;
+    let pipeline = cache.pipeline();
+    consume(comm, data, &cache, &plan, ((0, 0), EPOCHS), |_, _| Ok(()))?;
+    let meters = cache.finish(comm)?;
+    let mut sums = [
+        bytes_read(&backend),
+        meters.kept_bytes,
+        meters.local_bytes + meters.remote_bytes,
+        meters.verified_records,
+    ];
+    comm.all_reduce(&mut sums, Reduction::Sum)?;
+    let bytes = data.dataset.bytes();
+    let [read, kept, served, verified] = sums;
+    match pipeline {
+        Pipeline::InMemory => assert_eq!((kind, read, served), (0, bytes, EPOCHS * bytes)),
+        Pipeline::Opportunistic { .. } => {
+            assert_eq!(
+                (kind, read + kept, served),
+                (1, EPOCHS * bytes, EPOCHS * bytes)
+            );
+        }
+        Pipeline::Ordered { resident_bytes } => {
+            assert_eq!(served, EPOCHS * resident_bytes);
+            assert_eq!(read, resident_bytes + EPOCHS * (bytes - resident_bytes));
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(verified > 0, checksums);
+    Ok(())
+}
+
+/// The last rank fails in the second epoch; all others read on until they hear of it.
+fn fail(comm: &Comm, kind: u32) -> Result<(), CacheError> {
+    let data = ragged(&[1500]);
+    let (plan, options) = setup(comm, &data, kind, false);
+    let options = CacheOptions {
+        end_epoch: None,
+        ..options
+    };
+    let dataset = data.behind(|storage| storage);
+    let cache = PeerCache::new(comm, &dataset, &plan, &options)?;
+    let last = comm.rank() + 1 == comm.size();
+    consume(
+        comm,
+        &data,
+        &cache,
+        &plan,
+        ((0, 0), u64::MAX),
+        |epoch, step| {
+            if last && epoch == 1 && step == 20 {
+                return Err(CacheError::Storage(StorageError::Io {
+                    path: "here".to_string(),
+                    operation: "weigh",
+                    offset: 0,
+                    source: std::io::Error::other("the scales of this rank are broken"),
+                }));
+            }
+            Ok(())
+        },
+    )
+}
+
+fn report(error: &RankError<CacheError>) {
+    // In one write, because the ranks share a terminal.
+    let line = format!("{error}\n");
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("standard error");
+    mpi::abort(FAILED);
+    exit(FAILED);
+}
