@@ -392,14 +392,18 @@ impl Run<'_> {
         let popular = 0..self.shared.popular();
         self.take_own(popular.clone());
         self.moved.clone_from(&self.own);
-        let mut gains = [gain + 0.5 * squared(&self.own)];
+        // In two parts, so that f32 carries it without loss and one exchange does.
+        let gain = gain + 0.5 * squared(&self.own);
+        let high = gain as f32;
+        self.moved.extend([high, (gain - f64::from(high)) as f32]);
         (peers.exchange)(Exchange::Sum(&mut self.moved))?;
-        (peers.exchange)(Exchange::SumWide(&mut gains))?;
+        let low = f64::from(self.moved.pop().unwrap_or_default());
+        let gain = f64::from(self.moved.pop().unwrap_or_default()) + low;
         let total = squared(&self.moved);
         let ahead: f64 = (self.view.iter().zip(&self.truth).zip(&self.moved))
             .map(|((view, truth), moved)| f64::from(view - truth) * f64::from(*moved))
             .sum();
-        let gain = gains[0] + ahead - 0.5 * total;
+        let gain = gain + ahead - 0.5 * total;
         let mut kept = 1.0;
         if gain < 0.0 {
             kept = (0.5 + gain / total).clamp(0.0, 1.0);
@@ -417,7 +421,8 @@ impl Run<'_> {
             self.centre[j] = past * self.centre[j] + (1.0 - past) * mean;
             self.view[j] = self.truth[j] - (1.0 - part) * (self.truth[j] - self.centre[j]);
         }
-        self.shared.put(popular.clone(), &self.view[popular], self.w);
+        self.shared
+            .put(popular.clone(), &self.view[popular], self.w);
         Ok(())
     }
 
@@ -460,7 +465,8 @@ impl Run<'_> {
                 continue;
             }
             visit.alpha = between(self.problem, class, before, after, kept);
-            let back = decode(self.problem, class, visit.alpha) - decode(self.problem, class, after);
+            let back =
+                decode(self.problem, class, visit.alpha) - decode(self.problem, class, after);
             let scale = back as f32 * self.classes[class as usize].sign;
             // Shared features are overwritten with the next view.
             self.rows.add_scaled(visit.place, scale, self.w);
@@ -495,7 +501,10 @@ fn between(problem: &Problem, class: u32, before: f32, after: f32, kept: f64) ->
         // Both near the upper end: their distances from it are exact.
         return (f64::from(before) + kept * (f64::from(after) - f64::from(before))) as f32;
     }
-    let (from, to) = (decode(problem, class, before), decode(problem, class, after));
+    let (from, to) = (
+        decode(problem, class, before),
+        decode(problem, class, after),
+    );
     let value = from + kept * (to - from);
     if logistic && value > 0.5 * upper {
         (value - upper) as f32

@@ -80,7 +80,11 @@ impl SharedFeatures {
     fn put_first(&mut self, mut popular: Vec<u64>) {
         popular.sort_unstable();
         popular.dedup();
-        let shared = self.features.iter().copied().zip(self.ranks_of.iter().copied());
+        let shared = self
+            .features
+            .iter()
+            .copied()
+            .zip(self.ranks_of.iter().copied());
         let is_popular =
             |(feature, _): &(u32, u8)| popular.binary_search(&u64::from(*feature)).is_ok();
         let (first, rest): (Vec<_>, Vec<_>) = shared.partition(is_popular);

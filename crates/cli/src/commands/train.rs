@@ -52,7 +52,9 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let interrupt = interrupt_flag();
     let data = RunData::default();
     let trained = match ranks {
-        1 => with_console(|observer| linear::run(&config, &options, &interrupt, observer)).map(Some),
+        1 => {
+            with_console(|observer| linear::run(&config, &options, &interrupt, observer)).map(Some)
+        }
         _ => ranks::run(ranks, |comm, observer| {
             linear::run_over_ranks(&config, &options, comm, &data, &interrupt, observer)
         }),

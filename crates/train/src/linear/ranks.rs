@@ -162,12 +162,7 @@ impl<'a> Ranks<'a> {
     }
 
     /// Agrees on what to do after a block, and adds up the work of all ranks.
-    pub fn agree(
-        self,
-        interrupted: bool,
-        due: bool,
-        own: Totals,
-    ) -> Result<Agreed, TrainError> {
+    pub fn agree(self, interrupted: bool, due: bool, own: Totals) -> Result<Agreed, TrainError> {
         let Some(comm) = self.comm() else {
             return Ok(Agreed {
                 interrupted,
@@ -191,7 +186,19 @@ impl<'a> Ranks<'a> {
         let mut sums = said;
         comm.all_reduce(&mut sums, Reduction::Sum)?;
         let mean = |sum: f64| sum / comm.size() as f64;
-        let [stop, save, load, compute, overlap, wait, prepare, read, used, written, skipped] = sums;
+        let [
+            stop,
+            save,
+            load,
+            compute,
+            overlap,
+            wait,
+            prepare,
+            read,
+            used,
+            written,
+            skipped,
+        ] = sums;
         Ok(Agreed {
             interrupted: stop > 0.0,
             due: save > 0.0,

@@ -124,7 +124,8 @@ impl<'a> Session<'a> {
                 "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
             ));
         }
-        if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64 {
+        if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
+        {
             return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
         }
         if progress.plan != self.setup.plan.fingerprint() {
@@ -194,7 +195,12 @@ impl<'a> Session<'a> {
         let uncertified = self.epochs.pop_if(|_| certifying);
         folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
-        let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs), self.ranks)?;
+        let mut source = Source::open(
+            self.setup,
+            self.cursor,
+            Some(self.config.epochs),
+            self.ranks,
+        )?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
         }
@@ -261,7 +267,8 @@ impl<'a> Session<'a> {
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
-            let Some(step) = source.train_next(&mut self.solver, self.steps_done, replay, self.ranks)?
+            let Some(step) =
+                source.train_next(&mut self.solver, self.steps_done, replay, self.ranks)?
             else {
                 self.in_epoch = false;
                 break;
@@ -292,7 +299,9 @@ impl<'a> Session<'a> {
     fn agree(&mut self, source: &Source, interrupt: &AtomicBool) -> Result<Agreed, TrainError> {
         let due = self.checkpointed.elapsed().as_secs_f64() >= self.config.checkpoint_every_s;
         let own = totals_of(&source.meters());
-        let agreed = self.ranks.agree(interrupt.load(Ordering::Relaxed), due, own)?;
+        let agreed = self
+            .ranks
+            .agree(interrupt.load(Ordering::Relaxed), due, own)?;
         self.work = agreed.totals;
         Ok(agreed)
     }

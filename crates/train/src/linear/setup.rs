@@ -77,7 +77,9 @@ pub(super) fn set_up_share(
     let dataset = &data.dataset;
     let problem = Arc::new(problem(config, &data)?);
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
-    let ranks = share.as_ref().map_or(1, |share| u64::from(share.world_size()));
+    let ranks = share
+        .as_ref()
+        .map_or(1, |share| u64::from(share.world_size()));
     let whole = row_bytes * dataset.records().div_ceil(ranks);
     let memory_bytes = match config.memory_share {
         Some(share) => ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64,
@@ -260,7 +262,10 @@ fn block_plan(
             "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
         )));
     }
-    let ranks = feed.share.as_ref().map_or(1, |share| u64::from(share.world_size()));
+    let ranks = feed
+        .share
+        .as_ref()
+        .map_or(1, |share| u64::from(share.world_size()));
     let block = new_rows as f64 / (1.0 - kept);
     options.cache_bytes = (kept * block * pane_row) as usize;
     let batching = if let Some(blocks) = config.blocks {
