@@ -71,6 +71,9 @@ pub struct Peers<'a, E> {
     pub exchange: &'a mut dyn FnMut(Exchange<'_>) -> Result<(), E>,
 }
 
+/// Rounds of a pass, at least: in fewer the ranks learn too little of one another.
+const LEAST_ROUNDS: usize = 4;
+
 /// Weight of the past in the centre, at most.
 const PAST: f32 = 0.8;
 
@@ -347,7 +350,8 @@ impl Run<'_> {
         let awake = active.order.len();
         let mut most = [awake as f64];
         (peers.exchange)(Exchange::Largest(&mut most))?;
-        let rounds = (most[0] as usize).div_ceil(self.intervals.round).max(1);
+        let most = most[0] as usize;
+        let rounds = most.div_ceil(self.intervals.round).max(LEAST_ROUNDS);
         for round in 0..rounds {
             let order = &active.order[awake * round / rounds..awake * (round + 1) / rounds];
             let visits = &mut scratch.visits;
@@ -372,8 +376,8 @@ impl Run<'_> {
             );
             let gain = gaining.gain;
             self.end_round(gain, order, visits, peers)?;
-            self.unshared_visits += most[0] as usize / rounds;
-            if self.unshared_visits >= self.intervals.all {
+            self.unshared_visits += most.div_ceil(rounds);
+            if self.unshared_visits >= self.intervals.all.min(most) {
                 self.exchange_rest(peers)?;
             }
         }

@@ -23,7 +23,10 @@ fn ranks_certify_what_one_rank_finds() {
         let ratio = number(&figures, "primal") / number(&alone, "primal");
         assert!((ratio - 1.0).abs() < 2e-3, "{figures}");
         for file in ["model.safetensors", "summary.json", "report.html"] {
-            assert!(place.path(&format!("ranks-{ranks}/{file}")).exists(), "{file}");
+            assert!(
+                place.path(&format!("ranks-{ranks}/{file}")).exists(),
+                "{file}"
+            );
         }
         place.ok(&format!("eval ranks-{ranks} higgs.prow"));
     }
@@ -37,18 +40,31 @@ fn what_ranks_cannot_do_is_refused() {
         let line = format!("train linear higgs.prow --ranks 2 --out run {flags}");
         place.refuses(&line, 2, &["--ranks 1"]);
     }
-    place.refuses("train linear higgs.prow --ranks 0 --out run", 2, &["--ranks 0"]);
-    place.refuses("train linear none.prow --ranks 3 --out run", 2, &["none.prow"]);
+    place.refuses(
+        "train linear higgs.prow --ranks 0 --out run",
+        2,
+        &["--ranks 0"],
+    );
+    place.refuses(
+        "train linear none.prow --ranks 3 --out run",
+        2,
+        &["none.prow"],
+    );
     assert!(!place.path("run").exists());
     place.ok("train linear higgs.prow --ranks 2 --out run");
-    place.refuses("train linear higgs.prow --ranks 2 --out run", 2, &["--resume"]);
+    place.refuses(
+        "train linear higgs.prow --ranks 2 --out run",
+        2,
+        &["--resume"],
+    );
 }
 
 #[test]
 fn ctrl_c_saves_and_other_ranks_go_on() {
     let place = Place::new();
     place.higgs(60000);
-    let line = "train linear higgs.prow --epochs 4 --checkpoint-every 0 --memory 600kB --cache-fraction 0";
+    let line =
+        "train linear higgs.prow --epochs 4 --checkpoint-every 0 --memory 600kB --cache-fraction 0";
     let mut child = place.start(&format!("{line} --ranks 3 --out run"));
     let began = Instant::now();
     while !place.path("run/checkpoint/state.safetensors").exists() {

@@ -1,0 +1,226 @@
+//! Blocks that several ranks solve together: w stays the sum of what the duals say, the same on all ranks,
+//! and the dual value gets where one rank takes it.
+
+mod support;
+
+use std::sync::{Barrier, Mutex};
+
+use pelton_format::{Layout, RowTable, Rows};
+use pelton_linear::{
+    Duals, Exchange, InnerPasses, LinearError, Loss, Peers, Problem, Scratch, Simd, Weights,
+    add_dual_weights, dual_value, solve_block, solve_share,
+};
+
+/// Lets the ranks of a test meet.
+struct Table {
+    barrier: Barrier,
+    told: Mutex<Vec<Vec<u64>>>,
+}
+
+impl Table {
+    fn new(ranks: usize) -> Table {
+        Table {
+            barrier: Barrier::new(ranks),
+            told: Mutex::new(vec![Vec::new(); ranks]),
+        }
+    }
+
+    /// What all ranks say, by rank.
+    fn all(&self, rank: usize, own: Vec<u64>) -> Vec<Vec<u64>> {
+        self.told.lock().unwrap()[rank] = own;
+        self.barrier.wait();
+        let all = self.told.lock().unwrap().clone();
+        self.barrier.wait();
+        all
+    }
+
+    fn reduce(&self, rank: usize, values: &[f64], with: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+        let own = values.iter().map(|value| value.to_bits()).collect();
+        let mut all = self.all(rank, own).into_iter();
+        let numbers = |told: Vec<u64>| told.into_iter().map(f64::from_bits).collect::<Vec<_>>();
+        let first = numbers(all.next().unwrap());
+        all.fold(first, |sums, told| {
+            let pairs = sums.into_iter().zip(numbers(told));
+            pairs.map(|(a, b)| with(a, b)).collect()
+        })
+    }
+
+    fn exchange(&self, rank: usize, what: Exchange<'_>) -> Result<(), LinearError> {
+        match what {
+            Exchange::Sum(values) => {
+                let wide: Vec<f64> = values.iter().copied().map(f64::from).collect();
+                let sums = self.reduce(rank, &wide, |a, b| f64::from(a as f32 + b as f32));
+                for (value, sum) in values.iter_mut().zip(sums) {
+                    *value = sum as f32;
+                }
+            }
+            Exchange::SumWide(values) => {
+                let sums = self.reduce(rank, values, |a, b| a + b);
+                values.copy_from_slice(&sums);
+            }
+            Exchange::Largest(values) => {
+                let largest = self.reduce(rank, values, f64::max);
+                values.copy_from_slice(&largest);
+            }
+            Exchange::Gather(values, all) => {
+                let own = values.iter().map(|value| u64::from(value.to_bits()));
+                let told = self.all(rank, own.collect()).into_iter();
+                let numbers = |bits: Vec<u64>| bits.into_iter().map(|b| f32::from_bits(b as u32));
+                *all = told.map(|bits| numbers(bits).collect()).collect();
+            }
+            Exchange::GatherWords(words, all) => *all = self.all(rank, words.to_vec()),
+        }
+        Ok(())
+    }
+}
+
+struct Case {
+    problem: Problem,
+    rows: Rows,
+}
+
+fn case(layout: Layout, loss: Loss, rows: usize, features: usize, classes: usize) -> Case {
+    let problem = Problem::new(loss, 0.5, features, classes).unwrap();
+    Case {
+        problem: problem.with_bias(0.7).unwrap(),
+        rows: support::planted(layout, rows, features, classes, 9),
+    }
+}
+
+/// Every rank's weights, and the duals of all rows, after some epochs of one block.
+fn solved(case: &Case, ranks: usize, epochs: u64, inner: InnerPasses) -> (Vec<Weights>, Duals) {
+    let records = case.rows.len();
+    let all = support::table(case.rows.clone());
+    let table = Table::new(ranks);
+    let run = |rank: usize| {
+        // The last rank of many has no rows.
+        let holders = if ranks > 3 { ranks - 1 } else { ranks };
+        let mine: Vec<u64> = (0..records as u64)
+            .filter(|id| *id as usize % holders == rank)
+            .collect();
+        let share = all.select(&mine);
+        let mut weights = Weights::zeros(&case.problem);
+        let mut duals = Duals::zeros(&case.problem, records);
+        let mut scratch = Scratch::new(Simd::best());
+        let mut peers = Peers {
+            rank,
+            ranks,
+            exchange: &mut |what| table.exchange(rank, what),
+        };
+        let mut before = 0.0;
+        for epoch in 0..epochs {
+            let solved = solve_share(
+                &case.problem,
+                &share,
+                &mut weights,
+                &mut duals,
+                inner,
+                epoch,
+                true,
+                &mut scratch,
+                &mut peers,
+            )
+            .unwrap();
+            assert!(solved.centre.is_some());
+            let dual = dual_value(&weights, &duals);
+            assert!(dual >= before * (1.0 - 1e-6), "{dual} after {before}");
+            before = dual;
+        }
+        (weights, duals, mine)
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..ranks)
+            .map(|rank| scope.spawn(move || run(rank)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let mut alpha = vec![vec![0.0; records]; case.problem.subproblems()];
+    for (_, duals, mine) in &results {
+        for (subproblem, alpha) in alpha.iter_mut().enumerate() {
+            for &id in mine {
+                alpha[id as usize] = duals.stored(subproblem)[id as usize];
+            }
+        }
+    }
+    let duals = Duals::from_parts(records, alpha, results[0].1.terms().to_vec());
+    let weights = results.into_iter().map(|(weights, ..)| weights).collect();
+    (weights, duals)
+}
+
+fn check_consistent(case: &Case, all: &RowTable, weights: &[Weights], duals: &Duals) {
+    let length = case.problem.features() + 1;
+    let mut sums = vec![vec![0.0; length]; case.problem.subproblems()];
+    add_dual_weights(&case.problem, all, duals, &mut sums);
+    for (subproblem, sum) in sums.iter().enumerate() {
+        let w = weights[0].vector(subproblem);
+        let largest = sum
+            .iter()
+            .fold(0.0_f64, |most, value| most.max(value.abs()));
+        for (found, expected) in w.iter().zip(sum) {
+            let off = (f64::from(*found) - expected).abs();
+            assert!(off <= 1e-4 * largest, "{found} {expected}");
+        }
+        for other in weights {
+            assert!(other.vector(subproblem) == w, "the same on all ranks");
+        }
+    }
+}
+
+#[test]
+fn ranks_get_where_one_rank_gets_and_agree_on_w() {
+    let inner = InnerPasses::Until {
+        epsilon: 1e-3,
+        at_most: 300,
+    };
+    for layout in [Layout::Dense { width: 30 }, Layout::Sparse] {
+        for (loss, classes) in [
+            (Loss::Hinge, 2),
+            (Loss::SquaredHinge, 3),
+            (Loss::Logistic, 2),
+        ] {
+            let case = case(layout, loss, 900, 30, classes);
+            let all = support::table(case.rows.clone());
+            let mut alone = (
+                Weights::zeros(&case.problem),
+                Duals::zeros(&case.problem, 900),
+            );
+            let mut scratch = Scratch::new(Simd::best());
+            let (w, duals) = (&mut alone.0, &mut alone.1);
+            for epoch in 0..3 {
+                solve_block(&case.problem, &all, w, duals, inner, epoch, &mut scratch).unwrap();
+            }
+            let expected = dual_value(&alone.0, &alone.1);
+            for ranks in [1, 2, 3, 5] {
+                let (weights, duals) = solved(&case, ranks, 3, inner);
+                check_consistent(&case, &all, &weights, &duals);
+                let dual = dual_value(&weights[0], &duals);
+                let off = (dual / expected - 1.0).abs();
+                assert!(off < 1e-3, "{layout:?} {loss:?} {ranks}: {dual} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn features_that_are_exchanged_now_and_then_leave_w_exact() {
+    // More shared features than are popular, and some that only one rank has.
+    let case = case(Layout::Sparse, Loss::Hinge, 60, 60_000, 2);
+    let all = support::table(case.rows.clone());
+    for ranks in [2, 3] {
+        let (weights, duals) = solved(&case, ranks, 4, InnerPasses::Fixed(3));
+        check_consistent(&case, &all, &weights, &duals);
+        assert!(dual_value(&weights[0], &duals) > 0.0);
+    }
+}
+
+#[test]
+fn the_same_ranks_give_the_same_bits() {
+    let case = case(Layout::Dense { width: 20 }, Loss::Hinge, 2000, 20, 2);
+    let once = solved(&case, 3, 2, InnerPasses::Fixed(20));
+    let again = solved(&case, 3, 2, InnerPasses::Fixed(20));
+    assert!(once.0 == again.0 && once.1 == again.1);
+}
