@@ -88,7 +88,7 @@ mod processes {
     use crate::console::say_error;
 
     /// How long the other ranks leave it to rank 0 to say what happened.
-    const AFTER_RANK_0: Duration = Duration::from_secs(1);
+    const AFTER_RANK_0: Duration = Duration::from_secs(3);
 
     /// Runs `job` as this process's rank.
     pub fn run<T>(job: impl FnOnce(Comm) -> Result<T, TrainError>) -> Result<Option<T>, Failure> {

@@ -29,12 +29,12 @@ use crate::event::{Event, Interrupt, Observer};
 const COLUMNS: &str = "data,ranks,pipeline,memory,seed,bytes_per_s,wall_s,load_s,read_s,decode_s,\
                        local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
 /// Bytes of all records of a global batch, over all ranks.
-const BATCH_BYTES: u64 = 1 << 20;
+const BATCH_BYTES: u64 = 512 << 10;
 /// Fewest batches and units of an epoch, so that scaled-down data still makes several of a load.
-const LEAST_BATCHES: u64 = 64;
-const LEAST_UNITS: u64 = 128;
+const LEAST_BATCHES: u64 = 128;
+const LEAST_UNITS: u64 = 192;
 /// Memory for the look-ahead of each rank's feed.
-const FEED_BYTES: u64 = 64 << 20;
+const FEED_BYTES: u64 = 16 << 20;
 /// The name under which DeepIO's figures are shown.
 const FIGURE: &str = "Figure 10";
 
@@ -147,6 +147,7 @@ fn notes() -> Vec<String> {
     vec![
         "backend: modelled in real time, a node's share of DeepIO's parallel file system for each rank: 4662.49 MB/s over 16 nodes; its rate of small reads is not published and assumed to be that of hard disks (LIRS Table 2) with that bandwidth in all".to_string(),
         "ranks are threads that share this machine's cores and memory, so that rates do not grow with their number beyond it".to_string(),
+        "ordered mode and the backend alone read what each rank's look-ahead of 16 MiB asks for sorted by place, so that some records follow each other; the model has a read at a random place for each".to_string(),
         "bytes a second are bytes of records in batches over the seconds of an epoch; filling the memory before the first epoch is not in them where all data fits".to_string(),
         predicted::ASSUMPTIONS.to_string(),
     ]
@@ -329,3 +330,6 @@ fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     }
     rows
 }
+
+#[cfg(test)]
+mod tests;
