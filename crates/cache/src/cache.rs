@@ -293,14 +293,20 @@ fn load_runs(
         needed.push(if options.checksums { end } else { data });
         sums.push(own);
     }
-    let mut window = allocate(comm, needed[comm.rank()])?;
-    let part = Part {
-        range: runs.held_by(comm.rank()),
-        to: 0,
-    };
+    let held = runs.held_by(comm.rank());
+    let mut window = allocate(comm, needed[comm.rank()] + space.slack(&held))?;
+    let begin = space.begin(&held, window.local());
+    let mut begins = vec![0; comm.size()];
+    comm.all_gather(&[begin], &mut begins)?;
+    for (sums, begin) in sums.iter_mut().zip(&begins) {
+        sums.at += begin;
+    }
+    let runs = runs.begin_at(begins);
+    let to = begin as usize;
+    let part = Part { range: held, to };
     let loaded = load(&space, &[part], window.local(), &options.interrupt);
     if options.checksums && loaded.is_ok() {
-        seal(&space, &sums[comm.rank()], 0, window.local());
+        seal(&space, &sums[comm.rank()], to, window.local());
     }
     let asked = agree(comm, loaded)?;
     let window = window.share(comm)?;
