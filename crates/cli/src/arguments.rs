@@ -171,7 +171,11 @@ pub struct LinearArguments {
     /// What relative differences refer to: auto (solve for it first), unknown, or a number
     #[arg(long)]
     pub optimum: Option<Optimum>,
-    /// Loading threads
+    /// Ranks that train together, each with the memory for itself: threads of this process (default: 1,
+    /// or what mpirun started)
+    #[arg(long)]
+    pub ranks: Option<usize>,
+    /// Loading threads of each rank
     #[arg(long)]
     pub threads: Option<usize>,
     /// Records that cannot be read: fail, skip or skip:LIMIT

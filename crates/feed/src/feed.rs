@@ -152,7 +152,7 @@ impl Feed {
     }
 
     /// The plan being executed.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 

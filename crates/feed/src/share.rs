@@ -40,6 +40,11 @@ impl Share {
         }
     }
 
+    /// Ranks there are.
+    pub fn world_size(&self) -> u32 {
+        self.world_size
+    }
+
     /// Most records that this rank takes of a batch of `batch_len`.
     pub fn most_of(&self, batch_len: u64) -> u64 {
         batch_len.div_ceil(u64::from(self.world_size))

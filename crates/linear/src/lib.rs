@@ -14,8 +14,10 @@
 //! Where rows of few features lie in memory and coordinate descent stalls, [`solve_interior`] takes
 //! over: Newton's method, which features of very different sizes do not slow.
 //!
-//! One thread changes α and w. Updates by several threads without locks were rejected: they lose
-//! increments of w, and w = Σ α_i y_i x_i is what the certificate stands on.
+//! Several ranks solve a block together by [`solve_share`], which reaches the others through a closure.
+//! Each changes the α of its own rows and a w of its own, and the moves are added up in rounds. Updates of
+//! one w by several threads without locks were rejected: they lose increments, and w = Σ α_i y_i x_i is
+//! what the certificate stands on.
 
 mod error;
 mod problem;
@@ -32,6 +34,9 @@ mod step;
 
 mod kernels;
 mod solve;
+
+mod ranks;
+mod shared_features;
 
 mod certificate;
 mod gap;
@@ -63,6 +68,7 @@ pub use model::Model;
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
+pub use ranks::{Exchange, Peers, SharedReport, solve_share};
 pub use row_cache::RowCache;
 pub use saved_state::SavedState;
 pub use skip::{SETTLED_SLACK, SkipTable};

@@ -30,6 +30,7 @@ use crate::gap::{for_each_gap, gap_of_rows};
 use crate::interior_point::solve_interior;
 use crate::kernels::Simd;
 use crate::problem::Problem;
+use crate::ranks::{Exchange, Peers, solve_share};
 use crate::row_cache::RowCache;
 use crate::skip::SkipTable;
 use crate::solve::{InnerPasses, solve_block};
@@ -128,6 +129,27 @@ pub(crate) struct EpochState {
     pub visits: u64,
     pub rows: u64,
     pub inner_passes: u64,
+}
+
+impl EpochState {
+    /// Adds weights to the mean where half of the rows were read.
+    fn add_to_mean(&mut self, weights: &Weights, records: usize) {
+        if 2 * self.rows < records as u64 {
+            return;
+        }
+        match &mut self.mean {
+            Some(mean) => {
+                mean.sum.add(weights);
+                mean.blocks += 1;
+            }
+            None => {
+                self.mean = Some(WeightMean {
+                    sum: weights.clone(),
+                    blocks: 1,
+                });
+            }
+        }
+    }
 }
 
 impl WeightMean {
@@ -356,8 +378,8 @@ impl OutOfCore {
         )?;
         self.epoch.visits += report.visits;
         self.epoch.inner_passes += u64::from(report.passes);
-        if self.coded.is_none() {
-            self.add_to_mean();
+        if self.coded.is_none() && self.options.snapshots {
+            self.epoch.add_to_mean(&self.weights, self.duals.records());
         }
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
@@ -374,6 +396,65 @@ impl OutOfCore {
             if self.epoch.snapshot.is_none() {
                 self.solve_coded(step, CODED_BLOCK_PASSES);
             }
+        }
+        Ok(())
+    }
+
+    /// Trains together with other ranks on one block, of which this rank holds the rows `rows`;
+    /// `shares` are the ids of each rank's part of it, those of records left out as bad among them.
+    /// Afterwards the state is the same on all ranks.
+    ///
+    /// No rows may be left unread or kept between blocks.
+    pub fn train_share<E: From<LinearError>>(
+        &mut self,
+        rows: &RowTable,
+        step: u64,
+        shares: &[Vec<u64>],
+        peers: &mut Peers<'_, E>,
+    ) -> Result<(), E> {
+        let kept = self.skip.is_some() || self.cache.is_some() || self.coded.is_some();
+        assert!(!kept, "ranks train on every row of a block");
+        let mut losses = LossSum::new(&self.problem);
+        let mut gap = 0.0;
+        match &self.epoch.snapshot {
+            Some(snapshot) => losses.add(&self.problem, rows, &snapshot.weights, self.simd)?,
+            None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
+        }
+        let inner = self.inner_passes();
+        let solved = solve_share(
+            &self.problem,
+            rows,
+            &mut self.weights,
+            &mut self.duals,
+            inner,
+            key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
+            self.options.snapshots,
+            &mut self.scratch,
+            peers,
+        )?;
+        self.duals.exchange(shares, peers)?;
+        let mut sums = vec![
+            gap,
+            rows.len() as f64,
+            losses.rows as f64,
+            losses.correct as f64,
+        ];
+        sums.extend(&losses.loss);
+        (peers.exchange)(Exchange::SumWide(&mut sums))?;
+        let epoch = &mut self.epoch;
+        epoch.gap += sums[0];
+        epoch.rows += sums[1] as u64;
+        epoch.visits += solved.report.visits;
+        epoch.inner_passes += u64::from(solved.report.passes);
+        if let Some(snapshot) = &mut epoch.snapshot {
+            snapshot.losses.rows += sums[2] as u64;
+            snapshot.losses.correct += sums[3] as u64;
+            for (loss, sum) in snapshot.losses.loss.iter_mut().zip(&sums[4..]) {
+                *loss += sum;
+            }
+        }
+        if let Some(centre) = &solved.centre {
+            epoch.add_to_mean(centre, self.duals.records());
         }
         Ok(())
     }
@@ -459,25 +540,6 @@ impl OutOfCore {
             losses,
         });
         Ok(Some((certificate, found.iterations)))
-    }
-
-    /// Adds w to its mean where half of the rows were read and snapshots are taken.
-    fn add_to_mean(&mut self) {
-        if !self.options.snapshots || 2 * self.epoch.rows < self.duals.records() as u64 {
-            return;
-        }
-        match &mut self.epoch.mean {
-            Some(mean) => {
-                mean.sum.add(&self.weights);
-                mean.blocks += 1;
-            }
-            None => {
-                self.epoch.mean = Some(WeightMean {
-                    sum: self.weights.clone(),
-                    blocks: 1,
-                });
-            }
-        }
     }
 
     /// Ends an epoch: its figures.

@@ -20,7 +20,7 @@ use crate::visit::Visit;
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
-const SETTLED_ABOVE: f32 = 0.1;
+pub(crate) const SETTLED_ABOVE: f32 = 0.1;
 
 /// When a block is done with.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,7 +151,8 @@ pub(crate) fn solve_rows<R: VisitRows>(
     report
 }
 
-fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
+/// The terms of each class.
+pub(crate) fn class_terms(problem: &Problem, subproblem: usize) -> Vec<ClassTerms> {
     (0..problem.classes() as u32)
         .map(|class| ClassTerms {
             sign: problem.sign(subproblem, class),
@@ -244,7 +245,7 @@ impl<R: VisitRows> Run<'_, R> {
 }
 
 /// The tolerance and the most passes; a fixed number of passes never stops early.
-fn limits(inner: InnerPasses) -> (f32, u32) {
+pub(crate) fn limits(inner: InnerPasses) -> (f32, u32) {
     match inner {
         InnerPasses::Fixed(passes) => (f32::NEG_INFINITY, passes),
         InnerPasses::Until { epsilon, at_most } => (epsilon, at_most),

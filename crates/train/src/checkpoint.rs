@@ -37,6 +37,12 @@ pub struct Progress {
     pub data: u64,
     /// Fingerprint of the plan.
     pub plan: u64,
+    /// Ranks of the run.
+    #[serde(default = "one")]
+    pub ranks: u64,
+    /// Blocks of its epochs; 0 where an older program wrote it, which knew of one rank only.
+    #[serde(default)]
+    pub blocks: u64,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
     /// Place of the next batch in its epoch.
@@ -71,6 +77,10 @@ pub struct Progress {
     /// computed when it is written.
     #[serde(skip)]
     pub checksum: u32,
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// Figures that add up over the sessions of a run.

@@ -167,6 +167,7 @@ pub fn eval(
         features: dataset.features(),
         classes: trained.model.labels.len() as u64,
         skipped_records: meters.skipped_records,
+        ranks: 1,
         access: "window".to_string(),
         order: "sequential".to_string(),
         verdict: meters.verdict().to_string(),

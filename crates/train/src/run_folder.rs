@@ -143,6 +143,12 @@ fn is_full(error: &io::Error) -> bool {
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Absent where another rank writes the folder.
+    files: Option<Files>,
+}
+
+#[derive(Debug)]
+struct Files {
     metrics: File,
     /// Locked for as long as it is open; the system releases it when the process dies.
     _lock: File,
@@ -193,9 +199,24 @@ impl RunFolder {
             .map_err(|source| RunFolderError::io(&metrics, "open", source))?;
         Ok(RunFolder {
             path: path.to_path_buf(),
-            metrics,
-            _lock: lock,
+            files: Some(Files {
+                metrics,
+                _lock: lock,
+            }),
         })
+    }
+
+    /// The folder as ranks see it that leave writing to another: what they write is left out.
+    pub fn of_another_rank(path: &Path) -> RunFolder {
+        RunFolder {
+            path: path.to_path_buf(),
+            files: None,
+        }
+    }
+
+    /// Whether this process writes the folder.
+    pub fn is_written(&self) -> bool {
+        self.files.is_some()
     }
 
     /// The folder.
@@ -205,18 +226,24 @@ impl RunFolder {
 
     /// Appends one line to `metrics.jsonl`.
     pub fn append_metrics(&mut self, record: &impl Serialize) -> Result<(), RunFolderError> {
+        let Some(files) = &mut self.files else {
+            return Ok(());
+        };
         let file = self.path.join(METRICS);
         let wrong = |source| RunFolderError::io(&file, "write", source);
         let mut line = serde_json::to_vec(record).map_err(|error| wrong(error.into()))?;
         line.push(b'\n');
         // One write a line: no other order of bytes can be left behind than a torn last line.
-        self.metrics.write_all(&line).map_err(wrong)
+        files.metrics.write_all(&line).map_err(wrong)
     }
 
     /// Keeps the first `lines` lines of `metrics.jsonl`: those that a checkpoint knows of.
     pub fn keep_metrics(&mut self, lines: usize) -> Result<(), RunFolderError> {
+        let Some(files) = &mut self.files else {
+            return Ok(());
+        };
         let file = self.path.join(METRICS);
-        keep_lines(&mut self.metrics, lines)
+        keep_lines(&mut files.metrics, lines)
             .map_err(|source| RunFolderError::io(&file, "cut", source))
     }
 

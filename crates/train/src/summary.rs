@@ -65,6 +65,12 @@ pub struct LinearSummary {
     pub classes: u64,
     /// Examples left out because they could not be decoded.
     pub skipped_records: u64,
+    /// Ranks that trained together.
+    pub ranks: u64,
+    /// Seconds a rank waited for others and for their messages, on average.
+    pub communication_s: f64,
+    /// Bytes that ranks sent to one another.
+    pub communication_bytes: u64,
     /// Access path used.
     pub access: String,
     /// Order used.

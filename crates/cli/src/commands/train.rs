@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_train::linear::{self, RunOptions};
+use pelton_train::linear::{self, RunData, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary};
 
 use super::{Failure, print_json, usage, with_console};
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
 use crate::console::interrupt_flag;
+use crate::ranks;
 
 /// Trains a linear model.
 pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
@@ -25,6 +26,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         config = LinearConfig::read(&path)?;
     }
     let json = arguments.json;
+    let ranks = ranks::asked(arguments.ranks)?;
     arguments.apply(&mut config).map_err(usage)?;
     if config.memory_share.is_none()
         && arguments.memory.is_none()
@@ -48,7 +50,19 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         out: out.clone(),
     };
     let interrupt = interrupt_flag();
-    let summary = with_console(|observer| linear::run(&config, &options, &interrupt, observer))?;
+    let data = RunData::default();
+    let trained = match ranks {
+        1 => {
+            with_console(|observer| linear::run(&config, &options, &interrupt, observer)).map(Some)
+        }
+        _ => ranks::run(ranks, |comm, observer| {
+            linear::run_over_ranks(&config, &options, comm, &data, &interrupt, observer)
+        }),
+    };
+    // Another rank's process says nothing.
+    let Some(summary) = trained? else {
+        return Ok(());
+    };
     if json {
         print_json(&summary)?;
     }
@@ -83,6 +97,14 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
         summary.wall_s,
         human(summary.peak_rss_bytes)
     );
+    if summary.ranks > 1 {
+        eprintln!(
+            "ranks             {}: {} sent, {:.1} s waited for one another",
+            summary.ranks,
+            human(summary.communication_bytes),
+            summary.communication_s
+        );
+    }
     eprintln!(
         "shuffling         {}: randomness level {:.1} %, exact {:.1} %",
         summary.order,

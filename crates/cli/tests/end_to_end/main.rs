@@ -15,5 +15,6 @@ mod interruption;
 mod logging;
 mod memory;
 mod peers;
+mod ranks;
 mod real_data;
 mod repeated_runs;

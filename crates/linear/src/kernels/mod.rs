@@ -75,6 +75,17 @@ impl BlockRows<'_> {
     fn dense_widths(&self, width: usize) -> (usize, usize) {
         (width, width.min(self.features))
     }
+
+    /// The features of a sparse row.
+    pub(crate) fn indices(&self, place: Place) -> &[u32] {
+        let start = place.start as usize;
+        &self.segments[place.segment as usize].indices[start..start + place.length as usize]
+    }
+
+    /// w += scale·x for one row; not for inner loops.
+    pub(crate) fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
+        plain::add_scaled(self, place, scale, w);
+    }
 }
 
 /// A loop to be compiled for each level; `run` must be inlined always.

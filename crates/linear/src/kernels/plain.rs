@@ -191,6 +191,24 @@ pub(super) fn pass<S: Step>(
     }
 }
 
+pub(super) fn add_scaled(rows: &BlockRows<'_>, place: Place, scale: f32, w: &mut [f32]) {
+    let (segments, bias) = (&rows.segments[..], rows.bias);
+    match rows.layout {
+        Layout::Dense { width } => {
+            let (width, used) = rows.dense_widths(width);
+            let mut vectors = Dense {
+                segments,
+                width,
+                used,
+                bias,
+                w,
+            };
+            vectors.add(place, scale);
+        }
+        Layout::Sparse => Sparse { segments, bias, w }.add(place, scale),
+    }
+}
+
 pub(super) fn sweep(rows: &BlockRows<'_>, w: &[f32], places: &[Place], out: &mut [f32]) {
     let (segments, bias) = (&rows.segments[..], rows.bias);
     match rows.layout {

@@ -9,6 +9,7 @@ use pelton_format::Dataset;
 use pelton_linear::{Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Weights};
 use pelton_plan::{Batching, Order, Plan};
 
+use super::ranks::{Ranks, stripe_records};
 use super::setup::{FINEST_TOLERANCE, STALLED_GAP, Setup};
 use super::source::Source;
 use crate::data::OpenedData;
@@ -54,7 +55,12 @@ pub(crate) fn for_each_batch(
         refill: false,
         ..feed.clone()
     };
-    let rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
+    let mut rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
+    if let Some(share) = &options.share {
+        // A stripe of each rank, so that no rank gets the rows of one place, which may be of one class.
+        let ranks = share.world_size();
+        rows = u64::from(ranks) * rows.min(stripe_records(dataset, ranks));
+    }
     let plan = Plan::new(
         dataset.records(),
         Order::Sequential,
@@ -76,26 +82,32 @@ pub(super) fn accuracy(
     setup: &Setup,
     test: &OpenedData,
     weights: &Weights,
+    ranks: Ranks<'_>,
 ) -> Result<f64, TrainError> {
     let feed = FeedOptions {
         memory_bytes: setup.memory_bytes,
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()
     };
-    let evaluation = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
-    let accuracy = evaluation.losses.accuracy();
-    Ok(accuracy)
+    let mut losses = evaluate(&test.dataset, &setup.problem, weights, &feed)?.losses;
+    ranks.sum_losses(&mut losses)?;
+    Ok(losses.accuracy())
 }
 
-fn certificate(setup: &Setup, solver: &OutOfCore) -> Result<Certificate, TrainError> {
+fn certificate(
+    setup: &Setup,
+    solver: &OutOfCore,
+    ranks: Ranks<'_>,
+) -> Result<Certificate, TrainError> {
     let weights = solver.weights();
     let feed = FeedOptions {
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.evaluation_feed()
     };
-    let evaluation = evaluate(&setup.data.dataset, &setup.problem, weights, &feed)?;
+    let mut losses = evaluate(&setup.data.dataset, &setup.problem, weights, &feed)?.losses;
+    ranks.sum_losses(&mut losses)?;
     Ok(Certificate {
-        primal: evaluation.losses.primal(weights),
+        primal: losses.primal(weights),
         dual: solver.dual(),
     })
 }
@@ -108,6 +120,7 @@ fn certificate(setup: &Setup, solver: &OutOfCore) -> Result<Certificate, TrainEr
 pub(super) fn optimum(
     setup: &Setup,
     wanted_gap: f64,
+    ranks: Ranks<'_>,
     interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
@@ -129,19 +142,19 @@ pub(super) fn optimum(
         dataset.layout(),
         options,
     );
-    let mut source = Source::open(setup, Cursor::default(), None)?;
+    let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
         solver.begin_epoch(epoch, true)?;
         let mut step = 0;
         loop {
-            if interrupt.load(Ordering::Relaxed) {
+            if ranks.any(interrupt.load(Ordering::Relaxed))? {
                 return Err(TrainError::Stopped {
                     job: "solving for the optimum, before training began",
                 });
             }
-            let trained = source.train_next(&mut solver, step, false)?;
+            let trained = source.train_next(&mut solver, step, false, ranks)?;
             step += 1;
             match trained {
                 Some(trained) if !trained.ends_epoch => {}
@@ -173,7 +186,7 @@ pub(super) fn optimum(
             None if estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(setup, &solver)?
+                certificate(setup, &solver, ranks)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -186,7 +199,7 @@ pub(super) fn optimum(
     }
     let best = match best {
         Some(best) => best,
-        None => certificate(setup, &solver)?,
+        None => certificate(setup, &solver, ranks)?,
     };
     if best.relative_gap() > wanted_gap {
         observer(Event::Note(&format!(

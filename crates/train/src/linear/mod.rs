@@ -5,6 +5,7 @@
 
 mod certify;
 mod outcome;
+mod ranks;
 mod report;
 mod resume;
 mod session;
@@ -15,11 +16,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pelton_comm::Comm;
 use pelton_feed::{FeedOptions, largest_batch};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
+pub use ranks::RunData;
 pub use setup::{Setup, plan_of, resolve, set_up};
 pub(crate) use source::hold_rows;
 
@@ -29,6 +32,7 @@ use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 use crate::run_folder::RunFolder;
 use crate::summary::LinearSummary;
+use ranks::{Ranks, Role};
 use session::Session;
 
 /// More labels than this are pointed out: they may be numbers that are no classes.
@@ -56,9 +60,36 @@ pub fn run(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<LinearSummary, TrainError> {
+    run_as(config, options, Ranks::alone(), interrupt, observer)
+}
+
+/// The same on several ranks, each with the memory budget for itself. All ranks call it, with one
+/// `data` for those of a process; rank 0 alone writes the run folder, and its figures are of all of them.
+///
+/// Errors: as for one rank; another rank's failure.
+pub fn run_over_ranks(
+    config: &LinearConfig,
+    options: &RunOptions,
+    comm: &Comm,
+    data: &RunData,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<LinearSummary, TrainError> {
+    run_as(config, options, Ranks::of(comm, data), interrupt, observer)
+}
+
+fn run_as(
+    config: &LinearConfig,
+    options: &RunOptions,
+    ranks: Ranks<'_>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<LinearSummary, TrainError> {
     let began = Instant::now();
     check(config)?;
-    let data = data::open(&config.data, &config.data.paths, None, interrupt, observer)?;
+    check_ranks(config, ranks.size())?;
+    let paths = &config.data.paths;
+    let data = ranks.open(Role::Train, &config.data, paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
     config
@@ -77,15 +108,17 @@ pub fn run(
         )));
     }
     if options.resume {
-        resume::take_over(&options.out, &mut config);
+        resume::take_over(&options.out, &mut config, ranks.size());
     }
-    resolve(&mut config, &data.dataset);
+    resolve(&mut config, &data.dataset, ranks.size());
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
+        blocks: config.blocks,
         ..given.clone()
     };
-    let mut setup = set_up(&config, data)?;
+    let share = ranks.share(&data.dataset);
+    let mut setup = setup::set_up_share(&config, data, share)?;
     setup.interrupt = Arc::clone(interrupt);
     let setup = setup;
     tracing::info!(
@@ -103,7 +136,8 @@ pub fn run(
         None
     } else {
         let expected = setup.expected();
-        Some(data::open(
+        Some(ranks.open(
+            Role::Test,
             &config.data,
             &test_paths,
             Some(&expected),
@@ -113,11 +147,17 @@ pub fn run(
     };
     // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
     // another run: only then is the folder made, cleared, or its configuration replaced.
-    let mut session = Session::new(&config, &setup, began)?;
+    let mut session = Session::new(&config, &setup, ranks, began)?;
     if options.resume {
         session.resume(&options.out, observer)?;
     }
-    let mut folder = RunFolder::open(&options.out, &given, options.resume, options.overwrite)?;
+    // Others may be reading what the folder holds.
+    ranks.barrier()?;
+    let mut folder = match ranks.rank() {
+        0 => RunFolder::open(&options.out, &given, options.resume, options.overwrite)?,
+        _ => RunFolder::of_another_rank(&options.out),
+    };
+    ranks.barrier()?;
     let optimum = match config.optimum {
         Optimum::Unknown => None,
         Optimum::Value(value) => Some(value),
@@ -130,12 +170,12 @@ pub fn run(
                 "solving for the optimum first, to a relative gap of {gap:.0e}"
             )));
             let solving = Instant::now();
-            let optimum = certify::optimum(&setup, gap, interrupt, observer)?;
+            let optimum = certify::optimum(&setup, gap, ranks, interrupt, observer)?;
             session.leave_out(solving.elapsed());
             Some(optimum)
         }
     };
-    describe(&setup, &config, observer);
+    describe(&setup, &config, ranks.size(), observer);
     let in_folder = |error: TrainError| match error.is_interruption() {
         // What was read at that moment is no concern of whoever goes on later.
         true => TrainError::Interrupted {
@@ -147,12 +187,28 @@ pub fn run(
     let trained = trained.map_err(in_folder)?;
     let accuracy = match &test {
         Some(test) => {
-            let accuracy = certify::accuracy(&setup, test, &trained.weights);
+            let accuracy = certify::accuracy(&setup, test, &trained.weights, ranks);
             Some(accuracy.map_err(in_folder)?)
         }
         None => None,
     };
+    if !folder.is_written() {
+        return Ok(LinearSummary::default());
+    }
     outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
+}
+
+/// Refuses what ranks cannot do yet.
+fn check_ranks(config: &LinearConfig, ranks: usize) -> Result<(), TrainError> {
+    let flag = match config.cache_fraction {
+        _ if ranks == 1 => return Ok(()),
+        _ if config.skip => "--skip",
+        Some(kept) if kept > 0.0 => "--cache-fraction",
+        _ => return Ok(()),
+    };
+    Err(TrainError::Config(format!(
+        "{flag} works on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1"
+    )))
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {
@@ -264,7 +320,7 @@ fn check_evaluation(config: &LinearConfig, setup: &Setup) -> Result<(), TrainErr
     )))
 }
 
-fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
+fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observer<'_>) {
     let dataset = &setup.data.dataset;
     let place = if setup.in_core {
         "all in memory".to_string()
@@ -275,8 +331,12 @@ fn describe(setup: &Setup, config: &LinearConfig, observer: Observer<'_>) {
             setup.plan.step_len(0, 0)
         )
     };
+    let each = match ranks {
+        1 => String::new(),
+        _ => format!(" for each of {ranks} ranks"),
+    };
     observer(Event::Note(&format!(
-        "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB: {place}, order {}",
+        "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB{each}: {place}, order {}",
         dataset.records(),
         dataset.features(),
         dataset.labels().len(),

@@ -3,14 +3,24 @@
 use std::path::{Path, PathBuf};
 
 use pelton_feed::Access;
+use pelton_plan::Order;
 
 use super::setup::Setup;
 use crate::checkpoint::{self, Progress};
 use crate::config::LinearConfig;
 
 /// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
-/// are follows from it, and today's device or target might decide otherwise.
-pub(super) fn take_over(folder: &Path, config: &mut LinearConfig) {
+/// are follows from it, and today's device or target might decide otherwise. A run that goes on with
+/// another number of ranks keeps its number of blocks.
+pub(super) fn take_over(folder: &Path, config: &mut LinearConfig, ranks: usize) {
+    let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
+    if !fixed
+        && let Ok((progress, _)) = checkpoint::read(&checkpoint_path(folder))
+        && progress.ranks != ranks as u64
+        && progress.blocks > 1
+    {
+        config.blocks = Some(progress.blocks);
+    }
     if config.cache_fraction.is_none()
         && !config.skip
         && let Some(before) = config_of(folder)

@@ -11,6 +11,7 @@ use pelton_format::RowTable;
 use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
 
 use super::certify::for_each_batch;
+use super::ranks::{Agreed, Ranks};
 use super::resume;
 use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
@@ -33,12 +34,16 @@ pub(super) struct Trained {
     pub wall_s: f64,
     pub access: String,
     pub waiting: String,
+    pub ranks: u64,
+    pub communication_s: f64,
+    pub communication_bytes: u64,
 }
 
 /// One run of the job, from a start or a checkpoint to its end.
 pub(super) struct Session<'a> {
     config: &'a LinearConfig,
     setup: &'a Setup,
+    ranks: Ranks<'a>,
     optimum: Option<f64>,
     began: Instant,
     solver: OutOfCore,
@@ -56,7 +61,9 @@ pub(super) struct Session<'a> {
     unsaved: bool,
     /// Estimated gap below which the next certificate is worth a pass.
     attempt_below: f64,
-    at_epoch_start: Meters,
+    /// Work of all ranks since this session began, as last agreed.
+    work: Totals,
+    at_epoch_start: Totals,
     events: Option<EventWriter>,
 }
 
@@ -64,6 +71,7 @@ impl<'a> Session<'a> {
     pub fn new(
         config: &'a LinearConfig,
         setup: &'a Setup,
+        ranks: Ranks<'a>,
         began: Instant,
     ) -> Result<Session<'a>, TrainError> {
         let dataset = &setup.data.dataset;
@@ -76,6 +84,7 @@ impl<'a> Session<'a> {
         Ok(Session {
             config,
             setup,
+            ranks,
             optimum: None,
             began,
             solver,
@@ -90,7 +99,8 @@ impl<'a> Session<'a> {
             checkpointed: Instant::now(),
             unsaved: false,
             attempt_below: config.target.unwrap_or(0.0),
-            at_epoch_start: Meters::default(),
+            work: Totals::default(),
+            at_epoch_start: Totals::default(),
             events: None,
         })
     }
@@ -113,6 +123,10 @@ impl<'a> Session<'a> {
             return Err(wrong(
                 "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
             ));
+        }
+        if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
+        {
+            return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
         }
         if progress.plan != self.setup.plan.fingerprint() {
             return Err(wrong(
@@ -181,7 +195,12 @@ impl<'a> Session<'a> {
         let uncertified = self.epochs.pop_if(|_| certifying);
         folder.keep_metrics(self.epochs.len())?;
         self.optimum = optimum;
-        let mut source = Source::open(self.setup, self.cursor, Some(self.config.epochs))?;
+        let mut source = Source::open(
+            self.setup,
+            self.cursor,
+            Some(self.config.epochs),
+            self.ranks,
+        )?;
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
         }
@@ -202,7 +221,7 @@ impl<'a> Session<'a> {
             }
             self.run_epoch(&mut source, folder, interrupt, observer)?;
             certified = self.end_epoch(&source, folder, observer)?;
-            if certified.is_none() && interrupt.load(Ordering::Relaxed) {
+            if certified.is_none() && self.agree(&source, interrupt)?.interrupted {
                 self.save(&source, folder)?;
                 return Err(interrupted(folder));
             }
@@ -248,7 +267,9 @@ impl<'a> Session<'a> {
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
-            let Some(step) = source.train_next(&mut self.solver, self.steps_done, replay)? else {
+            let Some(step) =
+                source.train_next(&mut self.solver, self.steps_done, replay, self.ranks)?
+            else {
                 self.in_epoch = false;
                 break;
             };
@@ -260,18 +281,29 @@ impl<'a> Session<'a> {
                 done: self.steps_done,
                 total,
             });
+            let agreed = self.agree(source, interrupt)?;
             // An epoch whose last block is done is ended first: a checkpoint before that would be
             // taken for one between epochs, and the epoch would be trained twice.
-            if self.in_epoch && interrupt.load(Ordering::Relaxed) {
+            if self.in_epoch && agreed.interrupted {
                 self.checkpoint(source, folder)?;
                 return Err(interrupted(folder));
             }
-            let due = self.checkpointed.elapsed().as_secs_f64() >= self.config.checkpoint_every_s;
-            if due && self.in_epoch {
+            if agreed.due && self.in_epoch {
                 self.checkpoint(source, folder)?;
             }
         }
         Ok(())
+    }
+
+    /// Agrees with the other ranks on what to do now, and adds up the work of all.
+    fn agree(&mut self, source: &Source, interrupt: &AtomicBool) -> Result<Agreed, TrainError> {
+        let due = self.checkpointed.elapsed().as_secs_f64() >= self.config.checkpoint_every_s;
+        let own = totals_of(&source.meters());
+        let agreed = self
+            .ranks
+            .agree(interrupt.load(Ordering::Relaxed), due, own)?;
+        self.work = agreed.totals;
+        Ok(agreed)
     }
 
     /// Ends the epoch and records it; returns the certificate that ends the run, with its weights.
@@ -282,7 +314,7 @@ impl<'a> Session<'a> {
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
         let outcome = self.solver.end_epoch()?;
-        let meters = source.meters();
+        let work = self.work;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let certificate = Certificate {
             primal,
@@ -302,15 +334,15 @@ impl<'a> Session<'a> {
                 .dataset
                 .records()
                 .saturating_sub(outcome.rows),
-            wait_s: meters.wait_s - self.at_epoch_start.wait_s,
-            compute_s: meters.compute_s - self.at_epoch_start.compute_s,
-            read_bytes: meters.read_bytes - self.at_epoch_start.read_bytes,
-            used_bytes: meters.used_bytes - self.at_epoch_start.used_bytes,
+            wait_s: work.wait_s - self.at_epoch_start.wait_s,
+            compute_s: work.compute_s - self.at_epoch_start.compute_s,
+            read_bytes: work.read_bytes - self.at_epoch_start.read_bytes,
+            used_bytes: work.used_bytes - self.at_epoch_start.used_bytes,
             ..EpochRecord::default()
         };
         self.earlier.visits += outcome.visits;
         self.earlier.rows += outcome.rows;
-        self.at_epoch_start = meters;
+        self.at_epoch_start = work;
         if self.is_promising(&record) {
             // The pass that certifies may be interrupted: the epoch is saved before it, as one that
             // is still to be certified.
@@ -480,6 +512,9 @@ impl<'a> Session<'a> {
 
     /// Writes the epoch for TensorBoard. What cannot be written is left out: `metrics.jsonl` has it.
     fn write_events(&mut self, folder: &RunFolder, record: &EpochRecord) {
+        if !folder.is_written() {
+            return;
+        }
         if self.events.is_none() {
             self.events = EventWriter::create(folder.path(), record.epoch).ok();
         }
@@ -513,6 +548,7 @@ impl<'a> Session<'a> {
         let meters = for_each_batch(dataset, feed, |batch| {
             Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses)?)
         })?;
+        self.ranks.sum_losses(&mut losses)?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
             _ => self.solver.weights(),
@@ -525,9 +561,10 @@ impl<'a> Session<'a> {
                 dual: self.solver.dual(),
             },
         };
+        let pass = self.ranks.agree(false, false, totals_of(&meters))?;
         self.evaluations = self.evaluations.plus(&Totals {
             rows: losses.rows,
-            ..totals_of(&meters)
+            ..pass.totals
         });
         Ok(found)
     }
@@ -552,7 +589,8 @@ impl<'a> Session<'a> {
         if let Some(last) = self.epochs.last_mut() {
             last.passes = passes;
         }
-        let totals = self.totals(&meters);
+        let totals = self.totals();
+        let (communication_bytes, communication_s) = self.ranks.traffic()?;
         Ok(Trained {
             weights: self.solver.into_weights(found.is_snapshot),
             certificate: found.certificate,
@@ -562,13 +600,14 @@ impl<'a> Session<'a> {
             waiting: meters.verdict().to_string(),
             epochs: self.epochs,
             access,
+            ranks: self.ranks.size() as u64,
+            communication_s,
+            communication_bytes,
         })
     }
 
-    fn totals(&self, meters: &Meters) -> Totals {
-        self.earlier
-            .plus(&totals_of(meters))
-            .plus(&self.evaluations)
+    fn totals(&self) -> Totals {
+        self.earlier.plus(&self.work).plus(&self.evaluations)
     }
 
     /// Rows used so far over the rows of the data.
@@ -577,13 +616,25 @@ impl<'a> Session<'a> {
         rows as f64 / self.setup.data.dataset.records().max(1) as f64
     }
 
+    /// Writes a checkpoint; its state is the same on all ranks, so one of them does.
     fn checkpoint(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
+        if folder.is_written() {
+            self.write_checkpoint(source, folder)?;
+        }
+        self.checkpointed = Instant::now();
+        self.unsaved = false;
+        Ok(())
+    }
+
+    fn write_checkpoint(&self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
         let state = self.solver.save();
         let progress = Progress {
             version: 0,
             checksum: 0,
             data: self.setup.data.dataset.fingerprint(),
             plan: self.setup.plan.fingerprint(),
+            ranks: self.ranks.size() as u64,
+            blocks: self.setup.plan.steps(),
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
             epoch: state.epoch,
@@ -596,7 +647,7 @@ impl<'a> Session<'a> {
             snapshot_rows: state.snapshot_rows,
             attempt_below: self.attempt_below,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-            totals: self.totals(&source.meters()),
+            totals: self.totals(),
             access: source.access(),
             epochs: self.epochs.clone(),
         };
@@ -604,8 +655,6 @@ impl<'a> Session<'a> {
         checkpoint::write(&path, &progress, &state)?;
         let (epoch, block) = (progress.epoch, progress.steps_done);
         tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
-        self.checkpointed = Instant::now();
-        self.unsaved = false;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pelton_feed::{Access, Cursor, FeedOptions, choose_path, largest_batch, pane_row_bytes};
+use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout, RecordBytes};
 use pelton_linear::{
     CodedCache, INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch, interior_fits,
@@ -64,10 +64,23 @@ pub struct Setup {
 
 /// Divides the budget and makes the plan.
 pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainError> {
+    set_up_share(config, data, None)
+}
+
+/// The same for a rank that takes `share` of every block, within a budget of its own: blocks are as large
+/// as all ranks together can hold. The plan is the same for every rank.
+pub(super) fn set_up_share(
+    config: &LinearConfig,
+    data: OpenedData,
+    share: Option<Share>,
+) -> Result<Setup, TrainError> {
     let dataset = &data.dataset;
     let problem = Arc::new(problem(config, &data)?);
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
-    let whole = row_bytes * dataset.records();
+    let ranks = share
+        .as_ref()
+        .map_or(1, |share| u64::from(share.world_size()));
+    let whole = row_bytes * dataset.records().div_ceil(ranks);
     let memory_bytes = match config.memory_share {
         Some(share) => ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64,
         None => config.memory_bytes,
@@ -80,6 +93,7 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
         scratch_dir: config.scratch_dir.clone(),
         device: data.device,
         start: Cursor::default(),
+        share,
         ..FeedOptions::with_memory(memory_bytes)
     };
     let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
@@ -102,7 +116,9 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
     let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
     let plan = if in_core {
         // The w of one epoch is certified during the next.
-        options.snapshots = config.target.is_some() && whole + snapshot_bytes <= memory_bytes;
+        // That of several ranks is best taken as the mean of its last rounds, so it is kept there too.
+        let wanted = config.target.is_some() || ranks > 1;
+        options.snapshots = wanted && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
     } else {
         options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
@@ -160,7 +176,12 @@ pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainErr
 /// saves most reading in full order. That is rows kept as codes; and, to a target, skip and cache for
 /// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
 /// their pages with others, so that leaving them unread saves no reading and costs visits.
-pub fn resolve(config: &mut LinearConfig, dataset: &Dataset) {
+///
+/// Over ranks none are.
+pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
+    if ranks > 1 {
+        config.cache_fraction = Some(0.0);
+    }
     if config.cache_fraction.is_some() {
         return;
     }
@@ -241,6 +262,10 @@ fn block_plan(
             "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
         )));
     }
+    let ranks = feed
+        .share
+        .as_ref()
+        .map_or(1, |share| u64::from(share.world_size()));
     let block = new_rows as f64 / (1.0 - kept);
     options.cache_bytes = (kept * block * pane_row) as usize;
     let batching = if let Some(blocks) = config.blocks {
@@ -248,21 +273,21 @@ fn block_plan(
     } else if feed.refill {
         Batching::Examples(new_rows)
     } else {
-        Batching::Batches(dataset.records().div_ceil(new_rows))
+        Batching::Batches(dataset.records().div_ceil(new_rows * ranks))
     };
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let mut rows = new_rows;
     // Units of a page order are not cut, so that a block may come out longer than asked for.
-    while longest_step(&plan) > new_rows {
-        let longest = longest_step(&plan);
+    while longest_step(&plan).div_ceil(ranks) > new_rows {
+        let longest = longest_step(&plan).div_ceil(ranks);
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
             return Err(TrainError::Config(format!(
                 "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise --memory or cut smaller blocks"
             )));
         }
-        let blocks = Batching::Batches(dataset.records().div_ceil(rows));
+        let blocks = Batching::Batches(dataset.records().div_ceil(rows * ranks));
         plan = plan_of(dataset, config.order, blocks, config.seed)?;
     }
     Ok(plan)
@@ -357,9 +382,21 @@ impl Setup {
         let dataset = &self.data.dataset;
         let a_row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64 + INTERIOR_BYTES_A_ROW;
         self.in_core
+            && self.feed.share.is_none()
             && interior_fits(&self.problem)
             && dataset.records() * a_row <= self.memory_bytes
             && dataset.records() * dataset.features().pow(2) <= MOST_PRODUCTS
+    }
+
+    /// Why a run that held all rows in memory cannot go on so.
+    pub(super) fn whole_does_not_fit(&self, ranks: usize) -> String {
+        let dataset = &self.data.dataset;
+        let row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
+        let whole = row * dataset.records().div_ceil(ranks as u64);
+        format!(
+            "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise --memory or --ranks, or",
+            whole + whole / 16 + (4 << 20)
+        )
     }
 
     /// What test data must agree with.

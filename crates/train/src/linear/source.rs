@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use pelton_comm::Comm;
 use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
 use pelton_format::{Dataset, RowTable, Slot};
-use pelton_linear::OutOfCore;
+use pelton_linear::{OutOfCore, Peers};
 
 use super::certify::for_each_batch;
+use super::ranks::{Ranks, exchange};
 use super::setup::Setup;
 use crate::error::TrainError;
 
@@ -17,13 +19,28 @@ pub(super) struct Step {
     pub ends_epoch: bool,
 }
 
+impl Step {
+    /// The only block of an epoch.
+    fn whole(solver: &OutOfCore) -> Step {
+        Step {
+            end: Cursor {
+                epoch: solver.epoch(),
+                next: 1,
+            },
+            ends_epoch: true,
+        }
+    }
+}
+
 /// Where blocks come from.
 pub(super) enum Source {
     /// From storage, batch by batch.
-    Feed(Box<Feed>),
+    Feed(Box<Feed>, Arc<Dataset>),
     /// All rows, read once.
     Memory {
         rows: RowTable,
+        /// Ids of each rank's rows, where there are several.
+        shares: Vec<Vec<u64>>,
         meters: Box<Meters>,
         compute_s: f64,
     },
@@ -34,10 +51,11 @@ impl Source {
         setup: &Setup,
         start: Cursor,
         end_epoch: Option<u64>,
+        ranks: Ranks<'_>,
     ) -> Result<Source, TrainError> {
         let dataset = &setup.data.dataset;
         if setup.in_core {
-            return load_all(setup);
+            return load_all(setup, ranks);
         }
         let options = FeedOptions {
             start,
@@ -45,7 +63,7 @@ impl Source {
             ..setup.feed.clone()
         };
         let feed = Feed::new(Arc::clone(dataset), Arc::clone(&setup.plan), &options)?;
-        Ok(Source::Feed(Box::new(feed)))
+        Ok(Source::Feed(Box::new(feed), Arc::clone(dataset)))
     }
 
     /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
@@ -57,9 +75,13 @@ impl Source {
         solver: &mut OutOfCore,
         step: u64,
         replay: bool,
+        ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
+        if let Some(comm) = ranks.comm() {
+            return self.train_next_share(solver, step, comm, ranks);
+        }
         match self {
-            Source::Feed(feed) => {
+            Source::Feed(feed, _) => {
                 let asked: &OutOfCore = solver;
                 let mut first = None;
                 let batch = feed.next_batch_where(&mut |number, id| {
@@ -81,13 +103,49 @@ impl Source {
                 let began = Instant::now();
                 solver.train_rows(rows, 0)?;
                 *compute_s += began.elapsed().as_secs_f64();
+                Ok(Some(Step::whole(solver)))
+            }
+        }
+    }
+
+    /// The same together with other ranks, each on its share of the block.
+    fn train_next_share(
+        &mut self,
+        solver: &mut OutOfCore,
+        step: u64,
+        comm: &Comm,
+        ranks: Ranks<'_>,
+    ) -> Result<Option<Step>, TrainError> {
+        let mut peers = Peers {
+            rank: comm.rank(),
+            ranks: comm.size(),
+            exchange: &mut |what| exchange(comm, what),
+        };
+        match self {
+            Source::Feed(feed, dataset) => {
+                let plan = Arc::clone(feed.plan());
+                let Some(batch) = feed.next_batch()? else {
+                    return Ok(None);
+                };
+                let mut ids = Vec::new();
+                plan.batch_ids(batch.epoch, batch.step, &mut ids);
+                let shares = ranks.divide(dataset, &ids);
+                solver.train_share(&batch.rows, step, &shares, &mut peers)?;
                 Ok(Some(Step {
-                    end: Cursor {
-                        epoch: solver.epoch(),
-                        next: 1,
-                    },
-                    ends_epoch: true,
+                    end: batch.end,
+                    ends_epoch: batch.ends_epoch,
                 }))
+            }
+            Source::Memory {
+                rows,
+                shares,
+                compute_s,
+                ..
+            } => {
+                let began = Instant::now();
+                solver.train_share(rows, 0, shares, &mut peers)?;
+                *compute_s += began.elapsed().as_secs_f64();
+                Ok(Some(Step::whole(solver)))
             }
         }
     }
@@ -95,14 +153,14 @@ impl Source {
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
         match self {
-            Source::Feed(_) => None,
+            Source::Feed(..) => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
 
     pub fn meters(&self) -> Meters {
         match self {
-            Source::Feed(feed) => feed.meters(),
+            Source::Feed(feed, _) => feed.meters(),
             Source::Memory {
                 meters, compute_s, ..
             } => Meters {
@@ -114,23 +172,24 @@ impl Source {
 
     pub fn access(&self) -> String {
         match self {
-            Source::Feed(feed) => feed.access().to_string(),
+            Source::Feed(feed, _) => feed.access().to_string(),
             Source::Memory { .. } => "memory".to_string(),
         }
     }
 
     pub fn describe(&self) -> Option<String> {
         match self {
-            Source::Feed(feed) => feed.access_choice().map(|choice| choice.to_string()),
+            Source::Feed(feed, _) => feed.access_choice().map(|choice| choice.to_string()),
             Source::Memory { .. } => None,
         }
     }
 }
 
-/// Reads every row once, into segments that stay.
-fn load_all(setup: &Setup) -> Result<Source, TrainError> {
+/// Reads every row of this rank once, into segments that stay.
+fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
     let dataset = &setup.data.dataset;
-    let rows_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
+    let records = dataset.records().div_ceil(ranks.size() as u64);
+    let rows_bytes = records * pelton_feed::pane_row_bytes(dataset);
     let feed = FeedOptions {
         memory_bytes: (setup.memory_bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
         interrupt: Arc::clone(&setup.interrupt),
@@ -138,13 +197,15 @@ fn load_all(setup: &Setup) -> Result<Source, TrainError> {
     };
     let (rows, meters) = hold_rows(dataset, &feed)?;
     Ok(Source::Memory {
+        shares: ranks.gather_ids(rows.ids())?,
         rows,
         meters: Box::new(meters),
         compute_s: 0.0,
     })
 }
 
-/// Every row of a data set in memory, in file order, and what reading them took.
+/// Every row of a data set in memory, or every one of this rank's share, in file order, and what reading
+/// them took.
 pub(crate) fn hold_rows(
     dataset: &Arc<Dataset>,
     feed: &FeedOptions,

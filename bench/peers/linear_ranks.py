@@ -1,0 +1,42 @@
+"""Training on 1, 2 and 4 ranks: seconds to a certified relative gap of 1e-3, in memory, out of core with
+memory for 1/8 of the data for each rank, and with that memory for all ranks together. Runs of different
+numbers of ranks take turns; rows hold medians. With `model` in the case reads are held to a modelled SSD,
+one for each rank.
+
+    python3 bench/peers/linear_ranks.py [SPEC…]
+"""
+
+import sys
+
+import peers
+
+SPECS = ["demo:higgs:500000", "demo:epsilon:20000", "demo:kdd:200000", "demo:webspam:4000"]
+RANKS = [1, 2, 4]
+REPEATS = 3
+CASES = {
+    "all in memory": lambda ranks: ["--memory", "4GiB"],
+    "1/8 each": lambda ranks: ["--memory", "1/8"],
+    "1/4 together": lambda ranks: ["--memory", f"1/{4 * ranks}"],
+    "1/8 each; modelled ssd": lambda ranks: ["--memory", "1/8", "--device-model", "ssd"],
+}
+KEYS = [
+    "epochs", "passes", "relative_gap", "wall_s", "compute_s", "wait_s", "communication_s",
+    "communication_bytes", "visits", "read_bytes", "peak_rss_bytes",
+]
+
+
+def main():
+    results = peers.Results("linear_ranks", ["data", "memory", "ranks", *KEYS])
+    for spec in sys.argv[1:] or SPECS:
+        for case, memory in CASES.items():
+            runs = {ranks: [] for ranks in RANKS}
+            for _ in range(REPEATS):
+                for ranks in RANKS:
+                    flags = ["--target", "1e-3", "--epochs", "60", "--ranks", ranks, *memory(ranks)]
+                    runs[ranks].append(peers.train(spec, *flags))
+            for ranks, figures in runs.items():
+                medians = {key: peers.median(run[key] for run in figures) for key in KEYS}
+                results.add(data=spec.removeprefix("demo:"), memory=case, ranks=ranks, **medians)
+
+
+main()

@@ -1,0 +1,225 @@
+//! Which features of a block the rows of several ranks have: what these must exchange in every round.
+//!
+//! Of dense rows that is all of them. Of sparse rows most features are rare, and the rows that have one
+//! often lie on one rank; it moves their weights alone and tells them at the block's end. Of the shared
+//! ones the *popular* come first: they couple the rows of different ranks, and are exchanged in
+//! every round, the others now and then.
+//!
+//! Cost: one pass over the indices, a bit a feature from every rank, 5 bytes a shared feature.
+
+use std::ops::Range;
+
+use pelton_format::Layout;
+
+use crate::kernels::BlockRows;
+use crate::ranks::{Exchange, Peers};
+use crate::visit::Visit;
+
+/// Popular features that each rank names, and values that it finds them among.
+const MOST_POPULAR: usize = 1 << 14;
+const SAMPLED_VALUES: usize = 1 << 20;
+
+/// The features that several ranks share.
+pub(crate) struct SharedFeatures {
+    /// Number of weights.
+    length: usize,
+    /// The shared features and how many ranks know each, the popular ones first, else in ascending order;
+    /// empty where all are shared.
+    features: Vec<u32>,
+    ranks_of: Vec<u8>,
+    /// How many of them are popular.
+    popular: usize,
+    /// 1 / the number of ranks, where all are shared.
+    part: f32,
+    /// Features that only this rank has, as a set for each rank; empty where all are shared.
+    alone: Vec<Vec<u64>>,
+}
+
+impl SharedFeatures {
+    /// Finds them, together with all ranks.
+    pub fn agree<E>(
+        rows: &BlockRows<'_>,
+        visits: &[Visit],
+        length: usize,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<SharedFeatures, E> {
+        // Ranks without rows count for none, and do not know the layout.
+        let dense = matches!(rows.layout, Layout::Dense { .. }) && !visits.is_empty();
+        let mut dense_ranks = [f64::from(u8::from(dense))];
+        (peers.exchange)(Exchange::SumWide(&mut dense_ranks))?;
+        if dense_ranks[0] > 0.0 {
+            return Ok(SharedFeatures {
+                length,
+                popular: length,
+                features: Vec::new(),
+                ranks_of: Vec::new(),
+                part: (1.0 / dense_ranks[0]) as f32,
+                alone: Vec::new(),
+            });
+        }
+        let mut own = vec![0_u64; length.div_ceil(64)];
+        for visit in visits {
+            for &feature in rows.indices(visit.place) {
+                own[feature as usize / 64] |= 1 << (feature % 64);
+            }
+        }
+        if rows.bias != 0.0 && !visits.is_empty() {
+            own[(length - 1) / 64] |= 1 << ((length - 1) % 64);
+        }
+        let mut sets = Vec::new();
+        (peers.exchange)(Exchange::GatherWords(&own, &mut sets))?;
+        let mut shared = SharedFeatures::of_sets(length, sets);
+        let mut told = Vec::new();
+        let own = popular_features(rows, visits);
+        (peers.exchange)(Exchange::GatherWords(&own, &mut told))?;
+        shared.put_first(told.concat());
+        Ok(shared)
+    }
+
+    /// Puts these of the shared features first.
+    fn put_first(&mut self, mut popular: Vec<u64>) {
+        popular.sort_unstable();
+        popular.dedup();
+        let shared = self
+            .features
+            .iter()
+            .copied()
+            .zip(self.ranks_of.iter().copied());
+        let is_popular =
+            |(feature, _): &(u32, u8)| popular.binary_search(&u64::from(*feature)).is_ok();
+        let (first, rest): (Vec<_>, Vec<_>) = shared.partition(is_popular);
+        self.popular = first.len();
+        (self.features, self.ranks_of) = first.into_iter().chain(rest).unzip();
+    }
+
+    fn of_sets(length: usize, mut sets: Vec<Vec<u64>>) -> SharedFeatures {
+        let (mut features, mut ranks_of) = (Vec::new(), Vec::new());
+        for word in 0..length.div_ceil(64) {
+            let (mut once, mut twice) = (0, 0);
+            for set in &sets {
+                twice |= once & set[word];
+                once |= set[word];
+            }
+            let mut rest = twice;
+            while rest != 0 {
+                let bit = rest.trailing_zeros();
+                rest &= rest - 1;
+                features.push((64 * word) as u32 + bit);
+                let ranks = sets.iter().filter(|set| set[word] >> bit & 1 == 1).count();
+                ranks_of.push(ranks.min(255) as u8);
+            }
+            for set in &mut sets {
+                set[word] &= !twice;
+            }
+        }
+        SharedFeatures {
+            length,
+            popular: features.len(),
+            features,
+            ranks_of,
+            part: 0.0,
+            alone: sets,
+        }
+    }
+
+    fn all(&self) -> bool {
+        self.alone.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        if self.all() {
+            self.length
+        } else {
+            self.features.len()
+        }
+    }
+
+    /// How many of them are popular; those come first.
+    pub fn popular(&self) -> usize {
+        self.popular
+    }
+
+    /// 1 / the number of ranks that know the `j`-th of them.
+    #[inline]
+    pub fn part(&self, j: usize) -> f32 {
+        match self.ranks_of.get(j) {
+            Some(&ranks) => 1.0 / f32::from(ranks),
+            None => self.part,
+        }
+    }
+
+    /// Copies the weights of the shared features `range` from `w`.
+    pub fn pick(&self, range: Range<usize>, w: &[f32], shared: &mut Vec<f32>) {
+        shared.clear();
+        if self.all() {
+            shared.extend_from_slice(&w[range]);
+        } else {
+            let features = self.features[range].iter();
+            shared.extend(features.map(|&feature| w[feature as usize]));
+        }
+    }
+
+    /// Copies the weights of the shared features `range` to `w`.
+    pub fn put(&self, range: Range<usize>, shared: &[f32], w: &mut [f32]) {
+        if self.all() {
+            w[range].copy_from_slice(shared);
+            return;
+        }
+        for (&feature, &weight) in self.features[range].iter().zip(shared) {
+            w[feature as usize] = weight;
+        }
+    }
+
+    /// Tells all ranks the weights that only this one has moved, and learns theirs.
+    pub fn spread<E>(&self, w: &mut [f32], peers: &mut Peers<'_, E>) -> Result<(), E> {
+        let Some(own) = self.alone.get(peers.rank) else {
+            return Ok(());
+        };
+        let told: Vec<f32> = members(own).map(|feature| w[feature]).collect();
+        let mut all = Vec::new();
+        (peers.exchange)(Exchange::Gather(&told, &mut all))?;
+        for (rank, (set, told)) in self.alone.iter().zip(&all).enumerate() {
+            if rank != peers.rank {
+                for (feature, &weight) in members(set).zip(told) {
+                    w[feature] = weight;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The features that occur most among a sample of this rank's rows.
+fn popular_features(rows: &BlockRows<'_>, visits: &[Visit]) -> Vec<u64> {
+    let values: usize = visits.iter().map(|visit| visit.place.length as usize).sum();
+    let every = values / SAMPLED_VALUES + 1;
+    let mut sampled: Vec<u32> = Vec::new();
+    for visit in visits.iter().step_by(every) {
+        sampled.extend(rows.indices(visit.place));
+    }
+    sampled.sort_unstable();
+    let runs = sampled.chunk_by(|a, b| a == b);
+    let mut counts: Vec<(usize, u32)> = runs.map(|run| (run.len(), run[0])).collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let most = counts.iter().take(MOST_POPULAR);
+    let mut popular: Vec<u64> = most.map(|&(_, feature)| u64::from(feature)).collect();
+    if rows.bias != 0.0 && !visits.is_empty() {
+        popular.push(rows.features as u64);
+    }
+    popular
+}
+
+/// The members of a set in ascending order.
+fn members(set: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    set.iter().enumerate().flat_map(|(word, &bits)| {
+        let mut rest = bits;
+        std::iter::from_fn(move || {
+            let bit = rest.trailing_zeros() as usize;
+            (rest != 0).then(|| {
+                rest &= rest - 1;
+                64 * word + bit
+            })
+        })
+    })
+}

@@ -1,0 +1,264 @@
+//! The ranks of a run, and what they tell one another outside the solver.
+//!
+//! State is replicated: after every block all ranks hold the same α, w and sums, so each takes the same
+//! decisions from them, and rank 0 alone writes files. What could differ between ranks (an interruption,
+//! the clock, seconds and bytes) is agreed once a block.
+
+use std::sync::Arc;
+
+use pelton_comm::{Comm, Reduction};
+use pelton_feed::{DeviceSpeed, Share};
+use pelton_format::Dataset;
+use pelton_linear::{Exchange, LossSum};
+use pelton_plan::assign_slots;
+
+use crate::checkpoint::Totals;
+use crate::config::DataConfig;
+use crate::data::{self, Expected, OpenedData, SharedData};
+use crate::error::TrainError;
+use crate::event::{Interrupt, Observer};
+
+/// Bytes of a stripe, and the least number of stripes of each rank.
+const STRIPE_BYTES: u64 = 1 << 20;
+const LEAST_STRIPES: u64 = 16;
+
+/// Records of a stripe of the files.
+pub(super) fn stripe_records(dataset: &Dataset, ranks: u32) -> u64 {
+    let records = dataset.records().max(1);
+    let stripe = STRIPE_BYTES * records / dataset.bytes().max(1);
+    let most = records / u64::from(ranks) / LEAST_STRIPES;
+    stripe.min(most).max(1)
+}
+
+/// The rank whose stripe a record lies in.
+fn stripe_of(id: u64, stripe: u64, ranks: u32) -> u32 {
+    (id / stripe % u64::from(ranks)) as u32
+}
+
+/// The data sets of a run, for the ranks of one process to share.
+#[derive(Debug, Default)]
+pub struct RunData {
+    train: SharedData,
+    test: SharedData,
+}
+
+/// Which of the data sets of a run.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    Train,
+    Test,
+}
+
+/// This rank among those of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Ranks<'a>(Option<(&'a Comm, &'a RunData)>);
+
+/// What is agreed after a block.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Agreed {
+    /// Whether the run is to end early.
+    pub interrupted: bool,
+    /// Whether rank 0's clock asks for a checkpoint.
+    pub due: bool,
+    /// Work of all ranks: bytes and rows added up, seconds as their mean.
+    pub totals: Totals,
+}
+
+impl<'a> Ranks<'a> {
+    /// A run on one rank.
+    pub fn alone() -> Ranks<'a> {
+        Ranks(None)
+    }
+
+    /// One of the ranks of `comm`; a group of one is a run on one rank.
+    pub fn of(comm: &'a Comm, data: &'a RunData) -> Ranks<'a> {
+        Ranks((comm.size() > 1).then_some((comm, data)))
+    }
+
+    pub fn comm(self) -> Option<&'a Comm> {
+        self.0.map(|(comm, _)| comm)
+    }
+
+    pub fn rank(self) -> usize {
+        self.comm().map_or(0, Comm::rank)
+    }
+
+    pub fn size(self) -> usize {
+        self.comm().map_or(1, Comm::size)
+    }
+
+    /// The part of every global batch that this rank takes; `None` for all of it. As far as shares stay
+    /// even, a rank takes the records of its own stripes of the files, so that it reads near 1/R of them and
+    /// not nearly all; stripes are short beside a class or a day of the data.
+    pub fn share(self, dataset: &Dataset) -> Option<Share> {
+        let comm = self.comm()?;
+        let (rank, ranks) = (comm.rank() as u32, comm.size() as u32);
+        let stripe = stripe_records(dataset, ranks);
+        Some(Share::of(rank, ranks).near(Arc::new(move |_, id| stripe_of(id, stripe, ranks))))
+    }
+
+    /// The ids that each rank takes of the global batch `ids`, in their order.
+    pub fn divide(self, dataset: &Dataset, ids: &[u64]) -> Vec<Vec<u64>> {
+        let ranks = self.size() as u32;
+        let stripe = stripe_records(dataset, ranks);
+        let holders: Vec<u32> = ids.iter().map(|&id| stripe_of(id, stripe, ranks)).collect();
+        let mut shares = vec![Vec::with_capacity(ids.len() / self.size() + 1); self.size()];
+        for (&id, taker) in ids.iter().zip(assign_slots(&holders, ranks)) {
+            shares[taker as usize].push(id);
+        }
+        shares
+    }
+
+    /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
+    /// 0's on all, since the division into blocks follows from it.
+    pub fn open(
+        self,
+        role: Role,
+        config: &DataConfig,
+        paths: &[String],
+        expected: Option<&Expected>,
+        interrupt: &Interrupt,
+        observer: Observer<'_>,
+    ) -> Result<OpenedData, TrainError> {
+        let Some((comm, data)) = self.0 else {
+            return data::open(config, paths, expected, interrupt, observer);
+        };
+        let shared = match role {
+            Role::Train => &data.train,
+            Role::Test => &data.test,
+        };
+        let mut opened = shared.open(comm, config, paths, expected, interrupt, observer)?;
+        let device = opened.device;
+        let mut speeds = [
+            device.random_reads_per_s,
+            device.read_bytes_per_s,
+            device.write_bytes_per_s,
+        ];
+        comm.broadcast(&mut speeds, 0)?;
+        opened.device = DeviceSpeed {
+            random_reads_per_s: speeds[0],
+            read_bytes_per_s: speeds[1],
+            write_bytes_per_s: speeds[2],
+        };
+        Ok(opened)
+    }
+
+    /// Returns when all ranks have come here.
+    pub fn barrier(self) -> Result<(), TrainError> {
+        match self.comm() {
+            Some(comm) => Ok(comm.barrier()?),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether any rank says so.
+    pub fn any(self, said: bool) -> Result<bool, TrainError> {
+        let Some(comm) = self.comm() else {
+            return Ok(said);
+        };
+        let mut any = [u64::from(said)];
+        comm.all_reduce(&mut any, Reduction::Max)?;
+        Ok(any[0] > 0)
+    }
+
+    /// Agrees on what to do after a block, and adds up the work of all ranks.
+    pub fn agree(self, interrupted: bool, due: bool, own: Totals) -> Result<Agreed, TrainError> {
+        let Some(comm) = self.comm() else {
+            return Ok(Agreed {
+                interrupted,
+                due,
+                totals: own,
+            });
+        };
+        let said = [
+            f64::from(u8::from(interrupted)),
+            f64::from(u8::from(due && comm.rank() == 0)),
+            own.load_s,
+            own.compute_s,
+            own.overlap_s,
+            own.wait_s,
+            own.prepare_s,
+            own.read_bytes as f64,
+            own.used_bytes as f64,
+            own.written_bytes as f64,
+            own.skipped_records as f64,
+        ];
+        let mut sums = said;
+        comm.all_reduce(&mut sums, Reduction::Sum)?;
+        let mean = |sum: f64| sum / comm.size() as f64;
+        let [
+            stop,
+            save,
+            load,
+            compute,
+            overlap,
+            wait,
+            prepare,
+            read,
+            used,
+            written,
+            skipped,
+        ] = sums;
+        Ok(Agreed {
+            interrupted: stop > 0.0,
+            due: save > 0.0,
+            totals: Totals {
+                load_s: mean(load),
+                compute_s: mean(compute),
+                overlap_s: mean(overlap),
+                wait_s: mean(wait),
+                prepare_s: mean(prepare),
+                read_bytes: read as u64,
+                used_bytes: used as u64,
+                written_bytes: written as u64,
+                skipped_records: skipped as u64,
+                // The solver's counts are of all ranks already.
+                visits: own.visits,
+                rows: own.rows,
+            },
+        })
+    }
+
+    /// Adds up the losses that each rank found over its share of the rows.
+    pub fn sum_losses(self, losses: &mut LossSum) -> Result<(), TrainError> {
+        let Some(comm) = self.comm() else {
+            return Ok(());
+        };
+        let mut counts = [losses.rows, losses.correct];
+        comm.all_reduce(&mut losses.loss, Reduction::Sum)?;
+        comm.all_reduce(&mut counts, Reduction::Sum)?;
+        [losses.rows, losses.correct] = counts;
+        Ok(())
+    }
+
+    /// The ids of every rank's rows, by rank; empty on one rank.
+    pub fn gather_ids(self, own: &[u64]) -> Result<Vec<Vec<u64>>, TrainError> {
+        match self.comm() {
+            Some(comm) => Ok(comm.all_gather_ragged(own)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Bytes that all ranks have sent and the seconds that each has waited for others on average.
+    pub fn traffic(self) -> Result<(u64, f64), TrainError> {
+        let Some(comm) = self.comm() else {
+            return Ok((0, 0.0));
+        };
+        let traffic = comm.traffic();
+        let mut sums = [traffic.sent_bytes as f64, traffic.waited.as_secs_f64()];
+        comm.all_reduce(&mut sums, Reduction::Sum)?;
+        Ok((sums[0] as u64, sums[1] / comm.size() as f64))
+    }
+}
+
+/// Does what the solver asks for.
+pub(super) fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError> {
+    match what {
+        Exchange::Sum(values) => comm.all_reduce(values, Reduction::Sum)?,
+        Exchange::SumWide(values) => comm.all_reduce(values, Reduction::Sum)?,
+        Exchange::Largest(values) => comm.all_reduce(values, Reduction::Max)?,
+        Exchange::Gather(values, all) => *all = comm.all_gather_ragged(values)?,
+        Exchange::GatherWords(words, all) => *all = comm.all_gather_ragged(words)?,
+    }
+    Ok(())
+}

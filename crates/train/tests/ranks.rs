@@ -1,0 +1,309 @@
+//! Linear training over ranks: the optimum of one rank with a certificate, any number of ranks, and runs
+//! that are interrupted or lose a rank and go on.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pelton_comm::{RankError, run_ranks};
+use pelton_train::linear::{RunData, RunOptions, run, run_over_ranks};
+use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Loss, TrainError};
+
+fn demo(folder: &Path, name: &str) -> LinearConfig {
+    LinearConfig {
+        data: DataConfig {
+            paths: vec![name.to_string()],
+            cache_dir: Some(folder.join("cache")),
+            ..DataConfig::default()
+        },
+        target: Some(1e-3),
+        epochs: 60,
+        threads: 1,
+        ..LinearConfig::default()
+    }
+}
+
+fn options(folder: &Path, name: &str, resume: bool) -> RunOptions {
+    RunOptions {
+        out: folder.join(name),
+        resume,
+        overwrite: !resume,
+    }
+}
+
+/// Runs on `ranks` ranks; `seen` gets the events of each.
+fn train(
+    config: &LinearConfig,
+    options: &RunOptions,
+    ranks: usize,
+    interrupt: &Interrupt,
+    seen: impl Fn(usize, &Event<'_>) + Sync,
+) -> Result<LinearSummary, RankError<TrainError>> {
+    let data = RunData::default();
+    let mut results = run_ranks(ranks, |comm| {
+        let rank = comm.rank();
+        let observer = &mut |event: Event<'_>| seen(rank, &event);
+        run_over_ranks(config, options, &comm, &data, interrupt, observer)
+    })?;
+    Ok(results.swap_remove(0))
+}
+
+fn nothing(_: usize, _: &Event<'_>) {}
+
+/// Over ranks the target is certified, and what is found is the optimum that one rank finds.
+fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
+    let finer = LinearConfig {
+        target: Some(2e-4),
+        ..config.clone()
+    };
+    let never = Interrupt::default();
+    let alone = run(
+        &finer,
+        &options(folder, "alone", false),
+        &never,
+        &mut |_| {},
+    )
+    .unwrap();
+    for &ranks in ranks {
+        let options = options(folder, "together", false);
+        let found = train(config, &options, ranks, &never, nothing).unwrap();
+        let case = format!("{:?} on {ranks} ranks: {found:?}", config.data.paths);
+        assert_eq!(found.ranks, ranks as u64);
+        assert!(found.relative_gap.unwrap() <= 1e-3, "{case}");
+        let (lower, primal) = (alone.dual.unwrap(), found.primal.unwrap());
+        assert!(primal / lower - 1.0 <= 1e-3, "{lower}, {case}");
+        assert!(
+            found.dual.unwrap() <= alone.primal.unwrap() * (1.0 + 1e-6),
+            "{case}"
+        );
+        assert!(found.communication_bytes > 0, "{case}");
+    }
+}
+
+#[test]
+fn every_loss_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+        let config = LinearConfig {
+            loss,
+            bias: Some(0.5),
+            ..demo(folder.path(), "demo:higgs:6000")
+        };
+        check_optimum(folder.path(), &config, &[2, 3, 4]);
+    }
+}
+
+#[test]
+fn every_loss_out_of_core() {
+    let folder = tempfile::tempdir().unwrap();
+    for loss in [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic] {
+        let config = LinearConfig {
+            loss,
+            memory_bytes: 800_000,
+            class_weights: vec![(1.0, 2.0)],
+            ..demo(folder.path(), "demo:higgs:30000")
+        };
+        check_optimum(folder.path(), &config, &[2, 4]);
+    }
+}
+
+#[test]
+fn sparse_rows_of_millions_of_features() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = demo(folder.path(), "demo:kdd:3000");
+    check_optimum(folder.path(), &config, &[3]);
+    let out_of_core = LinearConfig {
+        memory_share: Some(0.3),
+        ..demo(folder.path(), "demo:kdd:20000")
+    };
+    check_optimum(folder.path(), &out_of_core, &[2]);
+}
+
+fn real_data(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("PELTON_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let path = folder.join("libsvm").join(name);
+    if !path.exists() {
+        eprintln!("SKIPPED: {} is not there; set PELTON_DATA", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+#[test]
+fn real_data_of_two_and_of_seven_classes() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, cost) in [("a9a", 1.0), ("covtype.20k.csv", 1e-7)] {
+        let Some(path) = real_data(name) else {
+            continue;
+        };
+        let config = LinearConfig {
+            cost,
+            ..demo(folder.path(), path.to_str().unwrap())
+        };
+        check_optimum(folder.path(), &config, &[2, 4]);
+    }
+}
+
+#[test]
+fn more_ranks_than_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("few.libsvm", "1 1:1 2:0.5\n-1 1:-1\n1 2:2\n"),
+        ("few.csv", "1,0.5,1\n-1,0,-1\n0,2,1\n"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let config = demo(folder.path(), path.to_str().unwrap());
+        check_optimum(folder.path(), &config, &[2, 5]);
+    }
+}
+
+/// Out of core in many blocks, with a checkpoint after each.
+fn many_blocks(folder: &Path) -> LinearConfig {
+    LinearConfig {
+        memory_bytes: 600_000,
+        target: None,
+        epochs: 3,
+        checkpoint_every_s: 0.0,
+        seed: 4,
+        ..demo(folder, "demo:higgs:30000")
+    }
+}
+
+/// Runs until `blocks` blocks are done and is interrupted there.
+fn interrupted(config: &LinearConfig, options: &RunOptions, ranks: usize, blocks: u64) {
+    let interrupt = Interrupt::default();
+    let done = AtomicU64::new(0);
+    let count = |rank: usize, event: &Event<'_>| {
+        if rank == 0
+            && matches!(event, Event::Progress { what, .. } if what.starts_with("epoch"))
+            && done.fetch_add(1, Ordering::Relaxed) + 1 == blocks
+        {
+            interrupt.store(true, Ordering::Relaxed);
+        }
+    };
+    let ended = train(config, options, ranks, &interrupt, count).unwrap_err();
+    let told = matches!(ended.source, TrainError::Interrupted { .. });
+    assert!(told, "rank {}: {}", ended.rank, ended.source);
+}
+
+fn model(options: &RunOptions) -> Vec<u8> {
+    std::fs::read(options.out.join("model.safetensors")).unwrap()
+}
+
+/// Rows that each epoch of the run trained on.
+fn rows(options: &RunOptions) -> Vec<u64> {
+    let text = std::fs::read_to_string(options.out.join("metrics.jsonl")).unwrap();
+    let row = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        value["rows"].as_u64().unwrap()
+    };
+    text.lines().map(row).collect()
+}
+
+#[test]
+fn runs_repeat_and_go_on_bit_for_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = many_blocks(folder.path());
+    let never = Interrupt::default();
+    let whole = options(folder.path(), "whole", false);
+    let again = options(folder.path(), "again", false);
+    let summary = train(&config, &whole, 3, &never, nothing).unwrap();
+    train(&config, &again, 3, &never, nothing).unwrap();
+    assert!(model(&whole) == model(&again), "the run repeats");
+    let part = options(folder.path(), "part", true);
+    for blocks in [1, 3, 2] {
+        interrupted(&config, &part, 3, blocks);
+    }
+    let resumed = train(&config, &part, 3, &never, nothing).unwrap();
+    assert!(model(&whole) == model(&part), "the run goes on");
+    assert_eq!(summary.primal, resumed.primal);
+    assert_eq!(summary.visits, resumed.visits);
+    assert_eq!(rows(&part), [30_000; 3]);
+}
+
+#[test]
+fn a_run_goes_on_with_other_ranks_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = many_blocks(folder.path());
+    let never = Interrupt::default();
+    for (before, after) in [(4, 3), (2, 4), (3, 1), (1, 2)] {
+        let part = options(folder.path(), &format!("from-{before}-to-{after}"), true);
+        interrupted(&config, &part, before, 3);
+        // The share of a block that a rank takes grows where ranks are fewer.
+        let roomy = LinearConfig {
+            memory_bytes: 4 * config.memory_bytes,
+            cache_fraction: Some(0.0),
+            ..config.clone()
+        };
+        let found = train(&roomy, &part, after, &never, nothing).unwrap();
+        assert_eq!(rows(&part), [30_000; 3], "from {before} to {after}");
+        assert_eq!(found.epochs, 3);
+        assert!(found.relative_gap.unwrap() < 0.05, "{found:?}");
+    }
+}
+
+#[test]
+fn rows_that_lay_in_memory_must_fit_the_ranks_that_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        memory_bytes: 6_500_000,
+        ..many_blocks(folder.path())
+    };
+    let part = options(folder.path(), "part", true);
+    interrupted(&config, &part, 4, 1);
+    let never = Interrupt::default();
+    let refused = train(&config, &part, 2, &never, nothing).unwrap_err();
+    let text = refused.source.to_string();
+    assert!(text.contains("bytes of each of 2 ranks"), "{text}");
+    let found = train(&config, &part, 3, &never, nothing).unwrap();
+    assert_eq!(found.epochs, 3);
+}
+
+#[test]
+fn a_lost_rank_leaves_a_checkpoint_that_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = many_blocks(folder.path());
+    let never = Interrupt::default();
+    let whole = options(folder.path(), "whole", false);
+    train(&config, &whole, 3, &never, nothing).unwrap();
+    for (lost, block) in [(1, 2), (2, 5), (0, 7)] {
+        let part = options(folder.path(), &format!("lost-{lost}"), true);
+        let done = AtomicU64::new(0);
+        let fail = |rank: usize, event: &Event<'_>| {
+            if rank == lost
+                && matches!(event, Event::Progress { what, .. } if what.starts_with("epoch"))
+                && done.fetch_add(1, Ordering::Relaxed) + 1 == block
+            {
+                panic!("lost on purpose");
+            }
+        };
+        let ended = train(&config, &part, 3, &never, fail).unwrap_err();
+        assert_eq!(ended.rank, lost);
+        assert!(ended.to_string().contains("lost on purpose"), "{ended}");
+        train(&config, &part, 3, &never, nothing).unwrap();
+        assert!(
+            model(&whole) == model(&part),
+            "rank {lost} at block {block}"
+        );
+    }
+}
+
+#[test]
+fn what_ranks_cannot_do_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = LinearConfig {
+        skip: true,
+        ..demo(folder.path(), "demo:higgs:1000")
+    };
+    let never = Interrupt::default();
+    let options = options(folder.path(), "run", false);
+    let refused = train(&config, &options, 2, &never, nothing).unwrap_err();
+    assert!(
+        refused.source.to_string().contains("--ranks 1"),
+        "{refused}"
+    );
+    assert!(!options.out.exists());
+}
