@@ -222,3 +222,122 @@ impl<'b> Round<'b> {
         Ok(asked)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use pelton_storage::{MemoryStorage, StorageError};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UNIT: u32 = 512;
+
+    /// Bytes read like a device, and how many of them went straight to their reader.
+    #[derive(Debug)]
+    struct Device {
+        memory: MemoryStorage,
+        reader: std::ops::Range<usize>,
+        straight: AtomicU64,
+    }
+
+    impl Storage for Device {
+        fn name(&self) -> String {
+            "device".to_string()
+        }
+
+        fn size(&self) -> Result<u64, StorageError> {
+            self.memory.size()
+        }
+
+        fn granularity(&self) -> Granularity {
+            Granularity {
+                offset_bytes: UNIT,
+                memory_bytes: UNIT,
+            }
+        }
+
+        fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+            for read in reads.iter() {
+                let address = read.buffer.as_ptr() as usize;
+                let length = read.buffer.len();
+                for place in [read.offset as usize, length, address] {
+                    assert!(place.is_multiple_of(UNIT as usize));
+                }
+                if self.reader.contains(&address) {
+                    self.straight.fetch_add(length as u64, Ordering::Relaxed);
+                }
+            }
+            self.memory.read_batch(reads)
+        }
+    }
+
+    fn bytes(length: usize) -> Arc<[u8]> {
+        (0..length)
+            .map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8)
+            .collect()
+    }
+
+    /// Reads `pieces` (offset, length) into memory that begins `begin` bytes behind a unit; returns the bytes
+    /// asked and those that took no detour.
+    fn check(size: usize, pieces: &[(usize, usize)], begin: usize) -> (u64, u64) {
+        let contents = bytes(size);
+        let total: usize = pieces.iter().map(|(_, length)| length).sum();
+        let mut memory = huge_buffer(begin + total);
+        let start = memory.as_ptr() as usize;
+        let device = Device {
+            memory: MemoryStorage::new(Arc::clone(&contents)),
+            reader: start..start + memory.len(),
+            straight: AtomicU64::new(0),
+        };
+        let mut rest = &mut memory[begin..];
+        let mut reads = Vec::new();
+        for &(offset, length) in pieces {
+            let (buffer, behind) = rest.split_at_mut(length);
+            rest = behind;
+            let offset = offset as u64;
+            reads.push(BackendRead { offset, buffer });
+        }
+        let asked = read_much(&device, reads, &mut Default::default()).unwrap();
+        let mut at = begin;
+        for &(offset, length) in pieces {
+            assert!(memory[at..at + length] == contents[offset..offset + length]);
+            at += length;
+        }
+        (asked, device.straight.into_inner())
+    }
+
+    #[test]
+    fn long_reads_go_straight_where_addresses_suit() {
+        let (size, mib) = (20_000_000, 1 << 20);
+        // Begins 100 bytes into a unit, in the file as in memory.
+        let (asked, straight) = check(size, &[(100, size - 100)], 100);
+        assert_eq!(asked, size as u64);
+        assert!(straight >= size as u64 - 3 * mib, "{straight}");
+        let (asked, straight) = check(size, &[(100, size - 100)], 0);
+        assert_eq!((asked, straight), (size as u64, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_arrive_whatever_their_alignment(
+            gaps in prop::collection::vec((0..3000_usize, 0..6000_usize), 0..40),
+            begin in 0..600_usize,
+        ) {
+            let mut offset = 0;
+            let pieces: Vec<(usize, usize)> = gaps
+                .into_iter()
+                .map(|(gap, length)| {
+                    let piece = (offset + gap, length);
+                    offset += gap + length;
+                    piece
+                })
+                .collect();
+            let needed: usize = pieces.iter().map(|(_, length)| length).sum();
+            let (asked, _) = check(offset.next_multiple_of(512), &pieces, begin);
+            prop_assert!(asked as usize <= needed + 2 * 512 * pieces.len());
+        }
+    }
+}

@@ -92,6 +92,33 @@ impl fmt::Display for Pipeline {
 
 /// A data set in the memory of all ranks.
 ///
+/// ```
+/// use std::sync::Arc;
+/// use pelton_cache::{CacheError, CacheOptions, PeerCache, Pipeline};
+/// use pelton_comm::run_ranks;
+/// use pelton_format::{Dataset, OpenOptions};
+/// use pelton_plan::{Batching, Order, Plan};
+/// use pelton_storage::conformance::read_ranges;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("data.svm");
+/// std::fs::write(&path, "+1 1:2\n-1 2:3\n+1 3:5\n")?;
+/// let dataset = Dataset::open(&[path], &OpenOptions::default())?;
+/// let plan = Arc::new(Plan::new(3, Order::Full, Batching::Examples(1), 7)?);
+/// run_ranks(2, |comm| {
+///     let cache = PeerCache::new(&comm, &dataset, &plan, &CacheOptions::default())?;
+///     assert_eq!(cache.pipeline(), Pipeline::InMemory);
+///     // Whichever rank holds it.
+///     let place = cache.dataset().locate(2);
+///     let storage = Arc::clone(cache.dataset().files()[0].storage());
+///     let bytes = read_ranges(&storage, &[(place.offset, place.length as usize)])?;
+///     assert_eq!(bytes, [b"+1 3:5\n"]);
+///     cache.received(0, 2);
+///     cache.finish(&comm)
+/// })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// [`PeerCache::dataset`] is read like any other, from any thread; ranks read each other's memory without
 /// the other's help. One that is dropped without [`PeerCache::finish`] gives its memory back when its
 /// last reader is gone, under MPI at the end of the job.
@@ -293,14 +320,20 @@ fn load_runs(
         needed.push(if options.checksums { end } else { data });
         sums.push(own);
     }
-    let mut window = allocate(comm, needed[comm.rank()])?;
-    let part = Part {
-        range: runs.held_by(comm.rank()),
-        to: 0,
-    };
+    let held = runs.held_by(comm.rank());
+    let mut window = allocate(comm, needed[comm.rank()] + space.slack(&held))?;
+    let begin = space.begin(&held, window.local());
+    let mut begins = vec![0; comm.size()];
+    comm.all_gather(&[begin], &mut begins)?;
+    for (sums, begin) in sums.iter_mut().zip(&begins) {
+        sums.at += begin;
+    }
+    let runs = runs.begin_at(begins);
+    let to = begin as usize;
+    let part = Part { range: held, to };
     let loaded = load(&space, &[part], window.local(), &options.interrupt);
     if options.checksums && loaded.is_ok() {
-        seal(&space, &sums[comm.rank()], 0, window.local());
+        seal(&space, &sums[comm.rank()], to, window.local());
     }
     let asked = agree(comm, loaded)?;
     let window = window.share(comm)?;

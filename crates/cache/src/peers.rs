@@ -312,6 +312,7 @@ mod tests {
     use pelton_plan::{Batching, Order, Plan, Units};
     use pelton_storage::RangeRead;
 
+    use crate::resident::Table;
     use crate::{CacheError, CacheOptions, PeerCache};
 
     const RECORDS: u64 = 400;
@@ -337,9 +338,17 @@ mod tests {
         Ok(buffer)
     }
 
-    /// Changes one bit of what every rank holds at `at` of its first window.
-    fn damage(comm: &Comm, cache: &PeerCache, at: usize) -> Result<(), CacheError> {
+    /// Changes one bit of what every rank holds in its first window.
+    fn damage(comm: &Comm, cache: &PeerCache) -> Result<(), CacheError> {
         let resident = cache.peers().slots_mut().residents[0].take().unwrap();
+        let begin = match &resident.table {
+            Table::Runs { runs, .. } => {
+                let place = runs.place(runs.held_by(comm.rank()).start);
+                place.held.unwrap().1
+            }
+            Table::Load(_) => 0,
+        };
+        let at = begin as usize + 30;
         let mut window = resident.window.refill(comm)?;
         window.local()[at] ^= 4;
         let window = window.share(comm)?;
@@ -370,7 +379,7 @@ mod tests {
                 ..CacheOptions::default()
             };
             let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
-            damage(&comm, &cache, 30)?;
+            damage(&comm, &cache)?;
             let mut ids = vec![
                 0;
                 match plan.loads() {

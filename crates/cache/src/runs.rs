@@ -22,6 +22,8 @@ pub(crate) struct Runs {
     cuts: Vec<u64>,
     /// End of what a rank holds of its run, by rank.
     held: Vec<u64>,
+    /// Where in its memory a rank's run begins, by rank.
+    begins: Vec<u64>,
 }
 
 /// Where a byte and those behind it are found.
@@ -97,8 +99,14 @@ impl Runs {
             };
             end.max(run[0])
         });
-        let held = held.collect();
-        Runs { cuts, held }
+        let held: Vec<u64> = held.collect();
+        let begins = vec![0; held.len()];
+        Runs { cuts, held, begins }
+    }
+
+    /// The same runs, which begin elsewhere in the ranks' memory.
+    pub(crate) fn begin_at(self, begins: Vec<u64>) -> Runs {
+        Runs { begins, ..self }
     }
 
     /// Whether all is held.
@@ -125,7 +133,7 @@ impl Runs {
         let (start, held) = (self.cuts[rank], self.held[rank]);
         if at < held {
             Place {
-                held: Some((rank as u32, at - start)),
+                held: Some((rank as u32, self.begins[rank] + (at - start))),
                 until: held,
             }
         } else {

@@ -181,4 +181,24 @@ impl Space {
         let offset = file.start + (at - file.base);
         at.saturating_sub(offset % unit).max(file.base)
     }
+
+    /// Bytes that [`Space::begin`] may leave free.
+    pub(crate) fn slack(&self, range: &Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let file = &self.files[self.file_at(range.start)];
+        u64::from(file.backend.granularity().memory_bytes) - 1
+    }
+
+    /// Where in `memory` a range is to begin so that whole units of its first file have addresses that the
+    /// backend reads to without a detour.
+    pub(crate) fn begin(&self, range: &Range<u64>, memory: &[u8]) -> u64 {
+        let Some(first) = self.pieces(range.clone()).next() else {
+            return 0;
+        };
+        let unit = self.slack(range) + 1;
+        let address = memory.as_ptr() as u64;
+        (first.offset % unit + unit - address % unit) % unit
+    }
 }

@@ -124,7 +124,7 @@ impl Planner {
         let from = self.cursor.next;
         // Panes end at multiples of their length whatever the start, so that buckets filled by
         // position match them.
-        while (pane.batches.is_empty() || !self.step.is_multiple_of(self.batches_per_pane))
+        while (pane.batches.is_empty() || !self.ends_pane(pane.batches.len() as u64))
             && self.cursor.next < self.epoch_end()
         {
             let start = pane.ids.len();
@@ -156,6 +156,32 @@ impl Planner {
             pane.kept = kept.filter(|kept| !kept.all());
         }
         Some(pane)
+    }
+
+    /// Whether a pane of so many batches ends before the next step: where it is full, and at the end of a
+    /// load, since what is read for one load serves no other.
+    fn ends_pane(&self, batches: u64) -> bool {
+        let Some(loads) = self.plan.loads().filter(|_| !self.refill) else {
+            return self.step.is_multiple_of(self.batches_per_pane);
+        };
+        if batches >= self.batches_per_pane {
+            return true;
+        }
+        let (epoch, next) = (self.cursor.epoch, self.cursor.next);
+        if next >= self.plan.steps() {
+            return true;
+        }
+        let before = self.plan.step_positions(epoch, next - 1);
+        let (mut low, mut high) = (0, loads);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.plan.load_positions(epoch, middle).end <= before.start {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low < loads && self.plan.load_positions(epoch, low).end <= before.end
     }
 
     /// The positions between two places of the cursor.

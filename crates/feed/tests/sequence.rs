@@ -600,6 +600,25 @@ fn window_reads_little_more_than_its_floor() {
     }
 }
 
+/// Panes end where loads end: each unit is read for its own load, not for two.
+#[test]
+fn a_load_that_fits_is_read_about_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = dense(&folder, 40_000, 100);
+    let (loads, unit_bytes) = (10, 16 << 10);
+    let order = Order::Opportunistic { loads, unit_bytes };
+    let plan = Plan::new(40_000, order, Batching::Examples(100), 1).unwrap();
+    let plan = plan
+        .with_units(Units::fixed(40_000, 408, unit_bytes))
+        .unwrap();
+    let memory_bytes = (0.25 * 40_000.0 * 424.0) as u64 + (1 << 20);
+    let options = options(&folder, Access::Window { gap_bytes: None }, memory_bytes);
+    let mut feed = Feed::new(dataset, Arc::new(plan), &options).unwrap();
+    while feed.next_batch().unwrap().is_some() {}
+    let measured = feed.meters().read_amplification();
+    assert!(measured < 1.25, "{measured}");
+}
+
 #[test]
 fn scatter_reads_and_writes_the_data_once_an_epoch() {
     let folder = tempfile::tempdir().unwrap();

@@ -148,7 +148,7 @@ fn open_files(
 pub struct SharedData(Mutex<Option<OpenedData>>);
 
 impl SharedData {
-    /// Calls [`open`] on rank 0, then where needed. All ranks call it, one value for each data set.
+    /// Opens the data on rank 0, then where needed. All ranks call it, one value for each data set.
     pub fn open(
         &self,
         comm: &Comm,

@@ -224,10 +224,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         on_bad_record: arguments.on_bad_record,
         scratch_dir: arguments.scratch.unwrap_or_else(std::env::temp_dir),
         cold: arguments.cold,
-        cache: match arguments.cache {
-            Some(CacheKind::Peers) => Some(peers),
-            None => None,
-        },
+        cache: arguments.cache.map(|CacheKind::Peers| peers),
     };
     let interrupt = interrupt_flag();
     let ranks = ranks::asked(arguments.ranks)?;
