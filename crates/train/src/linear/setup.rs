@@ -268,23 +268,16 @@ fn block_plan(
         .map_or(1, |share| u64::from(share.world_size()));
     let block = new_rows as f64 / (1.0 - kept);
     options.cache_bytes = (kept * block * pane_row) as usize;
-    // Several ranks cannot scatter. Blocks of half the size leave room for sweeps that serve several of
-    // them: short rows are read half as often (higgs at 1/8, 2 ranks: 0.67 GB instead of 1.36).
-    let short = dataset.bytes() < PAGE_BYTES * dataset.records();
-    let wanted_rows = match config.order {
-        Order::Full if ranks > 1 && short && feed.access != Access::Direct => new_rows.div_ceil(2),
-        _ => new_rows,
-    };
     let batching = if let Some(blocks) = config.blocks {
         Batching::Batches(blocks)
     } else if feed.refill {
         Batching::Examples(new_rows)
     } else {
-        Batching::Batches(dataset.records().div_ceil(wanted_rows * ranks))
+        Batching::Batches(dataset.records().div_ceil(new_rows * ranks))
     };
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
-    let mut rows = wanted_rows;
+    let mut rows = new_rows;
     // Units of a page order are not cut, so that a block may come out longer than asked for.
     while longest_step(&plan).div_ceil(ranks) > new_rows {
         let longest = longest_step(&plan).div_ceil(ranks);
