@@ -244,7 +244,12 @@ fn measure(
             peers.received(batch);
         }
     };
-    let checksum = touch(&mut feed, config.epochs, received, interrupt, observer)?;
+    let touched = touch(&mut feed, config.epochs, received, interrupt, observer);
+    // Which read noticed the interruption is no concern of whoever asked for it.
+    let checksum = touched.map_err(|error| match error.is_interruption() {
+        true => TrainError::Stopped { job: "measuring" },
+        false => error,
+    })?;
     let meters = feed.meters();
     let randomness = plan.randomness();
     let mut report = BenchReport {
