@@ -29,8 +29,10 @@ const LONGEST_REST: u8 = 7;
 /// The rows in play.
 #[derive(Debug, Default)]
 pub(crate) struct Active {
-    /// Rows to visit, in visiting order after [`Active::shuffle`].
+    /// Rows to visit, in the order of the last [`Active::shuffle`].
     pub(crate) order: Vec<u32>,
+    /// The same rows in ascending order.
+    listed: Vec<u32>,
     /// Written by a pass: whether it found the row settled.
     pub(crate) settled: Vec<bool>,
     /// The pass that comes next, and the one each row is visited in next, modulo 256: no rest is that long.
@@ -39,7 +41,6 @@ pub(crate) struct Active {
     /// How often in a row it was found settled.
     level: Vec<u8>,
     tiles: Vec<u32>,
-    shuffled: Vec<u32>,
 }
 
 impl Active {
@@ -48,7 +49,7 @@ impl Active {
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let words = self.order.capacity() + self.shuffled.capacity() + self.tiles.capacity();
+        let words = self.order.capacity() + self.listed.capacity() + self.tiles.capacity();
         4 * words + self.settled.capacity() + self.wakes.capacity() + self.level.capacity()
     }
 
@@ -66,20 +67,17 @@ impl Active {
         let count = self.settled.len();
         self.wakes.clear();
         self.wakes.resize(count, self.now);
-        self.order.clear();
-        self.order.extend(0..count as u32);
+        self.listed.clear();
+        self.listed.extend(0..count as u32);
     }
 
     /// After a pass: sends settled rows to rest and lists the rows of the next pass.
     pub(crate) fn advance(&mut self) {
-        for &i in &self.order {
+        for &i in &self.listed {
             let i = i as usize;
             let level = &mut self.level[i];
-            *level = if self.settled[i] {
-                (*level + 1).min(LONGEST_REST)
-            } else {
-                0
-            };
+            // Without a branch that cannot be predicted.
+            *level = (*level + 1).min(LONGEST_REST) * u8::from(self.settled[i]);
             self.wakes[i] = self.now.wrapping_add(1 << *level);
         }
         self.now = self.now.wrapping_add(1);
@@ -89,7 +87,7 @@ impl Active {
     /// Lists the rows of the pass that comes next, in ascending order.
     fn list_awake(&mut self) {
         const LOW_BITS: u64 = u64::from_ne_bytes([0x7f; 8]);
-        self.order.clear();
+        self.listed.clear();
         let wanted = u64::from_le_bytes([self.now; 8]);
         let (words, rest) = self.wakes.as_chunks::<8>();
         for (word, wakes) in words.iter().enumerate() {
@@ -97,33 +95,33 @@ impl Active {
             let differs = u64::from_le_bytes(*wakes) ^ wanted;
             let mut equal = !(((differs & LOW_BITS) + LOW_BITS) | differs | LOW_BITS);
             while equal != 0 {
-                self.order.push(8 * word as u32 + equal.trailing_zeros() / 8);
+                self.listed
+                    .push(8 * word as u32 + equal.trailing_zeros() / 8);
                 equal &= equal - 1;
             }
         }
         let last = 8 * words.len() as u32;
         let awake = (last..).zip(rest).filter(|(_, wakes)| **wakes == self.now);
-        self.order.extend(awake.map(|(i, _)| i));
+        self.listed.extend(awake.map(|(i, _)| i));
     }
 
-    /// Puts the listed rows, which must be in ascending order, in the random order of `key`.
+    /// Puts the listed rows in the random order of `key`.
     pub(crate) fn shuffle(&mut self, key: u64) {
-        let tiles = self.order.len().div_ceil(TILE) as u32;
+        let tiles = self.listed.len().div_ceil(TILE) as u32;
         self.tiles.clear();
         self.tiles.extend(0..tiles);
         Stream::new(derive(key, 0)).shuffle(&mut self.tiles);
-        self.shuffled.clear();
-        self.shuffled.reserve(self.order.len());
+        self.order.clear();
+        self.order.reserve(self.listed.len());
         for &tile in &self.tiles {
             let start = tile as usize * TILE;
-            let end = (start + TILE).min(self.order.len());
-            self.shuffled.extend_from_slice(&self.order[start..end]);
+            let end = (start + TILE).min(self.listed.len());
+            self.order.extend_from_slice(&self.listed[start..end]);
         }
         let mut stream = Stream::new(derive(key, 1));
-        for stretch in self.shuffled.chunks_mut(STRETCH) {
+        for stretch in self.order.chunks_mut(STRETCH) {
             stream.shuffle(stretch);
         }
-        std::mem::swap(&mut self.order, &mut self.shuffled);
     }
 }
 
@@ -177,11 +175,11 @@ mod tests {
                     active.settled[i as usize] = settled(i as usize);
                 }
                 active.advance();
-                assert_eq!(active.order, plain.advance(settled), "pass {pass}");
+                assert_eq!(active.listed, plain.advance(settled), "pass {pass}");
                 if pass % 300 == 299 {
                     active.wake_all();
                     plain.rest.fill(0);
-                    assert!(active.order.iter().copied().eq(0..count as u32));
+                    assert!(active.listed.iter().copied().eq(0..count as u32));
                 }
             }
         }
