@@ -35,5 +35,5 @@ pub use feed::{Batch, Feed, choose_path};
 pub use meters::{Meters, Remedies, Verdict};
 pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
 pub use planner::Cursor;
-pub use share::{Holder, Share};
+pub use share::{Holder, Owner, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

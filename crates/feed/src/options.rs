@@ -189,10 +189,18 @@ impl FeedOptions {
         }
     }
 
-    /// Most records that are yielded of a global batch of `batch_len`.
-    pub(crate) fn rows_of(&self, batch_len: u64) -> u64 {
+    /// Most records that are yielded of a global batch of `batch_len` of `records` records.
+    pub(crate) fn rows_of(&self, batch_len: u64, records: u64) -> u64 {
         let share = self.share.as_ref();
-        share.map_or(batch_len, |share| share.most_of(batch_len))
+        share.map_or(batch_len, |share| share.most_of(batch_len, records))
+    }
+
+    /// Most records of `records` that a feed with these options ever reads: those of the rank that owns
+    /// most, where ranks read their own only. The same number on all ranks.
+    pub(crate) fn records_of(&self, records: u64) -> u64 {
+        let share = self.share.as_ref();
+        let owned = share.and_then(|share| share.most_owned(records));
+        owned.unwrap_or(records)
     }
 }
 

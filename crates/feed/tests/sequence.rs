@@ -258,6 +258,37 @@ fn shares_near_their_holders_are_the_global_batches_too() {
     assert!(own > 3 * 2_000 * 9 / 10, "{own} of 6000 by their holders");
 }
 
+/// Records in stripes by rank. A rank of more than there are stripes owns nothing.
+#[test]
+fn owned_shares_are_the_global_batches_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = sparse(&folder, 1_203);
+    for (batch, order) in [(256, "full"), (5, "full"), (100, "block:7:permute")] {
+        let order = order.parse().unwrap();
+        let plan = Plan::new(1_203, order, Batching::Examples(batch), 3).unwrap();
+        let plan = Arc::new(plan);
+        for (world_size, stripe) in [(1, 100), (2, 100), (3, 64), (4, 1), (7, 300)] {
+            let owner = move |id| (id / stripe % u64::from(world_size)) as u32;
+            for access in &PATHS[..3] {
+                for rank in 0..world_size {
+                    let options = FeedOptions {
+                        share: Some(Share::of(rank, world_size).owned(Arc::new(owner))),
+                        ..options(&folder, *access, 3 << 20)
+                    };
+                    let mut expected = planned(&plan, 0..3);
+                    let own = |ids: &mut Vec<u64>| ids.retain(|&id| owner(id) == rank);
+                    expected.iter_mut().for_each(|batch| own(&mut batch.2));
+                    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+                    assert!(
+                        batches(&mut feed) == expected,
+                        "{order} by {access}, {rank} of {world_size}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_a_share_cannot_be_combined_with_is_refused() {
     let folder = tempfile::tempdir().unwrap();
