@@ -12,7 +12,8 @@ use crate::meters::Meters;
 use crate::options::{Access, FeedOptions};
 use crate::pane::Pane;
 use crate::planner::{Cursor, PlannedBatch, Planner};
-use crate::reader::{Merge, Reader, Shared};
+use crate::ranges::Merge;
+use crate::reader::{Reader, Shared};
 use crate::scatter::{self, Scatter};
 use crate::sizing::{self, Sizes};
 

@@ -24,6 +24,7 @@ mod meters;
 mod options;
 mod pane;
 mod planner;
+mod ranges;
 mod reader;
 mod scatter;
 mod share;

@@ -46,6 +46,8 @@ struct Owned {
 #[derive(Clone, Copy)]
 struct Counted {
     records: u64,
+    /// Records of this rank.
+    own: u64,
     /// Records of the rank that owns most.
     most: u64,
 }
@@ -136,6 +138,23 @@ impl Share {
         }
     }
 
+    /// Records of `records` that this rank owns, where slots go to owners strictly.
+    pub(crate) fn own(&self, records: u64) -> Option<u64> {
+        match &self.rule {
+            Rule::Owned(owned) => Some(self.counted(owned, records).own),
+            _ => None,
+        }
+    }
+
+    /// Whether the owner of a record, if it decides, is this rank.
+    #[inline]
+    pub(crate) fn may_take(&self, id: u64) -> bool {
+        match &self.rule {
+            Rule::Owned(owned) => (owned.owner)(id) == self.rank,
+            _ => true,
+        }
+    }
+
     /// The part that this rank takes of the records it may take.
     pub(crate) fn wanted_share(&self) -> f64 {
         match self.rule {
@@ -144,18 +163,9 @@ impl Share {
         }
     }
 
-    /// Leaves of the global batch `ids[start..]` this rank's slots, in their order.
+    /// Leaves of the global batch `ids[start..]` this rank's slots, in their order; where owners decide,
+    /// all, of which it takes those that it [may](Share::may_take).
     pub(crate) fn retain(&self, epoch: u64, ids: &mut Vec<u64>, start: usize) {
-        let keep = |ids: &mut Vec<u64>, mine: &mut dyn FnMut(u64, usize) -> bool| {
-            let mut kept = start;
-            for slot in start..ids.len() {
-                if mine(ids[slot], slot - start) {
-                    ids[kept] = ids[slot];
-                    kept += 1;
-                }
-            }
-            ids.truncate(kept);
-        };
         match &self.rule {
             Rule::Even => {
                 let slots = local_slots((ids.len() - start) as u64, self.rank, self.world_size);
@@ -165,9 +175,16 @@ impl Share {
             Rule::Near(holder) => {
                 let holders: Vec<u32> = ids[start..].iter().map(|&id| holder(epoch, id)).collect();
                 let takers = assign_slots(&holders, self.world_size);
-                keep(ids, &mut |_, slot| takers[slot] == self.rank);
+                let mut taken = start;
+                for (slot, taker) in (start..).zip(takers) {
+                    if taker == self.rank {
+                        ids[taken] = ids[slot];
+                        taken += 1;
+                    }
+                }
+                ids.truncate(taken);
             }
-            Rule::Owned(owned) => keep(ids, &mut |id, _| (owned.owner)(id) == self.rank),
+            Rule::Owned(_) => {}
         }
     }
 
@@ -185,6 +202,7 @@ impl Share {
         }
         let counted = Counted {
             records,
+            own: owns[self.rank as usize],
             most: owns.into_iter().max().unwrap_or(0),
         };
         *last = Some(counted);
@@ -229,8 +247,8 @@ mod tests {
                 for step in 0..plan.steps() {
                     let mut ids = Vec::new();
                     plan.batch_ids(0, step, &mut ids);
-                    share.retain(0, &mut ids, 0);
-                    assert!(ids.len() as u64 <= most, "{} over {most}", ids.len());
+                    let own = ids.iter().filter(|&&id| share.may_take(id)).count();
+                    assert!(own as u64 <= most, "{own} over {most}");
                 }
             }
         }
