@@ -358,9 +358,7 @@ pub fn choose_path(
     let window = Access::Window { gap_bytes: None };
     let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
         Ok(sizes) => {
-            let rows = sizes.pane_batches
-                * options.rows_of(plan.step_len(0, 0), plan.records())
-                * sizes.sections;
+            let rows = sizes.pane_batches * options.rows_of(plan, 0) * sizes.sections;
             rows as f64 / records as f64
         }
         Err(_) => resident / 2.0,

@@ -98,8 +98,8 @@ impl Share {
     /// n records a rank that owns the part q of all takes n·q on average with a variance below
     /// n·q·(1 − q). This is six standard deviations more than that for the rank that owns most, and never
     /// more than the batch or than it owns. A batch that has more still is served whole and takes as much
-    /// more memory. So does one of an order that reads runs of neighbours, where its length is not a
-    /// multiple of what the ranks own in turn.
+    /// more memory. So does one of an order that reads runs of neighbours, for which a feed takes n over
+    /// the ranks there are: batches of them should be multiples of what the ranks own in turn.
     pub fn most_of(&self, batch_len: u64, records: u64) -> u64 {
         let Rule::Owned(owned) = &self.rule else {
             return batch_len.div_ceil(u64::from(self.world_size));

@@ -113,7 +113,7 @@ pub(crate) fn divide(
     let task_bytes = task_bytes(dataset, options);
     let row_bytes = pane_row_bytes(dataset);
     let batch_rows = (0..plan.steps().min(2))
-        .map(|step| options.rows_of(plan.step_len(0, step), plan.records()))
+        .map(|step| options.rows_of(plan, step))
         .max()
         .unwrap_or(1)
         .max(1);

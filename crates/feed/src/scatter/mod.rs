@@ -15,6 +15,12 @@
 //! taken from the batches. So was a file of wanted rows only: rows are left out for one to eight epochs,
 //! each of which would need a file of its own.
 //!
+//! Over ranks each has a scratch file and buckets of its own, for the records that it owns; its first
+//! pass reads the runs of the files that hold them. That needs owners which stay the same from epoch to
+//! epoch ([`crate::Share::owned`]): a rank that takes an equal part of each batch would have to send
+//! records to others between epochs. Slots count all ranks' records, and a bit each says which are this
+//! rank's: a record's place among its own could not be computed without a pass over those before it.
+//!
 //! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block whose
 //! records were all taken on by panes makes room for another. Partial last blocks are written when the
 //! last record of their epoch was appended, so that the tails of one epoch only are in memory.
