@@ -234,7 +234,11 @@ fn divide(
         return Ok(plan);
     }
     feed.access = access;
-    block_plan(config, data, cached, feed, options, budget)
+    block_plan(config, data, cached, feed, options, budget).or_else(|_| {
+        // Blocks that are given may fit the budget, but not beside the buffers of buckets.
+        (feed.access, feed.scratch_dir) = (Access::Auto, None);
+        block_plan(config, data, cached, feed, options, budget)
+    })
 }
 
 fn block_plan(
