@@ -77,7 +77,8 @@ impl Share {
     /// Strictly the slots whose records this rank owns, in the order of the global batch: a rank never
     /// reads another's record. Over all ranks every record is taken once, provided that `owner` names a
     /// rank for each; one without a rank is taken by none. Shares are as uneven as chance makes them
-    /// ([`Share::most_of`]), and may be empty.
+    /// ([`Share::most_of`]), and may be empty. `owner` is asked of every record once before the first
+    /// batch, and once an epoch.
     pub fn owned(self, owner: Owner) -> Share {
         let counted = Arc::default();
         Share {

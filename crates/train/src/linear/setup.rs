@@ -426,3 +426,87 @@ impl Setup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DataConfig;
+    use crate::data;
+    use pelton_feed::{DeviceSpeed, Feed};
+
+    const RECORDS: u64 = 30_000;
+
+    /// A run with memory for an eighth of some small dense rows.
+    fn config(folder: &tempfile::TempDir) -> LinearConfig {
+        LinearConfig {
+            data: DataConfig {
+                paths: vec![format!("demo:higgs:{RECORDS}")],
+                cache_dir: Some(folder.path().join("cache")),
+                ..DataConfig::default()
+            },
+            memory_bytes: 1 << 20,
+            threads: 1,
+            scratch_dir: Some(folder.path().to_path_buf()),
+            ..LinearConfig::default()
+        }
+    }
+
+    fn opened(config: &LinearConfig) -> OpenedData {
+        let (data, interrupt) = (&config.data, Interrupt::default());
+        let opened = data::open(data, &data.paths, None, &interrupt, &mut |_| {});
+        OpenedData {
+            device: DeviceSpeed::default(),
+            ..opened.unwrap()
+        }
+    }
+
+    fn feed_of(setup: &Setup) -> Feed {
+        let dataset = Arc::clone(&setup.data.dataset);
+        Feed::new(dataset, Arc::clone(&setup.plan), &setup.feed).unwrap()
+    }
+
+    /// Of 8 stripes ranks 0 and 1 own 3 and rank 2 owns 2.
+    #[test]
+    fn ranks_make_the_same_blocks_whoever_owns_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(&folder);
+        let data = opened(&config);
+        let alone = set_up(&config, data.clone()).unwrap();
+        let blocks_of = |rank| {
+            let owner = |id| (id / (RECORDS / 8) % 3) as u32;
+            let share = Share::of(rank, 3).owned(Arc::new(owner));
+            let setup = set_up_share(&config, data.clone(), Some(share)).unwrap();
+            assert_eq!(feed_of(&setup).access(), Access::Scatter);
+            setup.plan.steps()
+        };
+        let blocks = blocks_of(0);
+        assert_eq!((blocks_of(1), blocks_of(2)), (blocks, blocks));
+        // 3/8 of a block take no more memory than a whole one alone, deviations of a tenth aside.
+        let least = alone.plan.steps() as f64 * 3.0 / 8.0;
+        let steps = blocks as f64;
+        assert!(
+            steps >= least && steps <= least * 1.25 + 1.0,
+            "{steps} of {least}"
+        );
+    }
+
+    #[test]
+    fn blocks_that_are_too_large_beside_buckets_are_read_in_another_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(&folder);
+        let data = opened(&config);
+        let mut blocks_by = |access| {
+            config.access = access;
+            set_up(&config, data.clone()).unwrap().plan.steps()
+        };
+        let fewest = blocks_by(Access::Window { gap_bytes: None });
+        assert!(blocks_by(Access::Auto) > fewest);
+        config.blocks = Some(fewest);
+        let setup = set_up(&config, data.clone()).unwrap();
+        assert_eq!(setup.plan.steps(), fewest);
+        assert_ne!(feed_of(&setup).access(), Access::Scatter);
+        config.access = Access::Scatter;
+        let refused = set_up(&config, data).unwrap_err().to_string();
+        assert!(refused.contains("raise --memory"), "{refused}");
+    }
+}
