@@ -8,7 +8,6 @@
 //! row to w before the first pass, which out of core would be one more pass over the data.)
 
 use crate::problem::{Loss, Problem};
-use crate::ranks::{Exchange, Peers};
 
 /// α of every record for every subproblem, with the sum of their terms in the dual value.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,26 +69,6 @@ impl Duals {
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.alpha.len() * (4 * self.records + 8)
-    }
-
-    /// Learns the variables of the rows of other ranks; `shares` are the ids of each rank's rows.
-    pub(crate) fn exchange<E>(
-        &mut self,
-        shares: &[Vec<u64>],
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
-        for stored in &mut self.alpha {
-            let ids = shares[peers.rank].iter();
-            let own: Vec<f32> = ids.map(|&id| stored[id as usize]).collect();
-            let mut all = Vec::new();
-            (peers.exchange)(Exchange::Gather(&own, &mut all))?;
-            for (ids, told) in shares.iter().zip(&all) {
-                for (&id, &alpha) in ids.iter().zip(told) {
-                    stored[id as usize] = alpha;
-                }
-            }
-        }
-        Ok(())
     }
 
     pub(crate) fn stored_mut(&mut self, subproblem: usize) -> (&mut [f32], &mut f64) {

@@ -55,6 +55,7 @@ mod row_cache;
 mod skip;
 
 mod out_of_core;
+mod out_of_core_share;
 mod saved_state;
 
 mod spelling;

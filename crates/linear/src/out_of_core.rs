@@ -32,7 +32,6 @@ use crate::interior_point::solve_interior;
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
-use crate::ranks::{Exchange, Peers, solve_share};
 use crate::row_cache::RowCache;
 use crate::skip::SkipTable;
 use crate::solve::{InnerPasses, solve_block};
@@ -60,16 +59,16 @@ pub struct OutOfCoreOptions {
 }
 
 /// How far the problem is solved over the rows kept as codes between epochs.
-const CODED_PASSES: InnerPasses = InnerPasses::Until {
+pub(crate) const CODED_PASSES: InnerPasses = InnerPasses::Until {
     epsilon: 0.01,
     at_most: 100,
 };
 
 /// Stands for the number of a block in keys of what is solved between epochs.
-const BETWEEN_EPOCHS: u64 = 1 << 63;
+pub(crate) const BETWEEN_EPOCHS: u64 = 1 << 63;
 
 /// After a block, one pass over the rows kept as codes: more is undone by the next blocks.
-const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
+pub(crate) const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
 
 /// What an epoch did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -91,8 +90,8 @@ pub struct EpochOutcome {
 /// The state of an out-of-core training run.
 #[derive(Debug)]
 pub struct OutOfCore {
-    problem: Arc<Problem>,
-    options: OutOfCoreOptions,
+    pub(crate) problem: Arc<Problem>,
+    pub(crate) options: OutOfCoreOptions,
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
     pub(crate) skip: Option<SkipTable>,
@@ -100,8 +99,8 @@ pub struct OutOfCore {
     pub(crate) coded: Option<CodedCache>,
     pub(crate) epoch: EpochState,
     pub(crate) numbering: Option<Arc<FeatureNumbering>>,
-    simd: Simd,
-    scratch: Scratch,
+    pub(crate) simd: Simd,
+    pub(crate) scratch: Scratch,
     order: Vec<u32>,
 }
 
@@ -136,7 +135,7 @@ pub(crate) struct EpochState {
 
 impl EpochState {
     /// Adds weights to the mean where half of the rows were read.
-    fn add_to_mean(&mut self, weights: &Weights, records: usize) {
+    pub(crate) fn add_to_mean(&mut self, weights: &Weights, records: usize) {
         if 2 * self.rows < records as u64 {
             return;
         }
@@ -237,7 +236,13 @@ impl OutOfCore {
     /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
     /// there are any better than the last w.
     pub fn take_best_as_snapshot(&mut self) -> bool {
-        let weights = if self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES) {
+        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES);
+        self.take_found_as_snapshot(refined)
+    }
+
+    /// The same once the rows kept as codes have been solved over, if there were any.
+    pub(crate) fn take_found_as_snapshot(&mut self, refined: bool) -> bool {
+        let weights = if refined {
             self.weights.clone()
         } else if let Some(mean) = self.epoch.mean.take() {
             mean.mean()
@@ -304,20 +309,43 @@ impl OutOfCore {
     /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
     /// certificate needs.
     pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
-        let before = std::mem::take(&mut self.epoch);
-        self.epoch = EpochState {
-            epoch,
-            reads_all,
-            ..EpochState::default()
-        };
-        let certifies = self.options.snapshots
-            && (reads_all || self.skip.is_none())
-            && (epoch > 0 || self.coded.is_none());
+        let before = self.start_epoch(epoch, reads_all);
+        let refined = epoch > 0 && self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES);
+        self.take_snapshot(before, refined)
+    }
+
+    /// Ends what the epoch before left, and returns it.
+    pub(crate) fn start_epoch(&mut self, epoch: u64, reads_all: bool) -> EpochState {
+        let before = std::mem::replace(
+            &mut self.epoch,
+            EpochState {
+                epoch,
+                reads_all,
+                ..EpochState::default()
+            },
+        );
+        let certifies = self.certifies();
         if let Some(cache) = &mut self.cache {
             cache.begin_epoch(certifies);
         }
-        let refined = epoch > 0 && self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES);
-        if certifies {
+        before
+    }
+
+    /// Whether the present epoch ends with a certificate.
+    fn certifies(&self) -> bool {
+        self.options.snapshots
+            && (self.epoch.reads_all || self.skip.is_none())
+            && (self.epoch.epoch > 0 || self.coded.is_none())
+    }
+
+    /// Takes the snapshot that the present epoch certifies, if it does: w where the rows kept as codes led
+    /// to it, else the mean of the epoch `before`.
+    pub(crate) fn take_snapshot(
+        &mut self,
+        before: EpochState,
+        refined: bool,
+    ) -> Result<(), LinearError> {
+        if self.certifies() {
             let snapshot = match before.mean {
                 Some(mean) if !refined => mean.mean(),
                 _ => self.weights.clone(),
@@ -376,15 +404,7 @@ impl OutOfCore {
     /// Trains on the rows of one block, the `step`-th of the epoch.
     pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
         self.epoch.rows += rows.len() as u64;
-        if let Some(coded) = &mut self.coded {
-            coded.settle(
-                &self.problem,
-                rows,
-                &mut self.weights,
-                &self.duals,
-                self.simd,
-            );
-        }
+        self.settle(rows);
         if let Some(snapshot) = &mut self.epoch.snapshot {
             snapshot
                 .losses
@@ -432,65 +452,6 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Trains together with other ranks on one block, of which this rank holds the rows `rows`;
-    /// `shares` are the ids of each rank's part of it, those of records left out as bad among them.
-    /// Afterwards the state is the same on all ranks.
-    ///
-    /// No rows may be left unread or kept between blocks.
-    pub fn train_share<E: From<LinearError>>(
-        &mut self,
-        rows: &RowTable,
-        step: u64,
-        shares: &[Vec<u64>],
-        peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
-        let kept = self.skip.is_some() || self.cache.is_some() || self.coded.is_some();
-        assert!(!kept, "ranks train on every row of a block");
-        let mut losses = LossSum::new(&self.problem);
-        let mut gap = 0.0;
-        match &self.epoch.snapshot {
-            Some(snapshot) => losses.add(&self.problem, rows, &snapshot.weights, self.simd)?,
-            None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
-        }
-        let inner = self.inner_passes();
-        let solved = solve_share(
-            &self.problem,
-            rows,
-            &mut self.weights,
-            &mut self.duals,
-            inner,
-            key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
-            self.options.snapshots,
-            &mut self.scratch,
-            peers,
-        )?;
-        self.duals.exchange(shares, peers)?;
-        let mut sums = vec![
-            gap,
-            rows.len() as f64,
-            losses.rows as f64,
-            losses.correct as f64,
-        ];
-        sums.extend(&losses.loss);
-        (peers.exchange)(Exchange::SumWide(&mut sums))?;
-        let epoch = &mut self.epoch;
-        epoch.gap += sums[0];
-        epoch.rows += sums[1] as u64;
-        epoch.visits += solved.report.visits;
-        epoch.inner_passes += u64::from(solved.report.passes);
-        if let Some(snapshot) = &mut epoch.snapshot {
-            snapshot.losses.rows += sums[2] as u64;
-            snapshot.losses.correct += sums[3] as u64;
-            for (loss, sum) in snapshot.losses.loss.iter_mut().zip(&sums[4..]) {
-                *loss += sum;
-            }
-        }
-        if let Some(centre) = &solved.centre {
-            epoch.add_to_mean(centre, self.duals.records());
-        }
-        Ok(())
-    }
-
     /// Adds the losses of w over some rows to `losses`, as a pass that certifies does: those of the
     /// current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as codes,
     /// since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are
@@ -501,10 +462,7 @@ impl OutOfCore {
         snapshot: bool,
         losses: &mut LossSum,
     ) -> Result<(), LinearError> {
-        if let Some(coded) = &mut self.coded {
-            let (weights, duals) = (&mut self.weights, &self.duals);
-            coded.settle(&self.problem, rows, weights, duals, self.simd);
-        }
+        self.settle(rows);
         let weights = match &self.epoch.snapshot {
             Some(held) if snapshot => &held.weights,
             _ => &self.weights,
@@ -528,7 +486,15 @@ impl OutOfCore {
         )
     }
 
-    fn inner_passes(&self) -> InnerPasses {
+    /// Makes w exact in rows that have arrived, where some are kept as codes.
+    pub(crate) fn settle(&mut self, rows: &RowTable) {
+        if let Some(coded) = &mut self.coded {
+            let (weights, duals) = (&mut self.weights, &self.duals);
+            coded.settle(&self.problem, rows, weights, duals, self.simd);
+        }
+    }
+
+    pub(crate) fn inner_passes(&self) -> InnerPasses {
         match (self.options.inner, self.options.tighten_to) {
             (InnerPasses::Until { epsilon, at_most }, Some(least)) => {
                 let halvings = self.epoch.epoch.min(100) as i32;

@@ -32,17 +32,18 @@
 
 use std::ops::Range;
 
-use pelton_format::{Layout, RowTable};
+use pelton_format::RowTable;
 
 use crate::block::{Scratch, block_rows};
 use crate::duals::{Duals, decode};
 use crate::error::LinearError;
-use crate::kernels::{self, BlockRows};
 use crate::problem::{Loss, Problem};
 use crate::random::derive;
 use crate::seldom::SeldomExchanged;
 use crate::shared_features::SharedFeatures;
-use crate::solve::{BlockReport, InnerPasses, SETTLED_ABOVE, class_terms, limits};
+use crate::solve::{
+    A_VISIT, BlockReport, InnerPasses, SETTLED_ABOVE, VisitRows, class_terms, limits,
+};
 use crate::step::{ClassTerms, HingeStep, LogisticStep, Outcome, Step};
 use crate::visit::Visit;
 use crate::weights::Weights;
@@ -80,7 +81,7 @@ const LEAST_ROUNDS: usize = 4;
 const PAST: f32 = 0.8;
 
 /// What was done on a block, and where w came to rest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SharedReport {
     /// What was done, over all ranks.
     pub report: BlockReport,
@@ -90,9 +91,9 @@ pub struct SharedReport {
     pub rounds: [u64; 2],
 }
 
-/// Solves a block of which this rank holds the rows `share`, from the present weights and duals, which
-/// are the same on all ranks. Afterwards the weights are the same again; of the duals only those of
-/// this rank's rows are new, and the terms of all. With `keep_centre` the centre of w is returned.
+/// Solves a block of which this rank holds the rows `share`, from the present weights, which are the same
+/// on all ranks, and the duals of its rows. Afterwards the weights are the same again, and so are the terms
+/// of the duals. With `keep_centre` the centre of w is returned.
 #[expect(clippy::too_many_arguments)]
 pub fn solve_share<E: From<LinearError>>(
     problem: &Problem,
@@ -110,84 +111,121 @@ pub fn solve_share<E: From<LinearError>>(
         return Err(LinearError::RecordOutOfRange { record, records }.into());
     }
     scratch.prepare(problem, share)?;
-    let rows = block_rows(problem.features(), problem.bias(), share);
+    let rows = &block_rows(problem.features(), problem.bias(), share);
     let length = weights.vector(0).len();
     let shared = match scratch.shared.take() {
         Some(shared) => shared,
-        None => SharedFeatures::agree(&rows, &scratch.visits, length, scratch.frequent, peers)?,
+        None => SharedFeatures::agree(rows, &scratch.visits, length, scratch.frequent, peers)?,
     };
-    let intervals = Intervals::of(&rows, &scratch.visits, &shared, peers)?;
+    let mut centre = keep_centre.then(|| weights.clone());
+    let centres = centre.as_mut().map(Weights::vectors_mut);
     let ids = share.ids();
-    let mut shared_report = SharedReport {
-        report: BlockReport::default(),
-        centre: keep_centre.then(|| weights.clone()),
-        rounds: [0; 2],
-    };
-    for (subproblem, w) in weights.vectors_mut().iter_mut().enumerate() {
-        let (stored, term) = duals.stored_mut(subproblem);
-        let mut before = 0.0;
-        for (visit, &id) in scratch.visits.iter_mut().zip(ids) {
-            visit.alpha = stored[id as usize];
-            before += problem.dual_term(visit.class, visit.alpha);
-        }
-        let classes = class_terms(problem, subproblem);
-        let mut truth = Vec::new();
-        let popular = 0..shared.popular();
-        shared.pick(popular.clone(), w, &mut truth);
-        let mut run = Run {
-            problem,
-            rows: &rows,
-            classes: &classes,
-            shared: &shared,
-            intervals,
-            seldom: [
-                SeldomExchanged::new(&shared, popular.end..shared.common(), w, intervals.common),
-                SeldomExchanged::new(&shared, shared.common()..shared.len(), w, usize::MAX),
-            ],
-            orders: derive(derive(key, subproblem as u64), peers.rank as u64),
-            report: &mut shared_report.report,
-            rounds: &mut shared_report.rounds,
-            round: 0,
-            view: truth.clone(),
-            centre: truth.clone(),
-            truth,
-            own: Vec::new(),
-            moved: Vec::new(),
-            before: Vec::new(),
-            w,
-        };
-        match problem.loss() {
-            Loss::Hinge | Loss::SquaredHinge => run.hinge(inner, scratch, peers)?,
-            Loss::Logistic => run.logistic(inner, scratch, peers)?,
-        }
-        for seldom in &mut run.seldom {
-            seldom.exchange(run.w, peers)?;
-        }
-        let (truth, at_rest) = (run.truth, run.centre);
-        shared.put(popular.clone(), &truth, w);
-        shared.spread(w, peers)?;
-        if let Some(centre) = &mut shared_report.centre {
-            let centre = centre.vector_mut(subproblem);
-            centre.copy_from_slice(w);
-            shared.put(popular, &at_rest, centre);
-        }
-        let mut after = 0.0;
-        for (visit, &id) in scratch.visits.iter().zip(ids) {
-            stored[id as usize] = visit.alpha;
-            after += problem.dual_term(visit.class, visit.alpha);
-        }
-        let mut change = [after - before];
-        (peers.exchange)(Exchange::SumWide(&mut change))?;
-        *term += change[0];
-        scratch.fold_slack(problem, subproblem == 0);
+    let vectors = weights.vectors_mut();
+    let mut solved = Solving {
+        problem,
+        ids,
+        shared: &shared,
+        key,
+        inner,
     }
-    let mut visits = [shared_report.report.visits as f64];
-    (peers.exchange)(Exchange::SumWide(&mut visits))?;
-    shared_report.report.visits = visits[0] as u64;
+    .solve(|_| rows, vectors, centres, duals, scratch, peers)?;
     if scratch.frequent.is_some() {
         scratch.shared = Some(shared);
     }
-    Ok(shared_report)
+    solved.centre = centre;
+    Ok(solved)
+}
+
+/// What ranks solve together.
+pub(crate) struct Solving<'a> {
+    pub problem: &'a Problem,
+    /// Records of this rank's rows.
+    pub ids: &'a [u64],
+    pub shared: &'a SharedFeatures,
+    pub key: u64,
+    pub inner: InnerPasses,
+}
+
+impl Solving<'_> {
+    /// Solves over the rows whose visits are prepared in `scratch`; `rows` gives them for each subproblem,
+    /// and `vectors` are the weights as those rows meet them. The centres, where asked for, are put in
+    /// `centres`.
+    pub fn solve<E, R: VisitRows>(
+        &self,
+        rows: impl Fn(usize) -> R,
+        vectors: &mut [Vec<f32>],
+        mut centres: Option<&mut [Vec<f32>]>,
+        duals: &mut Duals,
+        scratch: &mut Scratch,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<SharedReport, E> {
+        let (problem, ids, shared) = (self.problem, self.ids, self.shared);
+        let intervals = Intervals::of(&rows(0), &scratch.visits, shared, peers)?;
+        let mut solved = SharedReport::default();
+        for (subproblem, w) in vectors.iter_mut().enumerate() {
+            let (stored, term) = duals.stored_mut(subproblem);
+            let mut before = 0.0;
+            for (visit, &id) in scratch.visits.iter_mut().zip(ids) {
+                visit.alpha = stored[id as usize];
+                before += problem.dual_term(visit.class, visit.alpha);
+            }
+            let classes = class_terms(problem, subproblem);
+            let mut truth = Vec::new();
+            let popular = 0..shared.popular();
+            shared.pick(popular.clone(), w, &mut truth);
+            let common = popular.end..shared.common();
+            let rare = common.end..shared.len();
+            let mut run = Run {
+                problem,
+                rows: rows(subproblem),
+                classes: &classes,
+                shared,
+                intervals,
+                seldom: [
+                    SeldomExchanged::new(shared, common, w, intervals.common),
+                    SeldomExchanged::new(shared, rare, w, usize::MAX),
+                ],
+                orders: derive(derive(self.key, subproblem as u64), peers.rank as u64),
+                solved: &mut solved,
+                round: 0,
+                view: truth.clone(),
+                centre: truth.clone(),
+                truth,
+                own: Vec::new(),
+                moved: Vec::new(),
+                before: Vec::new(),
+                w,
+            };
+            match problem.loss() {
+                Loss::Hinge | Loss::SquaredHinge => run.hinge(self.inner, scratch, peers)?,
+                Loss::Logistic => run.logistic(self.inner, scratch, peers)?,
+            }
+            for seldom in &mut run.seldom {
+                seldom.exchange(run.w, peers)?;
+            }
+            let (truth, at_rest) = (run.truth, run.centre);
+            shared.put(popular.clone(), &truth, w);
+            shared.spread(w, peers)?;
+            if let Some(centres) = &mut centres {
+                let centre = &mut centres[subproblem];
+                centre.copy_from_slice(w);
+                shared.put(popular, &at_rest, centre);
+            }
+            let mut after = 0.0;
+            for (visit, &id) in scratch.visits.iter().zip(ids) {
+                stored[id as usize] = visit.alpha;
+                after += problem.dual_term(visit.class, visit.alpha);
+            }
+            let mut change = [after - before];
+            (peers.exchange)(Exchange::SumWide(&mut change))?;
+            *term += change[0];
+            scratch.fold_slack(problem, subproblem == 0);
+        }
+        let mut visits = [solved.report.visits as f64];
+        (peers.exchange)(Exchange::SumWide(&mut visits))?;
+        solved.report.visits = visits[0] as u64;
+        Ok(solved)
+    }
 }
 
 /// How many visits lie between exchanges.
@@ -203,7 +241,7 @@ impl Intervals {
     /// As long as makes what ranks exchange a fixed part of the time: the costs of a visit and of an exchange
     /// are in nanoseconds, as measured between threads.
     fn of<E>(
-        rows: &BlockRows<'_>,
+        rows: &impl VisitRows,
         visits: &[Visit],
         shared: &SharedFeatures,
         peers: &mut Peers<'_, E>,
@@ -211,15 +249,10 @@ impl Intervals {
         const ROUNDS_TO_EXCHANGES: f64 = 8.0;
         const VISITS_TO_EXCHANGES_OF_COMMON: f64 = 3.0;
         const A_ROUND: f64 = 50_000.0;
-        const A_VISIT: f64 = 30.0;
-        let a_value = match rows.layout {
-            Layout::Dense { .. } => 1.0,
-            Layout::Sparse => 8.0,
-        };
-        let lengths = visits.iter().map(|visit| f64::from(visit.place.length));
-        let mut totals = [a_value * lengths.sum::<f64>(), visits.len() as f64];
+        let costs = visits.iter().map(|visit| rows.visit_cost(visit.place));
+        let mut totals = [costs.sum::<f64>(), visits.len() as f64];
         (peers.exchange)(Exchange::SumWide(&mut totals))?;
-        let a_visit = A_VISIT + totals[0] / totals[1].max(1.0);
+        let a_visit = (totals[0] / totals[1].max(1.0)).max(A_VISIT);
         let a_feature = 6.0 + 2.0 * peers.ranks as f64;
         let exchange = |features: usize| A_ROUND + a_feature * features as f64;
         let visits = |time: f64| (time / a_visit).ceil() as usize;
@@ -231,17 +264,16 @@ impl Intervals {
 }
 
 /// One subproblem on one block.
-struct Run<'a> {
+struct Run<'a, R> {
     problem: &'a Problem,
-    rows: &'a BlockRows<'a>,
+    rows: R,
     classes: &'a [ClassTerms],
     shared: &'a SharedFeatures,
     intervals: Intervals,
     /// The other shared features.
     seldom: [SeldomExchanged<'a>; 2],
     orders: u64,
-    report: &'a mut BlockReport,
-    rounds: &'a mut [u64; 2],
+    solved: &'a mut SharedReport,
     round: u32,
     /// This rank's w: in a round it moves from the view.
     w: &'a mut [f32],
@@ -285,7 +317,7 @@ impl<S: Step> Step for Gaining<'_, S> {
     }
 }
 
-impl Run<'_> {
+impl<R: VisitRows> Run<'_, R> {
     fn hinge<E>(
         &mut self,
         inner: InnerPasses,
@@ -383,18 +415,11 @@ impl Run<'_> {
                 gain: 0.0,
             };
             let settled = &mut active.settled;
-            kernels::pass(
-                scratch.simd,
-                self.rows,
-                self.w,
-                &mut gaining,
-                visits,
-                order,
-                settled,
-            );
+            self.rows
+                .pass(scratch.simd, self.w, &mut gaining, visits, order, settled);
             let gain = gaining.gain;
             for seldom in &mut self.seldom {
-                seldom.note(self.rows, visits, order, &self.before);
+                seldom.note(&self.rows, visits, order, &self.before);
             }
             self.end_round(gain, order, visits, peers)?;
             let visits = most.div_ceil(rounds);
@@ -402,7 +427,7 @@ impl Run<'_> {
                 seldom.end_round(visits, most, self.w, peers)?;
             }
         }
-        self.report.visits += awake as u64;
+        self.solved.report.visits += awake as u64;
         Ok(awake)
     }
 
@@ -433,9 +458,9 @@ impl Run<'_> {
         if gain < 0.0 {
             kept = (0.5 + gain / total).clamp(0.0, 1.0);
             self.damp(kept, order, visits);
-            self.rounds[1] += 1;
+            self.solved.rounds[1] += 1;
         }
-        self.rounds[0] += 1;
+        self.solved.rounds[0] += 1;
         let past = PAST.min(self.round as f32 / (self.round + 1) as f32);
         self.round += 1;
         for j in 0..self.moved.len() {
@@ -478,8 +503,8 @@ impl Run<'_> {
     }
 
     fn finish(&mut self, passes: u32, violation: f32) {
-        self.report.passes = self.report.passes.max(passes);
-        self.report.violation = self.report.violation.max(violation);
+        self.solved.report.passes = self.solved.report.passes.max(passes);
+        self.solved.report.violation = self.solved.report.violation.max(violation);
     }
 }
 

@@ -99,6 +99,17 @@ impl OutOfCore {
     ///
     /// Errors: a state whose shapes are not those of this run.
     pub fn restore(&mut self, state: SavedState<'_>, cached: Rows) -> Result<(), LinearError> {
+        self.restore_own(state, cached, &|_| true)
+    }
+
+    /// The same on one of several ranks, which keeps rows between blocks only of the records that `owns`
+    /// says are its own.
+    pub fn restore_own(
+        &mut self,
+        state: SavedState<'_>,
+        cached: Rows,
+        owns: &dyn Fn(u64) -> bool,
+    ) -> Result<(), LinearError> {
         self.check_shapes(&state)?;
         let (features, bias) = (self.weights.features(), self.weights.bias());
         let from_vectors = |vectors: Vec<Cow<'_, [f32]>>| {
@@ -120,7 +131,7 @@ impl OutOfCore {
             );
         }
         if let (Some(coded), Some(saved)) = (&mut self.coded, state.coded) {
-            coded.restore(saved);
+            coded.restore(saved, owns);
         }
         let losses = LossSum {
             loss: state.snapshot_loss,

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use crate::kernels::BlockRows;
 use crate::ranks::{Exchange, Peers};
 use crate::shared_features::SharedFeatures;
+use crate::solve::VisitRows;
 use crate::visit::Visit;
 
 /// Where more than one in so many moves between exchanges, all are told.
@@ -57,7 +57,7 @@ impl<'a> SeldomExchanged<'a> {
     }
 
     /// Notes which rows moved in a round: those of `order` whose α is no longer what it was `before`.
-    pub fn note(&mut self, rows: &BlockRows<'_>, visits: &[Visit], order: &[u32], before: &[f32]) {
+    pub fn note(&mut self, rows: &impl VisitRows, visits: &[Visit], order: &[u32], before: &[f32]) {
         let Some(touched) = &mut self.touched else {
             return;
         };
@@ -69,7 +69,7 @@ impl<'a> SeldomExchanged<'a> {
             if visit.alpha == before {
                 continue;
             }
-            let elements = (rows.indices(visit.place).iter())
+            let elements = (rows.features(visit.place).iter())
                 .filter_map(|&feature| self.shared.element(feature as usize));
             touched.extend(
                 elements

@@ -58,20 +58,9 @@ impl SharedFeatures {
         frequent: Option<[usize; 2]>,
         peers: &mut Peers<'_, E>,
     ) -> Result<SharedFeatures, E> {
-        // Ranks without rows count for none, and do not know the layout.
         let dense = matches!(rows.layout, Layout::Dense { .. }) && !visits.is_empty();
-        let mut dense_ranks = [f64::from(u8::from(dense))];
-        (peers.exchange)(Exchange::SumWide(&mut dense_ranks))?;
-        if dense_ranks[0] > 0.0 {
-            return Ok(SharedFeatures {
-                length,
-                popular: length,
-                common: length,
-                elements: Elements::All,
-                ranks_of: Vec::new(),
-                part: (1.0 / dense_ranks[0]) as f32,
-                alone: Vec::new(),
-            });
+        if let Some(shared) = SharedFeatures::dense(length, dense, peers)? {
+            return Ok(shared);
         }
         let mut own = vec![0_u64; length.div_ceil(64)];
         for visit in visits {
@@ -98,6 +87,27 @@ impl SharedFeatures {
         (peers.exchange)(Exchange::GatherWords(&own, &mut told))?;
         shared.put_first(told.concat());
         Ok(shared)
+    }
+
+    /// All of them, as ranks share dense rows; `some` says whether this rank has rows. `None` where none
+    /// has.
+    pub fn dense<E>(
+        length: usize,
+        some: bool,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<Option<SharedFeatures>, E> {
+        // Ranks without rows count for none, and do not know the layout.
+        let mut ranks = [f64::from(u8::from(some))];
+        (peers.exchange)(Exchange::SumWide(&mut ranks))?;
+        Ok((ranks[0] > 0.0).then(|| SharedFeatures {
+            length,
+            popular: length,
+            common: length,
+            elements: Elements::All,
+            ranks_of: Vec::new(),
+            part: (1.0 / ranks[0]) as f32,
+            alone: Vec::new(),
+        }))
     }
 
     /// All of the first `features`, since most of them are, and the bias.

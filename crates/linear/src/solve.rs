@@ -7,7 +7,7 @@
 //! Cost of a pass: one visit of each active row, two touches of its values and of their weights.
 //! Deterministic in `key` for one [`Simd`] level.
 
-use pelton_format::RowTable;
+use pelton_format::{Layout, RowTable};
 
 use crate::block::{Scratch, block_rows};
 use crate::duals::Duals;
@@ -16,7 +16,7 @@ use crate::kernels::{self, BlockRows, Simd};
 use crate::problem::{Loss, Problem};
 use crate::random::derive;
 use crate::step::{ClassTerms, HingeStep, LogisticStep, Step};
-use crate::visit::Visit;
+use crate::visit::{Place, Visit};
 use crate::weights::Weights;
 
 /// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
@@ -91,7 +91,19 @@ pub(crate) trait VisitRows {
         order: &[u32],
         settled: &mut [bool],
     );
+
+    /// w += scale·x for one row; not for inner loops.
+    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]);
+
+    /// The features of a sparse row, else nothing.
+    fn features(&self, place: Place) -> &[u32];
+
+    /// Nanoseconds that a visit takes, roughly.
+    fn visit_cost(&self, place: Place) -> f64;
 }
+
+/// Nanoseconds of a visit beside those of its values.
+pub(crate) const A_VISIT: f64 = 30.0;
 
 impl VisitRows for &BlockRows<'_> {
     fn pass<S: Step>(
@@ -104,6 +116,25 @@ impl VisitRows for &BlockRows<'_> {
         settled: &mut [bool],
     ) {
         kernels::pass(simd, self, w, step, visits, order, settled);
+    }
+
+    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
+        BlockRows::add_scaled(self, place, scale, w);
+    }
+
+    fn features(&self, place: Place) -> &[u32] {
+        match self.layout {
+            Layout::Dense { .. } => &[],
+            Layout::Sparse => self.indices(place),
+        }
+    }
+
+    fn visit_cost(&self, place: Place) -> f64 {
+        let a_value = match self.layout {
+            Layout::Dense { .. } => 1.0,
+            Layout::Sparse => 8.0,
+        };
+        A_VISIT + a_value * f64::from(place.length)
     }
 }
 

@@ -5,7 +5,7 @@ use pelton_format::{Row, RowTable};
 use super::quantizer::Quantizer;
 use super::{CodedCache, MOST_ERROR, UNFIT};
 use crate::kernels::{self, Dots, Kernel, Simd, Vectors, pass_loop, prefetch_slice};
-use crate::solve::VisitRows;
+use crate::solve::{A_VISIT, VisitRows};
 use crate::step::Step;
 use crate::visit::{Place, Visit};
 
@@ -110,6 +110,19 @@ impl VisitRows for CodedRows<'_> {
                 settled,
             },
         );
+    }
+
+    fn add_scaled(&self, place: Place, scale: f32, w: &mut [f32]) {
+        Coded { rows: self, w }.add(place, scale);
+    }
+
+    fn features(&self, _: Place) -> &[u32] {
+        &[]
+    }
+
+    fn visit_cost(&self, _: Place) -> f64 {
+        const A_CODE: f64 = 0.2;
+        A_VISIT + A_CODE * self.q.padded() as f64
     }
 }
 

@@ -21,6 +21,7 @@
 
 mod loops;
 mod quantizer;
+mod share;
 
 use std::borrow::Cow;
 
@@ -301,9 +302,32 @@ impl CodedCache {
         key: u64,
         scratch: &mut Scratch,
     ) -> BlockReport {
-        let Some(q) = &self.quantizer else {
+        if self.quantizer.is_none() {
             return BlockReport::default();
+        }
+        let (held, mut padded) = self.begin(problem, weights, duals, scratch);
+        let q = self.quantizer.as_ref().expect("looked at above");
+        let rows = |subproblem| CodedRows {
+            cache: self,
+            q,
+            bias: problem.bias().unwrap_or(0.0),
+            subproblem,
         };
+        let (ids, padded_mut) = (&held.ids, &mut padded);
+        let report = solve_rows(problem, ids, rows, padded_mut, duals, inner, key, scratch);
+        self.end(&held, &padded, weights, duals, scratch);
+        report
+    }
+
+    /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,
+    /// the bias weight behind.
+    fn begin(
+        &mut self,
+        problem: &Problem,
+        weights: &Weights,
+        duals: &Duals,
+        scratch: &mut Scratch,
+    ) -> (Held, Vec<Vec<f32>>) {
         let fit = |&slot: &usize| self.norms[slot] >= 0.0;
         let slots: Vec<usize> = (0..self.ids.len()).filter(fit).collect();
         let ids: Vec<u64> = slots.iter().map(|&slot| self.ids[slot]).collect();
@@ -335,47 +359,47 @@ impl CodedCache {
                 }
             }
         }
-        let mut padded: Vec<Vec<f32>> = (0..self.subproblems)
-            .map(|subproblem| {
-                let w = weights.vector(subproblem);
-                let mut padded = pad(q, &w[..self.features]);
-                padded.push(w.get(self.features).copied().unwrap_or(0.0));
-                padded
-            })
-            .collect();
-        let rows = |subproblem| CodedRows {
-            cache: self,
-            q,
-            bias: problem.bias().unwrap_or(0.0),
-            subproblem,
-        };
-        let report = solve_rows(problem, &ids, rows, &mut padded, duals, inner, key, scratch);
-        for (&slot, &slack) in slots.iter().zip(scratch.slack()) {
+        let q = self.quantizer.as_ref().expect("rows are held as its codes");
+        let padded = (0..self.subproblems).map(|subproblem| {
+            let w = weights.vector(subproblem);
+            let mut padded = pad(q, &w[..self.features]);
+            padded.push(w.get(self.features).copied().unwrap_or(0.0));
+            padded
+        });
+        (Held { slots, ids }, padded.collect())
+    }
+
+    /// Takes over what was solved.
+    fn end(
+        &mut self,
+        held: &Held,
+        padded: &[Vec<f32>],
+        weights: &mut Weights,
+        duals: &Duals,
+        scratch: &Scratch,
+    ) {
+        for (&slot, &slack) in held.slots.iter().zip(scratch.slack()) {
             self.slack[slot] = slack;
         }
         for (subproblem, padded) in padded.iter().enumerate() {
             let w = weights.vector_mut(subproblem);
             w[..self.features].copy_from_slice(&padded[..self.features]);
-            if let Some(bias) = w.get_mut(self.features) {
-                *bias = padded[q.padded()];
+            if let (Some(bias), Some(found)) = (w.get_mut(self.features), padded.last()) {
+                *bias = *found;
             }
             let stored = duals.stored(subproblem);
-            for &id in &ids {
+            for &id in &held.ids {
                 let before = &mut self.before[subproblem][id as usize];
                 if before.to_bits() == stored[id as usize].to_bits() {
                     *before = EXACT;
                 }
             }
         }
-        report
     }
 
     /// The parts for a checkpoint, borrowed.
     pub fn save(&self) -> SavedCodes<'_> {
-        let quantizer = match &self.quantizer {
-            Some(q) => [&q.offsets[..q.features], &q.steps[..q.features]].concat(),
-            None => Vec::new(),
-        };
+        let quantizer = self.quantizer.as_ref().map_or(Vec::new(), Quantizer::parts);
         SavedCodes {
             quantizer: quantizer.into(),
             ids: (&self.ids).into(),
@@ -392,7 +416,6 @@ impl CodedCache {
         let mut ids = saved.ids.to_vec();
         ids.sort_unstable();
         (quantizer == 2 * self.features || (quantizer == 0 && held == 0))
-            && held <= self.capacity
             && ids.windows(2).all(|pair| pair[0] < pair[1])
             && ids.last().is_none_or(|&id| id < records as u64)
             && saved.residuals.len() == held * self.subproblems
@@ -402,24 +425,44 @@ impl CodedCache {
     }
 
     /// Goes on from saved parts that fit, once [`CodedCache::encode_again`] has had the rows of every
-    /// slot.
-    pub fn restore(&mut self, saved: SavedCodes<'_>) {
+    /// slot. Of the rows held those that `owns` says so of are taken, and of more than there is room for
+    /// those with the least slack: one that is not is put right when it is read, as any.
+    pub fn restore(&mut self, saved: SavedCodes<'_>, owns: &dyn Fn(u64) -> bool) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())
             .then(|| Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec()));
-        for (slot, &id) in saved.ids.iter().enumerate() {
-            self.slots[id as usize] = slot as u32;
+        let owned = |&slot: &usize| owns(saved.ids[slot]);
+        let mut kept: Vec<usize> = (0..saved.ids.len()).filter(owned).collect();
+        if kept.len() > self.capacity {
+            kept.sort_unstable_by(|&a, &b| {
+                saved.slack[a].total_cmp(&saved.slack[b]).then(a.cmp(&b))
+            });
+            kept.truncate(self.capacity);
+            kept.sort_unstable();
         }
-        self.ids.extend_from_slice(&saved.ids);
-        self.codes.resize(saved.ids.len() * self.stride(), 0);
-        self.norms.resize(saved.ids.len(), UNFIT);
-        self.classes.resize(saved.ids.len(), 0);
-        self.residuals.extend_from_slice(&saved.residuals);
-        self.slack.extend_from_slice(&saved.slack);
+        for slot in kept {
+            let id = saved.ids[slot];
+            self.slots[id as usize] = self.ids.len() as u32;
+            self.ids.push(id);
+            let residuals = slot * self.subproblems..(slot + 1) * self.subproblems;
+            self.residuals
+                .extend_from_slice(&saved.residuals[residuals]);
+            self.slack.push(saved.slack[slot]);
+        }
+        let held = self.ids.len();
+        self.codes.resize(held * self.stride(), 0);
+        self.norms.resize(held, UNFIT);
+        self.classes.resize(held, 0);
         for (before, saved) in self.before.iter_mut().zip(&saved.before) {
             before.copy_from_slice(saved);
         }
     }
+}
+
+/// The rows that are solved over.
+struct Held {
+    slots: Vec<usize>,
+    ids: Vec<u64>,
 }
 
 /// A vector padded with zeros to whole registers.

@@ -80,6 +80,12 @@ impl Quantizer {
         Quantizer::from_parts(features, offsets, steps)
     }
 
+    /// Offsets, then steps, as [`Quantizer::from_parts`] takes them.
+    pub fn parts(&self) -> Vec<f32> {
+        let features = self.features;
+        [&self.offsets[..features], &self.steps[..features]].concat()
+    }
+
     /// The quantizer of given offsets and steps, one a feature. Those that lead beyond the numbers of
     /// f32 become 0: x̂ may be as far from x as it likes, but not infinite.
     pub fn from_parts(features: usize, mut offsets: Vec<f32>, mut steps: Vec<f32>) -> Quantizer {

@@ -186,7 +186,7 @@ fn saved_parts_of_another_shape_are_refused() {
     let smaller = CodedCache::new(&problem, 30, 9);
     assert!(!smaller.fits(&good));
     let mut other = CodedCache::new(&problem, 30, 10);
-    other.restore(good.clone());
+    other.restore(good.clone(), &|_| true);
     assert_eq!(other.save().ids, good.ids);
     let held: Vec<Vec<f32>> = cache
         .ids

@@ -147,7 +147,10 @@ pub(super) fn optimum(
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
-        solver.begin_epoch(epoch, true)?;
+        match ranks.with_peers(|peers| solver.begin_epoch_share(epoch, true, peers)) {
+            Some(begun) => begun?,
+            None => solver.begin_epoch(epoch, true)?,
+        }
         let mut step = 0;
         loop {
             if ranks.any(interrupt.load(Ordering::Relaxed))? {

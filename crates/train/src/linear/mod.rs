@@ -87,7 +87,6 @@ fn run_as(
 ) -> Result<LinearSummary, TrainError> {
     let began = Instant::now();
     check(config)?;
-    check_ranks(config, ranks.size())?;
     let paths = &config.data.paths;
     let data = ranks.open(Role::Train, &config.data, paths, None, interrupt, observer)?;
     let given = config;
@@ -111,6 +110,7 @@ fn run_as(
         resume::take_over(&options.out, &mut config, ranks.size());
     }
     resolve(&mut config, &data.dataset, ranks.size());
+    setup::check_ranks(&config, &data.dataset, ranks.size())?;
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
@@ -196,19 +196,6 @@ fn run_as(
         return Ok(LinearSummary::default());
     }
     outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
-}
-
-/// Refuses what ranks cannot do yet.
-fn check_ranks(config: &LinearConfig, ranks: usize) -> Result<(), TrainError> {
-    let flag = match config.cache_fraction {
-        _ if ranks == 1 => return Ok(()),
-        _ if config.skip => "--skip",
-        Some(kept) if kept > 0.0 => "--cache-fraction",
-        _ => return Ok(()),
-    };
-    Err(TrainError::Config(format!(
-        "{flag} works on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1"
-    )))
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {

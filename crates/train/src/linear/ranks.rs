@@ -1,7 +1,7 @@
 //! The ranks of a run, and what they tell one another outside the solver.
 //!
-//! State is replicated: after every block all ranks hold the same α, w and sums, so each takes the same
-//! decisions from them, and rank 0 alone writes files. What could differ between ranks (an interruption,
+//! After every block all ranks hold the same w and sums, so each takes the same decisions from them; each
+//! knows the α of its own records. Rank 0 alone writes files. What could differ between ranks (an interruption,
 //! the clock, seconds and bytes) is agreed once a block.
 
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use std::sync::Arc;
 use pelton_comm::{Comm, Reduction};
 use pelton_feed::{DeviceSpeed, Share};
 use pelton_format::Dataset;
-use pelton_linear::{Exchange, LossSum};
-use pelton_plan::assign_slots;
+use pelton_linear::{Exchange, LossSum, Peers};
 
 use crate::checkpoint::Totals;
 use crate::config::DataConfig;
@@ -87,26 +86,34 @@ impl<'a> Ranks<'a> {
         self.comm().map_or(1, Comm::size)
     }
 
-    /// The part of every global batch that this rank takes; `None` for all of it. As far as shares stay
-    /// even, a rank takes the records of its own stripes of the files, so that it reads near 1/R of them and
-    /// not nearly all; stripes are short beside a class or a day of the data.
+    /// The part of every global batch that this rank takes; `None` for all of it: the records of its own
+    /// stripes of the files. So it reads the same 1/R of them in every epoch, and knows the α of those
+    /// alone. Stripes are short beside a class or a day of the data.
     pub fn share(self, dataset: &Dataset) -> Option<Share> {
         let comm = self.comm()?;
         let (rank, ranks) = (comm.rank() as u32, comm.size() as u32);
         let stripe = stripe_records(dataset, ranks);
-        Some(Share::of(rank, ranks).near(Arc::new(move |_, id| stripe_of(id, stripe, ranks))))
+        Some(Share::of(rank, ranks).owned(Arc::new(move |id| stripe_of(id, stripe, ranks))))
     }
 
-    /// The ids that each rank takes of the global batch `ids`, in their order.
-    pub fn divide(self, dataset: &Dataset, ids: &[u64]) -> Vec<Vec<u64>> {
+    /// Which rank a record belongs to.
+    pub fn owner(self, dataset: &Dataset) -> impl Fn(u64) -> usize {
         let ranks = self.size() as u32;
         let stripe = stripe_records(dataset, ranks);
-        let holders: Vec<u32> = ids.iter().map(|&id| stripe_of(id, stripe, ranks)).collect();
-        let mut shares = vec![Vec::with_capacity(ids.len() / self.size() + 1); self.size()];
-        for (&id, taker) in ids.iter().zip(assign_slots(&holders, ranks)) {
-            shares[taker as usize].push(id);
-        }
-        shares
+        move |id| stripe_of(id, stripe, ranks) as usize
+    }
+
+    /// Calls `with` with the means of exchange among several ranks; `None` for one.
+    pub fn with_peers<T>(
+        self,
+        with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
+    ) -> Option<Result<T, TrainError>> {
+        let comm = self.comm()?;
+        Some(with(&mut Peers {
+            rank: comm.rank(),
+            ranks: comm.size(),
+            exchange: &mut |what| exchange(comm, what),
+        }))
     }
 
     /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
@@ -231,14 +238,6 @@ impl<'a> Ranks<'a> {
         Ok(())
     }
 
-    /// The ids of every rank's rows, by rank; empty on one rank.
-    pub fn gather_ids(self, own: &[u64]) -> Result<Vec<Vec<u64>>, TrainError> {
-        match self.comm() {
-            Some(comm) => Ok(comm.all_gather_ragged(own)?),
-            None => Ok(Vec::new()),
-        }
-    }
-
     /// Bytes that all ranks have sent and the seconds that each has waited for others on average.
     pub fn traffic(self) -> Result<(u64, f64), TrainError> {
         let Some(comm) = self.comm() else {
@@ -252,7 +251,7 @@ impl<'a> Ranks<'a> {
 }
 
 /// Does what the solver asks for.
-pub(super) fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError> {
+fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError> {
     match what {
         Exchange::Sum(values) => comm.all_reduce(values, Reduction::Sum)?,
         Exchange::SumWide(values) => comm.all_reduce(values, Reduction::Sum)?,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pelton_feed::{Cursor, FeedOptions, Meters, pane_row_bytes};
 use pelton_format::RowTable;
-use pelton_linear::{Certificate, LossSum, OutOfCore, Weights};
+use pelton_linear::{Certificate, LossSum, OutOfCore, Peers, SavedState, Weights};
 
 use super::certify::for_each_batch;
 use super::ranks::{Agreed, Ranks};
@@ -141,8 +141,11 @@ impl<'a> Session<'a> {
                 "says that {part}, which this run cannot have reached"
             )));
         }
-        let cached = fetch_rows(&self.setup.data.dataset, &state.cached)?;
-        self.solver.restore(state, cached)?;
+        let dataset = &self.setup.data.dataset;
+        let cached = fetch_rows(dataset, &state.cached)?;
+        let (rank, owner) = (self.ranks.rank(), self.ranks.owner(dataset));
+        self.solver
+            .restore_own(state, cached, &|id| owner(id) == rank)?;
         self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
@@ -250,7 +253,14 @@ impl<'a> Session<'a> {
                 .is_some_and(|target| last.relative_gap <= 3.0 * target)
         });
         let reads_all = self.setup.options.snapshots && (near || epoch == 1);
-        self.solver.begin_epoch(epoch, reads_all)?;
+        let solver = &mut self.solver;
+        match self
+            .ranks
+            .with_peers(|peers| solver.begin_epoch_share(epoch, reads_all, peers))
+        {
+            Some(begun) => begun?,
+            None => solver.begin_epoch(epoch, reads_all)?,
+        }
         self.in_epoch = true;
         self.steps_done = 0;
         self.cursor = Cursor { epoch, next: 0 };
@@ -373,18 +383,19 @@ impl<'a> Session<'a> {
         self.epochs.push(record);
         self.unsaved = true;
         let last = self.next_epoch() >= self.config.epochs;
-        if ends.is_none() && (last || self.save_is_cheap()) {
+        if ends.is_none() && (last || self.save_is_cheap()?) {
             self.save(source, folder)?;
         }
         Ok(ends)
     }
 
-    /// Whether a checkpoint at the end of this epoch costs little beside the time since the last.
-    fn save_is_cheap(&self) -> bool {
+    /// Whether, by the clock of rank 0, a checkpoint at the end of this epoch costs little beside the time since the last.
+    fn save_is_cheap(&self) -> Result<bool, TrainError> {
         const BYTES_A_SECOND: f64 = 5e8;
         const MOST_SHARE: f64 = 0.03;
         let cost = self.solver.table_bytes() as f64 / BYTES_A_SECOND;
-        cost <= MOST_SHARE * self.checkpointed.elapsed().as_secs_f64()
+        let cheap = cost <= MOST_SHARE * self.checkpointed.elapsed().as_secs_f64();
+        self.ranks.any(cheap && self.ranks.rank() == 0)
     }
 
     /// Writes a checkpoint unless the last one is of this very state.
@@ -554,7 +565,16 @@ impl<'a> Session<'a> {
             ..feed.clone()
         };
         let dataset = &self.setup.data.dataset;
-        let is_snapshot = best && self.solver.take_best_as_snapshot();
+        let solver = &mut self.solver;
+        let is_snapshot = best
+            && match self
+                .ranks
+                .with_peers(|peers| solver.take_best_as_snapshot_share(peers))
+            {
+                Some(taken) => taken?,
+                None => solver.take_best_as_snapshot(),
+            };
+        let unsettled = self.ranks.comm().and_then(|_| solver.begin_settling());
         let mut losses = LossSum::new(&self.setup.problem);
         let solver = &mut self.solver;
         let meters = match held {
@@ -566,6 +586,8 @@ impl<'a> Session<'a> {
                 Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses)?)
             })?,
         };
+        let settle = |peers: &mut Peers<'_, TrainError>| solver.end_settling(unsettled, peers);
+        self.ranks.with_peers(settle).transpose()?;
         self.ranks.sum_losses(&mut losses)?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
@@ -635,18 +657,31 @@ impl<'a> Session<'a> {
         rows as f64 / self.setup.data.dataset.records().max(1) as f64
     }
 
-    /// Writes a checkpoint; its state is the same on all ranks, so one of them does.
+    /// Writes a checkpoint: rank 0 does, of the state of all.
     fn checkpoint(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
+        let owner = self.ranks.owner(&self.setup.data.dataset);
+        let solver = &self.solver;
+        let state = match self
+            .ranks
+            .with_peers(|peers| solver.save_share(&owner, peers))
+        {
+            Some(state) => state?,
+            None => solver.save(),
+        };
         if folder.is_written() {
-            self.write_checkpoint(source, folder)?;
+            self.write_checkpoint(&state, source, folder)?;
         }
         self.checkpointed = Instant::now();
         self.unsaved = false;
         Ok(())
     }
 
-    fn write_checkpoint(&self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
-        let state = self.solver.save();
+    fn write_checkpoint(
+        &self,
+        state: &SavedState<'_>,
+        source: &Source,
+        folder: &RunFolder,
+    ) -> Result<(), TrainError> {
         let progress = Progress {
             version: 0,
             checksum: 0,
@@ -671,7 +706,7 @@ impl<'a> Session<'a> {
             epochs: self.epochs.clone(),
         };
         let path = resume::checkpoint_path(folder.path());
-        checkpoint::write(&path, &progress, &state)?;
+        checkpoint::write(&path, &progress, state)?;
         let (epoch, block) = (progress.epoch, progress.steps_done);
         tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
         Ok(())

@@ -139,7 +139,7 @@ pub(super) fn set_up_share(
             let whole = options.coded_rows == 0;
             options.skip = config.skip && whole;
             let cached = match config.cache_fraction {
-                Some(cached) if whole => cached,
+                Some(cached) if whole && feed.share.is_none() => cached,
                 _ => 0.0,
             };
             feed.epoch_barrier = options.skip || cached > 0.0;
@@ -175,11 +175,8 @@ pub(super) fn set_up_share(
 /// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
 /// their pages with others, so that leaving them unread saves no reading and costs visits.
 ///
-/// Over ranks none are.
+/// Over ranks rows are kept as codes only.
 pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
-    if ranks > 1 {
-        config.cache_fraction = Some(0.0);
-    }
     if config.cache_fraction.is_some() {
         return;
     }
@@ -188,6 +185,7 @@ pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
         Layout::Dense { width } if free && width >= LEAST_CODED_FEATURES => CODED_SHARE,
         Layout::Sparse
             if free
+                && ranks == 1
                 && config.target.is_some()
                 && config.access == Access::Auto
                 && dataset.bytes() >= PAGE_BYTES * dataset.records() =>
@@ -198,6 +196,27 @@ pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
         _ => 0.0,
     };
     config.cache_fraction = Some(share);
+}
+
+/// Refuses what ranks cannot do yet.
+pub fn check_ranks(
+    config: &LinearConfig,
+    dataset: &Dataset,
+    ranks: usize,
+) -> Result<(), TrainError> {
+    let codes =
+        matches!(dataset.layout(), Layout::Dense { width } if width >= LEAST_CODED_FEATURES);
+    let flag = match config.cache_fraction {
+        _ if ranks == 1 => return Ok(()),
+        _ if config.skip => "--skip",
+        Some(kept) if kept > 0.0 && !codes => {
+            "--cache-fraction for rows that are not dense and long"
+        }
+        _ => return Ok(()),
+    };
+    Err(TrainError::Config(format!(
+        "{flag} works on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1"
+    )))
 }
 
 /// Rows of the coded cache that takes the place of the row cache, in `room` bytes; 0 where rows are

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_comm::Comm;
 use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
 use pelton_format::{Dataset, RowTable, Slot};
-use pelton_linear::{Exchange, FeatureNumbering, OutOfCore, Peers, Problem};
+use pelton_linear::{FeatureNumbering, OutOfCore, Peers, Problem};
 
 use super::certify::for_each_batch;
-use super::ranks::{Ranks, exchange};
+use super::ranks::Ranks;
 use super::setup::Setup;
 use crate::error::TrainError;
 
@@ -35,12 +34,10 @@ impl Step {
 /// Where blocks come from.
 pub(super) enum Source {
     /// From storage, batch by batch.
-    Feed(Box<Feed>, Arc<Dataset>),
+    Feed(Box<Feed>),
     /// All rows, read once.
     Memory {
         rows: RowTable,
-        /// Ids of each rank's rows, where there are several.
-        shares: Vec<Vec<u64>>,
         /// The numbers that their features were given, where these are not their own.
         numbering: Option<Arc<FeatureNumbering>>,
         meters: Box<Meters>,
@@ -65,7 +62,7 @@ impl Source {
             ..setup.feed.clone()
         };
         let feed = Feed::new(Arc::clone(dataset), Arc::clone(&setup.plan), &options)?;
-        Ok(Source::Feed(Box::new(feed), Arc::clone(dataset)))
+        Ok(Source::Feed(Box::new(feed)))
     }
 
     /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
@@ -79,11 +76,12 @@ impl Source {
         replay: bool,
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
-        if let Some(comm) = ranks.comm() {
-            return self.train_next_share(solver, step, comm, ranks);
+        if let Some(trained) = ranks.with_peers(|peers| self.train_next_share(solver, step, peers))
+        {
+            return trained;
         }
         match self {
-            Source::Feed(feed, _) => {
+            Source::Feed(feed) => {
                 let asked: &OutOfCore = solver;
                 let mut first = None;
                 let batch = feed.next_batch_where(&mut |number, id| {
@@ -115,37 +113,24 @@ impl Source {
         &mut self,
         solver: &mut OutOfCore,
         step: u64,
-        comm: &Comm,
-        ranks: Ranks<'_>,
+        peers: &mut Peers<'_, TrainError>,
     ) -> Result<Option<Step>, TrainError> {
-        let mut peers = Peers {
-            rank: comm.rank(),
-            ranks: comm.size(),
-            exchange: &mut |what| exchange(comm, what),
-        };
         match self {
-            Source::Feed(feed, dataset) => {
-                let plan = Arc::clone(feed.plan());
+            Source::Feed(feed) => {
                 let Some(batch) = feed.next_batch()? else {
                     return Ok(None);
                 };
-                let mut ids = Vec::new();
-                plan.batch_ids(batch.epoch, batch.step, &mut ids);
-                let shares = ranks.divide(dataset, &ids);
-                solver.train_share(&batch.rows, step, &shares, &mut peers)?;
+                solver.train_share(&batch.rows, step, peers)?;
                 Ok(Some(Step {
                     end: batch.end,
                     ends_epoch: batch.ends_epoch,
                 }))
             }
             Source::Memory {
-                rows,
-                shares,
-                compute_s,
-                ..
+                rows, compute_s, ..
             } => {
                 let began = Instant::now();
-                solver.train_share(rows, 0, shares, &mut peers)?;
+                solver.train_share(rows, 0, peers)?;
                 *compute_s += began.elapsed().as_secs_f64();
                 Ok(Some(Step::whole(solver)))
             }
@@ -166,7 +151,7 @@ impl Source {
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
         match self {
-            Source::Feed(..) => None,
+            Source::Feed(_) => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
@@ -174,14 +159,14 @@ impl Source {
     /// The same for good; a feed ends.
     pub fn into_rows(self) -> Option<RowTable> {
         match self {
-            Source::Feed(..) => None,
+            Source::Feed(_) => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
 
     pub fn meters(&self) -> Meters {
         match self {
-            Source::Feed(feed, _) => feed.meters(),
+            Source::Feed(feed) => feed.meters(),
             Source::Memory {
                 meters, compute_s, ..
             } => Meters {
@@ -193,14 +178,14 @@ impl Source {
 
     pub fn access(&self) -> String {
         match self {
-            Source::Feed(feed, _) => feed.access().to_string(),
+            Source::Feed(feed) => feed.access().to_string(),
             Source::Memory { .. } => "memory".to_string(),
         }
     }
 
     pub fn describe(&self) -> Option<String> {
         match self {
-            Source::Feed(feed, _) => feed.access_choice().map(|choice| choice.to_string()),
+            Source::Feed(feed) => feed.access_choice().map(|choice| choice.to_string()),
             Source::Memory { .. } => None,
         }
     }
@@ -220,7 +205,6 @@ fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
     let numbering = number(&setup.problem, &mut rows, ranks)?;
     Ok(Source::Memory {
         numbering,
-        shares: ranks.gather_ids(rows.ids())?,
         rows,
         meters: Box::new(meters),
         compute_s: 0.0,
@@ -233,20 +217,13 @@ fn number(
     rows: &mut RowTable,
     ranks: Ranks<'_>,
 ) -> Result<Option<Arc<FeatureNumbering>>, TrainError> {
-    let mut exchange_of;
-    let mut peers = match ranks.comm() {
-        Some(comm) => {
-            exchange_of = |what: Exchange<'_>| exchange(comm, what);
-            Some(Peers {
-                rank: comm.rank(),
-                ranks: comm.size(),
-                exchange: &mut exchange_of,
-            })
-        }
-        None => None,
-    };
     let features = problem.features();
-    let numbering = FeatureNumbering::renumber(rows, features, peers.as_mut())?;
+    let over_ranks =
+        |peers: &mut Peers<'_, TrainError>| FeatureNumbering::renumber(rows, features, Some(peers));
+    let numbering = match ranks.comm() {
+        Some(_) => ranks.with_peers(over_ranks).transpose()?.flatten(),
+        None => FeatureNumbering::renumber::<TrainError>(rows, features, None)?,
+    };
     if let Some(numbering) = &numbering {
         tracing::debug!(present = numbering.len(), features, "features renumbered");
     }
