@@ -15,8 +15,8 @@ pub type Holder = Arc<dyn Fn(u64, u64) -> u32 + Send + Sync>;
 pub type Owner = Arc<dyn Fn(u64) -> u32 + Send + Sync>;
 
 /// Standard deviations above the mean that are taken for the most that a rank owns of a batch; a batch
-/// in 10⁹ has more.
-const DEVIATIONS: f64 = 6.0;
+/// in 30 000 has a little more.
+const DEVIATIONS: f64 = 4.0;
 
 /// Which slots of each global batch a feed yields. The global batches are the same for any number of
 /// ranks; over all ranks every slot is taken exactly once.
@@ -97,7 +97,7 @@ impl Share {
     ///
     /// With owners it is no certain bound. A batch of a random order is a sample without replacement: of
     /// n records a rank that owns the part q of all takes n·q on average with a variance below
-    /// n·q·(1 − q). This is six standard deviations more than that for the rank that owns most, and never
+    /// n·q·(1 − q). This is four standard deviations more than that for the rank that owns most, and never
     /// more than the batch or than it owns. A batch that has more still is served whole and takes as much
     /// more memory. So does one of an order that reads runs of neighbours, for which a feed takes n over
     /// the ranks there are: batches of them should be multiples of what the ranks own in turn.
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!((bound(0), bound(1)), (bound(2), bound(2)));
         let mean: f64 = 0.34 * 30_000.0;
         let deviation = (mean * 0.66).sqrt();
-        assert_eq!(bound(0), (mean + 6.0 * deviation).ceil() as u64);
+        assert_eq!(bound(0), (mean + DEVIATIONS * deviation).ceil() as u64);
         // All that there is, and no more.
         assert_eq!(striped(1, 3, 1_000).most_of(100_000, 100_000), 34_000);
         assert_eq!(striped(0, 1, 10).most_of(50, 100), 50);

@@ -411,28 +411,25 @@ fn ctrl_c_ends_the_pass_that_certifies_and_resume_repeats_it() {
     let place = Place::new();
     place.higgs(2_000_000);
     // Checkpoints at ends of epochs only: the first one says that training is over.
-    let line = "train linear higgs.prow --epochs 1 --inner-passes 1 --checkpoint-every 1e9";
-    for variant in ["--memory 16MiB --order sequential", "--memory 2GiB"] {
-        let line = format!("{line} {variant}");
-        let whole = place.json(&format!("{line} --out whole --overwrite"));
-        let _ = std::fs::remove_dir_all(place.path("run"));
-        interrupt_after_training(
-            &place,
-            &format!("{line} --device-model hdd --io direct --out run"),
-        );
-        let run = place.json("train linear --resume --out run --device-model none --io auto");
-        for key in [
-            "primal",
-            "dual",
-            "relative_gap",
-            "train_accuracy",
-            "epochs",
-            "passes",
-        ] {
-            assert_eq!(run[key], whole[key], "{variant}: {key}");
-        }
-        check_same(&place, &line, &place.read(&format!("whole/{MODEL}")));
+    let line = "train linear higgs.prow --epochs 1 --inner-passes 1 --checkpoint-every 1e9 --memory 16MiB --order sequential";
+    let whole = place.json(&format!("{line} --out whole --overwrite"));
+    let _ = std::fs::remove_dir_all(place.path("run"));
+    interrupt_after_training(
+        &place,
+        &format!("{line} --device-model hdd --io direct --out run"),
+    );
+    let run = place.json("train linear --resume --out run --device-model none --io auto");
+    for key in [
+        "primal",
+        "dual",
+        "relative_gap",
+        "train_accuracy",
+        "epochs",
+        "passes",
+    ] {
+        assert_eq!(run[key], whole[key], "{key}");
     }
+    check_same(&place, line, &place.read(&format!("whole/{MODEL}")));
 }
 
 #[test]

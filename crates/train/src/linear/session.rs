@@ -1,27 +1,26 @@
 //! Runs epochs: from the feed's batches, or over rows that all lie in memory; checkpoints between
 //! blocks; ends by epochs, by a certified target, or by an interruption.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Cursor, FeedOptions, Meters, pane_row_bytes};
+use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_format::RowTable;
-use pelton_linear::{Certificate, LossSum, OutOfCore, Peers, SavedState, Weights};
+use pelton_linear::{Certificate, LossSum, OutOfCore, Peers, Weights};
 
 use super::certify::for_each_batch;
 use super::ranks::{Agreed, Ranks};
-use super::resume;
 use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
-use crate::checkpoint::{self, Progress, Totals};
+use crate::checkpoint::Totals;
 use crate::config::LinearConfig;
-use crate::data::fetch_rows;
 use crate::error::TrainError;
 use crate::event::{EpochRecord, Event, Observer};
 use crate::run_folder::RunFolder;
 use crate::tensorboard::EventWriter;
+
+mod saving;
 
 /// What training left.
 #[derive(Debug)]
@@ -103,78 +102,6 @@ impl<'a> Session<'a> {
             at_epoch_start: Totals::default(),
             events: None,
         })
-    }
-
-    /// Goes on from the checkpoint in `folder`; without one the run begins anew.
-    ///
-    /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
-    pub fn resume(&mut self, folder: &Path, observer: Observer<'_>) -> Result<(), TrainError> {
-        let path = resume::checkpoint_path(folder);
-        if !path.exists() {
-            observer(Event::Note("no checkpoint was written yet: starting anew"));
-            return Ok(());
-        }
-        let (progress, state) = checkpoint::read(&path)?;
-        let wrong = |problem: &str| TrainError::Checkpoint {
-            path: path.display().to_string(),
-            problem: problem.to_string(),
-        };
-        if progress.data != self.setup.data.dataset.fingerprint() {
-            return Err(wrong(
-                "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
-            ));
-        }
-        if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
-        {
-            return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
-        }
-        if progress.plan != self.setup.plan.fingerprint() {
-            return Err(wrong(
-                "is of another order, seed, memory budget or number of blocks",
-            ));
-        }
-        if let Some(flag) = resume::other_problem(folder, self.config) {
-            return Err(wrong(&format!("is of a run with another {flag}")));
-        }
-        if let Some(part) = resume::beyond_plan(self.setup, &progress) {
-            return Err(wrong(&format!(
-                "says that {part}, which this run cannot have reached"
-            )));
-        }
-        let dataset = &self.setup.data.dataset;
-        let cached = fetch_rows(dataset, &state.cached)?;
-        let (rank, owner) = (self.ranks.rank(), self.ranks.owner(dataset));
-        self.solver
-            .restore_own(state, cached, &|id| owner(id) == rank)?;
-        self.encode_again()?;
-        self.cursor = progress.cursor();
-        self.in_epoch = progress.in_epoch;
-        self.steps_done = progress.steps_done;
-        self.replay = progress.in_epoch;
-        self.earlier_wall_s = progress.wall_s;
-        self.earlier = progress.totals;
-        self.epochs = progress.epochs;
-        self.attempt_below = progress.attempt_below;
-        observer(Event::Note(&format!(
-            "going on from epoch {}, block {}",
-            self.cursor.epoch + 1,
-            self.steps_done + 1
-        )));
-        Ok(())
-    }
-
-    /// Reads the rows that are kept as codes anew, a share of the budget at a time.
-    fn encode_again(&mut self) -> Result<(), TrainError> {
-        let dataset = &self.setup.data.dataset;
-        let rows = self.setup.memory_bytes / (8 * pane_row_bytes(dataset));
-        let ids = self.solver.coded_ids().to_vec();
-        let mut first = 0;
-        for ids in ids.chunks(rows.max(1) as usize) {
-            let rows = RowTable::from_rows(fetch_rows(dataset, ids)?, ids.to_vec());
-            self.solver.encode_again(first, &rows);
-            first += ids.len();
-        }
-        Ok(())
     }
 
     /// Leaves time that is not the run's own out of its seconds.
@@ -387,23 +314,6 @@ impl<'a> Session<'a> {
             self.save(source, folder)?;
         }
         Ok(ends)
-    }
-
-    /// Whether, by the clock of rank 0, a checkpoint at the end of this epoch costs little beside the time since the last.
-    fn save_is_cheap(&self) -> Result<bool, TrainError> {
-        const BYTES_A_SECOND: f64 = 5e8;
-        const MOST_SHARE: f64 = 0.03;
-        let cost = self.solver.table_bytes() as f64 / BYTES_A_SECOND;
-        let cheap = cost <= MOST_SHARE * self.checkpointed.elapsed().as_secs_f64();
-        self.ranks.any(cheap && self.ranks.rank() == 0)
-    }
-
-    /// Writes a checkpoint unless the last one is of this very state.
-    fn save(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
-        if self.unsaved {
-            self.checkpoint(source, folder)?;
-        }
-        Ok(())
     }
 
     /// Whether coordinate descent gets nowhere on rows in memory that Newton's method can take: a
@@ -655,61 +565,6 @@ impl<'a> Session<'a> {
     fn passes(&self) -> f64 {
         let rows = self.earlier.rows + self.evaluations.rows;
         rows as f64 / self.setup.data.dataset.records().max(1) as f64
-    }
-
-    /// Writes a checkpoint: rank 0 does, of the state of all.
-    fn checkpoint(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
-        let owner = self.ranks.owner(&self.setup.data.dataset);
-        let solver = &self.solver;
-        let state = match self
-            .ranks
-            .with_peers(|peers| solver.save_share(&owner, peers))
-        {
-            Some(state) => state?,
-            None => solver.save(),
-        };
-        if folder.is_written() {
-            self.write_checkpoint(&state, source, folder)?;
-        }
-        self.checkpointed = Instant::now();
-        self.unsaved = false;
-        Ok(())
-    }
-
-    fn write_checkpoint(
-        &self,
-        state: &SavedState<'_>,
-        source: &Source,
-        folder: &RunFolder,
-    ) -> Result<(), TrainError> {
-        let progress = Progress {
-            version: 0,
-            checksum: 0,
-            data: self.setup.data.dataset.fingerprint(),
-            plan: self.setup.plan.fingerprint(),
-            ranks: self.ranks.size() as u64,
-            blocks: self.setup.plan.steps(),
-            cursor_epoch: self.cursor.epoch,
-            next: self.cursor.next,
-            epoch: state.epoch,
-            steps_done: self.steps_done,
-            in_epoch: self.in_epoch,
-            reads_all: state.reads_all,
-            gap: state.gap,
-            counters: state.counters,
-            mean_blocks: state.mean_blocks,
-            snapshot_rows: state.snapshot_rows,
-            attempt_below: self.attempt_below,
-            wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-            totals: self.totals(),
-            access: source.access(),
-            epochs: self.epochs.clone(),
-        };
-        let path = resume::checkpoint_path(folder.path());
-        checkpoint::write(&path, &progress, state)?;
-        let (epoch, block) = (progress.epoch, progress.steps_done);
-        tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
-        Ok(())
     }
 }
 

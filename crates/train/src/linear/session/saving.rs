@@ -1,0 +1,167 @@
+//! A session's checkpoints: written between blocks, and gone on from.
+
+use std::path::Path;
+use std::time::Instant;
+
+use pelton_feed::pane_row_bytes;
+use pelton_format::RowTable;
+use pelton_linear::SavedState;
+
+use super::super::resume;
+use super::super::source::Source;
+use super::Session;
+use crate::checkpoint::{self, Progress};
+use crate::data::fetch_rows;
+use crate::error::TrainError;
+use crate::event::{Event, Observer};
+use crate::run_folder::RunFolder;
+
+impl Session<'_> {
+    /// Goes on from the checkpoint in `folder`; without one the run begins anew.
+    ///
+    /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
+    pub fn resume(&mut self, folder: &Path, observer: Observer<'_>) -> Result<(), TrainError> {
+        let path = resume::checkpoint_path(folder);
+        if !path.exists() {
+            observer(Event::Note("no checkpoint was written yet: starting anew"));
+            return Ok(());
+        }
+        let (progress, state) = checkpoint::read(&path)?;
+        let wrong = |problem: &str| TrainError::Checkpoint {
+            path: path.display().to_string(),
+            problem: problem.to_string(),
+        };
+        if progress.data != self.setup.data.dataset.fingerprint() {
+            return Err(wrong(
+                "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
+            ));
+        }
+        if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
+        {
+            return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
+        }
+        if progress.plan != self.setup.plan.fingerprint() {
+            return Err(wrong(
+                "is of another order, seed, memory budget or number of blocks",
+            ));
+        }
+        if let Some(flag) = resume::other_problem(folder, self.config) {
+            return Err(wrong(&format!("is of a run with another {flag}")));
+        }
+        if let Some(part) = resume::beyond_plan(self.setup, &progress) {
+            return Err(wrong(&format!(
+                "says that {part}, which this run cannot have reached"
+            )));
+        }
+        let dataset = &self.setup.data.dataset;
+        let cached = fetch_rows(dataset, &state.cached)?;
+        let (rank, owner) = (self.ranks.rank(), self.ranks.owner(dataset));
+        self.solver
+            .restore_own(state, cached, &|id| owner(id) == rank)?;
+        self.encode_again()?;
+        self.cursor = progress.cursor();
+        self.in_epoch = progress.in_epoch;
+        self.steps_done = progress.steps_done;
+        self.replay = progress.in_epoch;
+        self.earlier_wall_s = progress.wall_s;
+        self.earlier = progress.totals;
+        self.epochs = progress.epochs;
+        self.attempt_below = progress.attempt_below;
+        observer(Event::Note(&format!(
+            "going on from epoch {}, block {}",
+            self.cursor.epoch + 1,
+            self.steps_done + 1
+        )));
+        Ok(())
+    }
+
+    /// Reads the rows that are kept as codes anew, a share of the budget at a time.
+    fn encode_again(&mut self) -> Result<(), TrainError> {
+        let dataset = &self.setup.data.dataset;
+        let rows = self.setup.memory_bytes / (8 * pane_row_bytes(dataset));
+        let ids = self.solver.coded_ids().to_vec();
+        let mut first = 0;
+        for ids in ids.chunks(rows.max(1) as usize) {
+            let rows = RowTable::from_rows(fetch_rows(dataset, ids)?, ids.to_vec());
+            self.solver.encode_again(first, &rows);
+            first += ids.len();
+        }
+        Ok(())
+    }
+
+    /// Whether, by the clock of rank 0, a checkpoint at the end of this epoch costs little beside the time since the last.
+    pub(super) fn save_is_cheap(&self) -> Result<bool, TrainError> {
+        const BYTES_A_SECOND: f64 = 5e8;
+        const MOST_SHARE: f64 = 0.03;
+        let cost = self.solver.table_bytes() as f64 / BYTES_A_SECOND;
+        let cheap = cost <= MOST_SHARE * self.checkpointed.elapsed().as_secs_f64();
+        self.ranks.any(cheap && self.ranks.rank() == 0)
+    }
+
+    /// Writes a checkpoint unless the last one is of this very state.
+    pub(super) fn save(&mut self, source: &Source, folder: &RunFolder) -> Result<(), TrainError> {
+        if self.unsaved {
+            self.checkpoint(source, folder)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a checkpoint: rank 0 does, of the state of all.
+    pub(super) fn checkpoint(
+        &mut self,
+        source: &Source,
+        folder: &RunFolder,
+    ) -> Result<(), TrainError> {
+        let owner = self.ranks.owner(&self.setup.data.dataset);
+        let solver = &self.solver;
+        let state = match self
+            .ranks
+            .with_peers(|peers| solver.save_share(&owner, peers))
+        {
+            Some(state) => state?,
+            None => solver.save(),
+        };
+        if folder.is_written() {
+            self.write_checkpoint(&state, source, folder)?;
+        }
+        self.checkpointed = Instant::now();
+        self.unsaved = false;
+        Ok(())
+    }
+
+    fn write_checkpoint(
+        &self,
+        state: &SavedState<'_>,
+        source: &Source,
+        folder: &RunFolder,
+    ) -> Result<(), TrainError> {
+        let progress = Progress {
+            version: 0,
+            checksum: 0,
+            data: self.setup.data.dataset.fingerprint(),
+            plan: self.setup.plan.fingerprint(),
+            ranks: self.ranks.size() as u64,
+            blocks: self.setup.plan.steps(),
+            cursor_epoch: self.cursor.epoch,
+            next: self.cursor.next,
+            epoch: state.epoch,
+            steps_done: self.steps_done,
+            in_epoch: self.in_epoch,
+            reads_all: state.reads_all,
+            gap: state.gap,
+            counters: state.counters,
+            mean_blocks: state.mean_blocks,
+            snapshot_rows: state.snapshot_rows,
+            attempt_below: self.attempt_below,
+            wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
+            totals: self.totals(),
+            access: source.access(),
+            epochs: self.epochs.clone(),
+        };
+        let path = resume::checkpoint_path(folder.path());
+        checkpoint::write(&path, &progress, state)?;
+        let (epoch, block) = (progress.epoch, progress.steps_done);
+        tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
+        Ok(())
+    }
+}
