@@ -82,7 +82,10 @@ pub(super) fn set_up_share(
         .map_or(1, |share| u64::from(share.world_size()));
     let whole = row_bytes * dataset.records().div_ceil(ranks);
     let memory_bytes = match config.memory_share {
-        Some(share) => ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64,
+        Some(share) => {
+            let asked = ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64;
+            asked.max(least_bytes(config, dataset))
+        }
         None => config.memory_bytes,
     };
     let mut feed = FeedOptions {
@@ -170,6 +173,15 @@ pub(super) fn set_up_share(
         interrupt: Interrupt::default(),
         data,
     })
+}
+
+/// The least that a share of the data comes to: twice the smallest read buffers, with some rows beside
+/// them. Of tiny data a share would hold neither.
+fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    const LEAST_BUFFER: u64 = 64 << 10;
+    const ROWS: u64 = 64;
+    let buffer = LEAST_BUFFER.max((dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096));
+    2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset)
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what
@@ -311,9 +323,8 @@ pub fn plan_of(
     batching: Batching,
     seed: u64,
 ) -> Result<Plan, TrainError> {
-    let plan = Plan::new(dataset.records(), order, batching, seed)?;
     let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
-        return Ok(plan);
+        return Ok(Plan::new(dataset.records(), order, batching, seed)?);
     };
     let units = match dataset.record_bytes() {
         RecordBytes::Fixed(bytes) => Units::fixed(dataset.records(), bytes, unit_bytes),
@@ -322,7 +333,7 @@ pub fn plan_of(
             unit_bytes,
         ),
     };
-    Ok(plan.with_units(units)?)
+    Ok(Plan::over_units(units, order, batching, seed)?)
 }
 
 fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {
