@@ -111,7 +111,12 @@ pub fn solve_share<E: From<LinearError>>(
     scratch.prepare(problem, share)?;
     let rows = block_rows(problem.features(), problem.bias(), share);
     let length = weights.vector(0).len();
-    let shared = SharedFeatures::agree(&rows, &scratch.visits, length, peers)?;
+    let shared = match scratch.shared.take() {
+        Some(shared) => shared,
+        None => {
+            SharedFeatures::agree(&rows, &scratch.visits, length, scratch.repeated, peers)?
+        }
+    };
     let intervals = Intervals::of(&rows, &scratch.visits, &shared, peers)?;
     let ids = share.ids();
     let mut shared_report = SharedReport {
@@ -174,6 +179,9 @@ pub fn solve_share<E: From<LinearError>>(
     let mut visits = [shared_report.report.visits as f64];
     (peers.exchange)(Exchange::SumWide(&mut visits))?;
     shared_report.report.visits = visits[0] as u64;
+    if scratch.repeated.is_some() {
+        scratch.shared = Some(shared);
+    }
     Ok(shared_report)
 }
 

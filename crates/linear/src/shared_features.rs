@@ -19,28 +19,41 @@ use crate::visit::Visit;
 const MOST_POPULAR: usize = 1 << 14;
 const SAMPLED_VALUES: usize = 1 << 20;
 
-/// The features that several ranks share.
+/// The features that several ranks share, as a list of *elements*.
+#[derive(Debug)]
 pub(crate) struct SharedFeatures {
     /// Number of weights.
     length: usize,
-    /// The shared features and how many ranks know each, the popular ones first, else in ascending order;
-    /// empty where all are shared.
-    features: Vec<u32>,
+    elements: Elements,
+    /// How many ranks know each element; empty where all know all.
     ranks_of: Vec<u8>,
-    /// How many of them are popular.
+    /// How many of them are popular; these come first.
     popular: usize,
-    /// 1 / the number of ranks, where all are shared.
+    /// 1 / the number of ranks, where all know all.
     part: f32,
     /// Features that only this rank has, as a set for each rank; empty where all are shared.
     alone: Vec<Vec<u64>>,
 }
 
+/// Which feature each element is.
+#[derive(Debug)]
+enum Elements {
+    /// Every feature, in order.
+    All,
+    /// The bias where there is one, then as many features from the first on.
+    Run { bias: bool, features: usize },
+    /// These: the popular ones in ascending order, then the others.
+    List(Vec<u32>),
+}
+
 impl SharedFeatures {
-    /// Finds them, together with all ranks.
+    /// Finds them, together with all ranks. Where features are numbered by frequency, `repeated` says how
+    /// many are in two rows or more.
     pub fn agree<E>(
         rows: &BlockRows<'_>,
         visits: &[Visit],
         length: usize,
+        repeated: Option<usize>,
         peers: &mut Peers<'_, E>,
     ) -> Result<SharedFeatures, E> {
         // Ranks without rows count for none, and do not know the layout.
@@ -51,7 +64,7 @@ impl SharedFeatures {
             return Ok(SharedFeatures {
                 length,
                 popular: length,
-                features: Vec::new(),
+                elements: Elements::All,
                 ranks_of: Vec::new(),
                 part: (1.0 / dense_ranks[0]) as f32,
                 alone: Vec::new(),
@@ -68,6 +81,9 @@ impl SharedFeatures {
         }
         let mut sets = Vec::new();
         (peers.exchange)(Exchange::GatherWords(&own, &mut sets))?;
+        if let Some(repeated) = repeated {
+            return Ok(SharedFeatures::run(length, rows.bias != 0.0, repeated, sets));
+        }
         let mut shared = SharedFeatures::of_sets(length, sets);
         let mut told = Vec::new();
         let own = popular_features(rows, visits);
@@ -76,20 +92,43 @@ impl SharedFeatures {
         Ok(shared)
     }
 
+    /// All of the first `features`, since most of them are, and the bias.
+    fn run(length: usize, bias: bool, features: usize, mut sets: Vec<Vec<u64>>) -> SharedFeatures {
+        let ranks_of = |feature: usize| {
+            let known = sets.iter().filter(|set| has(set, feature)).count();
+            known.clamp(1, 255) as u8
+        };
+        let elements = bias.then_some(length - 1).into_iter().chain(0..features);
+        let ranks_of: Vec<u8> = elements.map(ranks_of).collect();
+        for set in &mut sets {
+            let elements = bias.then_some(length - 1).into_iter().chain(0..features);
+            for feature in elements {
+                set[feature / 64] &= !(1 << (feature % 64));
+            }
+        }
+        SharedFeatures {
+            length,
+            elements: Elements::Run { bias, features },
+            popular: ranks_of.len().min(MOST_POPULAR),
+            ranks_of,
+            part: 0.0,
+            alone: sets,
+        }
+    }
+
     /// Puts these of the shared features first.
     fn put_first(&mut self, mut popular: Vec<u64>) {
+        let Elements::List(features) = &mut self.elements else {
+            return;
+        };
         popular.sort_unstable();
         popular.dedup();
-        let shared = self
-            .features
-            .iter()
-            .copied()
-            .zip(self.ranks_of.iter().copied());
+        let shared = features.iter().copied().zip(self.ranks_of.iter().copied());
         let is_popular =
             |(feature, _): &(u32, u8)| popular.binary_search(&u64::from(*feature)).is_ok();
         let (first, rest): (Vec<_>, Vec<_>) = shared.partition(is_popular);
         self.popular = first.len();
-        (self.features, self.ranks_of) = first.into_iter().chain(rest).unzip();
+        (*features, self.ranks_of) = first.into_iter().chain(rest).unzip();
     }
 
     fn of_sets(length: usize, mut sets: Vec<Vec<u64>>) -> SharedFeatures {
@@ -115,29 +154,30 @@ impl SharedFeatures {
         SharedFeatures {
             length,
             popular: features.len(),
-            features,
+            elements: Elements::List(features),
             ranks_of,
             part: 0.0,
             alone: sets,
         }
     }
 
-    fn all(&self) -> bool {
-        self.alone.is_empty()
-    }
-
     /// How many there are.
     pub fn len(&self) -> usize {
-        if self.all() {
-            self.length
-        } else {
-            self.features.len()
+        match &self.elements {
+            Elements::All => self.length,
+            Elements::Run { bias, features } => usize::from(*bias) + features,
+            Elements::List(features) => features.len(),
         }
     }
 
     /// How many of them are popular; those come first.
     pub fn popular(&self) -> usize {
         self.popular
+    }
+
+    /// Whether their weights lie together, so that exchanging them costs little.
+    pub fn lie_together(&self) -> bool {
+        !matches!(self.elements, Elements::List(_))
     }
 
     /// 1 / the number of ranks that know the `j`-th of them.
@@ -152,22 +192,36 @@ impl SharedFeatures {
     /// Copies the weights of the shared features `range` from `w`.
     pub fn pick(&self, range: Range<usize>, w: &[f32], shared: &mut Vec<f32>) {
         shared.clear();
-        if self.all() {
-            shared.extend_from_slice(&w[range]);
-        } else {
-            let features = self.features[range].iter();
-            shared.extend(features.map(|&feature| w[feature as usize]));
+        match &self.elements {
+            Elements::All => shared.extend_from_slice(&w[range]),
+            Elements::Run { bias, .. } => {
+                let (bias, features) = run_of(*bias, range);
+                shared.extend(bias.then(|| w[self.length - 1]));
+                shared.extend_from_slice(&w[features]);
+            }
+            Elements::List(features) => {
+                let features = features[range].iter();
+                shared.extend(features.map(|&feature| w[feature as usize]));
+            }
         }
     }
 
     /// Copies the weights of the shared features `range` to `w`.
     pub fn put(&self, range: Range<usize>, shared: &[f32], w: &mut [f32]) {
-        if self.all() {
-            w[range].copy_from_slice(shared);
-            return;
-        }
-        for (&feature, &weight) in self.features[range].iter().zip(shared) {
-            w[feature as usize] = weight;
+        match &self.elements {
+            Elements::All => w[range].copy_from_slice(shared),
+            Elements::Run { bias, .. } => {
+                let (bias, features) = run_of(*bias, range);
+                if bias {
+                    w[self.length - 1] = shared[0];
+                }
+                w[features].copy_from_slice(&shared[usize::from(bias)..]);
+            }
+            Elements::List(features) => {
+                for (&feature, &weight) in features[range].iter().zip(shared) {
+                    w[feature as usize] = weight;
+                }
+            }
         }
     }
 
@@ -208,6 +262,19 @@ fn popular_features(rows: &BlockRows<'_>, visits: &[Visit]) -> Vec<u64> {
         popular.push(rows.features as u64);
     }
     popular
+}
+
+/// The features of elements of a run, the first of which may be the bias.
+fn run_of(bias: bool, range: Range<usize>) -> (bool, Range<usize>) {
+    if !bias {
+        return (false, range);
+    }
+    let start = range.start.max(1);
+    (range.start == 0 && range.end > 0, start - 1..range.end.max(start) - 1)
+}
+
+fn has(set: &[u64], feature: usize) -> bool {
+    set[feature / 64] >> (feature % 64) & 1 == 1
 }
 
 /// The members of a set in ascending order.
