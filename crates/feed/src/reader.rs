@@ -183,6 +183,15 @@ impl Shared {
         }
     }
 
+    /// Ids of the records left out so far, where their number is limited.
+    pub fn bad_ids(&self) -> Vec<u64> {
+        let OnBadRecord::Skip { limit: Some(_) } = self.on_bad_record else {
+            return Vec::new();
+        };
+        let bad = self.bad.lock().expect("no holder of this lock panics");
+        bad.iter().copied().collect()
+    }
+
     /// Runs one piece of loading work; a failure or panic of it ends the feed.
     pub fn guard(&self, work: impl FnOnce() -> Result<(), FeedError>) {
         match catch_unwind(AssertUnwindSafe(work)) {

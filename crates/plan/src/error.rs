@@ -110,8 +110,8 @@ pub enum PlanError {
     /// More batches than units of a `page` order, which are not cut.
     #[error(
         "order page:{unit_bytes} cannot make {batches} batches of {}: give smaller units, as in --order \
-         page:{}, or ask for fewer batches (--blocks, or more --memory)",
-        units_there(*.records, *.units, *.unit_bytes), (unit_bytes / 4).clamp(1, 4096)
+         page:1, or ask for fewer batches (--blocks, or more --memory)",
+        units_there(*.records, *.units, *.unit_bytes)
     )]
     TooManyUnitBatches {
         /// Batches asked for.

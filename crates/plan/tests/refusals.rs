@@ -125,7 +125,7 @@ fn units_are_counted_before_they_are_named() {
         Batching::Batches(4),
         &[
             "4 batches of 30 records, which are 3 units of 100 bytes",
-            "--order page:25",
+            "--order page:1",
             "--blocks",
         ],
     );

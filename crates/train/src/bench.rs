@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use peers::Peers;
 
+use crate::bad_records::check_limit;
 use crate::config::DataConfig;
 use crate::data::{self, OpenedData, SharedData};
 use crate::error::TrainError;
@@ -251,6 +252,9 @@ fn measure(
         false => error,
     })?;
     let meters = feed.meters();
+    if let Some(comm) = comm {
+        check_limit(comm, config.on_bad_record, &dataset, &meters)?;
+    }
     let randomness = plan.randomness();
     let mut report = BenchReport {
         examples: meters.records,

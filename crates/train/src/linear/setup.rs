@@ -10,7 +10,7 @@ use pelton_linear::{
 };
 use pelton_plan::{Batching, Order, Plan, Units};
 
-use crate::config::LinearConfig;
+use crate::config::{LinearConfig, Optimum};
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
 use crate::event::Interrupt;
@@ -176,12 +176,20 @@ pub(super) fn set_up_share(
 }
 
 /// The least that a share of the data comes to: twice the smallest read buffers, with some rows beside
-/// them. Of tiny data a share would hold neither.
+/// them; so much in the sixteenth that passes of their own certify from, where a snapshot of w finds no
+/// room in it. Of tiny data a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     const LEAST_BUFFER: u64 = 64 << 10;
     const ROWS: u64 = 64;
     let buffer = LEAST_BUFFER.max((dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096));
-    2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset)
+    let least = 2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset);
+    let snapshot_bytes = 2 * 4 * dataset.features();
+    let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
+    if certifies && snapshot_bytes as f64 > least as f64 * SNAPSHOT_SHARE {
+        (least as f64 / EVALUATION_SHARE) as u64
+    } else {
+        least
+    }
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what
