@@ -23,7 +23,7 @@ pub struct Scratch {
     pub(crate) slack: Vec<f32>,
     /// Where every block has the same rows and their features are numbered by frequency: how many
     /// features two rows have or more, and which of them ranks share.
-    pub(crate) repeated: Option<usize>,
+    pub(crate) frequent: Option<[usize; 2]>,
     pub(crate) shared: Option<SharedFeatures>,
 }
 
@@ -35,7 +35,7 @@ impl Scratch {
             visits: Vec::new(),
             active: Active::default(),
             slack: Vec::new(),
-            repeated: None,
+            frequent: None,
             shared: None,
         }
     }

@@ -40,6 +40,7 @@ mod solve;
 
 mod numbering;
 mod ranks;
+mod seldom;
 mod shared_features;
 
 mod certificate;

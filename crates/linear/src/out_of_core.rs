@@ -206,7 +206,7 @@ impl OutOfCore {
         if let Some(mean) = &mut self.epoch.mean {
             mean.sum = numbering.narrow(&mean.sum);
         }
-        self.scratch.repeated = Some(numbering.repeated());
+        self.scratch.frequent = Some(numbering.frequent());
         self.numbering = Some(numbering);
     }
 

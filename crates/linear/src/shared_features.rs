@@ -16,7 +16,7 @@ use crate::ranks::{Exchange, Peers};
 use crate::visit::Visit;
 
 /// Popular features that each rank names, and values that it finds them among.
-const MOST_POPULAR: usize = 1 << 14;
+const MOST_POPULAR: usize = 1 << 11;
 const SAMPLED_VALUES: usize = 1 << 20;
 
 /// The features that several ranks share, as a list of *elements*.
@@ -29,6 +29,8 @@ pub(crate) struct SharedFeatures {
     ranks_of: Vec<u8>,
     /// How many of them are popular; these come first.
     popular: usize,
+    /// How many of them are common; the popular ones are.
+    common: usize,
     /// 1 / the number of ranks, where all know all.
     part: f32,
     /// Features that only this rank has, as a set for each rank; empty where all are shared.
@@ -48,12 +50,12 @@ enum Elements {
 
 impl SharedFeatures {
     /// Finds them, together with all ranks. Where features are numbered by frequency, `repeated` says how
-    /// many are in two rows or more.
+    /// many are in two rows or more, and in many.
     pub fn agree<E>(
         rows: &BlockRows<'_>,
         visits: &[Visit],
         length: usize,
-        repeated: Option<usize>,
+        frequent: Option<[usize; 2]>,
         peers: &mut Peers<'_, E>,
     ) -> Result<SharedFeatures, E> {
         // Ranks without rows count for none, and do not know the layout.
@@ -64,6 +66,7 @@ impl SharedFeatures {
             return Ok(SharedFeatures {
                 length,
                 popular: length,
+                common: length,
                 elements: Elements::All,
                 ranks_of: Vec::new(),
                 part: (1.0 / dense_ranks[0]) as f32,
@@ -81,8 +84,13 @@ impl SharedFeatures {
         }
         let mut sets = Vec::new();
         (peers.exchange)(Exchange::GatherWords(&own, &mut sets))?;
-        if let Some(repeated) = repeated {
-            return Ok(SharedFeatures::run(length, rows.bias != 0.0, repeated, sets));
+        if let Some(frequent) = frequent {
+            return Ok(SharedFeatures::run(
+                length,
+                rows.bias != 0.0,
+                frequent,
+                sets,
+            ));
         }
         let mut shared = SharedFeatures::of_sets(length, sets);
         let mut told = Vec::new();
@@ -93,7 +101,12 @@ impl SharedFeatures {
     }
 
     /// All of the first `features`, since most of them are, and the bias.
-    fn run(length: usize, bias: bool, features: usize, mut sets: Vec<Vec<u64>>) -> SharedFeatures {
+    fn run(
+        length: usize,
+        bias: bool,
+        [features, common]: [usize; 2],
+        mut sets: Vec<Vec<u64>>,
+    ) -> SharedFeatures {
         let ranks_of = |feature: usize| {
             let known = sets.iter().filter(|set| has(set, feature)).count();
             known.clamp(1, 255) as u8
@@ -110,6 +123,7 @@ impl SharedFeatures {
             length,
             elements: Elements::Run { bias, features },
             popular: ranks_of.len().min(MOST_POPULAR),
+            common: ranks_of.len().min(MOST_POPULAR.max(common)),
             ranks_of,
             part: 0.0,
             alone: sets,
@@ -128,6 +142,7 @@ impl SharedFeatures {
             |(feature, _): &(u32, u8)| popular.binary_search(&u64::from(*feature)).is_ok();
         let (first, rest): (Vec<_>, Vec<_>) = shared.partition(is_popular);
         self.popular = first.len();
+        self.common = first.len();
         (*features, self.ranks_of) = first.into_iter().chain(rest).unzip();
     }
 
@@ -154,6 +169,7 @@ impl SharedFeatures {
         SharedFeatures {
             length,
             popular: features.len(),
+            common: features.len(),
             elements: Elements::List(features),
             ranks_of,
             part: 0.0,
@@ -175,9 +191,38 @@ impl SharedFeatures {
         self.popular
     }
 
-    /// Whether their weights lie together, so that exchanging them costs little.
-    pub fn lie_together(&self) -> bool {
-        !matches!(self.elements, Elements::List(_))
+    /// How many of them are common; the popular ones are the first of these.
+    pub fn common(&self) -> usize {
+        self.common
+    }
+
+    /// Which of them a feature is, where that takes no search; beyond [`SharedFeatures::len`] for one that is
+    /// not shared.
+    #[inline]
+    pub fn element(&self, feature: usize) -> Option<usize> {
+        match self.elements {
+            Elements::Run { bias, features } if feature < features => {
+                Some(feature + usize::from(bias))
+            }
+            Elements::Run { .. } => Some(usize::MAX),
+            Elements::All | Elements::List(_) => None,
+        }
+    }
+
+    /// Whether [`SharedFeatures::element`] says it.
+    pub fn are_a_run(&self) -> bool {
+        matches!(self.elements, Elements::Run { .. })
+    }
+
+    /// The feature that the `j`-th of them is.
+    #[inline]
+    pub fn feature(&self, j: usize) -> usize {
+        match &self.elements {
+            Elements::All => j,
+            Elements::Run { bias: false, .. } => j,
+            Elements::Run { bias: true, .. } => j.checked_sub(1).unwrap_or(self.length - 1),
+            Elements::List(features) => features[j] as usize,
+        }
     }
 
     /// 1 / the number of ranks that know the `j`-th of them.
@@ -270,7 +315,10 @@ fn run_of(bias: bool, range: Range<usize>) -> (bool, Range<usize>) {
         return (false, range);
     }
     let start = range.start.max(1);
-    (range.start == 0 && range.end > 0, start - 1..range.end.max(start) - 1)
+    (
+        range.start == 0 && range.end > 0,
+        start - 1..range.end.max(start) - 1,
+    )
 }
 
 fn has(set: &[u64], feature: usize) -> bool {
