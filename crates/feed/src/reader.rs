@@ -180,11 +180,8 @@ impl Shared {
         }
     }
 
-    /// Ids of the records left out so far, where their number is limited.
+    /// Ids of the records left out so far.
     pub fn bad_ids(&self) -> Vec<u64> {
-        let OnBadRecord::Skip { limit: Some(_) } = self.on_bad_record else {
-            return Vec::new();
-        };
         let bad = self.bad.lock().expect("no holder of this lock panics");
         bad.iter().copied().collect()
     }

@@ -16,6 +16,12 @@ use pelton_format::Dataset;
 use crate::data::fetch_rows;
 use crate::error::TrainError;
 
+/// Ids of the records that any rank has left out. All ranks call it.
+pub(crate) fn met_by_all(comm: &Comm, meters: &Meters) -> Result<BTreeSet<u64>, TrainError> {
+    let all = comm.all_gather_ragged(&meters.skipped_ids)?;
+    Ok(all.into_iter().flatten().collect())
+}
+
 /// Fails on all ranks where those together have left out more records than `policy` allows. All ranks call
 /// it, with the meters of feeds over the same `dataset`.
 pub(crate) fn check_limit(
@@ -32,8 +38,7 @@ pub(crate) fn check_limit(
     if sum[0] <= limit {
         return Ok(());
     }
-    let all = comm.all_gather_ragged(&meters.skipped_ids)?;
-    let ids: BTreeSet<u64> = all.into_iter().flatten().collect();
+    let ids = met_by_all(comm, meters)?;
     let found = ids.len() as u64;
     let Some(&last) = ids.last().filter(|_| found > limit) else {
         return Ok(());

@@ -82,7 +82,17 @@ pub(super) fn set_up_share(
     let memory_bytes = match config.memory_share {
         Some(share) => {
             let asked = ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64;
-            asked.max(least_bytes(config, dataset))
+            // Demo sets are as tiny as anybody wants them.
+            let is_demo = config
+                .data
+                .paths
+                .iter()
+                .any(|path| path.starts_with("demo:"));
+            asked.max(if is_demo {
+                least_bytes(config, dataset)
+            } else {
+                0
+            })
         }
         None => config.memory_bytes,
     };
@@ -173,9 +183,9 @@ pub(super) fn set_up_share(
     })
 }
 
-/// The least that a share of the data comes to: twice the smallest read buffers, with some rows beside
+/// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
 /// them; so much in the sixteenth that passes of their own certify from, where a snapshot of w finds no
-/// room in it. Of tiny data a share would hold neither.
+/// room in it. Of a tiny one a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     const LEAST_BUFFER: u64 = 64 << 10;
     const ROWS: u64 = 64;
