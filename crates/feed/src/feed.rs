@@ -196,6 +196,7 @@ impl Feed {
     pub fn meters(&self) -> Meters {
         let mut meters = self.meters.clone();
         self.shared.meters.fill(&mut meters);
+        meters.skipped_ids = self.shared.bad_ids();
         if let Some(left_at) = self.left_at {
             meters.compute_s += left_at.elapsed().as_secs_f64();
         }

@@ -14,6 +14,8 @@ pub struct Meters {
     pub batches: u64,
     /// Records left out because they could not be decoded.
     pub skipped_records: u64,
+    /// Ids of those records, in rising order.
+    pub skipped_ids: Vec<u64>,
     /// Bytes of the records that were decoded.
     pub used_bytes: u64,
     /// Bytes read from storage, scratch files included.

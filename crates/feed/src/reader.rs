@@ -180,6 +180,12 @@ impl Shared {
         }
     }
 
+    /// Ids of the records left out so far.
+    pub fn bad_ids(&self) -> Vec<u64> {
+        let bad = self.bad.lock().expect("no holder of this lock panics");
+        bad.iter().copied().collect()
+    }
+
     /// Runs one piece of loading work; a failure or panic of it ends the feed.
     pub fn guard(&self, work: impl FnOnce() -> Result<(), FeedError>) {
         match catch_unwind(AssertUnwindSafe(work)) {

@@ -121,7 +121,6 @@ impl Cuts {
         batching: Batching,
         items: u64,
         items_per_example: f64,
-        what: &'static str,
     ) -> Result<Cuts, PlanError> {
         let size_of = |examples: u64| {
             let size = if items_per_example == 1.0 {
@@ -161,8 +160,7 @@ impl Cuts {
             }
             Batching::Batches(batches) if batches > items => Err(PlanError::TooManyBatches {
                 batches,
-                items,
-                what,
+                records: items,
             }),
             Batching::Batches(steps) => Ok(Cuts::Even { items, steps }),
         }
@@ -197,7 +195,7 @@ mod tests {
     use super::*;
 
     fn sizes(batching: Batching, items: u64) -> Vec<u64> {
-        let cuts = Cuts::new(batching, items, 1.0, "records").unwrap();
+        let cuts = Cuts::new(batching, items, 1.0).unwrap();
         let mut next = 0;
         (0..cuts.steps())
             .map(|step| {
@@ -229,17 +227,16 @@ mod tests {
             Batching::DropLast(0),
             Batching::Batches(0),
         ] {
-            let error = Cuts::new(batching, 10, 1.0, "records").unwrap_err();
+            let error = Cuts::new(batching, 10, 1.0).unwrap_err();
             assert_eq!(error, PlanError::EmptyBatch);
             assert!(error.to_string().contains("--batch 1"));
         }
-        let error = Cuts::new(Batching::Batches(11), 10, 1.0, "records").unwrap_err();
+        let error = Cuts::new(Batching::Batches(11), 10, 1.0).unwrap_err();
         assert_eq!(
             error,
             PlanError::TooManyBatches {
                 batches: 11,
-                items: 10,
-                what: "records"
+                records: 10,
             }
         );
     }

@@ -75,9 +75,8 @@ pub enum PlanError {
     },
     /// No loads, or more than there are units to load.
     #[error(
-        "order opportunistic:{loads}:{unit_bytes} cannot cut {units} units of {unit_bytes} bytes in \
-         {loads} loads: give from 1 to {} loads, or smaller units as in --order \
-         opportunistic:LOADS:4096", .units.max(&1)
+        "order opportunistic:{loads}:{unit_bytes} asks for {loads} loads of {}: {}",
+        units_there(*.records, *.units, *.unit_bytes), fewer_loads(*.loads, *.units, *.records)
     )]
     LoadCount {
         /// Loads asked for.
@@ -86,6 +85,8 @@ pub enum PlanError {
         units: u64,
         /// Least size of a unit.
         unit_bytes: u64,
+        /// Records there are.
+        records: u64,
     },
     /// Units of zero bytes.
     #[error(
@@ -96,15 +97,31 @@ pub enum PlanError {
     /// A batch of zero examples, or zero batches.
     #[error("a batch of no examples never ends an epoch: give --batch 1 or more")]
     EmptyBatch,
-    /// More batches than things to put in them.
-    #[error("{batches} batches cannot be cut from {items} {what}: give from 1 to {items} batches")]
+    /// More batches than records.
+    #[error(
+        "{batches} batches cannot be cut from {records} records: give from 1 to {records} batches"
+    )]
     TooManyBatches {
         /// Batches asked for.
         batches: u64,
-        /// Records, or page units, there are.
-        items: u64,
-        /// "records" or "page units".
-        what: &'static str,
+        /// Records there are.
+        records: u64,
+    },
+    /// More batches than units of a `page` order, which are not cut.
+    #[error(
+        "order page:{unit_bytes} cannot make {batches} batches of {}: give smaller units, as in --order \
+         page:1, or ask for fewer batches (--blocks, or more --memory)",
+        units_there(*.records, *.units, *.unit_bytes)
+    )]
+    TooManyUnitBatches {
+        /// Batches asked for.
+        batches: u64,
+        /// Units there are.
+        units: u64,
+        /// Least size of a unit.
+        unit_bytes: u64,
+        /// Records there are.
+        records: u64,
     },
     /// More records than positions can be counted for.
     #[error("{records} records are more than a plan can number: split the data below 2^63 records")]
@@ -137,4 +154,26 @@ pub enum PlanError {
         /// The plan's order.
         order: String,
     },
+}
+
+fn units_there(records: u64, units: u64, unit_bytes: u64) -> String {
+    match units {
+        _ if units == records => format!("{records} records"),
+        1 => format!("{records} records, which are 1 unit of {unit_bytes} bytes"),
+        _ => format!("{records} records, which are {units} units of {unit_bytes} bytes"),
+    }
+}
+
+/// What to ask for instead: fewer loads, or smaller units where there are records for them.
+fn fewer_loads(loads: u64, units: u64, records: u64) -> String {
+    let fewer = match units {
+        0 | 1 => "give 1 load".to_string(),
+        _ => format!("give from 1 to {units} loads"),
+    };
+    if records <= units.max(1) {
+        return fewer;
+    }
+    // A unit of one byte is one record.
+    let most = loads.clamp(1, records);
+    format!("{fewer}, or smaller units, as in --order opportunistic:{most}:1")
 }

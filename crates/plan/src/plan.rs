@@ -78,8 +78,8 @@ struct PageCursor {
 impl Plan {
     /// A plan over the records `0..records`.
     ///
-    /// `block` orders take one block a step and do not look at `batching`. A `page` or
-    /// `opportunistic` order takes every record for a unit until [`with_units`](Self::with_units) says how records lie.
+    /// `block` orders take one block a step and do not look at `batching`. A `page` or `opportunistic`
+    /// order takes every record for a unit; [`over_units`](Self::over_units) knows how records lie.
     pub fn new(
         records: u64,
         order: Order,
@@ -89,12 +89,13 @@ impl Plan {
         if records > MAX_RECORDS {
             return Err(PlanError::TooManyRecords { records });
         }
-        let mut cuts = Cuts::new(batching, records, 1.0, "records");
+        let mut cuts = Cuts::new(batching, records, 1.0);
         let source = match order {
+            Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
+                return Plan::over_units(Units::single(records, unit_bytes), order, batching, seed);
+            }
             Order::Sequential => Source::Sequential,
             Order::Full => Source::Full,
-            Order::Page { unit_bytes: 0 } => return Err(PlanError::EmptyUnit),
-            Order::Page { unit_bytes } => page_source(Units::single(records, unit_bytes)),
             Order::Queue { examples: 0, .. } => return Err(PlanError::EmptyQueue),
             Order::Queue {
                 examples,
@@ -108,13 +109,8 @@ impl Plan {
                     return Err(PlanError::BlockCount { blocks, records });
                 }
                 check_table(order, if permute { blocks } else { 0 }, MAX_TABLE)?;
-                cuts = Cuts::new(Batching::Batches(blocks), records, 1.0, "records");
+                cuts = Cuts::new(Batching::Batches(blocks), records, 1.0);
                 Source::Block(Blocks::new(records, blocks, permute, seed))
-            }
-            Order::Opportunistic { unit_bytes: 0, .. } => return Err(PlanError::EmptyUnit),
-            Order::Opportunistic { loads, unit_bytes } => {
-                check_table(order, loads, MAX_LOADS)?;
-                load_source(Units::single(records, unit_bytes), loads, seed)?
             }
         };
         Ok(Plan {
@@ -127,38 +123,69 @@ impl Plan {
         })
     }
 
-    /// The same plan with the units of a `page` or `opportunistic` order.
+    /// A plan over the records of `units`, for a `page` or `opportunistic` order.
     ///
     /// A batch of a `page` order becomes a fixed number of units: the number of examples asked for divided by the mean
     /// records of a unit, rounded, at least one. The number of examples in a batch then varies a
     /// little, but a step can be sought without a pass over the units, and records that are read
-    /// together are used together. Batches of an `opportunistic` order stay as they are.
-    pub fn with_units(self, units: Units) -> Result<Plan, PlanError> {
-        let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = self.order
-        else {
+    /// together are used together. Batches of an `opportunistic` order are of examples.
+    pub fn over_units(
+        units: Units,
+        order: Order,
+        batching: Batching,
+        seed: u64,
+    ) -> Result<Plan, PlanError> {
+        let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
             return Err(PlanError::UnitsUnused {
-                order: self.order.to_string(),
+                order: order.to_string(),
             });
         };
-        if units.records() != self.records || units.unit_bytes() != unit_bytes {
+        if unit_bytes == 0 {
+            return Err(PlanError::EmptyUnit);
+        }
+        let records = units.records();
+        if units.unit_bytes() != unit_bytes {
             return Err(PlanError::UnitsMismatch {
-                expected_records: self.records,
+                expected_records: records,
                 expected_unit_bytes: unit_bytes,
-                found_records: units.records(),
+                found_records: records,
                 found_unit_bytes: units.unit_bytes(),
             });
         }
-        if let Order::Opportunistic { loads, .. } = self.order {
-            let source = load_source(units, loads, self.seed)?;
-            return Ok(Plan { source, ..self });
-        }
-        let units_per_example = 1.0 / units.mean_records();
-        let cuts = Cuts::new(self.batching, units.len(), units_per_example, "page units")?;
+        // Whatever is wrong with the batches of records is so with those of units.
+        let mut cuts = Cuts::new(batching, records, 1.0)?;
+        let source = if let Order::Opportunistic { loads, .. } = order {
+            check_table(order, loads, MAX_LOADS)?;
+            load_source(units, loads, seed)?
+        } else {
+            cuts = page_cuts(&units, batching)?;
+            page_source(units)
+        };
         Ok(Plan {
+            records,
+            order,
+            batching,
+            seed,
             cuts,
-            source: page_source(units),
-            ..self
+            source,
         })
+    }
+
+    /// The same plan [over](Self::over_units) `units`.
+    pub fn with_units(self, units: Units) -> Result<Plan, PlanError> {
+        match self.order {
+            Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }
+                if units.records() != self.records =>
+            {
+                Err(PlanError::UnitsMismatch {
+                    expected_records: self.records,
+                    expected_unit_bytes: unit_bytes,
+                    found_records: units.records(),
+                    found_unit_bytes: units.unit_bytes(),
+                })
+            }
+            order => Plan::over_units(units, order, self.batching, self.seed),
+        }
     }
 
     /// Records an epoch draws from.
@@ -551,6 +578,20 @@ fn check_table(order: Order, entries: u64, limit: u64) -> Result<(), PlanError> 
     Ok(())
 }
 
+/// Batches of whole units.
+fn page_cuts(units: &Units, batching: Batching) -> Result<Cuts, PlanError> {
+    let cuts = Cuts::new(batching, units.len(), 1.0 / units.mean_records());
+    cuts.map_err(|error| match error {
+        PlanError::TooManyBatches { batches, .. } => PlanError::TooManyUnitBatches {
+            batches,
+            units: units.len(),
+            unit_bytes: units.unit_bytes(),
+            records: units.records(),
+        },
+        other => other,
+    })
+}
+
 fn page_source(units: Units) -> Source {
     Source::Page {
         units,
@@ -564,6 +605,7 @@ fn load_source(units: Units, loads: u64, seed: u64) -> Result<Source, PlanError>
             loads,
             units: units.len(),
             unit_bytes: units.unit_bytes(),
+            records: units.records(),
         });
     }
     if units.records_a_unit().is_none() {
@@ -585,73 +627,6 @@ fn run_len(range: &Range<u64>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn refusal(records: u64, order: &str, batching: Batching) -> PlanError {
-        let order = match order {
-            "page:0" => Order::Page { unit_bytes: 0 },
-            "queue:0" => Order::Queue {
-                examples: 0,
-                initial_shuffle: false,
-            },
-            "block:0" => Order::Block {
-                blocks: 0,
-                permute: false,
-            },
-            text => text.parse().unwrap(),
-        };
-        Plan::new(records, order, batching, 0).unwrap_err()
-    }
-
-    fn check_refused(records: u64, order: &str, remedy: &str) {
-        let message = refusal(records, order, Batching::Examples(1)).to_string();
-        assert!(message.contains(remedy), "{message}");
-    }
-
-    #[test]
-    fn impossible_orders_are_refused_with_a_remedy() {
-        check_refused(100, "block:0", "--order block:40");
-        check_refused(10, "block:11", "from 1 to 10 blocks");
-        check_refused(0, "block:1", "0 records");
-        check_refused(100, "queue:0", "--order queue:10000");
-        check_refused(100, "page:0", "--order page:4096");
-        check_refused(1 << 40, "queue:300000000", "--order full");
-        check_refused(1 << 40, "block:300000000:permute", "--order full");
-        check_refused((1 << 63) + 1, "full", "below 2^63");
-        assert_eq!(
-            refusal(9, "full", Batching::Examples(0)),
-            PlanError::EmptyBatch
-        );
-        let batches = refusal(9, "full", Batching::Batches(10)).to_string();
-        assert!(batches.contains("from 1 to 9 batches"), "{batches}");
-    }
-
-    #[test]
-    fn units_of_other_data_are_refused() {
-        let page =
-            || Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Examples(1), 0).unwrap();
-        for units in [Units::fixed(8, 4, 8), Units::fixed(9, 4, 16)] {
-            let error = page().with_units(units).unwrap_err();
-            assert!(matches!(error, PlanError::UnitsMismatch { .. }), "{error}");
-        }
-        let full = Plan::new(9, Order::Full, Batching::Examples(1), 0).unwrap();
-        let error = full.with_units(Units::fixed(9, 4, 8)).unwrap_err();
-        assert_eq!(
-            error,
-            PlanError::UnitsUnused {
-                order: "full".to_owned()
-            }
-        );
-        let batches = Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Batches(9), 0).unwrap();
-        let error = batches.with_units(Units::fixed(9, 4, 8)).unwrap_err();
-        assert_eq!(
-            error,
-            PlanError::TooManyBatches {
-                batches: 9,
-                items: 5,
-                what: "page units"
-            }
-        );
-    }
 
     #[test]
     fn a_page_batch_is_a_number_of_units() {

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use peers::Peers;
 
+use crate::bad_records::{check_limit, met_by_all};
 use crate::config::DataConfig;
 use crate::data::{self, OpenedData, SharedData};
 use crate::error::TrainError;
@@ -250,7 +251,13 @@ fn measure(
         true => TrainError::Stopped { job: "measuring" },
         false => error,
     })?;
-    let meters = feed.meters();
+    let mut meters = feed.meters();
+    if let Some(comm) = comm {
+        check_limit(comm, config.on_bad_record, &dataset, &meters)?;
+        // A record that several ranks have left out, in different epochs, is one.
+        let all = met_by_all(comm, &meters)?.len() as u64;
+        meters.skipped_records = if comm.rank() == 0 { all } else { 0 };
+    }
     let randomness = plan.randomness();
     let mut report = BenchReport {
         examples: meters.records,

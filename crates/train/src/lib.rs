@@ -9,6 +9,7 @@
 //! run owns a [`RunFolder`]: the configuration that repeats it, a line of metrics an epoch, a
 //! checkpoint that it can go on from, and at the end the model and a [`Report`].
 
+mod bad_records;
 mod config;
 mod data;
 mod demo;

@@ -16,5 +16,6 @@ mod logging;
 mod memory;
 mod peers;
 mod ranks;
+mod ranks_faults;
 mod real_data;
 mod repeated_runs;

@@ -89,7 +89,9 @@ pub(super) fn accuracy(
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()
     };
-    let mut losses = evaluate(&test.dataset, &setup.problem, weights, &feed)?.losses;
+    let found = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
+    ranks.check_bad_records(&feed, &test.dataset, &found.meters)?;
+    let mut losses = found.losses;
     ranks.sum_losses(&mut losses)?;
     Ok(losses.accuracy())
 }

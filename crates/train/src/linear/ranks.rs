@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use pelton_comm::{Comm, Reduction};
-use pelton_feed::{DeviceSpeed, Share};
+use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
 use pelton_format::Dataset;
 use pelton_linear::{Exchange, LossSum, Peers};
 
+use crate::bad_records::check_limit;
 use crate::checkpoint::Totals;
 use crate::config::DataConfig;
 use crate::data::{self, Expected, OpenedData, SharedData};
@@ -224,6 +225,19 @@ impl<'a> Ranks<'a> {
                 rows: own.rows,
             },
         })
+    }
+
+    /// Fails on all ranks where they have met more bad records than they may.
+    pub fn check_bad_records(
+        self,
+        feed: &FeedOptions,
+        dataset: &Dataset,
+        meters: &Meters,
+    ) -> Result<(), TrainError> {
+        match self.comm() {
+            Some(comm) => check_limit(comm, feed.on_bad_record, dataset, meters),
+            None => Ok(()),
+        }
     }
 
     /// Adds up the losses that each rank found over its share of the rows.

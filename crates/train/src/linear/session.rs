@@ -131,6 +131,7 @@ impl<'a> Session<'a> {
             Some(self.config.epochs),
             self.ranks,
         )?;
+        self.check_bad_records(&source.meters())?;
         source.renumber(&mut self.solver);
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
@@ -237,12 +238,17 @@ impl<'a> Session<'a> {
     /// Agrees with the other ranks on what to do now, and adds up the work of all.
     fn agree(&mut self, source: &Source, interrupt: &AtomicBool) -> Result<Agreed, TrainError> {
         let due = self.checkpointed.elapsed().as_secs_f64() >= self.config.checkpoint_every_s;
-        let own = totals_of(&source.meters());
-        let agreed = self
-            .ranks
-            .agree(interrupt.load(Ordering::Relaxed), due, own)?;
+        let meters = source.meters();
+        self.check_bad_records(&meters)?;
+        let interrupted = interrupt.load(Ordering::Relaxed);
+        let agreed = self.ranks.agree(interrupted, due, totals_of(&meters))?;
         self.work = agreed.totals;
         Ok(agreed)
+    }
+
+    fn check_bad_records(&self, meters: &Meters) -> Result<(), TrainError> {
+        let (feed, dataset) = (&self.setup.feed, &self.setup.data.dataset);
+        self.ranks.check_bad_records(feed, dataset, meters)
     }
 
     /// Ends the epoch and records it; returns the certificate that ends the run, with its weights.

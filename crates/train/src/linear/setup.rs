@@ -10,7 +10,7 @@ use pelton_linear::{
 };
 use pelton_plan::{Batching, Order, Plan, Units};
 
-use crate::config::LinearConfig;
+use crate::config::{LinearConfig, Optimum};
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
 use crate::event::Interrupt;
@@ -80,7 +80,20 @@ pub(super) fn set_up_share(
     let records = dataset.records();
     let whole = row_bytes * rows_of(share.as_ref(), records, records);
     let memory_bytes = match config.memory_share {
-        Some(share) => ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64,
+        Some(share) => {
+            let asked = ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64;
+            // Demo sets are as tiny as anybody wants them.
+            let is_demo = config
+                .data
+                .paths
+                .iter()
+                .any(|path| path.starts_with("demo:"));
+            asked.max(if is_demo {
+                least_bytes(config, dataset)
+            } else {
+                0
+            })
+        }
         None => config.memory_bytes,
     };
     let mut feed = FeedOptions {
@@ -168,6 +181,23 @@ pub(super) fn set_up_share(
         interrupt: Interrupt::default(),
         data,
     })
+}
+
+/// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
+/// them; so much in the sixteenth that passes of their own certify from, where a snapshot of w finds no
+/// room in it. Of a tiny one a share would hold neither.
+fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    const LEAST_BUFFER: u64 = 64 << 10;
+    const ROWS: u64 = 64;
+    let buffer = LEAST_BUFFER.max((dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096));
+    let least = 2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset);
+    let snapshot_bytes = 2 * 4 * dataset.features();
+    let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
+    if certifies && snapshot_bytes as f64 > least as f64 * SNAPSHOT_SHARE {
+        (least as f64 / EVALUATION_SHARE) as u64
+    } else {
+        least
+    }
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what
@@ -339,9 +369,8 @@ pub fn plan_of(
     batching: Batching,
     seed: u64,
 ) -> Result<Plan, TrainError> {
-    let plan = Plan::new(dataset.records(), order, batching, seed)?;
     let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
-        return Ok(plan);
+        return Ok(Plan::new(dataset.records(), order, batching, seed)?);
     };
     let units = match dataset.record_bytes() {
         RecordBytes::Fixed(bytes) => Units::fixed(dataset.records(), bytes, unit_bytes),
@@ -350,7 +379,7 @@ pub fn plan_of(
             unit_bytes,
         ),
     };
-    Ok(plan.with_units(units)?)
+    Ok(Plan::over_units(units, order, batching, seed)?)
 }
 
 fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {

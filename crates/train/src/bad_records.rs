@@ -1,0 +1,53 @@
+//! The limit on bad records, counted over all ranks.
+//!
+//! A feed knows the records that its own rank has left out, and ends a rank that alone has met too many. Over
+//! ranks the limit is on all of them, each counted once, whichever rank met it in whichever epoch. All
+//! ranks find out at the same call and end with the same words. Rejected: adding up the ranks' counts, since
+//! a record that another rank takes in the next epoch would count twice.
+//!
+//! Cost: one number from each rank a call, and the ids once their sum is above the limit.
+
+use std::collections::BTreeSet;
+
+use pelton_comm::{Comm, Reduction};
+use pelton_feed::{FeedError, Meters, OnBadRecord};
+use pelton_format::Dataset;
+
+use crate::data::fetch_rows;
+use crate::error::TrainError;
+
+/// Ids of the records that any rank has left out. All ranks call it.
+pub(crate) fn met_by_all(comm: &Comm, meters: &Meters) -> Result<BTreeSet<u64>, TrainError> {
+    let all = comm.all_gather_ragged(&meters.skipped_ids)?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// Fails on all ranks where those together have left out more records than `policy` allows. All ranks call
+/// it, with the meters of feeds over the same `dataset`.
+pub(crate) fn check_limit(
+    comm: &Comm,
+    policy: OnBadRecord,
+    dataset: &Dataset,
+    meters: &Meters,
+) -> Result<(), TrainError> {
+    let OnBadRecord::Skip { limit: Some(limit) } = policy else {
+        return Ok(());
+    };
+    let mut sum = [meters.skipped_ids.len() as u64];
+    comm.all_reduce(&mut sum, Reduction::Sum)?;
+    if sum[0] <= limit {
+        return Ok(());
+    }
+    let ids = met_by_all(comm, meters)?;
+    let found = ids.len() as u64;
+    let Some(&last) = ids.last().filter(|_| found > limit) else {
+        return Ok(());
+    };
+    let last = match fetch_rows(dataset, &[last]) {
+        Err(error) => error.to_string(),
+        // Somebody has mended the file.
+        Ok(_) => format!("record {last}"),
+    };
+    let error = FeedError::TooManyBadRecords { found, limit, last };
+    Err(error.into())
+}
