@@ -203,10 +203,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     let peers = PeerConfig {
         memory_bytes: peer_bytes,
         memory_share: peer_share,
-        mode: match arguments.mode {
-            PeerMode::Ordered => Mode::Ordered,
-            PeerMode::Opportunistic => Mode::Opportunistic,
-        },
+        mode: arguments.mode,
         unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
         near: !arguments.anywhere,
         checksums: arguments.checksums,
