@@ -486,7 +486,7 @@ pub struct CapacityArguments {
     #[arg(long, default_value = "1MiB")]
     pub unit_size: Memory,
     /// Loads of an epoch of the opportunistic pipeline (default: as few as fit)
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub loads: Option<u64>,
     /// Bytes a second from other nodes' memory into one node
     #[arg(long, default_value = "12.5GB")]

@@ -3,13 +3,12 @@
 use std::io::{self, Write};
 
 use pelton_train::SharedData;
-use pelton_train::bench::{self, BenchConfig, Mode, PeerConfig};
+use pelton_train::bench::{self, BenchConfig, PeerConfig};
 use pelton_train::data_tools::{self, DeviceProbe, ProbeOptions, ProbePattern};
 
 use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{
-    BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, PeerMode,
-    ProbeArguments,
+    BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, ProbeArguments,
 };
 use crate::bytes::{Memory, human};
 use crate::console::interrupt_flag;
