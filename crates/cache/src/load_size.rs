@@ -58,11 +58,11 @@ impl UnitCosts {
     pub(crate) fn fixed_part(&self, loads: u64, memory: &[u64], checksums: bool) -> FixedPart {
         let sum_bytes = if checksums { SUM_BYTES } else { 0 };
         let part = |stays| FixedPart::new(stays, self.sum, memory, sum_bytes);
-        if self.count == 0 {
+        let total: u128 = memory.iter().map(|&bytes| u128::from(bytes)).sum();
+        if self.count == 0 || total == 0 {
             return part(0);
         }
         let largest = u128::from(self.largest_load(loads));
-        let total: u128 = memory.iter().map(|&bytes| u128::from(bytes)).sum();
         let whole = u128::from(self.sum);
         // A unit's first part is rounded to a byte, or a checksum; the cut record has one more.
         let over = u128::from(self.in_load(loads) * (1 + 2 * sum_bytes));

@@ -228,3 +228,136 @@ fn deal(
 pub(crate) fn unit_range(space: &Space, ids: &Range<u64>) -> Range<u64> {
     space.record(ids.start).start..space.record(ids.end - 1).end
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pelton_format::{Dataset, OpenOptions};
+    use pelton_plan::{Batching, Order, Units};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::loads::Loads;
+
+    /// Lines of 8 to some 200 bytes, in two files.
+    fn dataset() -> Dataset {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [("a", 0..400_u64), ("b", 400..420)].map(|(name, records)| {
+            let path = folder.path().join(name);
+            let line = |i| match i % 11 {
+                0 => (1..=30).map(|f| format!(" {f}:{i}")).collect::<String>(),
+                _ => format!(" 1:{i}"),
+            };
+            let text: String = records.map(|i| format!("1{}\n", line(i))).collect();
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let options = OpenOptions {
+            any_label: true,
+            ..OpenOptions::default()
+        };
+        Dataset::open(&paths, &options).unwrap()
+    }
+
+    fn plan(dataset: &Dataset, loads: u64, unit_bytes: u64) -> Arc<Plan> {
+        let order = Order::Opportunistic { loads, unit_bytes };
+        let plan = Plan::new(dataset.records(), order, Batching::Examples(8), 1).unwrap();
+        let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
+        let units = Units::from_lengths(lengths, unit_bytes);
+        Arc::new(plan.with_units(units).unwrap())
+    }
+
+    /// What a piece takes of its window: its bytes, and its checksums where they stand.
+    fn taken(table: &LoadTable, number: usize, space: &Space) -> Vec<(u64, u64)> {
+        let piece = &table.pieces[number];
+        let mut taken = vec![(piece.offset, piece.offset + piece.length())];
+        if !table.sums.is_empty() {
+            let sums = table.sums(number);
+            let records = records_in(space, &piece.range);
+            assert_eq!(sums.first, records.start);
+            let length = SUM_BYTES * (records.end - records.start);
+            taken.push((sums.at, sums.at + length));
+        }
+        taken
+    }
+
+    proptest! {
+        /// Every byte of a load has one place, no two share one, and none lies beyond its rank's memory.
+        #[test]
+        fn loads_and_what_stays_share_memory(
+            memory in prop::collection::vec(0..6000_u64, 1..6),
+            loads in 3..40_u64,
+            checksums in any::<bool>(),
+        ) {
+            let dataset = dataset();
+            let plan = plan(&dataset, loads, 100);
+            let space = Arc::new(Space::new(&dataset).unwrap());
+            let made = Loads::new(Arc::clone(&space), Arc::clone(&plan), &memory, checksums);
+            // What stays, by rank, from the tables of all loads of an epoch.
+            let mut stays: Vec<Vec<(u64, u64)>> = vec![Vec::new(); memory.len()];
+            let mut covered = Vec::new();
+            for load in 0..loads {
+                let table = made.table(LoadNumber { epoch: 1, load });
+                let mut moves: Vec<Vec<(u64, u64)>> = vec![Vec::new(); memory.len()];
+                for (number, piece) in table.pieces.iter().enumerate() {
+                    prop_assert!(!piece.range.is_empty());
+                    covered.push((piece.range.start, piece.range.end));
+                    let to = if piece.fixed { &mut stays } else { &mut moves };
+                    to[piece.rank as usize].extend(taken(&table, number, &space));
+                }
+                for (rank, places) in moves.into_iter().enumerate() {
+                    prop_assert!(apart(places) <= table.needed()[rank]);
+                }
+                // With something that stays, loads fit whatever is drawn.
+                if !made.fixed.is_empty() {
+                    made.check(LoadNumber { epoch: 1, load }, &table).unwrap();
+                }
+            }
+            prop_assert_eq!(apart(covered), space.bytes());
+            for (rank, places) in stays.into_iter().enumerate() {
+                let fixed = made.fixed.of_rank(rank);
+                prop_assert!(apart(places) <= fixed);
+                prop_assert!(fixed + 2 * made.halves[rank] <= memory[rank]);
+            }
+        }
+    }
+
+    /// Asserts that ranges have nothing in common, and returns the end of the last.
+    fn apart(mut ranges: Vec<(u64, u64)>) -> u64 {
+        ranges.retain(|(start, end)| start < end);
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+        ranges.last().map_or(0, |(_, end)| *end)
+    }
+
+    #[test]
+    fn ranks_have_shares_of_a_load_to_the_byte() {
+        let dataset = dataset();
+        let space = Space::new(&dataset).unwrap();
+        let none = FixedPart::new(0, space.bytes(), &[1; 4], 0);
+        for (sum_bytes, rounding) in [(0, 1), (SUM_BYTES, 8 * 4)] {
+            let plan = plan(&dataset, 5, 1000);
+            for load in 0..5 {
+                let number = LoadNumber { epoch: 3, load };
+                let table = LoadTable::new(&space, &plan, number, &[1; 4], &none, sum_bytes);
+                let (least, most) = (table.needed().iter().min(), table.needed().iter().max());
+                assert!(
+                    most.unwrap() - least.unwrap() <= rounding,
+                    "{:?}",
+                    table.needed()
+                );
+                let weights = [0, 3, 1, 0];
+                let table = LoadTable::new(&space, &plan, number, &weights, &none, sum_bytes);
+                let needed = table.needed();
+                assert_eq!((needed[0], needed[3]), (0, 0));
+                assert!(
+                    needed[1].abs_diff(3 * needed[2]) <= 4 * rounding,
+                    "{needed:?}"
+                );
+            }
+        }
+    }
+}

@@ -378,8 +378,23 @@ mod tests {
         Ok(())
     }
 
+    /// Changes one bit of every byte that stays.
+    fn damage_fixed(comm: &Comm, cache: &PeerCache) -> Result<(), CacheError> {
+        let fixed = cache.peers().slots_mut().fixed.take().unwrap();
+        let mut fixed = fixed.refill(comm)?;
+        for byte in fixed.local() {
+            *byte ^= 4;
+        }
+        cache.peers().slots_mut().fixed = Some(fixed.share(comm)?);
+        Ok(())
+    }
+
     /// Reads all records of the first load, or all, of damaged memory; returns the errors.
-    fn errors(order: Order, share: u64) -> Vec<String> {
+    fn errors(
+        order: Order,
+        share: u64,
+        damage: fn(&Comm, &PeerCache) -> Result<(), CacheError>,
+    ) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, text()).unwrap();
@@ -435,7 +450,7 @@ mod tests {
     #[test]
     fn damaged_memory_is_noticed_by_whoever_reads_it() {
         for (order, share) in [(Order::Full, 1), (Order::Full, 6), (LOADS, 12)] {
-            let errors = errors(order, share);
+            let errors = errors(order, share, damage);
             let names = |rank| {
                 errors
                     .iter()
@@ -444,5 +459,16 @@ mod tests {
             assert_eq!(errors.len(), 3, "{errors:?}");
             assert!((0..3).all(names), "{errors:?}");
         }
+    }
+
+    #[test]
+    fn damage_of_what_stays_is_noticed() {
+        let loads = Order::Opportunistic {
+            loads: 40,
+            unit_bytes: 64,
+        };
+        // Two or three units of some seven records, of each the first or more.
+        let errors = errors(loads, 6, damage_fixed);
+        assert!((2..12).contains(&errors.len()), "{errors:?}");
     }
 }

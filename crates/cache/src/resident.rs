@@ -49,8 +49,11 @@ impl Sums {
     }
 }
 
-/// The records that have bytes in a range of the space.
+/// The records that have bytes in a range of the space; none where it is empty.
 pub(crate) fn records_in(space: &Space, range: &Range<u64>) -> Range<u64> {
+    if range.is_empty() {
+        return 0..0;
+    }
     let first = space.record_over(range.start);
     let end = space.first_record_from(range.end);
     first..end.max(first)

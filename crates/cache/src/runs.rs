@@ -202,6 +202,14 @@ mod tests {
         );
     }
 
+    /// A run of no bytes that begins within a record once had a checksum.
+    #[test]
+    fn runs_without_bytes_keep_nothing() {
+        let space = space();
+        let runs = Runs::new(&space, &[27, 1], SUM_BYTES);
+        assert_eq!(kept(&space, &runs, 1, SUM_BYTES), 0);
+    }
+
     proptest! {
         #[test]
         fn no_rank_holds_more_than_it_has_memory_for(
