@@ -11,9 +11,8 @@
 //! batch at random: records that other ranks hold, or those that they hold themselves (`own`). The reference
 //! reads the same bytes: among threads, and of its own memory, by copying from a vector as large as the
 //! memory it stands for; from other processes by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of
-//! its own. Its ranges lie as far from the begin of a page as the records, which a file's header moves: reads of
-//! 4 KiB that touch two pages take longer than those that touch one. The two take turns; medians of the
-//! turns count.
+//! its own. Its ranges lie as far from the begin of a page as the records, which direct reads of a file with a
+//! header move: 4 KiB on two pages take longer than on one. The two take turns; medians of the turns count.
 
 #[cfg(feature = "mpi")]
 #[allow(unsafe_code)]
@@ -101,14 +100,17 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
         let cache = PeerCache::new(comm, &dataset, &Arc::new(plan.expect("a plan")), &options)?;
         let mut remote = reference(comm);
         let others = |holder| holder != comm.rank() || comm.size() == 1;
-        let batches = batches(comm, &cache.placement(), records, read_bytes, others);
+        // How far loading moves the records from the begin of a page, to read them straight into memory.
+        let storage = dataset.files()[0].storage();
+        let shift = dataset.locate(0).offset % u64::from(storage.granularity().memory_bytes);
+        let placement = cache.placement();
+        let records = (records, read_bytes, shift as usize);
+        let batches = batches(comm, &placement, records, others);
         let title = format!("{transport},{},others,{read_bytes}", comm.size());
         compare(comm, &title, &cache, &batches, &mut remote)?;
         drop(remote);
         let mut own = memcpy(comm, WINDOW_BYTES);
-        let batches = self::batches(comm, &cache.placement(), records, read_bytes, |holder| {
-            holder == comm.rank()
-        });
+        let batches = self::batches(comm, &placement, records, |holder| holder == comm.rank());
         let title = format!("{transport},{},own,{read_bytes}", comm.size());
         compare(comm, &title, &cache, &batches, &mut own)?;
         cache.finish(comm)?;
@@ -161,8 +163,7 @@ fn write_records(path: &std::path::Path, records: usize, read_bytes: usize) -> s
 fn batches(
     comm: &Comm,
     placement: &Placement,
-    records: usize,
-    read_bytes: usize,
+    (records, read_bytes, shift): (usize, usize, usize),
     wanted: impl Fn(usize) -> bool,
 ) -> Batches {
     let mut state = comm.rank() as u64 + 1;
@@ -172,11 +173,14 @@ fn batches(
             .wrapping_add(1);
         ((state >> 33) as usize) % below
     };
+    let of_rank = WINDOW_BYTES / read_bytes;
     let mut one = || loop {
         let id = random(records) as u64;
         let holder = placement.holder(0, id).expect("all is in memory") as usize;
-        if wanted(holder) {
-            let offset = id as usize * read_bytes % (WINDOW_BYTES / read_bytes * read_bytes);
+        let place = id as usize % of_rank;
+        // Moved, the last would not lie in the reference's window.
+        if wanted(holder) && place + 1 < of_rank {
+            let offset = place * read_bytes + shift;
             return (id, (holder, offset, read_bytes));
         }
     };
