@@ -5,6 +5,9 @@
 //! share of an epoch that one sweep serves (see `sizing`), v the share of the records that are wanted:
 //! 1, or less where the consumer declines some.
 //!
+//! Over ranks that own their records, D and N are those of the rank that owns most; what others own
+//! between its runs is taken not to be read. Ranks may share the device, which slows all paths alike.
+//!
 //! * direct: v·max(N/I, N·(b + g)/S) — every record costs a read;
 //! * window: the units touched by a sweep, 1 − e^(−T·r) of all with r = (b + g)/b records a unit at
 //!   least, v/T sweeps: max(ranges/I, bytes/S), where holes shorter than S/I are read over. A

@@ -12,7 +12,8 @@ use crate::meters::Meters;
 use crate::options::{Access, FeedOptions};
 use crate::pane::Pane;
 use crate::planner::{Cursor, PlannedBatch, Planner};
-use crate::reader::{Merge, Reader, Shared};
+use crate::ranges::Merge;
+use crate::reader::{Reader, Shared};
 use crate::scatter::{self, Scatter};
 use crate::sizing::{self, Sizes};
 
@@ -310,7 +311,7 @@ fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {
 /// (`demo:higgs`) of the rows an epoch.
 fn wanted_share(options: &FeedOptions) -> f64 {
     match &options.share {
-        Some(share) => share.fraction(),
+        Some(share) => share.wanted_share(),
         None if options.refill => 0.75,
         None => 1.0,
     }
@@ -350,12 +351,14 @@ pub fn choose_path(
         // they need.
         return Ok((Access::Window { gap_bytes: None }, None));
     }
-    let records = dataset.records().max(1);
+    // A rank that reads its own records only has a data set of its own. The rank that owns most is
+    // taken on all, so that all take the same path.
+    let records = options.records_of(dataset.records()).max(1);
     let resident = options.memory_bytes as f64 / (sizing::pane_row_bytes(dataset) * records) as f64;
     let window = Access::Window { gap_bytes: None };
     let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
         Ok(sizes) => {
-            let rows = sizes.pane_batches * options.rows_of(plan.step_len(0, 0)) * sizes.sections;
+            let rows = sizes.pane_batches * options.rows_of(plan, 0) * sizes.sections;
             rows as f64 / records as f64
         }
         Err(_) => resident / 2.0,
@@ -369,7 +372,7 @@ pub fn choose_path(
         .map_or(10, |end| end.saturating_sub(options.start.epoch));
     let choice = choose_access(&AccessCase {
         records,
-        record_bytes: dataset.bytes() as f64 / records as f64,
+        record_bytes: dataset.bytes() as f64 / dataset.records().max(1) as f64,
         unit_bytes: f64::from(unit),
         sweep_share,
         wanted_share: wanted_share(options),

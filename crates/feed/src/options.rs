@@ -6,6 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use pelton_plan::{Order, Plan};
+
 use crate::planner::Cursor;
 use crate::share::Share;
 
@@ -189,10 +191,25 @@ impl FeedOptions {
         }
     }
 
-    /// Most records that are yielded of a global batch of `batch_len`.
-    pub(crate) fn rows_of(&self, batch_len: u64) -> u64 {
+    /// Most records that are yielded of a step of the first epoch, as far as that can be known before: an
+    /// order that reads runs of neighbours may give a rank all of a batch that its share is taken of.
+    pub(crate) fn rows_of(&self, plan: &Plan, step: u64) -> u64 {
+        let batch_len = plan.step_len(0, step);
+        match &self.share {
+            None => batch_len,
+            Some(share) if matches!(plan.order(), Order::Full | Order::Block { .. }) => {
+                share.most_of(batch_len, plan.records())
+            }
+            Some(share) => batch_len.div_ceil(u64::from(share.world_size())),
+        }
+    }
+
+    /// Most records of `records` that a feed with these options ever reads: those of the rank that owns
+    /// most, where ranks read their own only. The same number on all ranks.
+    pub(crate) fn records_of(&self, records: u64) -> u64 {
         let share = self.share.as_ref();
-        share.map_or(batch_len, |share| share.most_of(batch_len))
+        let owned = share.and_then(|share| share.most_owned(records));
+        owned.unwrap_or(records)
     }
 }
 

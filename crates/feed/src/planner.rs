@@ -41,7 +41,9 @@ pub(crate) struct PlannedPane {
     pub ids: Vec<u64>,
     /// The positions that the pane was drawn from, for a planner that tracks them.
     pub covered: Range<u64>,
-    /// Which of them were kept, where some were declined.
+    /// Records there that are this feed's, declined or not.
+    pub own: u64,
+    /// Which of the positions were kept, where some were declined or are other ranks'.
     pub kept: Option<Kept>,
 }
 
@@ -122,6 +124,8 @@ impl Planner {
         let mut pane = PlannedPane::default();
         let mut kept = self.tracks.then(Kept::default);
         let from = self.cursor.next;
+        let share = self.share.clone();
+        let mut own = 0;
         // Panes end at multiples of their length whatever the start, so that buckets filled by
         // position match them.
         while (pane.batches.is_empty() || !self.ends_pane(pane.batches.len() as u64))
@@ -130,7 +134,9 @@ impl Planner {
             let start = pane.ids.len();
             let number = self.batches_planned;
             let mut keep = |id| {
-                let keep = keep(number, id);
+                let mine = share.as_ref().is_none_or(|share| share.may_take(id));
+                own += u64::from(mine);
+                let keep = mine && keep(number, id);
                 if let Some(kept) = &mut kept {
                     kept.push(keep);
                 }
@@ -151,6 +157,11 @@ impl Planner {
                 end: self.cursor,
             });
         }
+        if self.share.is_some() {
+            // Global batches are longer than what is left of them.
+            pane.ids.shrink_to_fit();
+        }
+        pane.own = own;
         if self.tracks {
             pane.covered = self.positions(epoch, from..self.cursor.next);
             pane.kept = kept.filter(|kept| !kept.all());

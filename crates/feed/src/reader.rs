@@ -15,20 +15,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use pelton_format::{DataFile, Dataset, FormatError, FormatKind, Location, Rows};
-use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
 
 use crate::error::FeedError;
 use crate::meters::{MeterCounters, Remedies};
 use crate::options::{FeedOptions, OnBadRecord};
 use crate::pane::{CellDivision, Pane, PaneBuild};
 use crate::planner::PlannedPane;
+use crate::ranges::{Merge, RangeBuffer};
 use crate::sizing::Sizes;
 
 /// How often a waiting consumer looks whether it is to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Ranges longer than this are read as several requests, so that one sweep fills a deep queue.
-const REQUEST_BYTES: usize = 128 << 10;
 
 /// What loading threads and the consumer share.
 #[derive(Debug)]
@@ -200,15 +197,6 @@ impl Shared {
     }
 }
 
-/// How neighbouring records become ranges.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Merge {
-    /// Never: every record is its own read.
-    Never,
-    /// Where the hole is at most this many bytes.
-    Gap(u64),
-}
-
 /// One cell for every open pane. A pane is shared by the tasks that still have rows to add to it,
 /// so the task that drops the last share completes it.
 struct Task {
@@ -342,38 +330,23 @@ struct Entry {
     slot: u32,
 }
 
-struct Range {
-    file: u32,
-    offset: u64,
-    length: u64,
-    buffer_start: usize,
-    filled: u64,
-}
-
 /// One loading thread's buffers.
 struct Worker {
     shared: Arc<Shared>,
-    merge: Merge,
-    buffer: AlignedBuffer,
+    buffer: RangeBuffer,
     entries: Vec<Entry>,
     ids: Vec<u64>,
     locations: Vec<Location>,
-    ranges: Vec<Range>,
-    range_of: Vec<u32>,
 }
 
 impl Worker {
     fn new(shared: Arc<Shared>, task_bytes: u64, merge: Merge) -> Worker {
-        let buffer = huge_buffer(task_bytes as usize);
         Worker {
             shared,
-            merge,
-            buffer,
+            buffer: RangeBuffer::new(merge, task_bytes as usize),
             entries: Vec::new(),
             ids: Vec::new(),
             locations: Vec::new(),
-            ranges: Vec::new(),
-            range_of: Vec::new(),
         }
     }
 
@@ -414,10 +387,11 @@ impl Worker {
             .collect();
         let mut from = 0;
         while from < self.entries.len() {
-            let to = self.cut_round(from);
-            self.read_round()?;
-            self.decode_round(from, to, &mut segments)?;
-            from = to;
+            let shared = &self.shared;
+            let places = &self.locations[from..];
+            let count = self.buffer.read(&shared.dataset, places, &shared.meters)?;
+            self.decode_round(from, count, &mut segments)?;
+            from += count;
         }
         for (pane, segment) in panes.iter().zip(segments) {
             if let Some((rows, slots)) = segment {
@@ -442,98 +416,28 @@ impl Worker {
         self.ids.extend(self.entries.iter().map(|entry| entry.id));
     }
 
-    /// Merges the records from entry `from` on into ranges until the buffer is full; returns the
-    /// first entry of the next round.
-    fn cut_round(&mut self, from: usize) -> usize {
-        self.ranges.clear();
-        self.range_of.clear();
-        let mut used = 0usize;
-        for (i, place) in self.locations[from..].iter().enumerate() {
-            let unit = self.shared.dataset.files()[place.file as usize]
-                .storage()
-                .granularity();
-            let mask = u64::from(unit.offset_bytes) - 1;
-            let start = place.offset & !mask;
-            let end = (place.offset + place.length + mask) & !mask;
-            let gap = match self.merge {
-                Merge::Gap(gap) => Some(gap),
-                Merge::Never => None,
-            };
-            let joins = |range: &Range| {
-                let range_end = range.offset + range.length;
-                range.file == place.file
-                    && gap.is_some_and(|gap| start <= range_end.saturating_add(gap))
-            };
-            let grown = match self.ranges.last_mut() {
-                Some(range) if joins(range) => {
-                    let grown = end.saturating_sub(range.offset + range.length);
-                    if used + grown as usize > self.buffer.len() {
-                        return from + i;
-                    }
-                    range.length += grown;
-                    grown as usize
-                }
-                _ => {
-                    let memory = unit.memory_bytes as usize;
-                    let buffer_start = used.next_multiple_of(memory);
-                    let needed = buffer_start + (end - start) as usize;
-                    if needed > self.buffer.len() {
-                        if i > 0 {
-                            return from + i;
-                        }
-                        self.buffer.resize(needed, 0);
-                    }
-                    self.ranges.push(Range {
-                        file: place.file,
-                        offset: start,
-                        length: end - start,
-                        buffer_start,
-                        filled: 0,
-                    });
-                    needed - used
-                }
-            };
-            used += grown;
-            self.range_of.push(self.ranges.len() as u32 - 1);
-        }
-        self.locations.len()
-    }
-
-    fn read_round(&mut self) -> Result<(), FeedError> {
-        let began = Instant::now();
-        let bytes = read_ranges(&self.shared.dataset, &mut self.ranges, &mut self.buffer)?;
-        self.shared
-            .meters
-            .count_read(self.ranges.len() as u64, bytes, began.elapsed());
-        Ok(())
-    }
-
+    /// Decodes the records of the entries from `from` on that were just read, `count` of them.
     fn decode_round(
         &mut self,
         from: usize,
-        to: usize,
+        count: usize,
         segments: &mut [Option<(Rows, Vec<u32>)>],
     ) -> Result<(), FeedError> {
         let began = Instant::now();
         let shared = &self.shared;
+        let dataset = &shared.dataset;
         let mut used_bytes = 0;
-        for (i, (entry, place)) in self.entries[from..to]
+        let round = from..from + count;
+        for (i, (entry, place)) in self.entries[round.clone()]
             .iter()
-            .zip(&self.locations[from..to])
+            .zip(&self.locations[round])
             .enumerate()
         {
-            let range = &self.ranges[self.range_of[i] as usize];
-            let start = (place.offset - range.offset) as usize;
-            let end = start + place.length as usize;
-            if (end as u64) > range.filled {
-                let found = range.filled.saturating_sub(start as u64);
-                return Err(shrunk(&shared.dataset, place, found));
-            }
-            let bytes = &self.buffer[range.buffer_start + start..range.buffer_start + end];
+            let bytes = &self.buffer.bytes()[self.buffer.record(dataset, i, place)?];
             let (rows, slots) = segments[entry.pane as usize]
                 .as_mut()
                 .expect("a segment for every pane with rows in the cell");
-            match shared.dataset.decode(entry.id, bytes, rows) {
+            match dataset.decode(entry.id, bytes, rows) {
                 Ok(()) => slots.push(entry.slot),
                 Err(error) => shared.bad_record(entry.id, error)?,
             }
@@ -542,58 +446,4 @@ impl Worker {
         shared.meters.count_decode(used_bytes, began.elapsed());
         Ok(())
     }
-}
-
-fn shrunk(dataset: &Dataset, place: &Location, found: u64) -> FeedError {
-    FeedError::Shrunk {
-        path: dataset.files()[place.file as usize].storage().name(),
-        offset: place.offset,
-        expected: place.length,
-        found,
-    }
-}
-
-/// Reads ranges into their places in `buffer`, file by file, each file's as one batch; returns the
-/// number of bytes read.
-fn read_ranges(
-    dataset: &Dataset,
-    ranges: &mut [Range],
-    buffer: &mut [u8],
-) -> Result<u64, FeedError> {
-    let mut total = 0;
-    let mut rest = buffer;
-    let mut rest_start = 0;
-    for group in ranges.chunk_by_mut(|a, b| a.file == b.file) {
-        let mut reads = Vec::with_capacity(group.len());
-        for range in group.iter() {
-            let (_, after) = rest.split_at_mut(range.buffer_start - rest_start);
-            let (mut bytes, after) = after.split_at_mut(range.length as usize);
-            rest = after;
-            rest_start = range.buffer_start + range.length as usize;
-            let mut offset = range.offset;
-            while !bytes.is_empty() {
-                let (piece, others) = bytes.split_at_mut(REQUEST_BYTES.min(bytes.len()));
-                reads.push(RangeRead {
-                    offset,
-                    filled: 0,
-                    buffer: piece,
-                });
-                offset += reads.last().expect("just pushed").buffer.len() as u64;
-                bytes = others;
-            }
-        }
-        let file = &dataset.files()[group[0].file as usize];
-        file.storage().read_batch(&mut reads)?;
-        let mut reads = reads.iter();
-        for range in group {
-            let mut left = range.length;
-            while left > 0 {
-                let read = reads.next().expect("a read for every piece");
-                range.filled += read.filled as u64;
-                left -= read.buffer.len() as u64;
-            }
-            total += range.filled;
-        }
-    }
-    Ok(total)
 }

@@ -10,8 +10,10 @@ use pelton_format::{Dataset, Layout};
 use pelton_plan::{Order, Plan};
 
 use crate::error::FeedError;
+use crate::kept::BYTES_PER_POSITION;
 use crate::options::{Access, FeedOptions};
 use crate::scatter;
+use crate::share::Share;
 
 /// Most sections to a sweep; beyond it little is gained (n = 32 serves 9 % more than n = 16).
 const MOST_SECTIONS: u64 = 16;
@@ -64,11 +66,17 @@ pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
 }
 
 /// Bytes that each row of a pane's length takes while one pane is consumed and the next is loaded.
-/// Scatter may have the pane after them planned (id and slot), and has no cells.
+/// Scatter may have the pane after them planned (id and slot), and has no cells. Over ranks it has a bit for
+/// every record of the global batches.
 fn two_panes_row_bytes(dataset: &Dataset, options: &FeedOptions, access: Access) -> u64 {
     let row = pane_row_bytes(dataset);
     match access {
-        Access::Scatter => 2 * (row - 4) + 16 * scatter::panes_ahead(options),
+        Access::Scatter => {
+            let ahead = scatter::panes_ahead(options);
+            let ranks = options.share.as_ref().map_or(0, Share::world_size);
+            let bits = f64::from(ranks) * BYTES_PER_POSITION * (1 + ahead) as f64;
+            2 * (row - 4) + 16 * ahead + bits.ceil() as u64
+        }
         _ => 2 * row,
     }
 }
@@ -105,7 +113,7 @@ pub(crate) fn divide(
     let task_bytes = task_bytes(dataset, options);
     let row_bytes = pane_row_bytes(dataset);
     let batch_rows = (0..plan.steps().min(2))
-        .map(|step| options.rows_of(plan.step_len(0, step)))
+        .map(|step| options.rows_of(plan, step))
         .max()
         .unwrap_or(1)
         .max(1);

@@ -1,108 +1,14 @@
 //! Every access path yields the plan's sequence exactly, from any starting place, within the
 //! budget, and reads no more than it should.
 
-use std::path::PathBuf;
+mod fixtures;
+
 use std::sync::Arc;
 
-use pelton_feed::{Access, Cursor, Feed, FeedError, FeedOptions, OnBadRecord, Share};
-use pelton_format::{Dataset, LabelColumn, Layout, OpenOptions, PackedShape, PackedWriter, Row};
+use fixtures::{PATHS, batches, dense, open, options, planned, sparse, value_of};
+use pelton_feed::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
+use pelton_format::{Dataset, Layout};
 use pelton_plan::{Batching, Order, Plan, Units};
-
-const PATHS: [Access; 4] = [
-    Access::Direct,
-    Access::Window { gap_bytes: Some(0) },
-    Access::Window { gap_bytes: None },
-    Access::Scatter,
-];
-
-/// A packed dense data set whose row `id` holds `id` in its first feature.
-fn dense(folder: &tempfile::TempDir, records: u64, width: usize) -> Arc<Dataset> {
-    let path = folder.path().join("dense.prow");
-    let shape = PackedShape {
-        layout: Layout::Dense { width },
-        features: width as u64,
-        index_coding: Default::default(),
-    };
-    let mut writer = PackedWriter::create(&path, shape).unwrap();
-    let mut row = vec![0.5f32; width];
-    for id in 0..records {
-        row[0] = id as f32;
-        let label = if id % 3 == 0 { 1.0 } else { -1.0 };
-        writer.push(label, Row::Dense(&row)).unwrap();
-    }
-    writer.finish().unwrap();
-    open(&[path])
-}
-
-/// LIBSVM text in two files whose row `id` holds the value `id + 1` at feature `id % 50`, after as
-/// many other features.
-fn sparse(folder: &tempfile::TempDir, records: u64) -> Arc<Dataset> {
-    let paths: Vec<PathBuf> = (0..2)
-        .map(|file| folder.path().join(format!("part{file}.libsvm")))
-        .collect();
-    let half = records / 2;
-    for (path, ids) in paths.iter().zip([0..half, half..records]) {
-        let mut text = String::new();
-        for id in ids {
-            text += if id % 2 == 0 { "+1" } else { "-1" };
-            for feature in 0..id % 50 {
-                text += &format!(" {}:0.25", feature + 1);
-            }
-            text += &format!(" {}:{}\n", id % 50 + 1, id + 1);
-        }
-        std::fs::write(path, text).unwrap();
-    }
-    open(&paths)
-}
-
-fn open(paths: &[PathBuf]) -> Arc<Dataset> {
-    let options = OpenOptions {
-        label: LabelColumn::Last,
-        ..OpenOptions::default()
-    };
-    Arc::new(Dataset::open(paths, &options).unwrap())
-}
-
-fn value_of(row: Row<'_>) -> u64 {
-    match row {
-        Row::Dense(values) => values[0] as u64,
-        Row::Sparse { values, .. } => *values.last().unwrap() as u64 - 1,
-    }
-}
-
-fn options(folder: &tempfile::TempDir, access: Access, memory_bytes: u64) -> FeedOptions {
-    FeedOptions {
-        access,
-        end_epoch: Some(3),
-        scratch_dir: Some(folder.path().to_path_buf()),
-        ..FeedOptions::with_memory(memory_bytes)
-    }
-}
-
-/// Ids of every batch of a feed; checks that each row is the one its id names.
-fn batches(feed: &mut Feed) -> Vec<(u64, u64, Vec<u64>)> {
-    let mut batches = Vec::new();
-    while let Some(batch) = feed.next_batch().unwrap() {
-        for (i, &id) in batch.rows.ids().iter().enumerate() {
-            assert_eq!(value_of(batch.rows.row(i)), id);
-        }
-        batches.push((batch.epoch, batch.step, batch.rows.ids().to_vec()));
-    }
-    batches
-}
-
-/// What the plan says the batches of `epochs` are.
-fn planned(plan: &Plan, epochs: std::ops::Range<u64>) -> Vec<(u64, u64, Vec<u64>)> {
-    let mut batches = Vec::new();
-    for epoch in epochs {
-        for step in 0..plan.steps() {
-            let mut ids = Vec::new();
-            plan.batch_ids(epoch, step, &mut ids);
-            batches.push((epoch, step, ids));
-        }
-    }
-    batches
-}
 
 #[test]
 fn every_access_path_yields_the_plan_exactly() {
@@ -190,94 +96,6 @@ fn a_feed_goes_on_from_every_step() {
                 "{access} from {done}"
             );
         }
-    }
-}
-
-/// With a rest that no batch takes, every epoch leaves out other records, which must come back.
-/// Seven ranks take batches of 5 records too, so that some shares are empty.
-#[test]
-fn the_shares_of_all_ranks_are_the_global_batches() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = sparse(&folder, 1_203);
-    for (batch, order) in [(256, "full"), (5, "full"), (100, "block:7:permute")] {
-        let order = order.parse().unwrap();
-        let plan = Plan::new(1_203, order, Batching::Examples(batch), 3).unwrap();
-        let plan = Arc::new(plan);
-        let expected = planned(&plan, 0..3);
-        for world_size in [1, 2, 3, 4, 7] {
-            for access in &PATHS[..3] {
-                let mut taken: Vec<_> = planned(&plan, 0..3);
-                taken.iter_mut().for_each(|(_, _, ids)| ids.clear());
-                for rank in 0..world_size {
-                    let options = FeedOptions {
-                        share: Some(Share::of(rank, world_size)),
-                        // How far ahead is asked for changes nothing.
-                        look_ahead: (world_size == 3).then_some(1),
-                        ..options(&folder, *access, 3 << 20)
-                    };
-                    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
-                    for (taken, batch) in taken.iter_mut().zip(batches(&mut feed)) {
-                        assert_eq!((taken.0, taken.1), (batch.0, batch.1));
-                        taken.2.extend(batch.2);
-                    }
-                }
-                assert!(taken == expected, "{order} by {access}, {world_size} ranks");
-            }
-        }
-    }
-}
-
-/// Records in runs of 100 by rank: each rank takes as many as without holders, and most are its own.
-#[test]
-fn shares_near_their_holders_are_the_global_batches_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = dense(&folder, 2_000, 4);
-    let plan = Plan::new(2_000, Order::Full, Batching::Examples(300), 3).unwrap();
-    let plan = Arc::new(plan);
-    let holder = |epoch: u64, id: u64| ((id / 100 + epoch) % 4) as u32;
-    let mut taken: Vec<Vec<u64>> = vec![Vec::new(); planned(&plan, 0..3).len()];
-    let mut own = 0;
-    for rank in 0..4 {
-        let options = FeedOptions {
-            share: Some(Share::of(rank, 4).near(Arc::new(holder))),
-            ..options(&folder, Access::Direct, 3 << 20)
-        };
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
-        for (taken, (epoch, step, ids)) in taken.iter_mut().zip(batches(&mut feed)) {
-            let expected = plan.step_len(epoch, step).div_ceil(4);
-            assert!(ids.len() as u64 + 1 >= expected && ids.len() as u64 <= expected);
-            own += ids.iter().filter(|&&id| holder(epoch, id) == rank).count();
-            taken.extend(ids);
-        }
-    }
-    for (mut taken, (_, _, mut expected)) in taken.into_iter().zip(planned(&plan, 0..3)) {
-        taken.sort_unstable();
-        expected.sort_unstable();
-        assert_eq!(taken, expected);
-    }
-    assert!(own > 3 * 2_000 * 9 / 10, "{own} of 6000 by their holders");
-}
-
-#[test]
-fn what_a_share_cannot_be_combined_with_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = sparse(&folder, 1_000);
-    let plan = Plan::new(1_000, Order::Full, Batching::Examples(64), 3).unwrap();
-    let plan = Arc::new(plan);
-    let refill = FeedOptions {
-        refill: true,
-        ..options(&folder, Access::Direct, 3 << 20)
-    };
-    for shared in [refill, options(&folder, Access::Scatter, 3 << 20)] {
-        let shared = FeedOptions {
-            share: Some(Share::of(1, 2)),
-            ..shared
-        };
-        let refused = Feed::new(dataset.clone(), plan.clone(), &shared).unwrap_err();
-        assert!(
-            matches!(refused, FeedError::Unsupported { .. }),
-            "{refused}"
-        );
     }
 }
 

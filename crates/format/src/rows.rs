@@ -261,6 +261,17 @@ impl Rows {
         }
     }
 
+    /// Lets `edit` change the indices and values of each row in place, which must stay ascending (sparse
+    /// layout; nothing otherwise).
+    pub fn edit_sparse(&mut self, mut edit: impl FnMut(&mut [u32], &mut [f32])) {
+        let mut start = 0;
+        for &end in &self.ends {
+            let span = start..end as usize;
+            start = span.end;
+            edit(&mut self.indices[span.clone()], &mut self.values[span]);
+        }
+    }
+
     fn finish_sparse(&mut self, label: u32) {
         let end = u32::try_from(self.values.len()).expect("a segment holds under 2^32 values");
         self.ends.push(end);
@@ -320,6 +331,11 @@ impl RowTable {
     /// The segments, where this table is their only owner: for reusing their memory.
     pub fn into_segments(self) -> Option<Vec<Rows>> {
         Arc::try_unwrap(self.segments).ok()
+    }
+
+    /// The segments to be changed, where this table is their only owner.
+    pub fn segments_mut(&mut self) -> Option<&mut [Rows]> {
+        Arc::get_mut(&mut self.segments).map(Vec::as_mut_slice)
     }
 
     /// Lists every row of `rows` after those here, under the given ids; panics when another table

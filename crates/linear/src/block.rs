@@ -11,6 +11,7 @@ use crate::active::Active;
 use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
 use crate::problem::{Loss, Problem};
+use crate::shared_features::SharedFeatures;
 use crate::visit::{Place, Segment, Visit};
 
 /// Working memory for blocks, reused from block to block.
@@ -20,6 +21,10 @@ pub struct Scratch {
     pub(crate) visits: Vec<Visit>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
+    /// Where every block has the same rows and their features are numbered by frequency: how many
+    /// features two rows have or more, and which of them ranks share.
+    pub(crate) frequent: Option<[usize; 2]>,
+    pub(crate) shared: Option<SharedFeatures>,
 }
 
 impl Scratch {
@@ -30,6 +35,8 @@ impl Scratch {
             visits: Vec::new(),
             active: Active::default(),
             slack: Vec::new(),
+            frequent: None,
+            shared: None,
         }
     }
 

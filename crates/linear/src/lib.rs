@@ -14,6 +14,9 @@
 //! Where rows of few features lie in memory and coordinate descent stalls, [`solve_interior`] takes
 //! over: Newton's method, which features of very different sizes do not slow.
 //!
+//! Sparse rows that stay in memory get other feature numbers ([`FeatureNumbering`]), so that w holds the
+//! features present alone, the frequent ones together.
+//!
 //! Several ranks solve a block together by [`solve_share`], which reaches the others through a closure.
 //! Each changes the α of its own rows and a w of its own, and the moves are added up in rounds. Updates of
 //! one w by several threads without locks were rejected: they lose increments, and w = Σ α_i y_i x_i is
@@ -35,7 +38,9 @@ mod step;
 mod kernels;
 mod solve;
 
+mod numbering;
 mod ranks;
+mod seldom;
 mod shared_features;
 
 mod certificate;
@@ -65,6 +70,7 @@ pub use interior_point::{
 };
 pub use kernels::Simd;
 pub use model::Model;
+pub use numbering::FeatureNumbering;
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};

@@ -15,6 +15,7 @@
 //!   the gap between the two certifies the snapshot, at no extra reading. The snapshot costs one
 //!   more w; where the budget has no room for it, an evaluation pass does the same afterwards.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use pelton_feed::Batch;
@@ -29,6 +30,7 @@ use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
 use crate::interior_point::solve_interior;
 use crate::kernels::Simd;
+use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
 use crate::ranks::{Exchange, Peers, solve_share};
 use crate::row_cache::RowCache;
@@ -97,6 +99,7 @@ pub struct OutOfCore {
     pub(crate) cache: Option<RowCache>,
     pub(crate) coded: Option<CodedCache>,
     pub(crate) epoch: EpochState,
+    pub(crate) numbering: Option<Arc<FeatureNumbering>>,
     simd: Simd,
     scratch: Scratch,
     order: Vec<u32>,
@@ -177,6 +180,7 @@ impl OutOfCore {
             coded: (options.coded_rows > 0)
                 .then(|| CodedCache::new(&problem, records, options.coded_rows)),
             epoch: EpochState::default(),
+            numbering: None,
             simd: Simd::best(),
             scratch: Scratch::new(Simd::best()),
             order: Vec::new(),
@@ -190,9 +194,33 @@ impl OutOfCore {
         &self.problem
     }
 
+    /// From now on all blocks have the same rows, whose features were given the numbers of `numbering`.
+    /// Weights go by the new numbers, but for those of [`OutOfCore::wide_weights`],
+    /// [`OutOfCore::into_weights`] and [`OutOfCore::save`].
+    pub fn renumber(&mut self, numbering: Arc<FeatureNumbering>) {
+        self.problem = Arc::new(self.problem.with_features(numbering.len()));
+        self.weights = numbering.narrow(&self.weights);
+        if let Some(snapshot) = &mut self.epoch.snapshot {
+            snapshot.weights = numbering.narrow(&snapshot.weights);
+        }
+        if let Some(mean) = &mut self.epoch.mean {
+            mean.sum = numbering.narrow(&mean.sum);
+        }
+        self.scratch.frequent = Some(numbering.frequent());
+        self.numbering = Some(numbering);
+    }
+
     /// The current weights.
     pub fn weights(&self) -> &Weights {
         &self.weights
+    }
+
+    /// The current weights by the features' own numbers.
+    pub fn wide_weights(&self) -> Cow<'_, Weights> {
+        match &self.numbering {
+            Some(numbering) => Cow::Owned(numbering.widen(&self.weights)),
+            None => Cow::Borrowed(&self.weights),
+        }
     }
 
     /// The weights that an epoch's certificate is about.
@@ -225,9 +253,13 @@ impl OutOfCore {
 
     /// The weights alone: the snapshot's, or the current ones.
     pub fn into_weights(self, snapshot: bool) -> Weights {
-        match self.epoch.snapshot {
+        let weights = match self.epoch.snapshot {
             Some(held) if snapshot => held.weights,
             _ => self.weights,
+        };
+        match &self.numbering {
+            Some(numbering) => numbering.widen(&weights),
+            None => weights,
         }
     }
 

@@ -103,6 +103,14 @@ impl Problem {
         self.bias
     }
 
+    /// The same problem over rows of another number of features.
+    pub(crate) fn with_features(&self, features: usize) -> Problem {
+        Problem {
+            features,
+            ..self.clone()
+        }
+    }
+
     /// Number of classes.
     pub fn classes(&self) -> usize {
         self.costs.len()

@@ -40,6 +40,7 @@ use crate::error::LinearError;
 use crate::kernels::{self, BlockRows};
 use crate::problem::{Loss, Problem};
 use crate::random::derive;
+use crate::seldom::SeldomExchanged;
 use crate::shared_features::SharedFeatures;
 use crate::solve::{BlockReport, InnerPasses, SETTLED_ABOVE, class_terms, limits};
 use crate::step::{ClassTerms, HingeStep, LogisticStep, Outcome, Step};
@@ -111,7 +112,10 @@ pub fn solve_share<E: From<LinearError>>(
     scratch.prepare(problem, share)?;
     let rows = block_rows(problem.features(), problem.bias(), share);
     let length = weights.vector(0).len();
-    let shared = SharedFeatures::agree(&rows, &scratch.visits, length, peers)?;
+    let shared = match scratch.shared.take() {
+        Some(shared) => shared,
+        None => SharedFeatures::agree(&rows, &scratch.visits, length, scratch.frequent, peers)?,
+    };
     let intervals = Intervals::of(&rows, &scratch.visits, &shared, peers)?;
     let ids = share.ids();
     let mut shared_report = SharedReport {
@@ -128,14 +132,18 @@ pub fn solve_share<E: From<LinearError>>(
         }
         let classes = class_terms(problem, subproblem);
         let mut truth = Vec::new();
-        shared.pick(0..shared.len(), w, &mut truth);
+        let popular = 0..shared.popular();
+        shared.pick(popular.clone(), w, &mut truth);
         let mut run = Run {
             problem,
             rows: &rows,
             classes: &classes,
             shared: &shared,
             intervals,
-            unshared_visits: 0,
+            seldom: [
+                SeldomExchanged::new(&shared, popular.end..shared.common(), w, intervals.common),
+                SeldomExchanged::new(&shared, shared.common()..shared.len(), w, usize::MAX),
+            ],
             orders: derive(derive(key, subproblem as u64), peers.rank as u64),
             report: &mut shared_report.report,
             rounds: &mut shared_report.rounds,
@@ -152,14 +160,16 @@ pub fn solve_share<E: From<LinearError>>(
             Loss::Hinge | Loss::SquaredHinge => run.hinge(inner, scratch, peers)?,
             Loss::Logistic => run.logistic(inner, scratch, peers)?,
         }
-        run.exchange_rest(peers)?;
+        for seldom in &mut run.seldom {
+            seldom.exchange(run.w, peers)?;
+        }
         let (truth, at_rest) = (run.truth, run.centre);
-        shared.put(0..shared.len(), &truth, w);
+        shared.put(popular.clone(), &truth, w);
         shared.spread(w, peers)?;
         if let Some(centre) = &mut shared_report.centre {
             let centre = centre.vector_mut(subproblem);
             centre.copy_from_slice(w);
-            shared.put(0..shared.len(), &at_rest, centre);
+            shared.put(popular, &at_rest, centre);
         }
         let mut after = 0.0;
         for (visit, &id) in scratch.visits.iter().zip(ids) {
@@ -174,6 +184,9 @@ pub fn solve_share<E: From<LinearError>>(
     let mut visits = [shared_report.report.visits as f64];
     (peers.exchange)(Exchange::SumWide(&mut visits))?;
     shared_report.report.visits = visits[0] as u64;
+    if scratch.frequent.is_some() {
+        scratch.shared = Some(shared);
+    }
     Ok(shared_report)
 }
 
@@ -182,8 +195,8 @@ pub fn solve_share<E: From<LinearError>>(
 struct Intervals {
     /// Between those of the popular features: a round.
     round: usize,
-    /// Between those of all shared features.
-    all: usize,
+    /// Between those of the other common ones.
+    common: usize,
 }
 
 impl Intervals {
@@ -196,7 +209,7 @@ impl Intervals {
         peers: &mut Peers<'_, E>,
     ) -> Result<Intervals, E> {
         const ROUNDS_TO_EXCHANGES: f64 = 8.0;
-        const VISITS_TO_EXCHANGES_OF_ALL: f64 = 3.0;
+        const VISITS_TO_EXCHANGES_OF_COMMON: f64 = 3.0;
         const A_ROUND: f64 = 50_000.0;
         const A_VISIT: f64 = 30.0;
         let a_value = match rows.layout {
@@ -212,7 +225,7 @@ impl Intervals {
         let visits = |time: f64| (time / a_visit).ceil() as usize;
         Ok(Intervals {
             round: visits(ROUNDS_TO_EXCHANGES * exchange(shared.popular())),
-            all: visits(VISITS_TO_EXCHANGES_OF_ALL * exchange(shared.len())),
+            common: visits(VISITS_TO_EXCHANGES_OF_COMMON * exchange(shared.common())),
         })
     }
 }
@@ -224,15 +237,15 @@ struct Run<'a> {
     classes: &'a [ClassTerms],
     shared: &'a SharedFeatures,
     intervals: Intervals,
-    /// Most visits of any rank since all shared features were exchanged.
-    unshared_visits: usize,
+    /// The other shared features.
+    seldom: [SeldomExchanged<'a>; 2],
     orders: u64,
     report: &'a mut BlockReport,
     rounds: &'a mut [u64; 2],
     round: u32,
     /// This rank's w: in a round it moves from the view.
     w: &'a mut [f32],
-    /// Of the shared features: w as all ranks know it, the view this round began at, the centre.
+    /// Of the popular shared features: w as all ranks know it, the view this round began at, the centre.
     truth: Vec<f32>,
     view: Vec<f32>,
     centre: Vec<f32>,
@@ -380,10 +393,13 @@ impl Run<'_> {
                 settled,
             );
             let gain = gaining.gain;
+            for seldom in &mut self.seldom {
+                seldom.note(self.rows, visits, order, &self.before);
+            }
             self.end_round(gain, order, visits, peers)?;
-            self.unshared_visits += most.div_ceil(rounds);
-            if self.unshared_visits >= self.intervals.all.min(most) {
-                self.exchange_rest(peers)?;
+            let visits = most.div_ceil(rounds);
+            for seldom in &mut self.seldom {
+                seldom.end_round(visits, most, self.w, peers)?;
             }
         }
         self.report.visits += awake as u64;
@@ -441,27 +457,6 @@ impl Run<'_> {
         for (own, view) in self.own.iter_mut().zip(&self.view[range]) {
             *own -= view;
         }
-    }
-
-    /// Adds up the moves of those shared features that are not exchanged in every round.
-    // Ascent is not looked after here: what several ranks move of a rare feature in so short a time hardly
-    // overlaps. The certificate holds whatever happens.
-    fn exchange_rest<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
-        self.unshared_visits = 0;
-        let rest = self.shared.popular()..self.shared.len();
-        if rest.is_empty() {
-            return Ok(());
-        }
-        self.take_own(rest.clone());
-        (peers.exchange)(Exchange::Sum(&mut self.own))?;
-        let truth = self.truth[rest.clone()].iter_mut();
-        for (truth, moved) in truth.zip(&self.own) {
-            *truth += moved;
-        }
-        self.view[rest.clone()].copy_from_slice(&self.truth[rest.clone()]);
-        self.centre[rest.clone()].copy_from_slice(&self.truth[rest.clone()]);
-        self.shared.put(rest.clone(), &self.truth[rest], self.w);
-        Ok(())
     }
 
     /// Takes back all but the share `kept` of this rank's steps in the round.

@@ -53,19 +53,23 @@ pub struct SavedState<'a> {
     pub counters: [u64; 3],
 }
 
-fn vectors(weights: &Weights) -> Vec<Cow<'_, [f32]>> {
-    (0..weights.subproblems())
-        .map(|subproblem| Cow::Borrowed(weights.vector(subproblem)))
-        .collect()
-}
-
 impl OutOfCore {
-    /// The state now, borrowed.
+    fn vectors<'a>(&'a self, weights: &'a Weights) -> Vec<Cow<'a, [f32]>> {
+        if let Some(numbering) = &self.numbering {
+            let wide = numbering.widen(weights).into_vectors();
+            return wide.into_iter().map(Cow::Owned).collect();
+        }
+        (0..weights.subproblems())
+            .map(|subproblem| Cow::Borrowed(weights.vector(subproblem)))
+            .collect()
+    }
+
+    /// The state now, borrowed where features have their own numbers.
     pub fn save(&self) -> SavedState<'_> {
         let epoch = &self.epoch;
         let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
         SavedState {
-            weights: vectors(&self.weights),
+            weights: self.vectors(&self.weights),
             alpha: (0..self.duals.subproblems())
                 .map(|subproblem| Cow::Borrowed(self.duals.stored(subproblem)))
                 .collect(),
@@ -78,8 +82,8 @@ impl OutOfCore {
             snapshot: epoch
                 .snapshot
                 .as_ref()
-                .map(|snapshot| vectors(&snapshot.weights)),
-            mean: epoch.mean.as_ref().map(|mean| vectors(&mean.sum)),
+                .map(|snapshot| self.vectors(&snapshot.weights)),
+            mean: epoch.mean.as_ref().map(|mean| self.vectors(&mean.sum)),
             mean_blocks: epoch.mean.as_ref().map_or(0, |mean| mean.blocks),
             snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
             snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),
@@ -90,7 +94,7 @@ impl OutOfCore {
         }
     }
 
-    /// Goes on from a saved state; `cached` are the rows of [`SavedState::cached`], read anew. Where rows
+    /// Goes on from a saved state, before features are renumbered; `cached` are the rows of [`SavedState::cached`], read anew. Where rows
     /// are kept as codes, [`OutOfCore::encode_again`] must then have had them all.
     ///
     /// Errors: a state whose shapes are not those of this run.

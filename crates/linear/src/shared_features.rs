@@ -16,31 +16,46 @@ use crate::ranks::{Exchange, Peers};
 use crate::visit::Visit;
 
 /// Popular features that each rank names, and values that it finds them among.
-const MOST_POPULAR: usize = 1 << 14;
+const MOST_POPULAR: usize = 1 << 11;
 const SAMPLED_VALUES: usize = 1 << 20;
 
-/// The features that several ranks share.
+/// The features that several ranks share, as a list of *elements*.
+#[derive(Debug)]
 pub(crate) struct SharedFeatures {
     /// Number of weights.
     length: usize,
-    /// The shared features and how many ranks know each, the popular ones first, else in ascending order;
-    /// empty where all are shared.
-    features: Vec<u32>,
+    elements: Elements,
+    /// How many ranks know each element; empty where all know all.
     ranks_of: Vec<u8>,
-    /// How many of them are popular.
+    /// How many of them are popular; these come first.
     popular: usize,
-    /// 1 / the number of ranks, where all are shared.
+    /// How many of them are common; the popular ones are.
+    common: usize,
+    /// 1 / the number of ranks, where all know all.
     part: f32,
     /// Features that only this rank has, as a set for each rank; empty where all are shared.
     alone: Vec<Vec<u64>>,
 }
 
+/// Which feature each element is.
+#[derive(Debug)]
+enum Elements {
+    /// Every feature, in order.
+    All,
+    /// The bias where there is one, then as many features from the first on.
+    Run { bias: bool, features: usize },
+    /// These: the popular ones in ascending order, then the others.
+    List(Vec<u32>),
+}
+
 impl SharedFeatures {
-    /// Finds them, together with all ranks.
+    /// Finds them, together with all ranks. Where features are numbered by frequency, `repeated` says how
+    /// many are in two rows or more, and in many.
     pub fn agree<E>(
         rows: &BlockRows<'_>,
         visits: &[Visit],
         length: usize,
+        frequent: Option<[usize; 2]>,
         peers: &mut Peers<'_, E>,
     ) -> Result<SharedFeatures, E> {
         // Ranks without rows count for none, and do not know the layout.
@@ -51,7 +66,8 @@ impl SharedFeatures {
             return Ok(SharedFeatures {
                 length,
                 popular: length,
-                features: Vec::new(),
+                common: length,
+                elements: Elements::All,
                 ranks_of: Vec::new(),
                 part: (1.0 / dense_ranks[0]) as f32,
                 alone: Vec::new(),
@@ -68,6 +84,14 @@ impl SharedFeatures {
         }
         let mut sets = Vec::new();
         (peers.exchange)(Exchange::GatherWords(&own, &mut sets))?;
+        if let Some(frequent) = frequent {
+            return Ok(SharedFeatures::run(
+                length,
+                rows.bias != 0.0,
+                frequent,
+                sets,
+            ));
+        }
         let mut shared = SharedFeatures::of_sets(length, sets);
         let mut told = Vec::new();
         let own = popular_features(rows, visits);
@@ -76,20 +100,50 @@ impl SharedFeatures {
         Ok(shared)
     }
 
+    /// All of the first `features`, since most of them are, and the bias.
+    fn run(
+        length: usize,
+        bias: bool,
+        [features, common]: [usize; 2],
+        mut sets: Vec<Vec<u64>>,
+    ) -> SharedFeatures {
+        let ranks_of = |feature: usize| {
+            let known = sets.iter().filter(|set| has(set, feature)).count();
+            known.clamp(1, 255) as u8
+        };
+        let elements = bias.then_some(length - 1).into_iter().chain(0..features);
+        let ranks_of: Vec<u8> = elements.map(ranks_of).collect();
+        for set in &mut sets {
+            let elements = bias.then_some(length - 1).into_iter().chain(0..features);
+            for feature in elements {
+                set[feature / 64] &= !(1 << (feature % 64));
+            }
+        }
+        SharedFeatures {
+            length,
+            elements: Elements::Run { bias, features },
+            popular: ranks_of.len().min(MOST_POPULAR),
+            common: ranks_of.len().min(MOST_POPULAR.max(common)),
+            ranks_of,
+            part: 0.0,
+            alone: sets,
+        }
+    }
+
     /// Puts these of the shared features first.
     fn put_first(&mut self, mut popular: Vec<u64>) {
+        let Elements::List(features) = &mut self.elements else {
+            return;
+        };
         popular.sort_unstable();
         popular.dedup();
-        let shared = self
-            .features
-            .iter()
-            .copied()
-            .zip(self.ranks_of.iter().copied());
+        let shared = features.iter().copied().zip(self.ranks_of.iter().copied());
         let is_popular =
             |(feature, _): &(u32, u8)| popular.binary_search(&u64::from(*feature)).is_ok();
         let (first, rest): (Vec<_>, Vec<_>) = shared.partition(is_popular);
         self.popular = first.len();
-        (self.features, self.ranks_of) = first.into_iter().chain(rest).unzip();
+        self.common = first.len();
+        (*features, self.ranks_of) = first.into_iter().chain(rest).unzip();
     }
 
     fn of_sets(length: usize, mut sets: Vec<Vec<u64>>) -> SharedFeatures {
@@ -115,29 +169,60 @@ impl SharedFeatures {
         SharedFeatures {
             length,
             popular: features.len(),
-            features,
+            common: features.len(),
+            elements: Elements::List(features),
             ranks_of,
             part: 0.0,
             alone: sets,
         }
     }
 
-    fn all(&self) -> bool {
-        self.alone.is_empty()
-    }
-
     /// How many there are.
     pub fn len(&self) -> usize {
-        if self.all() {
-            self.length
-        } else {
-            self.features.len()
+        match &self.elements {
+            Elements::All => self.length,
+            Elements::Run { bias, features } => usize::from(*bias) + features,
+            Elements::List(features) => features.len(),
         }
     }
 
     /// How many of them are popular; those come first.
     pub fn popular(&self) -> usize {
         self.popular
+    }
+
+    /// How many of them are common; the popular ones are the first of these.
+    pub fn common(&self) -> usize {
+        self.common
+    }
+
+    /// Which of them a feature is, where that takes no search; beyond [`SharedFeatures::len`] for one that is
+    /// not shared.
+    #[inline]
+    pub fn element(&self, feature: usize) -> Option<usize> {
+        match self.elements {
+            Elements::Run { bias, features } if feature < features => {
+                Some(feature + usize::from(bias))
+            }
+            Elements::Run { .. } => Some(usize::MAX),
+            Elements::All | Elements::List(_) => None,
+        }
+    }
+
+    /// Whether [`SharedFeatures::element`] says it.
+    pub fn are_a_run(&self) -> bool {
+        matches!(self.elements, Elements::Run { .. })
+    }
+
+    /// The feature that the `j`-th of them is.
+    #[inline]
+    pub fn feature(&self, j: usize) -> usize {
+        match &self.elements {
+            Elements::All => j,
+            Elements::Run { bias: false, .. } => j,
+            Elements::Run { bias: true, .. } => j.checked_sub(1).unwrap_or(self.length - 1),
+            Elements::List(features) => features[j] as usize,
+        }
     }
 
     /// 1 / the number of ranks that know the `j`-th of them.
@@ -152,22 +237,36 @@ impl SharedFeatures {
     /// Copies the weights of the shared features `range` from `w`.
     pub fn pick(&self, range: Range<usize>, w: &[f32], shared: &mut Vec<f32>) {
         shared.clear();
-        if self.all() {
-            shared.extend_from_slice(&w[range]);
-        } else {
-            let features = self.features[range].iter();
-            shared.extend(features.map(|&feature| w[feature as usize]));
+        match &self.elements {
+            Elements::All => shared.extend_from_slice(&w[range]),
+            Elements::Run { bias, .. } => {
+                let (bias, features) = run_of(*bias, range);
+                shared.extend(bias.then(|| w[self.length - 1]));
+                shared.extend_from_slice(&w[features]);
+            }
+            Elements::List(features) => {
+                let features = features[range].iter();
+                shared.extend(features.map(|&feature| w[feature as usize]));
+            }
         }
     }
 
     /// Copies the weights of the shared features `range` to `w`.
     pub fn put(&self, range: Range<usize>, shared: &[f32], w: &mut [f32]) {
-        if self.all() {
-            w[range].copy_from_slice(shared);
-            return;
-        }
-        for (&feature, &weight) in self.features[range].iter().zip(shared) {
-            w[feature as usize] = weight;
+        match &self.elements {
+            Elements::All => w[range].copy_from_slice(shared),
+            Elements::Run { bias, .. } => {
+                let (bias, features) = run_of(*bias, range);
+                if bias {
+                    w[self.length - 1] = shared[0];
+                }
+                w[features].copy_from_slice(&shared[usize::from(bias)..]);
+            }
+            Elements::List(features) => {
+                for (&feature, &weight) in features[range].iter().zip(shared) {
+                    w[feature as usize] = weight;
+                }
+            }
         }
     }
 
@@ -208,6 +307,22 @@ fn popular_features(rows: &BlockRows<'_>, visits: &[Visit]) -> Vec<u64> {
         popular.push(rows.features as u64);
     }
     popular
+}
+
+/// The features of elements of a run, the first of which may be the bias.
+fn run_of(bias: bool, range: Range<usize>) -> (bool, Range<usize>) {
+    if !bias {
+        return (false, range);
+    }
+    let start = range.start.max(1);
+    (
+        range.start == 0 && range.end > 0,
+        start - 1..range.end.max(start) - 1,
+    )
+}
+
+fn has(set: &[u64], feature: usize) -> bool {
+    set[feature / 64] >> (feature % 64) & 1 == 1
 }
 
 /// The members of a set in ascending order.

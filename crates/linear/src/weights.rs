@@ -1,14 +1,34 @@
 //! The weight vectors, one a subproblem.
 
 use crate::problem::Problem;
-use pelton_storage::huge_zeros;
+use pelton_storage::{huge_vec, huge_zeros};
 
 /// A weight vector for each subproblem: `features` entries, then the bias weight where there is one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Weights {
     features: usize,
     bias: Option<f32>,
     vectors: Vec<Vec<f32>>,
+}
+
+impl Clone for Weights {
+    fn clone(&self) -> Weights {
+        let vectors = self.vectors.iter().map(|vector| {
+            // On ordinary pages the copy takes three times as long.
+            let mut copy = huge_vec(vector.len());
+            copy.extend_from_slice(vector);
+            copy
+        });
+        Weights {
+            vectors: vectors.collect(),
+            ..*self
+        }
+    }
+
+    fn clone_from(&mut self, other: &Weights) {
+        (self.features, self.bias) = (other.features, other.bias);
+        self.vectors.clone_from(&other.vectors);
+    }
 }
 
 impl Weights {
@@ -62,6 +82,11 @@ impl Weights {
     }
 
     /// The vectors of all subproblems.
+    pub(crate) fn into_vectors(self) -> Vec<Vec<f32>> {
+        self.vectors
+    }
+
+    /// The vectors of all subproblems, to be changed.
     pub(crate) fn vectors_mut(&mut self) -> &mut [Vec<f32>] {
         &mut self.vectors
     }

@@ -3,15 +3,18 @@
 //! One lock for all queues. Ranks are few and messages are handed over by reference, so it is held
 //! for the time of a table lookup. Each rank sleeps on a condition of its own, and only what concerns
 //! it wakes it. The interleavings are explored by the model in `exchange_model.rs`.
+//!
+//! A rank that waits looks for a while before it sleeps, where there is a processor for each: on an idle machine
+//! waking a sleeper takes longer than most waits of ranks in step.
 
 use std::collections::{HashMap, VecDeque};
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
@@ -31,14 +34,29 @@ pub(crate) struct Exchange<M> {
     state: Mutex<State<M>>,
     /// By rank: something changed for it.
     changed: Vec<Condvar>,
+    /// By rank: messages and events so far; changed under the lock only.
+    arrivals: Vec<AtomicU64>,
+    /// How often a rank looks before it sleeps.
+    looks: u32,
     /// Whether a rank has failed: what every read of a window asks, without the lock.
     failed: AtomicBool,
 }
 
+/// Looks of a rank before it sleeps: some 100 µs of them, where no other rank needs the processor.
+#[cfg(not(loom))]
+fn looks(ranks: usize) -> u32 {
+    const LOOKS: u32 = 2000;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if ranks <= processors { LOOKS } else { 0 }
+}
+
+#[cfg(loom)]
+fn looks(_: usize) -> u32 {
+    0
+}
+
 struct State<M> {
     queues: HashMap<Route, VecDeque<M>>,
-    /// By rank: messages and events so far.
-    arrivals: Vec<u64>,
     /// By rank: it has returned.
     ended: Vec<bool>,
     /// The first rank that failed, and what it said.
@@ -52,12 +70,13 @@ impl<M> Exchange<M> {
         Exchange {
             state: Mutex::new(State {
                 queues: HashMap::new(),
-                arrivals: vec![0; ranks],
                 ended: vec![false; ranks],
                 failure: None,
                 contexts: HashMap::new(),
             }),
             changed: (0..ranks).map(|_| Condvar::new()).collect(),
+            arrivals: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
+            looks: looks(ranks),
             failed: AtomicBool::new(false),
         }
     }
@@ -72,7 +91,7 @@ impl<M> Exchange<M> {
     pub(crate) fn send(&self, route: Route, message: M) {
         let mut state = self.lock();
         state.queues.entry(route).or_default().push_back(message);
-        state.arrivals[route.to] += 1;
+        self.arrivals[route.to].fetch_add(1, Ordering::Release);
         drop(state);
         self.changed[route.to].notify_all();
     }
@@ -99,13 +118,19 @@ impl<M> Exchange<M> {
 
     /// Messages and events of `rank` so far.
     pub(crate) fn arrivals(&self, rank: usize) -> u64 {
-        self.lock().arrivals[rank]
+        self.arrivals[rank].load(Ordering::Acquire)
     }
 
     /// Sleeps until [`Exchange::arrivals`] of `rank` is not `seen`.
     pub(crate) fn wait(&self, rank: usize, seen: u64) {
+        for _ in 0..self.looks {
+            if self.arrivals(rank) != seen {
+                return;
+            }
+            std::hint::spin_loop();
+        }
         let mut state = self.lock();
-        while state.arrivals[rank] == seen {
+        while self.arrivals(rank) == seen {
             state = match self.changed[rank].wait(state) {
                 Ok(state) => state,
                 Err(poisoned) => poisoned.into_inner(),
@@ -129,8 +154,8 @@ impl<M> Exchange<M> {
     fn tell_all(&self, event: impl FnOnce(&mut State<M>)) {
         let mut state = self.lock();
         event(&mut state);
-        for arrivals in &mut state.arrivals {
-            *arrivals += 1;
+        for arrivals in &self.arrivals {
+            arrivals.fetch_add(1, Ordering::Release);
         }
         drop(state);
         for changed in &self.changed {

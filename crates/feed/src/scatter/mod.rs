@@ -15,6 +15,12 @@
 //! taken from the batches. So was a file of wanted rows only: rows are left out for one to eight epochs,
 //! each of which would need a file of its own.
 //!
+//! Over ranks each has a scratch file and buckets of its own, for the records that it owns; its first
+//! pass reads the runs of the files that hold them. That needs owners which stay the same from epoch to
+//! epoch ([`crate::Share::owned`]): a rank that takes an equal part of each batch would have to send
+//! records to others between epochs. Slots count all ranks' records, and a bit each says which are this
+//! rank's: a record's place among its own could not be computed without a pass over those before it.
+//!
 //! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block whose
 //! records were all taken on by panes makes room for another. Partial last blocks are written when the
 //! last record of their epoch was appended, so that the tails of one epoch only are in memory.
@@ -30,10 +36,11 @@ mod stage;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use pelton_format::{Dataset, RecordBytes};
@@ -51,6 +58,7 @@ use crate::options::FeedOptions;
 use crate::pane::PaneBuild;
 use crate::planner::{Cursor, PlannedPane};
 use crate::reader::Shared;
+use crate::share::Share;
 use crate::sizing::{Sizes, pane_row_bytes};
 
 const LARGEST_BLOCK: u64 = 256 << 10;
@@ -120,12 +128,12 @@ pub(crate) fn case(
     options: &FeedOptions,
     wanted_share: f64,
 ) -> Result<ScatterCase, String> {
-    if options.share.is_some() {
-        return Err(
-            "a rank reads other records in the next epoch than in this; use direct or window"
-                .to_string(),
-        );
-    }
+    let records = match &options.share {
+        None => dataset.records(),
+        Some(share) => share.most_owned(dataset.records()).ok_or(
+            "a rank that takes an equal part of each batch reads other records in the next epoch than in this; use direct or window",
+        )?,
+    };
     if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
         return Err("the order reads runs of neighbours; use window".to_string());
     }
@@ -137,7 +145,7 @@ pub(crate) fn case(
     }
     let row = pane_row_bytes(dataset);
     let pane_rows = (options.memory_bytes / 3 / row.max(1)).max(1);
-    let buckets = dataset.records().div_ceil(pane_rows).max(1);
+    let buckets = records.div_ceil(pane_rows).max(1);
     let block = block_bytes(options, buckets);
     if block < (UNIT_BYTES as u64).max(2 * dataset.record_bytes().max()) {
         return Err(format!(
@@ -198,6 +206,14 @@ fn buffer_sizes(
     }
 }
 
+/// Records of `records` that a feed with these options reads.
+fn own_records(options: &FeedOptions, records: u64) -> u64 {
+    let share = options.share.as_ref();
+    share
+        .and_then(|share| share.own(records))
+        .unwrap_or(records)
+}
+
 /// Loads panes from buckets.
 #[derive(Debug)]
 pub(crate) struct Scatter {
@@ -205,8 +221,12 @@ pub(crate) struct Scatter {
     plan: Arc<Plan>,
     grid: Grid,
     refill: bool,
+    share: Option<Share>,
+    /// Records that this rank takes of an epoch: those that stand in buckets.
+    own: u64,
     threads: usize,
     buffers: BufferSizes,
+    gap_bytes: u64,
     scratch_dir: PathBuf,
     /// Place of the first batch, which is there.
     start: Cursor,
@@ -244,7 +264,10 @@ impl Scatter {
         Scatter {
             grid,
             refill: options.refill,
+            own: own_records(options, plan.records()),
+            share: options.share.clone(),
             threads: options.threads,
+            gap_bytes: options.device.break_even_gap_bytes(),
             buffers: buffer_sizes(&shared.dataset, options, sizes, grid.buckets(&plan)),
             scratch_dir: options.scratch_dir.clone().unwrap_or_default(),
             start,
@@ -283,6 +306,11 @@ impl Scatter {
             self.shared.fail(error);
         }
         let pane = self.pane_load(planned);
+        if pane.left.load(Ordering::Relaxed) == 0 {
+            // No block brings records of it.
+            self.shared.deliver(pane.build.finish());
+            return;
+        }
         // Without a stage the feed has failed, which its consumer is about to learn.
         if let Some(stage) = &self.stage {
             stage.add(pane);
@@ -296,14 +324,18 @@ impl Scatter {
             next if next > 0 && !self.fixed => self.plan.step_positions(epoch, next).start,
             _ => 0,
         };
-        let buckets = self.buckets_of(epoch, self.plan.records() - passed);
+        let left = self.own - self.own_at(epoch, 0..passed);
+        let buckets = self.buckets_of(epoch, left);
         let first = FirstPass {
             epoch,
             buckets,
             passed,
             after: (passed > 0 && epoch + 1 < self.end_epoch)
-                .then(|| self.buckets_of(epoch + 1, self.plan.records())),
+                .then(|| self.buckets_of(epoch + 1, self.own)),
+            share: self.share.clone(),
+            task_ids: self.task_ids(),
             next_id: AtomicU64::new(0),
+            gap_bytes: self.gap_bytes,
         };
         let record_bytes = match self.shared.dataset.record_bytes() {
             RecordBytes::Fixed(bytes) => usize::try_from(bytes).ok(),
@@ -334,14 +366,51 @@ impl Scatter {
         Ok(())
     }
 
+    /// Ids among which a rank finds about as many records of its own as a worker reads at a time.
+    fn task_ids(&self) -> u64 {
+        let dataset = &self.shared.dataset;
+        let mean = (dataset.bytes() / dataset.records().max(1)).max(1);
+        let wanted = (self.buffers.task_bytes as u64 / mean).max(1);
+        let scale = dataset.records() / self.own.max(1);
+        wanted.saturating_mul(scale.max(1))
+    }
+
+    /// Records of this rank among the positions of an epoch.
+    fn own_at(&self, epoch: u64, positions: Range<u64>) -> u64 {
+        const CHUNK: u64 = 1024;
+        let Some(share) = &self.share else {
+            return positions.end - positions.start;
+        };
+        let mut ids = [0; CHUNK as usize];
+        let mut own = 0;
+        for from in positions.clone().step_by(CHUNK as usize) {
+            let ids = &mut ids[..CHUNK.min(positions.end - from) as usize];
+            self.plan.fill_ids(epoch, from, ids);
+            own += ids.iter().filter(|&&id| share.may_take(id)).count();
+        }
+        own as u64
+    }
+
+    /// Bytes of this rank's records in the data set.
+    fn own_bytes(&self) -> u64 {
+        let dataset = &self.shared.dataset;
+        match (&self.share, dataset.record_bytes()) {
+            (None, _) => dataset.bytes(),
+            (Some(_), RecordBytes::Fixed(bytes)) => self.own * bytes,
+            (Some(share), RecordBytes::Variable { .. }) => (0..dataset.records())
+                .filter(|&id| share.may_take(id))
+                .map(|id| dataset.locate(id).length)
+                .sum(),
+        }
+    }
+
     /// Space for all records, for the partial last blocks of an epoch and for blocks in flight.
     fn scratch_bytes(&self, layout: BlockLayout, first: &FirstPass) -> u64 {
-        let dataset = &self.shared.dataset;
-        let records = dataset.bytes() + dataset.records() * layout.header_bytes() as u64;
+        let records = self.own_bytes() + self.own * layout.header_bytes() as u64;
         let block = self.buffers.block_bytes as u64;
         let unfilled = match layout.record_bytes {
             Some(bytes) => (bytes + layout.header_bytes()) as u64,
-            None => records / dataset.records().max(1),
+            None => records / self.own.max(1),
         };
         let in_flight = (self.threads * self.buffers.writes) as u64;
         let buckets = first.buckets.buckets.len() as u64;
@@ -365,30 +434,32 @@ impl Scatter {
     fn pane_load(&mut self, mut planned: PlannedPane) -> PaneLoad {
         let epoch = planned.batches.first().expect("a pane has batches").epoch;
         let last = planned.batches.last().expect("a pane has batches");
-        let records = self.plan.records();
+        let (records, own) = (self.plan.records(), self.own);
         let mut covered = planned.covered.clone();
+        let mut left = planned.own;
         let (held, next) = if self.fixed {
             // Blocks stand elsewhere in the first epoch, by whose order they were written.
             let mut first = [covered.start];
             self.plan.ids_of_each(epoch, &mut first);
             self.plan.positions_of_each(0, &mut first);
             covered = first[0]..first[0] + (covered.end - covered.start);
-            (self.buckets_of(0, records), None)
+            (self.buckets_of(0, own), None)
         } else {
             if !self.refill && last.step + 1 == self.plan.steps() {
                 // Records that no batch of this epoch takes go to the next one.
+                left += self.own_at(epoch, covered.end..records);
                 covered.end = records;
             }
             self.epochs.retain(|&held, _| held >= epoch);
-            let next = (epoch + 1 < self.end_epoch).then(|| self.buckets_of(epoch + 1, records));
-            (self.buckets_of(epoch, records), next)
+            let next = (epoch + 1 < self.end_epoch).then(|| self.buckets_of(epoch + 1, own));
+            (self.buckets_of(epoch, own), next)
         };
         let first = held.map.place(covered.start).0 as usize;
         let buckets = first..held.map.place(covered.end - 1).0 as usize + 1;
         let number = self.panes;
         self.panes += 1;
         PaneLoad {
-            left: AtomicU64::new(covered.end - covered.start),
+            left: AtomicU64::new(left),
             kept: planned.kept.take(),
             build: PaneBuild::whole(number, planned),
             epoch,

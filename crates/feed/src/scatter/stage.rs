@@ -14,6 +14,7 @@ use crate::error::FeedError;
 use crate::kept::Kept;
 use crate::pane::PaneBuild;
 use crate::reader::Shared;
+use crate::share::Share;
 
 /// How many buffers of how many bytes there are.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,22 @@ pub(super) struct FirstPass {
     /// epoch after it.
     pub passed: u64,
     pub after: Option<Arc<EpochBuckets>>,
+    /// Whose records are read; `None` for all.
+    pub share: Option<Share>,
+    /// Ids of the run that a worker takes on at a time.
+    pub task_ids: u64,
+    /// The first id that no worker has taken on.
     pub next_id: AtomicU64,
+    /// Hole between records that is read over.
+    pub gap_bytes: u64,
+}
+
+impl FirstPass {
+    /// Whether a record is read.
+    pub fn takes(&self, id: u64) -> bool {
+        let share = self.share.as_ref();
+        share.is_none_or(|share| share.may_take(id))
+    }
 }
 
 /// A pane while its buckets are being read.
@@ -54,7 +70,8 @@ pub(super) struct PaneLoad {
     pub buckets: Range<usize>,
     /// The pane's positions in the order by which its buckets were filled.
     pub covered: Range<u64>,
-    /// Which of them have a row; `None` where the first ones do, as many as there are rows.
+    /// Which of them have a row; `None` where the first ones do, as many as there are rows. Of those
+    /// that have none, other ranks' are in no bucket here.
     pub kept: Option<Kept>,
     pub next: Option<Arc<EpochBuckets>>,
     /// Bucket and block that are the next to be taken on by a worker.

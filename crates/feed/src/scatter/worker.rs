@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_storage::{AlignedBuffer, RangeRead, Storage, huge_buffer};
+use pelton_storage::AlignedBuffer;
 
 use super::append::{Appender, Arrived};
 use super::stage::{Stage, Use, new_buffer};
 use crate::error::FeedError;
 use crate::pane::{PaneBuild, Segment};
+use crate::ranges::{Merge, RangeBuffer};
 
 pub(super) struct Worker {
     stage: Arc<Stage>,
@@ -139,88 +140,55 @@ impl Worker {
     /// Takes its part in the first pass: reads runs of records from the data set and appends them.
     fn prepare(&mut self) -> Result<(), FeedError> {
         let stage = Arc::clone(&self.stage);
-        let dataset = &stage.shared.dataset;
-        let records = dataset.records();
-        let mean = (dataset.bytes() / records.max(1)).max(1);
-        let per_task = (stage.sizes.task_bytes as u64 / mean).max(1);
-        let mut buffer = huge_buffer(stage.sizes.task_bytes);
+        let first = &stage.first;
+        let records = stage.shared.dataset.records();
+        let mut buffer = RangeBuffer::new(Merge::Gap(first.gap_bytes), stage.sizes.task_bytes);
+        let mut wanted = Vec::new();
         loop {
-            let from = stage.first.next_id.fetch_add(per_task, Ordering::Relaxed);
+            let from = first.next_id.fetch_add(first.task_ids, Ordering::Relaxed);
             if from >= records || stage.shared.has_failed() {
                 return Ok(());
             }
-            let to = (from + per_task).min(records);
-            let mut id = from;
-            while id < to {
-                id = self.prepare_run(id..to, &mut buffer)?;
-                self.appender.turn(0)?;
-            }
+            wanted.clear();
+            wanted.extend((from..records.min(from + first.task_ids)).filter(|&id| first.takes(id)));
+            self.prepare_records(&wanted, &mut buffer)?;
         }
     }
 
-    /// Reads as many records of `ids` as fit the buffer and appends them to their buckets; returns
-    /// the first that did not fit.
-    fn prepare_run(
-        &mut self,
-        ids: Range<u64>,
-        buffer: &mut AlignedBuffer,
-    ) -> Result<u64, FeedError> {
+    /// Reads the records `ids`, which ascend, and appends them to their buckets.
+    fn prepare_records(&mut self, ids: &[u64], buffer: &mut RangeBuffer) -> Result<(), FeedError> {
         let stage = Arc::clone(&self.stage);
         let dataset = &stage.shared.dataset;
-        dataset.check_unchanged()?;
-        self.ids.clear();
-        self.ids.extend(ids.clone());
         let mut places = Vec::new();
-        dataset.locate_into(&self.ids, &mut places);
-        let first = places[0];
-        let storage = dataset.files()[first.file as usize].storage();
-        let mask = u64::from(storage.granularity().offset_bytes) - 1;
-        let start = first.offset & !mask;
-        let fits = places
-            .iter()
-            .take_while(|place| {
-                let end = (place.offset + place.length + mask) & !mask;
-                place.file == first.file && end - start <= buffer.len() as u64
-            })
-            .count()
-            .max(1);
-        places.truncate(fits);
-        let last = places[fits - 1];
-        let length = ((last.offset + last.length + mask) & !mask) - start;
-        if length > buffer.len() as u64 {
-            buffer.resize(length as usize, 0);
-        }
-        let began = Instant::now();
-        let filled = read_pieces(storage.as_ref(), start, &mut buffer[..length as usize])?;
-        stage.shared.meters.count_read(1, filled, began.elapsed());
-        self.ranges.clear();
-        for place in &places {
-            let begin = (place.offset - start) as usize;
-            let end = begin + place.length as usize;
-            if end as u64 > filled {
-                return Err(FeedError::Shrunk {
-                    path: storage.name(),
-                    offset: place.offset,
-                    expected: place.length,
-                    found: filled.saturating_sub(begin as u64),
-                });
+        dataset.locate_into(ids, &mut places);
+        let mut from = 0;
+        while from < ids.len() {
+            dataset.check_unchanged()?;
+            let count = buffer.read(dataset, &places[from..], &stage.shared.meters)?;
+            self.ranges.clear();
+            for (i, place) in places[from..from + count].iter().enumerate() {
+                self.ranges.push(buffer.record(dataset, i, place)?);
             }
-            self.ranges.push(begin..end);
+            self.append_first(&ids[from..from + count], buffer.bytes())?;
+            self.appender.turn(0)?;
+            from += count;
         }
-        let end = ids.start + fits as u64;
-        self.ids.truncate(fits);
-        self.append_first(ids.start..end, buffer)?;
-        Ok(end)
+        Ok(())
     }
 
     /// Appends the records `ids`, which lie at `self.ranges`, to the buckets of the first epoch, or
     /// of the one after it where an earlier run has used them.
-    fn append_first(&mut self, ids: Range<u64>, bytes: &[u8]) -> Result<(), FeedError> {
+    fn append_first(&mut self, ids: &[u64], bytes: &[u8]) -> Result<(), FeedError> {
         let stage = Arc::clone(&self.stage);
         let first = &stage.first;
-        stage
-            .plan
-            .positions_of(first.epoch, ids.clone(), &mut self.ids);
+        self.ids.resize(ids.len(), 0);
+        let mut positions = self.ids.as_mut_slice();
+        for run in ids.chunk_by(|id, next| id + 1 == *next) {
+            let (here, rest) = positions.split_at_mut(run.len());
+            let end = run[0] + run.len() as u64;
+            stage.plan.positions_of(first.epoch, run[0]..end, here);
+            positions = rest;
+        }
         if first.passed == 0 {
             return self
                 .appender
@@ -228,7 +196,7 @@ impl Worker {
         }
         let (mut ranges, mut positions) = (Vec::new(), Vec::new());
         let (mut later_ranges, mut later) = (Vec::new(), Vec::new());
-        for ((id, &position), range) in ids.zip(&self.ids).zip(&self.ranges) {
+        for ((&id, &position), range) in ids.iter().zip(&self.ids).zip(&self.ranges) {
             if position < first.passed {
                 later.push(id);
                 later_ranges.push(range.clone());
@@ -280,24 +248,4 @@ fn new_segment(stage: &Stage) -> Segment {
         slots: Vec::with_capacity(rows),
         bytes: 0,
     }
-}
-
-/// Reads one range as requests of 128 KiB; returns the bytes there were.
-fn read_pieces(storage: &dyn Storage, start: u64, buffer: &mut [u8]) -> Result<u64, FeedError> {
-    const PIECE: usize = 128 << 10;
-    let mut offset = start;
-    let mut reads: Vec<_> = buffer
-        .chunks_mut(PIECE)
-        .map(|buffer| {
-            let read = RangeRead {
-                offset,
-                filled: 0,
-                buffer,
-            };
-            offset += read.buffer.len() as u64;
-            read
-        })
-        .collect();
-    storage.read_batch(&mut reads)?;
-    Ok(reads.iter().map(|read| read.filled as u64).sum())
 }

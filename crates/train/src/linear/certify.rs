@@ -99,7 +99,7 @@ fn certificate(
     solver: &OutOfCore,
     ranks: Ranks<'_>,
 ) -> Result<Certificate, TrainError> {
-    let weights = solver.weights();
+    let weights = &solver.wide_weights();
     let feed = FeedOptions {
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.evaluation_feed()
@@ -143,6 +143,7 @@ pub(super) fn optimum(
         options,
     );
     let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
+    source.renumber(&mut solver);
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {

@@ -201,6 +201,7 @@ impl<'a> Session<'a> {
             Some(self.config.epochs),
             self.ranks,
         )?;
+        source.renumber(&mut self.solver);
         if let Some(note) = source.describe() {
             observer(Event::Note(&note));
         }
@@ -228,8 +229,9 @@ impl<'a> Session<'a> {
         }
         let meters = source.meters();
         let access = source.access();
-        drop(source);
-        self.finish(certified, meters, access)
+        // A feed gives its memory back to the pass that may follow.
+        let held = source.into_rows();
+        self.finish(certified, held, meters, access)
     }
 
     fn next_epoch(&self) -> u64 {
@@ -361,7 +363,7 @@ impl<'a> Session<'a> {
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
-        let ends = self.certified_end(&mut record)?;
+        let ends = self.certified_end(&mut record, source)?;
         record.relative_difference = self.difference(record.primal);
         record.passes = self.passes();
         record.wall_s = self.earlier_wall_s + self.began.elapsed().as_secs_f64();
@@ -474,7 +476,11 @@ impl<'a> Session<'a> {
 
     /// The certificate that meets the target, where there is one: the epoch's own, or one bought
     /// with an evaluation pass when the estimate promises it.
-    fn certified_end(&mut self, record: &mut EpochRecord) -> Result<Option<Certified>, TrainError> {
+    fn certified_end(
+        &mut self,
+        record: &mut EpochRecord,
+        source: &Source,
+    ) -> Result<Option<Certified>, TrainError> {
         let Some(target) = self.config.target else {
             return Ok(None);
         };
@@ -493,7 +499,8 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let estimate = record.relative_gap;
-        let found = self.evaluate_now(&self.setup.evaluation_feed(), false)?;
+        let feed = self.setup.evaluation_feed();
+        let found = self.evaluate_now(source.rows(), &feed, false)?;
         record.primal = found.certificate.primal;
         record.relative_gap = found.certificate.relative_gap();
         record.certified = true;
@@ -534,9 +541,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Certifies the present w with a pass of its own, or with `best` the best weights at hand. What
+    /// Certifies the present w with a pass of its own (over the rows `held` where all are in memory), or with `best` the best weights at hand. What
     /// such a pass is for has been saved, so an interruption ends it at once.
-    fn evaluate_now(&mut self, feed: &FeedOptions, best: bool) -> Result<Certified, TrainError> {
+    fn evaluate_now(
+        &mut self,
+        held: Option<&RowTable>,
+        feed: &FeedOptions,
+        best: bool,
+    ) -> Result<Certified, TrainError> {
         let feed = &FeedOptions {
             interrupt: Arc::clone(&self.setup.interrupt),
             ..feed.clone()
@@ -545,9 +557,15 @@ impl<'a> Session<'a> {
         let is_snapshot = best && self.solver.take_best_as_snapshot();
         let mut losses = LossSum::new(&self.setup.problem);
         let solver = &mut self.solver;
-        let meters = for_each_batch(dataset, feed, |batch| {
-            Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses)?)
-        })?;
+        let meters = match held {
+            Some(rows) => {
+                solver.check_rows(rows, is_snapshot, &mut losses)?;
+                Meters::default()
+            }
+            None => for_each_batch(dataset, feed, |batch| {
+                Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses)?)
+            })?,
+        };
         self.ranks.sum_losses(&mut losses)?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
@@ -572,6 +590,7 @@ impl<'a> Session<'a> {
     fn finish(
         mut self,
         certified: Option<Certified>,
+        held: Option<RowTable>,
         meters: Meters,
         access: String,
     ) -> Result<Trained, TrainError> {
@@ -582,7 +601,7 @@ impl<'a> Session<'a> {
                     memory_bytes: self.setup.memory_bytes,
                     ..self.setup.feed.clone()
                 };
-                self.evaluate_now(&whole, true)?
+                self.evaluate_now(held.as_ref(), &whole, true)?
             }
         };
         let passes = self.passes();

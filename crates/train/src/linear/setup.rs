@@ -77,10 +77,8 @@ pub(super) fn set_up_share(
     let dataset = &data.dataset;
     let problem = Arc::new(problem(config, &data)?);
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
-    let ranks = share
-        .as_ref()
-        .map_or(1, |share| u64::from(share.world_size()));
-    let whole = row_bytes * dataset.records().div_ceil(ranks);
+    let records = dataset.records();
+    let whole = row_bytes * rows_of(share.as_ref(), records, records);
     let memory_bytes = match config.memory_share {
         Some(share) => ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64,
         None => config.memory_bytes,
@@ -117,7 +115,7 @@ pub(super) fn set_up_share(
     let plan = if in_core {
         // The w of one epoch is certified during the next.
         // That of several ranks is best taken as the mean of its last rounds, so it is kept there too.
-        let wanted = config.target.is_some() || ranks > 1;
+        let wanted = config.target.is_some() || feed.share.is_some();
         options.snapshots = wanted && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
     } else {
@@ -236,7 +234,11 @@ fn divide(
         return Ok(plan);
     }
     feed.access = access;
-    block_plan(config, data, cached, feed, options, budget)
+    block_plan(config, data, cached, feed, options, budget).or_else(|_| {
+        // Blocks that are given may fit the budget, but not beside the buffers of buckets.
+        (feed.access, feed.scratch_dir) = (Access::Auto, None);
+        block_plan(config, data, cached, feed, options, budget)
+    })
 }
 
 fn block_plan(
@@ -262,10 +264,10 @@ fn block_plan(
             "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
         )));
     }
-    let ranks = feed
-        .share
-        .as_ref()
-        .map_or(1, |share| u64::from(share.world_size()));
+    let records = dataset.records();
+    let share = feed.share.as_ref();
+    let longest_of =
+        |rows: u64| share.map_or(rows, |share| share.longest_batch(rows, records).max(1));
     let block = new_rows as f64 / (1.0 - kept);
     options.cache_bytes = (kept * block * pane_row) as usize;
     let batching = if let Some(blocks) = config.blocks {
@@ -273,24 +275,31 @@ fn block_plan(
     } else if feed.refill {
         Batching::Examples(new_rows)
     } else {
-        Batching::Batches(dataset.records().div_ceil(new_rows * ranks))
+        Batching::Batches(records.div_ceil(longest_of(new_rows)))
     };
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let mut rows = new_rows;
     // Units of a page order are not cut, so that a block may come out longer than asked for.
-    while longest_step(&plan).div_ceil(ranks) > new_rows {
-        let longest = longest_step(&plan).div_ceil(ranks);
+    loop {
+        let longest = rows_of(share, longest_step(&plan), records);
+        if longest <= new_rows {
+            return Ok(plan);
+        }
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
             return Err(TrainError::Config(format!(
                 "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise --memory or cut smaller blocks"
             )));
         }
-        let blocks = Batching::Batches(dataset.records().div_ceil(rows * ranks));
+        let blocks = Batching::Batches(records.div_ceil(longest_of(rows)));
         plan = plan_of(dataset, config.order, blocks, config.seed)?;
     }
-    Ok(plan)
+}
+
+/// Most rows that a rank takes of a block of `block` of `records` records.
+fn rows_of(share: Option<&Share>, block: u64, records: u64) -> u64 {
+    share.map_or(block, |share| share.most_of(block, records))
 }
 
 /// The longest of the first steps, by which the feed divides its memory.
@@ -392,7 +401,8 @@ impl Setup {
     pub(super) fn whole_does_not_fit(&self, ranks: usize) -> String {
         let dataset = &self.data.dataset;
         let row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
-        let whole = row * dataset.records().div_ceil(ranks as u64);
+        let records = dataset.records();
+        let whole = row * rows_of(self.feed.share.as_ref(), records, records);
         format!(
             "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise --memory or --ranks, or",
             whole + whole / 16 + (4 << 20)
@@ -414,5 +424,89 @@ impl Setup {
             memory_bytes: self.evaluation_bytes,
             ..self.feed.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DataConfig;
+    use crate::data;
+    use pelton_feed::{DeviceSpeed, Feed};
+
+    const RECORDS: u64 = 30_000;
+
+    /// A run with memory for an eighth of some small dense rows.
+    fn config(folder: &tempfile::TempDir) -> LinearConfig {
+        LinearConfig {
+            data: DataConfig {
+                paths: vec![format!("demo:higgs:{RECORDS}")],
+                cache_dir: Some(folder.path().join("cache")),
+                ..DataConfig::default()
+            },
+            memory_bytes: 1 << 20,
+            threads: 1,
+            scratch_dir: Some(folder.path().to_path_buf()),
+            ..LinearConfig::default()
+        }
+    }
+
+    fn opened(config: &LinearConfig) -> OpenedData {
+        let (data, interrupt) = (&config.data, Interrupt::default());
+        let opened = data::open(data, &data.paths, None, &interrupt, &mut |_| {});
+        OpenedData {
+            device: DeviceSpeed::default(),
+            ..opened.unwrap()
+        }
+    }
+
+    fn feed_of(setup: &Setup) -> Feed {
+        let dataset = Arc::clone(&setup.data.dataset);
+        Feed::new(dataset, Arc::clone(&setup.plan), &setup.feed).unwrap()
+    }
+
+    /// Of 8 stripes ranks 0 and 1 own 3 and rank 2 owns 2.
+    #[test]
+    fn ranks_make_the_same_blocks_whoever_owns_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(&folder);
+        let data = opened(&config);
+        let alone = set_up(&config, data.clone()).unwrap();
+        let blocks_of = |rank| {
+            let owner = |id| (id / (RECORDS / 8) % 3) as u32;
+            let share = Share::of(rank, 3).owned(Arc::new(owner));
+            let setup = set_up_share(&config, data.clone(), Some(share)).unwrap();
+            assert_eq!(feed_of(&setup).access(), Access::Scatter);
+            setup.plan.steps()
+        };
+        let blocks = blocks_of(0);
+        assert_eq!((blocks_of(1), blocks_of(2)), (blocks, blocks));
+        // 3/8 of a block take no more memory than a whole one alone, deviations of a tenth aside.
+        let least = alone.plan.steps() as f64 * 3.0 / 8.0;
+        let steps = blocks as f64;
+        assert!(
+            steps >= least && steps <= least * 1.25 + 1.0,
+            "{steps} of {least}"
+        );
+    }
+
+    #[test]
+    fn blocks_that_are_too_large_beside_buckets_are_read_in_another_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(&folder);
+        let data = opened(&config);
+        let mut blocks_by = |access| {
+            config.access = access;
+            set_up(&config, data.clone()).unwrap().plan.steps()
+        };
+        let fewest = blocks_by(Access::Window { gap_bytes: None });
+        assert!(blocks_by(Access::Auto) > fewest);
+        config.blocks = Some(fewest);
+        let setup = set_up(&config, data.clone()).unwrap();
+        assert_eq!(setup.plan.steps(), fewest);
+        assert_ne!(feed_of(&setup).access(), Access::Scatter);
+        config.access = Access::Scatter;
+        let refused = set_up(&config, data).unwrap_err().to_string();
+        assert!(refused.contains("raise --memory"), "{refused}");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use pelton_comm::Comm;
 use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
 use pelton_format::{Dataset, RowTable, Slot};
-use pelton_linear::{OutOfCore, Peers};
+use pelton_linear::{Exchange, FeatureNumbering, OutOfCore, Peers, Problem};
 
 use super::certify::for_each_batch;
 use super::ranks::{Ranks, exchange};
@@ -41,6 +41,8 @@ pub(super) enum Source {
         rows: RowTable,
         /// Ids of each rank's rows, where there are several.
         shares: Vec<Vec<u64>>,
+        /// The numbers that their features were given, where these are not their own.
+        numbering: Option<Arc<FeatureNumbering>>,
         meters: Box<Meters>,
         compute_s: f64,
     },
@@ -150,8 +152,27 @@ impl Source {
         }
     }
 
+    /// Takes over the feature numbers of rows in memory.
+    pub fn renumber(&self, solver: &mut OutOfCore) {
+        if let Source::Memory {
+            numbering: Some(numbering),
+            ..
+        } = self
+        {
+            solver.renumber(Arc::clone(numbering));
+        }
+    }
+
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
+        match self {
+            Source::Feed(..) => None,
+            Source::Memory { rows, .. } => Some(rows),
+        }
+    }
+
+    /// The same for good; a feed ends.
+    pub fn into_rows(self) -> Option<RowTable> {
         match self {
             Source::Feed(..) => None,
             Source::Memory { rows, .. } => Some(rows),
@@ -195,13 +216,41 @@ fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()
     };
-    let (rows, meters) = hold_rows(dataset, &feed)?;
+    let (mut rows, meters) = hold_rows(dataset, &feed)?;
+    let numbering = number(&setup.problem, &mut rows, ranks)?;
     Ok(Source::Memory {
+        numbering,
         shares: ranks.gather_ids(rows.ids())?,
         rows,
         meters: Box::new(meters),
         compute_s: 0.0,
     })
+}
+
+/// Gives the features of rows in memory new numbers, where it pays.
+fn number(
+    problem: &Problem,
+    rows: &mut RowTable,
+    ranks: Ranks<'_>,
+) -> Result<Option<Arc<FeatureNumbering>>, TrainError> {
+    let mut exchange_of;
+    let mut peers = match ranks.comm() {
+        Some(comm) => {
+            exchange_of = |what: Exchange<'_>| exchange(comm, what);
+            Some(Peers {
+                rank: comm.rank(),
+                ranks: comm.size(),
+                exchange: &mut exchange_of,
+            })
+        }
+        None => None,
+    };
+    let features = problem.features();
+    let numbering = FeatureNumbering::renumber(rows, features, peers.as_mut())?;
+    if let Some(numbering) = &numbering {
+        tracing::debug!(present = numbering.len(), features, "features renumbered");
+    }
+    Ok(numbering.map(Arc::new))
 }
 
 /// Every row of a data set in memory, or every one of this rank's share, in file order, and what reading

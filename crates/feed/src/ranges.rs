@@ -1,0 +1,190 @@
+//! Reads records from the data set's files: neighbours are merged into ranges, and the ranges are read
+//! as one batch.
+
+use std::time::Instant;
+
+use pelton_format::{Dataset, Location};
+use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
+
+use crate::error::FeedError;
+use crate::meters::MeterCounters;
+
+/// Ranges longer than this are read as several requests, so that one sweep fills a deep queue.
+const REQUEST_BYTES: usize = 128 << 10;
+
+/// How neighbouring records become ranges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Merge {
+    /// Never: every record is its own read.
+    Never,
+    /// Where the hole is at most this many bytes.
+    Gap(u64),
+}
+
+struct Range {
+    file: u32,
+    offset: u64,
+    length: u64,
+    buffer_start: usize,
+    filled: u64,
+}
+
+/// One thread's read buffer, and which records lie in it.
+pub(crate) struct RangeBuffer {
+    merge: Merge,
+    buffer: AlignedBuffer,
+    ranges: Vec<Range>,
+    range_of: Vec<u32>,
+}
+
+impl RangeBuffer {
+    /// A buffer of `bytes` bytes; a record that is longer makes it grow.
+    pub fn new(merge: Merge, bytes: usize) -> RangeBuffer {
+        RangeBuffer {
+            merge,
+            buffer: huge_buffer(bytes),
+            ranges: Vec::new(),
+            range_of: Vec::new(),
+        }
+    }
+
+    /// Reads as many records as the buffer has room for, of those at `places`, which are in the order
+    /// of the files; returns how many, one at least where there is one.
+    pub fn read(
+        &mut self,
+        dataset: &Dataset,
+        places: &[Location],
+        meters: &MeterCounters,
+    ) -> Result<usize, FeedError> {
+        let taken = self.cut(dataset, places);
+        let began = Instant::now();
+        let bytes = read_ranges(dataset, &mut self.ranges, &mut self.buffer)?;
+        meters.count_read(self.ranges.len() as u64, bytes, began.elapsed());
+        Ok(taken)
+    }
+
+    /// Where in [`RangeBuffer::bytes`] record `i` of the last call lies, which is at `place`.
+    pub fn record(
+        &self,
+        dataset: &Dataset,
+        i: usize,
+        place: &Location,
+    ) -> Result<std::ops::Range<usize>, FeedError> {
+        let range = &self.ranges[self.range_of[i] as usize];
+        let start = (place.offset - range.offset) as usize;
+        let end = start + place.length as usize;
+        if end as u64 > range.filled {
+            return Err(FeedError::Shrunk {
+                path: dataset.files()[place.file as usize].storage().name(),
+                offset: place.offset,
+                expected: place.length,
+                found: range.filled.saturating_sub(start as u64),
+            });
+        }
+        Ok(range.buffer_start + start..range.buffer_start + end)
+    }
+
+    /// What was read.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Merges records into ranges until the buffer is full; returns how many there was room for.
+    fn cut(&mut self, dataset: &Dataset, places: &[Location]) -> usize {
+        self.ranges.clear();
+        self.range_of.clear();
+        let mut used = 0usize;
+        for (i, place) in places.iter().enumerate() {
+            let unit = dataset.files()[place.file as usize].storage().granularity();
+            let mask = u64::from(unit.offset_bytes) - 1;
+            let start = place.offset & !mask;
+            let end = (place.offset + place.length + mask) & !mask;
+            let gap = match self.merge {
+                Merge::Gap(gap) => Some(gap),
+                Merge::Never => None,
+            };
+            let joins = |range: &Range| {
+                let range_end = range.offset + range.length;
+                range.file == place.file
+                    && gap.is_some_and(|gap| start <= range_end.saturating_add(gap))
+            };
+            let grown = match self.ranges.last_mut() {
+                Some(range) if joins(range) => {
+                    let grown = end.saturating_sub(range.offset + range.length);
+                    if used + grown as usize > self.buffer.len() {
+                        return i;
+                    }
+                    range.length += grown;
+                    grown as usize
+                }
+                _ => {
+                    let memory = unit.memory_bytes as usize;
+                    let buffer_start = used.next_multiple_of(memory);
+                    let needed = buffer_start + (end - start) as usize;
+                    if needed > self.buffer.len() {
+                        if i > 0 {
+                            return i;
+                        }
+                        self.buffer.resize(needed, 0);
+                    }
+                    self.ranges.push(Range {
+                        file: place.file,
+                        offset: start,
+                        length: end - start,
+                        buffer_start,
+                        filled: 0,
+                    });
+                    needed - used
+                }
+            };
+            used += grown;
+            self.range_of.push(self.ranges.len() as u32 - 1);
+        }
+        places.len()
+    }
+}
+
+/// Reads ranges into their places in `buffer`, file by file, each file's as one batch; returns the
+/// number of bytes read.
+fn read_ranges(
+    dataset: &Dataset,
+    ranges: &mut [Range],
+    buffer: &mut [u8],
+) -> Result<u64, FeedError> {
+    let mut total = 0;
+    let mut rest = buffer;
+    let mut rest_start = 0;
+    for group in ranges.chunk_by_mut(|a, b| a.file == b.file) {
+        let mut reads = Vec::with_capacity(group.len());
+        for range in group.iter() {
+            let (_, after) = rest.split_at_mut(range.buffer_start - rest_start);
+            let (mut bytes, after) = after.split_at_mut(range.length as usize);
+            rest = after;
+            rest_start = range.buffer_start + range.length as usize;
+            let mut offset = range.offset;
+            while !bytes.is_empty() {
+                let (piece, others) = bytes.split_at_mut(REQUEST_BYTES.min(bytes.len()));
+                reads.push(RangeRead {
+                    offset,
+                    filled: 0,
+                    buffer: piece,
+                });
+                offset += reads.last().expect("just pushed").buffer.len() as u64;
+                bytes = others;
+            }
+        }
+        let file = &dataset.files()[group[0].file as usize];
+        file.storage().read_batch(&mut reads)?;
+        let mut reads = reads.iter();
+        for range in group {
+            let mut left = range.length;
+            while left > 0 {
+                let read = reads.next().expect("a read for every piece");
+                range.filled += read.filled as u64;
+                left -= read.buffer.len() as u64;
+            }
+            total += range.filled;
+        }
+    }
+    Ok(total)
+}
