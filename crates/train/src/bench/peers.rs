@@ -151,7 +151,7 @@ fn check_batches(plan: &Plan) -> Result<(), TrainError> {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, or raise --peer-memory",
+        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, take fewer loads, or raise --peer-memory",
         (load / 3).max(1)
     )))
 }
