@@ -66,8 +66,12 @@ fn setup(comm: &Comm, data: &Data, kind: u32, checksums: bool) -> (Arc<Plan>, Ca
             data.dataset.bytes().div_ceil(ranks) + 4 * (records + 2),
         ),
         1 => {
+            // More loads than it takes, so that a part stays.
             let (memory, loads) = quarter(data, comm.size(), UNIT_BYTES, checksums);
-            (plan_in_loads(&data.dataset, loads, UNIT_BYTES, 16), memory)
+            (
+                plan_in_loads(&data.dataset, loads + 20, UNIT_BYTES, 16),
+                memory,
+            )
         }
         _ => (full(), data.dataset.bytes() / 3 / ranks),
     };
@@ -98,10 +102,12 @@ fn check(comm: &Comm, data: &Data, kind: u32, checksums: bool) -> Result<(), Cac
     let [read, kept, served, verified] = sums;
     match pipeline {
         Pipeline::InMemory => assert_eq!((kind, read, served), (0, bytes, EPOCHS * bytes)),
-        Pipeline::Opportunistic { .. } => {
+        Pipeline::Opportunistic { resident_bytes, .. } => {
+            assert!(resident_bytes > 0);
+            let later = bytes - resident_bytes;
             assert_eq!(
                 (kind, read + kept, served),
-                (1, EPOCHS * bytes, EPOCHS * bytes)
+                (1, bytes + (EPOCHS - 1) * later, EPOCHS * bytes)
             );
         }
         Pipeline::Ordered { resident_bytes } => {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pelton_comm::{Comm, CommError, FillWindow};
+use pelton_comm::{Comm, CommError, FillWindow, Window};
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 
 use crate::CacheError;
 use crate::checksums::seal;
 use crate::load::{Part, load};
+use crate::load_table::Piece;
 use crate::loader::{Loader, LoaderThread};
 use crate::loads::Loads;
 use crate::meters::CacheMeters;
@@ -65,11 +66,14 @@ impl Default for CacheOptions {
 pub enum Pipeline {
     /// All data lies in memory: each byte leaves the backend once a run.
     InMemory,
-    /// One half of the memory is read while the other is filled with the next load of the plan: each byte
-    /// leaves the backend at most once an epoch.
+    /// A load of the plan is read while the next one is brought into memory: each byte leaves the backend
+    /// at most once an epoch. What two loads leave free of the memory keeps the same part of every unit, which
+    /// leaves the backend once a run.
     Opportunistic {
         /// Loads of an epoch.
         loads: u64,
+        /// Bytes that stay in the memory of all ranks.
+        resident_bytes: u64,
     },
     /// A fixed part of the data lies in memory; the rest is read from the backend as it is asked for.
     Ordered {
@@ -82,7 +86,17 @@ impl fmt::Display for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Pipeline::InMemory => f.write_str("in memory"),
-            Pipeline::Opportunistic { loads } => write!(f, "opportunistic, {loads} loads an epoch"),
+            Pipeline::Opportunistic {
+                loads,
+                resident_bytes: 0,
+            } => write!(f, "opportunistic, {loads} loads an epoch"),
+            Pipeline::Opportunistic {
+                loads,
+                resident_bytes,
+            } => write!(
+                f,
+                "opportunistic, {loads} loads an epoch, {resident_bytes} bytes resident"
+            ),
             Pipeline::Ordered { resident_bytes } => {
                 write!(f, "ordered, {resident_bytes} bytes resident")
             }
@@ -219,11 +233,14 @@ impl PeerCache {
             Some(loading) => end_loads(loading, comm)?,
             None => [None, None],
         };
-        let residents = {
+        let (residents, fixed) = {
             let mut slots = self.peers.slots_mut();
             slots.finished = true;
-            std::mem::take(&mut slots.residents)
+            (std::mem::take(&mut slots.residents), slots.fixed.take())
         };
+        if let Some(fixed) = fixed {
+            fixed.free(comm)?;
+        }
         for (resident, spare) in residents.into_iter().zip(spare) {
             if let Some(resident) = resident {
                 resident.window.free(comm)?;
@@ -343,7 +360,7 @@ fn load_runs(
     };
     let slots = Slots {
         residents: [Some(Resident { window, table }), None],
-        finished: false,
+        ..Slots::default()
     };
     let peers = Peers::new(comm.rank(), Arc::clone(&space), options, None, slots);
     peers.loaded(begun, asked);
@@ -381,16 +398,21 @@ fn start_loads(
     let loads = Arc::new(loads);
     let first = loads.load_of_step(options.start);
     loads.check_epoch(first.epoch)?;
+    let end_epoch = options.end_epoch.unwrap_or(u64::MAX);
+    let begun = Instant::now();
+    let fixed = match first.epoch < end_epoch {
+        true => load_fixed(comm, &loads, &options.interrupt)?,
+        false => Fixed::default(),
+    };
     let half = loads.halves[comm.rank()];
     let spare = [Some(allocate(comm, half)?), Some(allocate(comm, half)?)];
     let turns = Arc::new(Turns::new(options.start, options.patience));
-    let peers = Peers::new(
-        comm.rank(),
-        space,
-        options,
-        Some(Arc::clone(&turns)),
-        Slots::default(),
-    );
+    let slots = Slots {
+        fixed: fixed.window,
+        ..Slots::default()
+    };
+    let peers = Peers::new(comm.rank(), space, options, Some(Arc::clone(&turns)), slots);
+    peers.loaded(begun, fixed.asked);
     let peers = Arc::new(peers);
     let mut loader = Loader {
         comm: comm.duplicate()?,
@@ -398,7 +420,7 @@ fn start_loads(
         loads: Arc::clone(&loads),
         turns: Arc::clone(&turns),
         interrupt: Arc::clone(&options.interrupt),
-        end_epoch: options.end_epoch.unwrap_or(u64::MAX),
+        end_epoch,
         spare,
         next: first,
         made: 0,
@@ -410,10 +432,51 @@ fn start_loads(
     let thread = Some(agree(comm, loader.start())?);
     let pipeline = Pipeline::Opportunistic {
         loads: loads.count(),
+        resident_bytes: fixed.bytes,
     };
     let placement = Placement::of_loads(loads);
     let loading = Loading { turns, thread };
     Ok(hand_out(dataset, pipeline, placement, peers, Some(loading)))
+}
+
+/// What stays while loads come and go.
+#[derive(Default)]
+struct Fixed {
+    window: Option<Window>,
+    /// Bytes of it on all ranks.
+    bytes: u64,
+    /// Bytes that this rank asked of the backend.
+    asked: u64,
+}
+
+/// Brings into memory what stays of every unit.
+fn load_fixed(comm: &Comm, loads: &Loads, interrupt: &AtomicBool) -> Result<Fixed, CacheError> {
+    if loads.fixed.is_empty() {
+        return Ok(Fixed::default());
+    }
+    let (space, rank) = (&*loads.space, comm.rank());
+    let mut window = allocate(comm, loads.fixed.of_rank(rank))?;
+    let (own, bytes) = loads.fixed_pieces(rank);
+    let part = |piece: &Piece| Part {
+        range: piece.range.clone(),
+        to: piece.offset as usize,
+    };
+    let parts: Vec<Part> = own.iter().map(part).collect();
+    let loaded = load(space, &parts, window.local(), interrupt);
+    if loads.checksums && loaded.is_ok() {
+        for piece in own {
+            let (data, at) = (piece.offset as usize, piece.offset + piece.length());
+            let (sums, _) = Sums::of(space, piece.range, at);
+            seal(space, &sums, data, window.local());
+        }
+    }
+    let asked = agree(comm, loaded)?;
+    let window = Some(window.share(comm)?);
+    Ok(Fixed {
+        window,
+        bytes,
+        asked,
+    })
 }
 
 /// Ends the loaders of all ranks and returns the windows that hold no load.

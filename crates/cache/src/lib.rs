@@ -9,13 +9,14 @@
 //! | [`Pipeline`] | when | what leaves the backend |
 //! |---|---|---|
 //! | in memory | all data fits | each byte once a run |
-//! | opportunistic | less fits, and the order is one of loads | each byte at most once an epoch |
+//! | opportunistic | less fits, and the order is one of loads | an epoch: each byte that is not in memory, at most once |
 //! | ordered | less fits, any other order | an epoch: what is not in memory, record by record |
 //!
 //! *In memory* the data is cut into one run a rank (`runs.rs`). *Opportunistic* order draws its records
-//! from one load after the other (`pelton_plan::Order::Opportunistic`): memory is two halves, and a
+//! from one load after the other (`pelton_plan::Order::Opportunistic`): memory has two halves, and a
 //! thread of each rank (`loader.rs`) brings the next load into one while the other is read; its units
-//! lie where `load_table.rs` says. Reads wait for a load that is not there yet. *Ordered* keeps a
+//! lie where `load_table.rs` says. Where loads are small, the memory that two of them leave free keeps a part of
+//! every unit for the whole run (`fixed_part.rs`). Reads wait for a load that is not there yet. *Ordered* keeps a
 //! fixed part of every run, which is the best that any policy can do for an order that uses each record once
 //! an epoch; `runs.rs` has the argument. [`loads_for`] says how many loads an epoch takes, and
 //! [`PeerCache::placement`] which rank holds a record, for those who deal out work by it.
@@ -33,6 +34,9 @@ mod error;
 mod cache;
 mod meters;
 
+mod cost;
+mod fixed_part;
+mod load_size;
 mod load_table;
 mod loads;
 mod placement;
@@ -51,6 +55,6 @@ mod peers;
 
 pub use cache::{CacheOptions, PeerCache, Pipeline};
 pub use error::CacheError;
-pub use loads::loads_for;
+pub use load_size::loads_for;
 pub use meters::CacheMeters;
 pub use placement::Placement;

@@ -1,15 +1,18 @@
 //! Where the units of one load lie: the moving placement of opportunistic order.
 //!
-//! The units of a load, sorted by place, are cut into one run a rank of near-equal bytes, so that each
-//! rank reads ascending places in long reads. A rank's part exceeds its share by one unit at most.
-//! Every rank computes the same table from the plan. It takes 16 bytes a unit, 32 with checksums, and
-//! units are some thousand times larger.
+//! A unit's first bytes may stay in memory all the time (`fixed_part.rs`). The rest of the units of a load,
+//! sorted by place, is cut into one run a rank in proportion to their memory, to the byte, so that each rank
+//! reads ascending places in long reads and no rank waits for another's longer part: a unit may lie on two
+//! ranks. Every rank computes the same table from the plan. It takes 40 bytes a piece, 56 with checksums,
+//! and units, of one or two pieces, are some thousand times larger.
 
 use std::ops::Range;
 
 use pelton_plan::Plan;
 
-use crate::resident::{SUM_BYTES, Sums};
+use crate::cost::{cost, fitting};
+use crate::fixed_part::FixedPart;
+use crate::resident::{SUM_BYTES, Sums, records_in};
 use crate::runs::{Place, cuts_by_weight};
 use crate::space::Space;
 
@@ -37,93 +40,99 @@ impl LoadNumber {
     }
 }
 
+/// Bytes of a unit that lie together in the memory of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Its part of the space.
+    pub(crate) range: Range<u64>,
+    /// Who holds it.
+    pub(crate) rank: u32,
+    /// Whether it lies in the window of what stays, not in that of the load.
+    pub(crate) fixed: bool,
+    /// Where in that window.
+    pub(crate) offset: u64,
+}
+
+impl Piece {
+    pub(crate) fn length(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    /// Where in its window byte `at` of the space is.
+    pub(crate) fn offset_of(&self, at: u64) -> u64 {
+        self.offset + (at - self.range.start)
+    }
+}
+
 /// Where each unit of a load lies.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoadTable {
-    /// Where each unit begins in the space, ascending.
-    starts: Vec<u64>,
-    /// Bytes of the units before each, and of all.
-    before: Vec<u64>,
-    /// The first unit of each rank, then the number of units.
-    first: Vec<usize>,
-    /// Where records carry checksums: the first record of each unit, and the records in the load before it.
-    records: Vec<(u64, u64)>,
-    /// Where each rank keeps its checksums.
-    sums_at: Vec<u64>,
-    /// Bytes each rank needs.
+    /// By place in the space.
+    pieces: Vec<Piece>,
+    /// Where records carry checksums: of each piece, its first record and where the checksum of that is.
+    sums: Vec<(u64, u64)>,
+    /// Bytes of the load's window that each rank needs.
     needed: Vec<u64>,
 }
 
 impl LoadTable {
-    /// The table of a load, over ranks with shares in proportion to `weights`.
+    /// The table of a load over ranks with memory in proportion to `weights`, beside what stays.
     pub(crate) fn new(
         space: &Space,
         plan: &Plan,
         number: LoadNumber,
         weights: &[u64],
-        checksums: bool,
+        fixed: &FixedPart,
+        sum_bytes: u64,
     ) -> LoadTable {
         let units = plan.units().expect("an order of loads has units");
-        let numbers = plan.load_units(number.epoch, number.load);
-        let mut starts = Vec::with_capacity(numbers.len());
-        let mut before = Vec::with_capacity(numbers.len() + 1);
-        let mut records = Vec::with_capacity(if checksums { numbers.len() + 1 } else { 0 });
-        let (mut bytes, mut count) = (0, 0);
-        for unit in numbers {
+        let mut drawn = Vec::new();
+        for unit in plan.load_units(number.epoch, number.load) {
             let ids = units.unit_records(unit);
             let range = unit_range(space, &ids);
-            starts.push(range.start);
-            before.push(bytes);
-            bytes += range.end - range.start;
-            if checksums {
-                records.push((ids.start, count));
-                count += ids.end - ids.start;
+            let rest = fixed.split(space, &ids, &range, &mut drawn);
+            if rest < range.end {
+                drawn.push(Piece {
+                    range: rest..range.end,
+                    rank: 0,
+                    fixed: false,
+                    offset: 0,
+                });
             }
         }
-        before.push(bytes);
-        if checksums {
-            records.push((0, count));
-        }
+        let (pieces, needed) = deal(space, drawn, weights, sum_bytes);
         let mut table = LoadTable {
-            starts,
-            before,
-            first: Vec::new(),
-            records,
-            sums_at: Vec::new(),
-            needed: Vec::new(),
+            pieces,
+            sums: Vec::new(),
+            needed,
         };
-        table.divide(weights);
+        if sum_bytes > 0 {
+            table.place_sums(space);
+        }
         table
     }
 
-    fn divide(&mut self, weights: &[u64]) {
-        let units = self.starts.len();
-        let total = self.before[units];
-        let cuts = cuts_by_weight(total, weights);
-        let before = &self.before[..units];
-        let ends = cuts[1..weights.len()].iter();
-        self.first = [0]
-            .into_iter()
-            .chain(ends.map(|&cut| before.partition_point(|&bytes| bytes < cut)))
-            .chain([units])
-            .collect();
-        for rank in 0..weights.len() {
-            let units = self.units_of(rank);
-            let data = self.before[units.end] - self.before[units.start];
-            let sums_at = data.next_multiple_of(SUM_BYTES);
-            self.sums_at.push(sums_at);
-            self.needed.push(match self.records.is_empty() {
-                true => data,
-                false => {
-                    sums_at + SUM_BYTES * (self.records[units.end].1 - self.records[units.start].1)
-                }
-            });
+    /// Checksums stand behind the data of a rank, those of what stays behind their piece.
+    fn place_sums(&mut self, space: &Space) {
+        for piece in &self.pieces {
+            let records = records_in(space, &piece.range);
+            let at = if piece.fixed {
+                piece.offset + piece.length()
+            } else {
+                let needed = &mut self.needed[piece.rank as usize];
+                let at = *needed;
+                *needed += SUM_BYTES * (records.end - records.start);
+                at
+            };
+            self.sums.push((records.start, at));
         }
     }
 
-    /// The units of a rank, as numbers of this table.
-    pub(crate) fn units_of(&self, rank: usize) -> Range<usize> {
-        self.first[rank]..self.first[rank + 1]
+    /// The pieces that `rank` holds in the load's window, with their numbers.
+    pub(crate) fn pieces_of(&self, rank: usize) -> impl Iterator<Item = (usize, &Piece)> {
+        let own = move |piece: &Piece| !piece.fixed && piece.rank as usize == rank;
+        let pieces = self.pieces.iter().enumerate();
+        pieces.filter(move |(_, piece)| own(piece))
     }
 
     /// Bytes of its window that each rank needs.
@@ -131,62 +140,224 @@ impl LoadTable {
         &self.needed
     }
 
-    /// A unit's part of the space.
-    pub(crate) fn range(&self, unit: usize) -> Range<u64> {
-        let start = self.starts[unit];
-        start..start + (self.before[unit + 1] - self.before[unit])
-    }
-
-    /// Where a unit lies in the window of `rank`, which holds it.
-    pub(crate) fn offset(&self, rank: usize, unit: usize) -> u64 {
-        self.before[unit] - self.before[self.first[rank]]
-    }
-
-    /// The unit that holds a byte of the space.
+    /// The piece that holds a byte of the space.
     #[inline]
-    fn unit_at(&self, at: u64) -> Option<usize> {
-        let unit = self
-            .starts
-            .partition_point(|&start| start <= at)
-            .checked_sub(1)?;
-        (at < self.range(unit).end).then_some(unit)
+    fn number_at(&self, at: u64) -> Option<usize> {
+        let begun = self.pieces.partition_point(|piece| piece.range.start <= at);
+        let number = begun.checked_sub(1)?;
+        (at < self.pieces[number].range.end).then_some(number)
     }
 
-    fn rank_of(&self, unit: usize) -> usize {
-        self.first.partition_point(|&first| first <= unit) - 1
+    /// The piece that holds byte `at` of the space, if it is in this load.
+    pub(crate) fn piece_at(&self, at: u64) -> Option<&Piece> {
+        Some(&self.pieces[self.number_at(at)?])
     }
 
     /// Where byte `at` of the space is, if it is in this load.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
-        let unit = self.unit_at(at)?;
-        let rank = self.rank_of(unit);
-        let Range { start, end } = self.range(unit);
+        let piece = self.piece_at(at)?;
         Some(Place {
-            held: Some((rank as u32, self.offset(rank, unit) + (at - start))),
-            until: end,
+            held: Some((piece.rank, piece.offset_of(at))),
+            until: piece.range.end,
+            fixed: piece.fixed,
         })
     }
 
-    /// The checksums of a unit.
-    pub(crate) fn sums(&self, rank: usize, unit: usize) -> Sums {
-        let (first, before) = self.records[unit];
-        let (_, before_rank) = self.records[self.first[rank]];
-        Sums {
-            range: self.range(unit),
-            first,
-            at: self.sums_at[rank] + SUM_BYTES * (before - before_rank),
-        }
+    /// The checksums of a piece.
+    pub(crate) fn sums(&self, number: usize) -> Sums {
+        let (first, at) = self.sums[number];
+        let range = self.pieces[number].range.clone();
+        Sums { range, first, at }
     }
 
-    /// The checksums for byte `at`, which `rank` holds.
-    pub(crate) fn sums_at(&self, rank: usize, at: u64) -> Sums {
-        let unit = self.unit_at(at).expect("a byte of this load");
-        self.sums(rank, unit)
+    /// The checksums for byte `at`.
+    pub(crate) fn sums_at(&self, at: u64) -> Sums {
+        self.sums(self.number_at(at).expect("a byte of this load"))
     }
+}
+
+/// Gives what does not stay to the ranks, one run after the other; returns all pieces and the bytes of each
+/// rank.
+fn deal(
+    space: &Space,
+    drawn: Vec<Piece>,
+    weights: &[u64],
+    sum_bytes: u64,
+) -> (Vec<Piece>, Vec<u64>) {
+    let moving = drawn.iter().filter(|piece| !piece.fixed);
+    let total = moving
+        .map(|piece| cost(space, &piece.range, sum_bytes))
+        .sum();
+    let cuts = cuts_by_weight(total, weights);
+    let mut rooms: Vec<u64> = cuts.windows(2).map(|cut| cut[1] - cut[0]).collect();
+    // Records that are cut have a checksum more: the last rank with a share has room for what is left.
+    if let Some(last) = rooms.iter_mut().rfind(|room| **room > 0) {
+        *last = u64::MAX;
+    }
+    let mut pieces = Vec::with_capacity(drawn.len() + weights.len());
+    let (mut rank, mut filled) = (0, vec![0; weights.len()]);
+    for piece in drawn {
+        if piece.fixed {
+            pieces.push(piece);
+            continue;
+        }
+        let mut rest = piece.range;
+        while !rest.is_empty() {
+            let end = fitting(space, &rest, rooms[rank], sum_bytes);
+            if end == rest.start {
+                rank += 1;
+                continue;
+            }
+            let range = rest.start..end;
+            rooms[rank] -= cost(space, &range, sum_bytes).min(rooms[rank]);
+            pieces.push(Piece {
+                range,
+                rank: rank as u32,
+                fixed: false,
+                offset: filled[rank],
+            });
+            filled[rank] += end - rest.start;
+            rest.start = end;
+        }
+    }
+    (pieces, filled)
 }
 
 /// The part of the space that consecutive records fill.
 pub(crate) fn unit_range(space: &Space, ids: &Range<u64>) -> Range<u64> {
     space.record(ids.start).start..space.record(ids.end - 1).end
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pelton_format::{Dataset, OpenOptions};
+    use pelton_plan::{Batching, Order, Units};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::loads::Loads;
+
+    /// Lines of 8 to some 200 bytes, in two files.
+    fn dataset() -> Dataset {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = [("a", 0..400_u64), ("b", 400..420)].map(|(name, records)| {
+            let path = folder.path().join(name);
+            let line = |i| match i % 11 {
+                0 => (1..=30).map(|f| format!(" {f}:{i}")).collect::<String>(),
+                _ => format!(" 1:{i}"),
+            };
+            let text: String = records.map(|i| format!("1{}\n", line(i))).collect();
+            std::fs::write(&path, text).unwrap();
+            path
+        });
+        let options = OpenOptions {
+            any_label: true,
+            ..OpenOptions::default()
+        };
+        Dataset::open(&paths, &options).unwrap()
+    }
+
+    fn plan(dataset: &Dataset, loads: u64, unit_bytes: u64) -> Arc<Plan> {
+        let order = Order::Opportunistic { loads, unit_bytes };
+        let plan = Plan::new(dataset.records(), order, Batching::Examples(8), 1).unwrap();
+        let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
+        let units = Units::from_lengths(lengths, unit_bytes);
+        Arc::new(plan.with_units(units).unwrap())
+    }
+
+    /// What a piece takes of its window: its bytes, and its checksums where they stand.
+    fn taken(table: &LoadTable, number: usize, space: &Space) -> Vec<(u64, u64)> {
+        let piece = &table.pieces[number];
+        let mut taken = vec![(piece.offset, piece.offset + piece.length())];
+        if !table.sums.is_empty() {
+            let sums = table.sums(number);
+            let records = records_in(space, &piece.range);
+            assert_eq!(sums.first, records.start);
+            let length = SUM_BYTES * (records.end - records.start);
+            taken.push((sums.at, sums.at + length));
+        }
+        taken
+    }
+
+    proptest! {
+        /// Every byte of a load has one place, no two share one, and none lies beyond its rank's memory.
+        #[test]
+        fn loads_and_what_stays_share_memory(
+            memory in prop::collection::vec(0..6000_u64, 1..6),
+            loads in 3..40_u64,
+            checksums in any::<bool>(),
+        ) {
+            let dataset = dataset();
+            let plan = plan(&dataset, loads, 100);
+            let space = Arc::new(Space::new(&dataset).unwrap());
+            let made = Loads::new(Arc::clone(&space), Arc::clone(&plan), &memory, checksums);
+            // What stays, by rank, from the tables of all loads of an epoch.
+            let mut stays: Vec<Vec<(u64, u64)>> = vec![Vec::new(); memory.len()];
+            let mut covered = Vec::new();
+            for load in 0..loads {
+                let table = made.table(LoadNumber { epoch: 1, load });
+                let mut moves: Vec<Vec<(u64, u64)>> = vec![Vec::new(); memory.len()];
+                for (number, piece) in table.pieces.iter().enumerate() {
+                    prop_assert!(!piece.range.is_empty());
+                    covered.push((piece.range.start, piece.range.end));
+                    let to = if piece.fixed { &mut stays } else { &mut moves };
+                    to[piece.rank as usize].extend(taken(&table, number, &space));
+                }
+                for (rank, places) in moves.into_iter().enumerate() {
+                    prop_assert!(apart(places) <= table.needed()[rank]);
+                }
+                // With something that stays, loads fit whatever is drawn.
+                if !made.fixed.is_empty() {
+                    made.check(LoadNumber { epoch: 1, load }, &table).unwrap();
+                }
+            }
+            prop_assert_eq!(apart(covered), space.bytes());
+            for (rank, places) in stays.into_iter().enumerate() {
+                let fixed = made.fixed.of_rank(rank);
+                prop_assert!(apart(places) <= fixed);
+                prop_assert!(fixed + 2 * made.halves[rank] <= memory[rank]);
+            }
+        }
+    }
+
+    /// Asserts that ranges have nothing in common, and returns the end of the last.
+    fn apart(mut ranges: Vec<(u64, u64)>) -> u64 {
+        ranges.retain(|(start, end)| start < end);
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            assert!(pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+        ranges.last().map_or(0, |(_, end)| *end)
+    }
+
+    #[test]
+    fn ranks_have_shares_of_a_load_to_the_byte() {
+        let dataset = dataset();
+        let space = Space::new(&dataset).unwrap();
+        let none = FixedPart::new(0, space.bytes(), &[1; 4], 0);
+        for (sum_bytes, rounding) in [(0, 1), (SUM_BYTES, 8 * 4)] {
+            let plan = plan(&dataset, 5, 1000);
+            for load in 0..5 {
+                let number = LoadNumber { epoch: 3, load };
+                let table = LoadTable::new(&space, &plan, number, &[1; 4], &none, sum_bytes);
+                let (least, most) = (table.needed().iter().min(), table.needed().iter().max());
+                assert!(
+                    most.unwrap() - least.unwrap() <= rounding,
+                    "{:?}",
+                    table.needed()
+                );
+                let weights = [0, 3, 1, 0];
+                let table = LoadTable::new(&space, &plan, number, &weights, &none, sum_bytes);
+                let needed = table.needed();
+                assert_eq!((needed[0], needed[3]), (0, 0));
+                assert!(
+                    needed[1].abs_diff(3 * needed[2]) <= 4 * rounding,
+                    "{needed:?}"
+                );
+            }
+        }
+    }
 }

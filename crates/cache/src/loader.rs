@@ -1,13 +1,13 @@
-//! The loader: a thread of each rank that refills one half of the memory while the other is read.
+//! The loader: a thread of each rank that refills one half of its memory for loads while the other is read.
 //!
 //! Loads alternate between two windows. Load n + 2 takes the window of load n as soon as every rank's
 //! consumer has received the last batch that uses load n. All loaders then close that window together,
 //! each reads its part of the new load's units, and they open it together: three collective operations a
 //! load, on a communicator of their own.
 //!
-//! What of the new load already lies in memory is not read again: units that this rank held in the old
-//! load and holds in the new one move to their new place, and units of the load in the other window are
-//! fetched from there. Within an epoch loads have no unit in common; across its border two of L loads
+//! What of the new load already lies in memory is not read again: what stays is in no half, what this rank
+//! held of the old load and holds of the new one moves to its new place, and units of the load in the other
+//! window are fetched from there. Within an epoch loads have no unit in common; across its border two of L loads
 //! share 1/L of their units on average.
 //!
 //! A loader that fails tells the others before the window is opened, so that all fail together. Where a
@@ -25,7 +25,7 @@ use crate::CacheError;
 use crate::cache::agree;
 use crate::checksums::seal;
 use crate::load::{Part, load};
-use crate::load_table::{LoadNumber, LoadTable};
+use crate::load_table::{LoadNumber, LoadTable, Piece};
 use crate::loads::Loads;
 use crate::meters::add;
 use crate::peers::Peers;
@@ -150,63 +150,58 @@ impl Loader {
         let memory = window.local();
         let old = self.held[half].as_ref().map(|(_, old)| &**old);
         let (kept, rest) = divide(rank, table, old);
-        move_units(&kept, memory);
-        let (fetched, parts) = self.fetch(rank, table, half, rest, memory)?;
+        move_pieces(&kept, memory);
+        let (fetched, parts) = self.fetch(rest, half, memory)?;
         let asked = load(space, &parts, memory, &self.interrupt)?;
-        let moved: u64 = kept.iter().map(|unit| unit.length as u64).sum();
+        let moved: u64 = kept.iter().map(|piece| piece.length as u64).sum();
         add(&self.peers.counters.kept_bytes, moved + fetched);
         if self.loads.checksums {
-            for unit in table.units_of(rank) {
-                let sums = table.sums(rank, unit);
-                let data = table.offset(rank, unit) as usize;
-                seal(space, &sums, data, memory);
+            for (number, piece) in table.pieces_of(rank) {
+                let sums = table.sums(number);
+                seal(space, &sums, piece.offset as usize, memory);
             }
         }
         Ok(asked)
     }
 
-    /// Copies those of `units` that the other half holds, on any rank, and returns their bytes and the
+    /// Copies those of `wanted` that the other half holds, on any rank, and returns their bytes and the
     /// parts that remain to be read.
     fn fetch(
         &self,
-        rank: usize,
-        table: &LoadTable,
+        wanted: Vec<Part>,
         half: usize,
-        units: Vec<usize>,
         memory: &mut [u8],
     ) -> Result<(u64, Vec<Part>), CacheError> {
         let slots = self.peers.slots();
-        let other = slots.residents[1 - half].as_ref();
+        let (Some((_, table)), Some(other)) =
+            (&self.held[1 - half], slots.residents[1 - half].as_ref())
+        else {
+            return Ok((0, wanted));
+        };
         let (mut gets, mut parts, mut fetched) = (Vec::new(), Vec::new(), 0);
         let (mut rest, mut passed) = (memory, 0);
-        for unit in units {
-            let range = table.range(unit);
-            let to = table.offset(rank, unit) as usize;
-            let place = other.and_then(|other| other.table.place(range.start));
-            let held = place.filter(|place| place.until == range.end);
-            let Some((holder, offset)) = held.and_then(|place| place.held) else {
-                parts.push(Part { range, to });
+        for (part, piece) in wanted.into_iter().flat_map(|part| cut(part, table)) {
+            let Some(piece) = piece else {
+                parts.push(part);
                 continue;
             };
-            let length = (range.end - range.start) as usize;
-            let (_, behind) = rest.split_at_mut(to - passed);
+            let length = (part.range.end - part.range.start) as usize;
+            let (_, behind) = rest.split_at_mut(part.to - passed);
             let (buffer, behind) = behind.split_at_mut(length);
-            (rest, passed) = (behind, to + length);
+            (rest, passed) = (behind, part.to + length);
             fetched += length as u64;
             gets.push(Get {
-                rank: holder as usize,
-                offset,
+                rank: piece.rank as usize,
+                offset: piece.offset_of(part.range.start),
                 buffer,
             });
         }
-        if let Some(other) = other {
-            other.window.get(&mut gets)?;
-        }
+        other.window.get(&mut gets)?;
         Ok((fetched, parts))
     }
 }
 
-/// A unit that stays in a window and moves to another place there.
+/// What stays in a window and moves to another place there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kept {
     from: usize,
@@ -214,34 +209,59 @@ struct Kept {
     length: usize,
 }
 
-/// The units of a rank's part: those that the old load holds on the same rank, and the others that have
-/// bytes.
-fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>, Vec<usize>) {
+/// What a rank holds of a new load: what the old load held on the same rank, and the rest.
+fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>, Vec<Part>) {
     let (mut kept, mut rest) = (Vec::new(), Vec::new());
-    for unit in table.units_of(rank) {
-        let range = table.range(unit);
-        let place = old.and_then(|old| old.place(range.start));
-        let same = place.filter(|place| place.until == range.end);
-        match same.and_then(|place| place.held) {
-            Some((holder, offset)) if holder as usize == rank => kept.push(Kept {
-                from: offset as usize,
-                to: table.offset(rank, unit) as usize,
-                length: (range.end - range.start) as usize,
-            }),
-            _ if range.is_empty() => {}
-            _ => rest.push(unit),
+    for (_, piece) in table.pieces_of(rank) {
+        let part = Part {
+            range: piece.range.clone(),
+            to: piece.offset as usize,
+        };
+        let Some(old) = old else {
+            rest.push(part);
+            continue;
+        };
+        for (part, piece) in cut(part, old) {
+            match piece.filter(|piece| piece.rank as usize == rank) {
+                Some(piece) => kept.push(Kept {
+                    from: piece.offset_of(part.range.start) as usize,
+                    to: part.to,
+                    length: (part.range.end - part.range.start) as usize,
+                }),
+                None => rest.push(part),
+            }
         }
     }
     (kept, rest)
 }
 
-/// Moves units within `memory`; they stand in the same order before and after, without overlap.
+/// A part cut at the ends of the pieces of another load that it lies in. What stays is in no part, so that
+/// another load holds a unit to its end or nothing of it.
+fn cut(part: Part, other: &LoadTable) -> impl Iterator<Item = (Part, Option<&Piece>)> {
+    let Part { mut range, mut to } = part;
+    std::iter::from_fn(move || {
+        if range.is_empty() {
+            return None;
+        }
+        let piece = other.piece_at(range.start);
+        let end = piece.map_or(range.end, |piece| piece.range.end.min(range.end));
+        let part = Part {
+            range: range.start..end,
+            to,
+        };
+        to += (end - range.start) as usize;
+        range.start = end;
+        Some((part, piece))
+    })
+}
+
+/// Moves pieces within `memory`; they stand in the same order before and after, without overlap.
 ///
 /// First those that move down, lowest first, then those that move up, highest first: whatever a move
-/// overwrites has then moved already or is in no unit.
-fn move_units(units: &[Kept], memory: &mut [u8]) {
-    let down = units.iter().filter(|unit| unit.to < unit.from);
-    let up = units.iter().rev().filter(|unit| unit.to > unit.from);
+/// overwrites has then moved already or is in no piece.
+fn move_pieces(pieces: &[Kept], memory: &mut [u8]) {
+    let down = pieces.iter().filter(|piece| piece.to < piece.from);
+    let up = pieces.iter().rev().filter(|piece| piece.to > piece.from);
     for Kept { from, to, length } in down.chain(up).copied() {
         memory.copy_within(from..from + length, to);
     }
@@ -254,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn moved_units_keep_their_bytes(
+        fn moved_pieces_keep_their_bytes(
             units in prop::collection::vec((0..9_usize, 0..9_usize, 0..9_usize), 0..30)
         ) {
             let (mut from, mut to) = (0, 0);
@@ -268,7 +288,7 @@ mod tests {
                 .collect();
             let before: Vec<u8> = (0..from.max(to)).map(|i| i as u8).collect();
             let mut after = before.clone();
-            move_units(&units, &mut after);
+            move_pieces(&units, &mut after);
             for Kept { from, to, length } in units {
                 prop_assert_eq!(&after[to..to + length], &before[from..from + length]);
             }

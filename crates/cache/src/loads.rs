@@ -3,25 +3,27 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_format::Dataset;
-use pelton_plan::{Plan, Units};
+use pelton_plan::Plan;
 
 use crate::CacheError;
-use crate::load_table::{LoadNumber, LoadTable};
+use crate::fixed_part::FixedPart;
+use crate::load_size::{UnitCosts, loads_for};
+use crate::load_table::{LoadNumber, LoadTable, Piece, unit_range};
 use crate::resident::SUM_BYTES;
 use crate::space::Space;
 
 /// Tables kept: two loads in memory, and two that those who deal out work look ahead to.
 const TABLES: usize = 4;
-/// Standard deviations that a load may be larger than the mean: beyond what will ever be drawn.
-const DEVIATIONS: f64 = 8.0;
 
-/// The loads of a plan over the halves of the ranks' memory.
+/// The loads of a plan over the ranks' memory: what stays, and two halves of the rest.
 #[derive(Debug)]
 pub(crate) struct Loads {
     pub(crate) space: Arc<Space>,
     pub(crate) plan: Arc<Plan>,
-    /// Half of each rank's memory.
+    memory: Vec<u64>,
+    /// What stays of every unit.
+    pub(crate) fixed: FixedPart,
+    /// What each rank has for one load.
     pub(crate) halves: Vec<u64>,
     pub(crate) checksums: bool,
     tables: Mutex<VecDeque<(LoadNumber, Arc<LoadTable>)>>,
@@ -34,10 +36,18 @@ impl Loads {
         memory: &[u64],
         checksums: bool,
     ) -> Loads {
+        let units = plan.units().expect("an order of loads has units");
+        let loads = plan.loads().expect("an order of loads");
+        let costs = UnitCosts::new(space.dataset(), units, checksums);
+        let fixed = costs.fixed_part(loads, memory, checksums);
+        let ranks = memory.iter().enumerate();
+        let halves = ranks.map(|(rank, bytes)| (bytes - fixed.of_rank(rank)) / 2);
         Loads {
+            halves: halves.collect(),
             space,
             plan,
-            halves: memory.iter().map(|bytes| bytes / 2).collect(),
+            memory: memory.to_vec(),
+            fixed,
             checksums,
             tables: Mutex::default(),
         }
@@ -46,6 +56,24 @@ impl Loads {
     /// Loads of an epoch.
     pub(crate) fn count(&self) -> u64 {
         self.plan.loads().expect("an order of loads")
+    }
+
+    /// The pieces that stay on `rank`, and the bytes that stay on all ranks.
+    pub(crate) fn fixed_pieces(&self, rank: usize) -> (Vec<Piece>, u64) {
+        let units = self.plan.units().expect("an order of loads has units");
+        let (mut own, mut of_unit, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for unit in 0..units.len() {
+            let ids = units.unit_records(unit);
+            let range = unit_range(&self.space, &ids);
+            let rest = self.fixed.split(&self.space, &ids, &range, &mut of_unit);
+            bytes += rest - range.start;
+            own.extend(
+                of_unit
+                    .drain(..)
+                    .filter(|piece| piece.rank as usize == rank),
+            );
+        }
+        (own, bytes)
     }
 
     /// The table of a load, from those computed last where it is among them.
@@ -73,8 +101,9 @@ impl Loads {
     }
 
     fn compute(&self, number: LoadNumber) -> LoadTable {
+        let sum_bytes = if self.checksums { SUM_BYTES } else { 0 };
         let (space, plan) = (&self.space, &self.plan);
-        LoadTable::new(space, plan, number, &self.halves, self.checksums)
+        LoadTable::new(space, plan, number, &self.memory, &self.fixed, sum_bytes)
     }
 
     /// An error where a load does not fit.
@@ -83,13 +112,12 @@ impl Loads {
         let Some(rank) = ranks.clone().position(|(needed, half)| needed > half) else {
             return Ok(());
         };
-        let memory: u64 = 2 * self.halves.iter().sum::<u64>();
         let units = self.plan.units().expect("an order of loads has units");
         let fitting = loads_for(
             self.space.dataset(),
             units,
-            memory,
-            self.halves.len(),
+            self.memory.iter().sum(),
+            self.memory.len(),
             self.checksums,
         );
         Err(CacheError::LoadTooLarge {
@@ -137,67 +165,4 @@ impl Loads {
         }
         (epoch, low)
     }
-}
-
-/// The smallest number of loads an epoch of which two fit in `memory_bytes` of all ranks together, held in
-/// equal shares; `None` where not even loads of one unit do.
-///
-/// A load is the units of a random subset. Its bound is the mean and eight standard deviations of such a
-/// sum of unit sizes, or the largest there can be, whichever is less; of that a rank holds its share and
-/// one unit at most. With memory for a quarter of the data it gives 9 where units are small.
-pub fn loads_for(
-    dataset: &Dataset,
-    units: &Units,
-    memory_bytes: u64,
-    ranks: usize,
-    checksums: bool,
-) -> Option<u64> {
-    let count = units.len();
-    if count == 0 {
-        return Some(1);
-    }
-    let (mut sum, mut squares, mut longest) = (0.0, 0.0, 0_u64);
-    for unit in 0..count {
-        let bytes = unit_cost(dataset, units, unit, checksums);
-        sum += bytes as f64;
-        squares += bytes as f64 * bytes as f64;
-        longest = longest.max(bytes);
-    }
-    let mean = sum / count as f64;
-    let deviation = (squares / count as f64 - mean * mean).max(0.0).sqrt();
-    let half = memory_bytes as f64 / (2.0 * ranks as f64);
-    let fits = |loads: u64| {
-        let in_load = count.div_ceil(loads) as f64;
-        let most = (in_load * longest as f64)
-            .min(in_load * mean + DEVIATIONS * deviation * in_load.sqrt());
-        // Rounding to whole checksums and bytes.
-        let part = (most / ranks as f64 + longest as f64).min(most) + 16.0;
-        part <= half
-    };
-    if !fits(count) {
-        return None;
-    }
-    let (mut low, mut high) = (1, count);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if fits(middle) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    Some(low)
-}
-
-/// Bytes of a unit, which may go on from one file to the next.
-fn unit_cost(dataset: &Dataset, units: &Units, unit: u64, checksums: bool) -> u64 {
-    let ids = units.unit_records(unit);
-    let (first, last) = (dataset.locate(ids.start), dataset.locate(ids.end - 1));
-    let bytes = if first.file == last.file {
-        last.offset + last.length - first.offset
-    } else {
-        ids.clone().map(|id| dataset.locate(id).length).sum()
-    };
-    let sums = if checksums { SUM_BYTES } else { 0 };
-    bytes + sums * (ids.end - ids.start)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-use pelton_comm::Get;
+use pelton_comm::{Get, Window};
 use pelton_storage::RangeRead;
 
 use crate::CacheError;
@@ -38,19 +38,25 @@ pub(crate) struct Peers {
     bounces: Mutex<Vec<Bounce>>,
 }
 
-/// Windows that are open for reading: one, or two halves.
+/// Windows that are open for reading: one, or two halves and what stays.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     pub(crate) residents: [Option<Resident>; 2],
+    /// What stays of the units while the halves' loads come and go; their tables say where in it.
+    pub(crate) fixed: Option<Window>,
     pub(crate) finished: bool,
 }
+
+/// The windows: those of `residents`, and that of what stays.
+const WINDOWS: usize = 3;
+const FIXED: usize = 2;
 
 /// What one pass over a batch of ranges found.
 #[derive(Debug, Default)]
 struct Found<'b> {
-    /// By slot.
-    gets: [Vec<Get<'b>>; 2],
-    checks: [Checks; 2],
+    /// By window.
+    gets: [Vec<Get<'b>>; WINDOWS],
+    checks: [Checks; WINDOWS],
     backend: Vec<BackendRead<'b>>,
     local_bytes: u64,
     remote_bytes: u64,
@@ -138,11 +144,11 @@ impl Peers {
             mut backend,
             ..
         } = found;
-        for ((resident, gets), checks) in slots.residents.iter().zip(&mut gets).zip(&mut checks) {
-            let Some(resident) = resident.as_ref().filter(|_| !gets.is_empty()) else {
+        for (number, (gets, checks)) in gets.iter_mut().zip(&mut checks).enumerate() {
+            let Some(window) = slots.window(number).filter(|_| !gets.is_empty()) else {
                 continue;
             };
-            self.get(resident, gets, checks, || {
+            self.get(window, gets, checks, || {
                 self.read_backend(span, std::mem::take(&mut backend))
             })?;
         }
@@ -179,18 +185,23 @@ impl Peers {
             rest = later;
             read.filled += length;
             match source.kind {
-                Kind::Held { slot, rank, offset } => {
+                Kind::Held {
+                    slot,
+                    window,
+                    rank,
+                    offset,
+                } => {
                     if self.checksums {
                         let start = span.base + (at - span.start);
                         let table = &slots.residents[slot].as_ref().expect("it holds this").table;
                         let range = start..start + length as u64;
-                        let number = found.gets[slot].len();
-                        found.checks[slot].add(&self.space, table, number, rank, range);
+                        let number = found.gets[window].len();
+                        found.checks[window].add(&self.space, table, number, rank, range);
                     }
                     let own = rank == self.rank;
                     found.local_bytes += if own { length as u64 } else { 0 };
                     found.remote_bytes += if own { 0 } else { length as u64 };
-                    found.gets[slot].push(Get {
+                    found.gets[window].push(Get {
                         rank,
                         offset,
                         buffer,
@@ -206,17 +217,17 @@ impl Peers {
 
     fn get<'b>(
         &self,
-        resident: &Resident,
+        window: &Window,
         gets: &mut Vec<Get<'b>>,
         checks: &'b mut Checks,
         work: impl FnOnce() -> Result<(), CacheError>,
     ) -> Result<(), CacheError> {
         if !self.checksums {
-            return resident.window.get_while(gets, work)?;
+            return window.get_while(gets, work)?;
         }
         add(&self.counters.unverified_ranges, checks.partial);
         let compare = checks.request(gets);
-        resident.window.get_while(gets, work)??;
+        window.get_while(gets, work)??;
         let compared = compare.run(&self.space, gets)?;
         add(&self.counters.verified_records, compared);
         Ok(())
@@ -251,7 +262,9 @@ struct Source {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Held {
+        /// Whose table says so.
         slot: usize,
+        window: usize,
         rank: usize,
         offset: u64,
     },
@@ -262,6 +275,13 @@ enum Kind {
 }
 
 impl Slots {
+    fn window(&self, number: usize) -> Option<&Window> {
+        match number {
+            FIXED => self.fixed.as_ref(),
+            half => self.residents[half].as_ref().map(|half| &half.window),
+        }
+    }
+
     #[inline]
     fn source(&self, span: &FileSpan, at: u64) -> Source {
         let outside = |until| Source {
@@ -283,6 +303,7 @@ impl Slots {
         let kind = match place.held {
             Some((rank, offset)) => Kind::Held {
                 slot,
+                window: if place.fixed { FIXED } else { slot },
                 rank: rank as usize,
                 offset,
             },
@@ -357,8 +378,23 @@ mod tests {
         Ok(())
     }
 
+    /// Changes one bit of every byte that stays.
+    fn damage_fixed(comm: &Comm, cache: &PeerCache) -> Result<(), CacheError> {
+        let fixed = cache.peers().slots_mut().fixed.take().unwrap();
+        let mut fixed = fixed.refill(comm)?;
+        for byte in fixed.local() {
+            *byte ^= 4;
+        }
+        cache.peers().slots_mut().fixed = Some(fixed.share(comm)?);
+        Ok(())
+    }
+
     /// Reads all records of the first load, or all, of damaged memory; returns the errors.
-    fn errors(order: Order, share: u64) -> Vec<String> {
+    fn errors(
+        order: Order,
+        share: u64,
+        damage: fn(&Comm, &PeerCache) -> Result<(), CacheError>,
+    ) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, text()).unwrap();
@@ -414,7 +450,7 @@ mod tests {
     #[test]
     fn damaged_memory_is_noticed_by_whoever_reads_it() {
         for (order, share) in [(Order::Full, 1), (Order::Full, 6), (LOADS, 12)] {
-            let errors = errors(order, share);
+            let errors = errors(order, share, damage);
             let names = |rank| {
                 errors
                     .iter()
@@ -423,5 +459,16 @@ mod tests {
             assert_eq!(errors.len(), 3, "{errors:?}");
             assert!((0..3).all(names), "{errors:?}");
         }
+    }
+
+    #[test]
+    fn damage_of_what_stays_is_noticed() {
+        let loads = Order::Opportunistic {
+            loads: 40,
+            unit_bytes: 64,
+        };
+        // Two or three units of some seven records, of each the first or more.
+        let errors = errors(loads, 6, damage_fixed);
+        assert!((2..12).contains(&errors.len()), "{errors:?}");
     }
 }

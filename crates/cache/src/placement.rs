@@ -34,8 +34,8 @@ impl Placement {
         }
     }
 
-    /// The rank that holds the first byte of a record while `epoch` reads it; `None` where only the backend
-    /// does, or where the record has no bytes. Panics unless `id` is below the number of records.
+    /// The rank that holds the middle byte of a record, and so most of it, while `epoch` reads it; `None` where
+    /// only the backend does, or where the record has no bytes. Panics unless `id` is below the number of records.
     pub fn holder(&self, epoch: u64, id: u64) -> Option<u32> {
         self.find(epoch, id, &mut None)
     }
@@ -57,8 +57,9 @@ impl Placement {
         if record.is_empty() {
             return None;
         }
+        let middle = record.start + (record.end - record.start) / 2;
         let place = match &self.kind {
-            Kind::Runs(runs) => Some(runs.place(record.start)),
+            Kind::Runs(runs) => Some(runs.place(middle)),
             Kind::Loads(loads) => {
                 let load = loads.plan.load_of(epoch, id);
                 let number = LoadNumber { epoch, load };
@@ -67,7 +68,7 @@ impl Placement {
                     _ => loads.table(number),
                 };
                 let (_, table) = last.insert((number, table));
-                table.place(record.start)
+                table.place(middle)
             }
         };
         let (rank, _) = place?.held?;

@@ -49,15 +49,19 @@ impl Sums {
     }
 }
 
-/// The records that have bytes in a range of the space.
+/// The records that have bytes in a range of the space; none where it is empty.
 pub(crate) fn records_in(space: &Space, range: &Range<u64>) -> Range<u64> {
+    if range.is_empty() {
+        return 0..0;
+    }
     let first = space.record_over(range.start);
     let end = space.first_record_from(range.end);
     first..end.max(first)
 }
 
 impl Table {
-    /// Where byte `at` is; `None` where it is not in this window.
+    /// Where byte `at` is; `None` where it is not in this window, nor in that of what stays while this one
+    /// needs it.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
         match self {
@@ -70,7 +74,7 @@ impl Table {
     pub(crate) fn sums(&self, rank: usize, at: u64) -> Sums {
         match self {
             Table::Runs { sums, .. } => sums[rank].clone(),
-            Table::Load(table) => table.sums_at(rank, at),
+            Table::Load(table) => table.sums_at(at),
         }
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Place {
     pub(crate) held: Option<(u32, u64)>,
     /// How far this goes.
     pub(crate) until: u64,
+    /// Whether they lie in the window of what stays while loads come and go.
+    pub(crate) fixed: bool,
 }
 
 /// Cuts `total` into shares in proportion to `weights`, up to rounding; all shares begin and end at
@@ -55,7 +57,7 @@ pub(crate) fn cuts_by_weight(total: u64, weights: &[u64]) -> Vec<u64> {
 
 /// The largest number up to `end` for which `within` holds; it holds for 0 and, once it does not, never
 /// again.
-fn last_within(end: u64, within: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn last_within(end: u64, within: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low < high {
         let middle = high - (high - low) / 2;
@@ -135,11 +137,13 @@ impl Runs {
             Place {
                 held: Some((rank as u32, self.begins[rank] + (at - start))),
                 until: held,
+                fixed: false,
             }
         } else {
             Place {
                 held: None,
                 until: self.cuts[rank + 1],
+                fixed: false,
             }
         }
     }
@@ -196,6 +200,14 @@ mod tests {
             cuts_by_weight(3 << 50, &huge),
             [0, 1 << 50, 2 << 50, 3 << 50]
         );
+    }
+
+    /// A run of no bytes that begins within a record once had a checksum.
+    #[test]
+    fn runs_without_bytes_keep_nothing() {
+        let space = space();
+        let runs = Runs::new(&space, &[27, 1], SUM_BYTES);
+        assert_eq!(kept(&space, &runs, 1, SUM_BYTES), 0);
     }
 
     proptest! {

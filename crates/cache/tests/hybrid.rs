@@ -23,33 +23,55 @@ fn options(memory_bytes: u64, checksums: bool, epochs: u64) -> CacheOptions {
     }
 }
 
-fn check_loads(data: &Data, ranks: usize, checksums: bool) -> Vec<CacheMeters> {
+/// Reads everything three times in `more` loads an epoch than as few as fit; returns the share of the data that
+/// stays, and the meters.
+fn check_loads(data: &Data, ranks: usize, checksums: bool, more: u64) -> (f64, Vec<CacheMeters>) {
     const EPOCHS: u64 = 3;
-    let (memory, loads) = quarter(data, ranks, UNIT_BYTES, checksums);
+    let (memory, fewest) = quarter(data, ranks, UNIT_BYTES, checksums);
+    let loads = fewest + more;
     let (dataset, backend) = data.metered();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
-    let meters = run_ranks(ranks, |comm| {
+    let results = run_ranks(ranks, |comm| {
         let options = options(memory, checksums, EPOCHS);
         let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
-        assert_eq!(cache.pipeline(), Pipeline::Opportunistic { loads });
+        let pipeline = cache.pipeline();
         consume(&comm, data, &cache, &plan, ((0, 0), EPOCHS), |_, _| Ok(()))?;
-        cache.finish(&comm)
+        Ok::<_, CacheError>((pipeline, cache.finish(&comm)?))
     });
-    let meters = meters.unwrap();
+    let (pipelines, meters): (Vec<_>, Vec<_>) = results.unwrap().into_iter().unzip();
+    let Pipeline::Opportunistic {
+        loads: made,
+        resident_bytes,
+    } = pipelines[0]
+    else {
+        panic!("{}", pipelines[0]);
+    };
+    assert_eq!(made, loads);
+    assert!(pipelines.iter().all(|pipeline| *pipeline == pipelines[0]));
     let sum = |of: fn(&CacheMeters) -> u64| meters.iter().map(of).sum::<u64>();
     let (read, kept) = (bytes_read(&backend), sum(|rank| rank.kept_bytes));
-    assert_eq!(read + kept, EPOCHS * data.dataset.bytes());
-    // On many ranks a load may be a unit or two of each.
-    assert!(kept > 0 || ranks > 2, "the epochs' borders keep something");
+    // All in the first epoch, in later ones what does not stay.
+    let bytes = data.dataset.bytes();
+    assert_eq!(
+        read + kept,
+        bytes + (EPOCHS - 1) * (bytes - resident_bytes),
+        "{resident_bytes} of {bytes} stay, {kept} kept"
+    );
     assert_eq!(sum(|rank| rank.backend_bytes), read);
     assert_eq!(sum(|rank| rank.early_bytes), 0);
     let served = sum(|rank| rank.local_bytes + rank.remote_bytes);
-    assert_eq!(served, EPOCHS * data.dataset.bytes());
+    assert_eq!(served, EPOCHS * bytes);
     if checksums {
         let verified = sum(|rank| rank.verified_records);
         assert_eq!(verified, EPOCHS * data.dataset.records());
+        assert_eq!(sum(|rank| rank.unverified_ranges), 0);
     }
-    meters
+    // In many loads or on many ranks a load may be a unit or two of each.
+    assert!(
+        kept > 0 || ranks > 2 || more > 0,
+        "the epochs' borders keep something"
+    );
+    (resident_bytes as f64 / bytes as f64, meters)
 }
 
 #[test]
@@ -61,9 +83,46 @@ fn loads_serve_every_record_and_bytes_leave_the_backend_at_most_once_an_epoch() 
             even(&[2000, 3, 1000], 9),
         ] {
             for checksums in [false, true] {
-                let meters = check_loads(&data, ranks, checksums);
-                assert_eq!(meters.iter().any(|rank| rank.remote_bytes > 0), ranks > 1);
+                for more in [0, 9, 40] {
+                    let (stays, meters) = check_loads(&data, ranks, checksums, more);
+                    assert_eq!(meters.iter().any(|rank| rank.remote_bytes > 0), ranks > 1);
+                    assert!(stays < 0.25 && (more < 40 || stays > 0.05), "{stays}");
+                }
             }
+        }
+    }
+}
+
+/// 256 units of 256 records: the memory that two loads leave free, up to a byte a unit, or two checksums.
+#[test]
+fn more_loads_leave_memory_for_what_stays() {
+    let data = even(&[1 << 16], 15);
+    let (bytes, records) = (data.dataset.bytes(), 1 << 16);
+    for (loads, ranks) in [(8, 1), (16, 2), (32, 4), (64, 3)] {
+        for sum_bytes in [0, 4] {
+            let plan = plan_in_loads(&data.dataset, loads, 16_384, 64);
+            let whole = bytes + sum_bytes * records;
+            let options = options((whole / 4).div_ceil(ranks), sum_bytes > 0, 1);
+            let stays = run_ranks(ranks as usize, |comm| {
+                let cache = PeerCache::new(&comm, &data.dataset, &plan, &options)?;
+                let pipeline = cache.pipeline();
+                cache.finish(&comm)?;
+                match pipeline {
+                    Pipeline::Opportunistic { resident_bytes, .. } => {
+                        Ok::<_, CacheError>(resident_bytes)
+                    }
+                    other => panic!("{other}"),
+                }
+            });
+            let stays = stays.unwrap()[0] as f64;
+            let load = 2.0 / loads as f64;
+            let share = (0.25 - load) / (1.0 - load);
+            let lost = (1 + 2 * sum_bytes) as f64 * 256.0 + 200.0;
+            let expected = share * bytes as f64;
+            assert!(
+                stays <= expected && stays >= expected - lost,
+                "{loads} loads: {stays} of {expected}"
+            );
         }
     }
 }
@@ -213,15 +272,22 @@ fn loads_that_do_not_fit_are_refused_with_a_number_that_does() {
 }
 
 #[test]
-fn a_quarter_of_the_data_takes_nine_loads() {
+fn a_quarter_of_the_data_takes_eight_loads_where_units_divide_evenly() {
     let data = even(&[1 << 16], 15);
     let units = units_of(&data.dataset, 4096);
     for ranks in [1, 2, 4] {
         let memory = data.dataset.bytes() / 4;
-        assert_eq!(
-            loads_for(&data.dataset, &units, memory, ranks, false),
-            Some(9)
-        );
+        let fewest =
+            |units, memory, checksums| loads_for(&data.dataset, units, memory, ranks, checksums);
+        assert_eq!(fewest(&units, memory, false), Some(8));
+        let with_sums = memory + (1 << 16);
+        assert_eq!(fewest(&units, with_sums, true), Some(9));
+        // The margin: two loads' cut records.
+        let margin = 2 * 16 * (ranks * ranks) as u64;
+        assert_eq!(fewest(&units, with_sums + margin, true), Some(8));
+        // 1021 units: some loads have one more than others.
+        let odd = units_of(&data.dataset, 4097);
+        assert_eq!(fewest(&odd, memory, false), Some(9));
     }
     assert_eq!(loads_for(&data.dataset, &units, 4000, 1, false), None);
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pelton_train::bench::Mode;
 use pelton_train::{
     Access, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, OnBadRecord, Optimum, Order,
 };
@@ -441,10 +442,10 @@ pub struct BenchArguments {
     /// Memory of all ranks together for the data: a size, or a share of the data
     #[arg(long, default_value = "1/1", requires = "cache")]
     pub peer_memory: Memory,
-    /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic
-    /// (from what is in memory, load by load)
-    #[arg(long, value_enum, default_value = "ordered", requires = "cache")]
-    pub mode: PeerMode,
+    /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic[:LOADS]
+    /// (from what is in memory, load by load; by default as few loads an epoch as fit)
+    #[arg(long, default_value = "ordered", requires = "cache")]
+    pub mode: Mode,
     /// Bytes that --mode opportunistic reads from the backend at once
     #[arg(long, default_value = "1MiB", requires = "cache")]
     pub unit_bytes: Memory,
@@ -484,6 +485,9 @@ pub struct CapacityArguments {
     /// Bytes that the opportunistic pipeline reads at once
     #[arg(long, default_value = "1MiB")]
     pub unit_size: Memory,
+    /// Loads of an epoch of the opportunistic pipeline (default: as few as fit)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub loads: Option<u64>,
     /// Bytes a second from other nodes' memory into one node
     #[arg(long, default_value = "12.5GB")]
     pub network: Memory,
@@ -513,15 +517,6 @@ pub struct CapacityArguments {
 pub enum CacheKind {
     /// The memory of all ranks
     Peers,
-}
-
-/// How data larger than the ranks' memory is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PeerMode {
-    /// In exactly the order asked for
-    Ordered,
-    /// From what is in memory, load by load
-    Opportunistic,
 }
 
 /// `pelton reproduce`

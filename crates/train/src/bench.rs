@@ -2,7 +2,9 @@
 
 mod peers;
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -72,13 +74,42 @@ pub struct PeerConfig {
 }
 
 /// In which order records are taken when memory does not hold all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Exactly the order asked for; what is not in memory is read from the backend by itself.
     Ordered,
     /// From what is in memory, load by load.
-    Opportunistic,
+    Opportunistic {
+        /// Loads of an epoch; where absent, as few as fit. More leave memory for a part of the data that is read
+        /// once, and shuffle less.
+        loads: Option<u64>,
+    },
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Ordered => "ordered",
+            Mode::Opportunistic { .. } => "opportunistic",
+        })
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    /// `ordered`, `opportunistic` or `opportunistic:LOADS`.
+    fn from_str(text: &str) -> Result<Mode, String> {
+        match text.split_once(':') {
+            None if text == "ordered" => Ok(Mode::Ordered),
+            None if text == "opportunistic" => Ok(Mode::Opportunistic { loads: None }),
+            Some(("opportunistic", loads)) => match loads.parse() {
+                Ok(loads) if loads > 0 => Ok(Mode::Opportunistic { loads: Some(loads) }),
+                _ => Err(format!("{loads} is no number of loads; give 1 or more")),
+            },
+            _ => Err("give ordered, opportunistic or opportunistic:LOADS".to_string()),
+        }
+    }
 }
 
 /// What was measured.
@@ -129,7 +160,7 @@ pub struct BenchReport {
     /// Bytes read from the backend, to fill memory or to serve reads.
     pub backend_bytes: u64,
     /// How data larger than the ranks' memory is taken; absent without peers' memory.
-    pub mode: Option<Mode>,
+    pub mode: Option<String>,
     /// How the ranks' memory was used.
     pub pipeline: Option<String>,
     /// Seconds in which memory was filled, of the rank with most; before the first batch where all data

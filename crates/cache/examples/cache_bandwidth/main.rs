@@ -11,24 +11,26 @@
 //! batch at random: records that other ranks hold, or those that they hold themselves (`own`). The reference
 //! reads the same bytes: among threads, and of its own memory, by copying from a vector as large as the
 //! memory it stands for; from other processes by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of
-//! its own. The two take turns; medians of the turns count, for the ratio that of each turn to the reference's
-//! next to it, which hardly depends on what else the machine does.
+//! its own. Its ranges lie as far from the begin of a page as the records, which direct reads of a file with a
+//! header move: 4 KiB on two pages take longer than on one. The two take turns; medians of the turns count.
 
 #[cfg(feature = "mpi")]
 #[allow(unsafe_code)]
 #[path = "../../../comm/examples/window_bandwidth/bare.rs"]
 mod bare;
+#[path = "../../../comm/examples/window_bandwidth/turns.rs"]
+mod turns;
 
 use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Placement};
-use pelton_comm::{Comm, Reduction, launched, run_ranks};
+use pelton_comm::{Comm, launched, run_ranks};
 use pelton_format::{Dataset, OpenOptions};
 use pelton_plan::{Batching, Order, Plan};
 use pelton_storage::RangeRead;
+use turns::{Range, in_turns, memcpy};
 
 /// Sizes of records: a page, and an image of ImageNet.
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
@@ -40,9 +42,6 @@ const BATCH: usize = 64;
 const TURN_BYTES: usize = 128 << 20;
 const TURNS: usize = 15;
 
-/// A range: rank, offset, length.
-type Range = (usize, usize, usize);
-
 /// Records of a batch, and where they lie.
 type Batches = Vec<(Vec<u64>, Vec<Range>)>;
 
@@ -53,7 +52,10 @@ fn main() {
         let ranks = std::env::args()
             .nth(1)
             .map_or(2, |ranks| ranks.parse().expect("ranks"));
-        run_ranks(ranks, |comm| measure(&comm, "local", memcpy)).map(|_| ())
+        run_ranks(ranks, |comm| {
+            measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
+        })
+        .map(|_| ())
     };
     if let Err(error) = result {
         eprintln!("{error}");
@@ -69,20 +71,6 @@ fn run_processes() -> Result<(), pelton_comm::RankError<CacheError>> {
 #[cfg(not(feature = "mpi"))]
 fn run_processes() -> Result<(), pelton_comm::RankError<CacheError>> {
     panic!("build this with --features mpi to run it under mpirun")
-}
-
-/// The reference among threads, and for a rank's own memory.
-fn memcpy(comm: &Comm) -> impl FnMut(&[Range], &mut [u8]) + use<> {
-    let others = comm.size().saturating_sub(1).max(1);
-    let memory = vec![1_u8; others * WINDOW_BYTES];
-    let rank = comm.rank();
-    move |ranges, buffer| {
-        for ((from, offset, length), place) in ranges.iter().zip(buffer.chunks_mut(ranges[0].2)) {
-            let other = if *from > rank { from - 1 } else { *from } % others;
-            let start = other * WINDOW_BYTES + offset;
-            place.copy_from_slice(&memory[start..start + length]);
-        }
-    }
 }
 
 fn measure<R: FnMut(&[Range], &mut [u8])>(
@@ -112,14 +100,17 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
         let cache = PeerCache::new(comm, &dataset, &Arc::new(plan.expect("a plan")), &options)?;
         let mut remote = reference(comm);
         let others = |holder| holder != comm.rank() || comm.size() == 1;
-        let batches = batches(comm, &cache.placement(), records, read_bytes, others);
+        // How far loading moves the records from the begin of a page, to read them straight into memory.
+        let storage = dataset.files()[0].storage();
+        let shift = dataset.locate(0).offset % u64::from(storage.granularity().memory_bytes);
+        let placement = cache.placement();
+        let records = (records, read_bytes, shift as usize);
+        let batches = batches(comm, &placement, records, others);
         let title = format!("{transport},{},others,{read_bytes}", comm.size());
         compare(comm, &title, &cache, &batches, &mut remote)?;
         drop(remote);
-        let mut own = memcpy(comm);
-        let batches = self::batches(comm, &cache.placement(), records, read_bytes, |holder| {
-            holder == comm.rank()
-        });
+        let mut own = memcpy(comm, WINDOW_BYTES);
+        let batches = self::batches(comm, &placement, records, |holder| holder == comm.rank());
         let title = format!("{transport},{},own,{read_bytes}", comm.size());
         compare(comm, &title, &cache, &batches, &mut own)?;
         cache.finish(comm)?;
@@ -137,23 +128,17 @@ fn compare(
     let dataset = cache.dataset();
     let read_bytes = batches[0].1[0].2;
     let mut buffer = vec![0; BATCH * read_bytes];
-    let (mut reads, mut references) = (Vec::new(), Vec::new());
-    for _ in 0..TURNS {
-        reads.push(turn(comm, batches, |ids, _| {
-            read(&dataset, ids, &mut buffer)
-        })?);
-        references.push(turn(comm, batches, |_, ranges| {
-            reference(ranges, &mut buffer);
-            Ok(())
-        })?);
-    }
-    let ratios = reads
-        .iter()
-        .zip(&references)
-        .map(|(read, bare)| read / bare);
-    let ratio = median(ratios.collect());
-    let (read, bare) = (median(reads), median(references));
+    let mut other = vec![0; BATCH * read_bytes];
+    let bytes = batches.len() * BATCH * read_bytes;
+    let rates = in_turns(
+        comm,
+        TURNS,
+        (batches, bytes),
+        |(ids, _)| read(&dataset, ids, &mut buffer),
+        |(_, ranges)| reference(ranges, &mut other),
+    )?;
     if comm.rank() == 0 {
+        let (read, bare, ratio) = (rates.read, rates.reference, rates.ratio);
         println!("{title},{read:.3},{bare:.3},{ratio:.3}");
     }
     Ok(())
@@ -178,8 +163,7 @@ fn write_records(path: &std::path::Path, records: usize, read_bytes: usize) -> s
 fn batches(
     comm: &Comm,
     placement: &Placement,
-    records: usize,
-    read_bytes: usize,
+    (records, read_bytes, shift): (usize, usize, usize),
     wanted: impl Fn(usize) -> bool,
 ) -> Batches {
     let mut state = comm.rank() as u64 + 1;
@@ -189,11 +173,14 @@ fn batches(
             .wrapping_add(1);
         ((state >> 33) as usize) % below
     };
+    let of_rank = WINDOW_BYTES / read_bytes;
     let mut one = || loop {
         let id = random(records) as u64;
         let holder = placement.holder(0, id).expect("all is in memory") as usize;
-        if wanted(holder) {
-            let offset = id as usize * read_bytes % (WINDOW_BYTES / read_bytes * read_bytes);
+        let place = id as usize % of_rank;
+        // Moved, the last would not lie in the reference's window.
+        if wanted(holder) && place + 1 < of_rank {
+            let offset = place * read_bytes + shift;
             return (id, (holder, offset, read_bytes));
         }
     };
@@ -216,27 +203,4 @@ fn read(dataset: &Dataset, ids: &[u64], buffer: &mut [u8]) -> Result<(), CacheEr
         .collect();
     dataset.files()[0].storage().read_batch(&mut reads)?;
     Ok(())
-}
-
-/// Bandwidth of all ranks together, in GB/s.
-fn turn(
-    comm: &Comm,
-    batches: &Batches,
-    mut read: impl FnMut(&[u64], &[Range]) -> Result<(), CacheError>,
-) -> Result<f64, CacheError> {
-    comm.barrier()?;
-    let start = Instant::now();
-    let mut bytes = 0;
-    for (ids, ranges) in batches {
-        read(ids, ranges)?;
-        bytes += ranges.len() * ranges[0].2;
-    }
-    let mut total = [bytes as f64 / start.elapsed().as_secs_f64() / 1e9];
-    comm.all_reduce(&mut total, Reduction::Sum)?;
-    Ok(total[0])
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

@@ -46,6 +46,7 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
         batch: arguments.batch,
         memory_bytes: 0.0,
         unit_bytes: bytes(arguments.unit_size, "--unit-size")?,
+        loads: arguments.loads,
         near: false,
     };
     let mut rows: Vec<(u32, Vec<EpochTime>)> = Vec::new();

@@ -3,13 +3,12 @@
 use std::io::{self, Write};
 
 use pelton_train::SharedData;
-use pelton_train::bench::{self, BenchConfig, Mode, PeerConfig};
+use pelton_train::bench::{self, BenchConfig, PeerConfig};
 use pelton_train::data_tools::{self, DeviceProbe, ProbeOptions, ProbePattern};
 
 use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{
-    BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, PeerMode,
-    ProbeArguments,
+    BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, ProbeArguments,
 };
 use crate::bytes::{Memory, human};
 use crate::console::interrupt_flag;
@@ -203,10 +202,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     let peers = PeerConfig {
         memory_bytes: peer_bytes,
         memory_share: peer_share,
-        mode: match arguments.mode {
-            PeerMode::Ordered => Mode::Ordered,
-            PeerMode::Opportunistic => Mode::Opportunistic,
-        },
+        mode: arguments.mode,
         unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
         near: !arguments.anywhere,
         checksums: arguments.checksums,

@@ -76,6 +76,16 @@ fn memory_that_holds_a_part_reads_each_byte_once_an_epoch_at_most() {
     assert!(count(&loads, "backend_bytes") <= 2 * bytes, "{loads}");
     let level = number(&loads, "rl_exact");
     assert!(level > 0.6 && level < 1.0, "{loads}");
+    // With more loads than that a part stays, and shuffling falls.
+    let smaller = line.replace("--batch 200", "--batch 100");
+    let more = place.json(&format!(
+        "{smaller} --mode opportunistic:20 --unit-bytes 2KiB"
+    ));
+    let read = count(&more, "backend_bytes") as f64 / bytes as f64;
+    let stays = (0.25 - 0.1) / (1.0 - 0.1);
+    assert!(read < 2.0 - stays + 0.03 && read > 1.7 - stays, "{more}");
+    assert!(number(&more, "rl_exact") < level, "{more}");
+    assert_eq!(more["used_bytes"], loads["used_bytes"]);
     let sums = [&ordered, &loads].map(|figures| number(figures, "checksum"));
     assert!((sums[0] - sums[1]).abs() <= 1e-9 * sums[0].abs().max(1.0));
     assert_eq!(ordered["used_bytes"], loads["used_bytes"]);
@@ -87,6 +97,15 @@ fn what_ranks_and_peers_cannot_do_is_said() {
     place.refuses("bench train --ranks 0", 2, &["--ranks 0", "give 1 to 1024"]);
     place.refuses("bench train --mode opportunistic", 2, &["--cache"]);
     place.refuses("bench train --cache disk", 2, &["peers"]);
+    for mode in ["opportunistic:0", "opportunistic:many"] {
+        let line = format!("bench train --cache peers --mode {mode}");
+        place.refuses(&line, 2, &["--mode", "loads"]);
+    }
+    place.refuses(
+        "bench train --cache peers --mode random",
+        2,
+        &["ordered, opportunistic"],
+    );
     place.refuses(
         "bench absent --ranks 3",
         2,

@@ -9,15 +9,15 @@
 //! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The
 //! reference reads the same ranges: among threads by copying from a vector as large as the windows it
 //! stands for, under MPI by `MPI_Get` and one `MPI_Win_flush_all` a batch on a window of its own. The
-//! two take turns, and the median of the turns counts.
+//! two take turns (`turns.rs`), and the median of the turns counts.
 
 #[cfg(feature = "mpi")]
 #[allow(unsafe_code)]
 mod bare;
+mod turns;
 
-use std::time::Instant;
-
-use pelton_comm::{Comm, CommError, Get, Reduction, Window, launched, run_ranks};
+use pelton_comm::{Comm, CommError, Get, Window, launched, run_ranks};
+use turns::{Range, in_turns, memcpy};
 
 /// Sizes of reads: a page, and an image of ImageNet.
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
@@ -29,9 +29,6 @@ const BATCH: usize = 64;
 const TURN_BYTES: usize = 512 << 20;
 const TURNS: usize = 7;
 
-/// A range: rank, offset, length.
-type Range = (usize, usize, usize);
-
 fn main() {
     let result = if launched().is_some() {
         run_processes()
@@ -39,7 +36,10 @@ fn main() {
         let ranks = std::env::args()
             .nth(1)
             .map_or(2, |ranks| ranks.parse().expect("ranks"));
-        run_ranks(ranks, |comm| measure(&comm, "local", memcpy)).map(|_| ())
+        run_ranks(ranks, |comm| {
+            measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
+        })
+        .map(|_| ())
     };
     if let Err(error) = result {
         eprintln!("{error}");
@@ -57,20 +57,6 @@ fn run_processes() -> Result<(), pelton_comm::RankError<CommError>> {
     panic!("build this with --features mpi to run it under mpirun")
 }
 
-/// The reference among threads.
-fn memcpy(comm: &Comm) -> impl FnMut(&[Range], &mut [u8]) + use<> {
-    let others = comm.size().saturating_sub(1).max(1);
-    let memory = vec![1_u8; others * WINDOW_BYTES];
-    let rank = comm.rank();
-    move |ranges, buffer| {
-        for ((from, offset, length), place) in ranges.iter().zip(buffer.chunks_mut(ranges[0].2)) {
-            let other = if *from > rank { from - 1 } else { *from } % others;
-            let start = other * WINDOW_BYTES + offset;
-            place.copy_from_slice(&memory[start..start + length]);
-        }
-    }
-}
-
 fn measure<R: FnMut(&[Range], &mut [u8])>(
     comm: &Comm,
     transport: &str,
@@ -86,20 +72,21 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
     for read_bytes in READ_BYTES {
         let batches: Vec<Vec<Range>> = batches(comm, read_bytes);
         let mut buffer = vec![0; BATCH * read_bytes];
-        let (mut gets, mut references) = (Vec::new(), Vec::new());
-        for _ in 0..TURNS {
-            gets.push(turn(comm, &batches, |ranges| {
-                get(&window, ranges, &mut buffer)
-            })?);
-            references.push(turn(comm, &batches, |ranges| {
-                reference(ranges, &mut buffer);
-                Ok(())
-            })?);
-        }
-        let (get, bare) = (median(gets), median(references));
+        let mut other = vec![0; BATCH * read_bytes];
+        let bytes = batches.len() * BATCH * read_bytes;
+        let rates = in_turns(
+            comm,
+            TURNS,
+            (&batches, bytes),
+            |ranges| get(&window, ranges, &mut buffer),
+            |ranges| reference(ranges, &mut other),
+        )?;
         if comm.rank() == 0 {
-            let (ranks, ratio) = (comm.size(), get / bare);
-            println!("{transport},{ranks},{read_bytes},{get:.3},{bare:.3},{ratio:.3}");
+            let (ranks, read, bare) = (comm.size(), rates.read, rates.reference);
+            println!(
+                "{transport},{ranks},{read_bytes},{read:.3},{bare:.3},{:.3}",
+                rates.ratio
+            );
         }
     }
     drop(reference);
@@ -137,30 +124,4 @@ fn get(window: &Window, ranges: &[Range], buffer: &mut [u8]) -> Result<(), CommE
         })
         .collect();
     window.get(&mut gets)
-}
-
-/// Bandwidth of all ranks together, in GB/s.
-fn turn(
-    comm: &Comm,
-    batches: &[Vec<Range>],
-    mut read: impl FnMut(&[Range]) -> Result<(), CommError>,
-) -> Result<f64, CommError> {
-    comm.barrier()?;
-    let start = Instant::now();
-    for ranges in batches {
-        read(ranges)?;
-    }
-    let bytes = batches
-        .iter()
-        .flatten()
-        .map(|(_, _, length)| length)
-        .sum::<usize>();
-    let mut total = [bytes as f64 / start.elapsed().as_secs_f64() / 1e9];
-    comm.all_reduce(&mut total, Reduction::Sum)?;
-    Ok(total[0])
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

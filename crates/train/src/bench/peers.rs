@@ -50,9 +50,13 @@ impl Peers {
             None => peers.memory_bytes,
         };
         let order = match peers.mode {
-            Mode::Opportunistic if memory_bytes < dataset.bytes() => {
-                in_loads(config, peers, dataset, memory_bytes, comm.size())?
-            }
+            Mode::Opportunistic { loads } if memory_bytes < dataset.bytes() => match loads {
+                Some(loads) => Order::Opportunistic {
+                    loads,
+                    unit_bytes: peers.unit_bytes,
+                },
+                None => in_loads(config, peers, dataset, memory_bytes, comm.size())?,
+            },
             _ => config.order,
         };
         let batching = Batching::Examples(config.batch);
@@ -104,7 +108,7 @@ impl Peers {
 
     /// Gives the memory back and adds this rank's figures. All ranks call it.
     pub fn finish(self, comm: &Comm, report: &mut BenchReport) -> Result<(), TrainError> {
-        report.mode = Some(self.mode);
+        report.mode = Some(self.mode.to_string());
         report.pipeline = Some(self.cache.pipeline().to_string());
         let meters = self.cache.finish(comm)?;
         report.local_bytes = meters.local_bytes;
@@ -115,7 +119,7 @@ impl Peers {
     }
 }
 
-/// The opportunistic order whose loads the memory of all ranks holds by twos.
+/// The opportunistic order of the fewest loads that the memory of all ranks holds by twos.
 fn in_loads(
     config: &BenchConfig,
     peers: &PeerConfig,
@@ -147,7 +151,7 @@ fn check_batches(plan: &Plan) -> Result<(), TrainError> {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, or raise --peer-memory",
+        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, take fewer loads, or raise --peer-memory",
         (load / 3).max(1)
     )))
 }

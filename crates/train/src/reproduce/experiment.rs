@@ -42,6 +42,9 @@ pub struct Experiment {
     /// Memory of all ranks over the bytes of the data.
     #[serde(default)]
     pub memory: Vec<f64>,
+    /// Loads of an epoch that are tried beside the fewest that fit, with memory for a quarter of the data.
+    #[serde(default)]
+    pub loads: Vec<u64>,
     /// Records in a row that are shuffled as one.
     #[serde(default)]
     pub chunks: Vec<u64>,

@@ -26,13 +26,15 @@ use crate::data::SharedData;
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 
-const COLUMNS: &str = "data,ranks,pipeline,memory,seed,bytes_per_s,wall_s,load_s,read_s,decode_s,\
+const COLUMNS: &str = "data,ranks,pipeline,memory,seed,epochs,bytes_per_s,wall_s,load_s,read_s,decode_s,\
                        local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
 /// Bytes of all records of a global batch, over all ranks.
 const BATCH_BYTES: u64 = 512 << 10;
 /// Fewest batches and units of an epoch, so that scaled-down data still makes several of a load.
 const LEAST_BATCHES: u64 = 128;
 const LEAST_UNITS: u64 = 192;
+/// Share of the data that memory holds where numbers of loads are compared.
+const TRADED_AT: f64 = 0.25;
 /// Memory for the look-ahead of each rank's feed.
 const FEED_BYTES: u64 = 16 << 20;
 /// The name under which DeepIO's figures are shown.
@@ -57,11 +59,11 @@ impl Way {
             Way::Anywhere => "in memory, slots dealt out".to_string(),
             Way::Near => "in memory, slots to their holders".to_string(),
             Way::Hybrid(mode, memory) => {
-                let mode = match mode {
-                    Mode::Ordered => "ordered",
-                    Mode::Opportunistic => "opportunistic",
+                let loads = match mode {
+                    Mode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
+                    _ => String::new(),
                 };
-                format!("hybrid, {mode}, memory {memory} of the data")
+                format!("hybrid, {mode}{loads}, memory {memory} of the data")
             }
             Way::Backend => "backend alone".to_string(),
         }
@@ -72,6 +74,15 @@ impl Way {
             Way::Anywhere | Way::Near => 1.0,
             Way::Hybrid(_, memory) => memory,
             Way::Backend => 0.0,
+        }
+    }
+
+    /// Epochs that are measured. The first load is made before the clock starts, and what stays is first of
+    /// use in the second epoch; other ways take as long for every epoch.
+    fn epochs(self) -> u64 {
+        match self {
+            Way::Hybrid(Mode::Opportunistic { .. }, _) => 3,
+            _ => 1,
         }
     }
 
@@ -148,7 +159,8 @@ fn notes() -> Vec<String> {
         "backend: modelled in real time, a node's share of DeepIO's parallel file system for each rank: 4662.49 MB/s over 16 nodes; its rate of small reads is not published and assumed to be that of hard disks (LIRS Table 2) with that bandwidth in all".to_string(),
         "ranks are threads that share this machine's cores and memory, so that rates do not grow with their number beyond it".to_string(),
         "ordered mode and the backend alone read what each rank's look-ahead of 16 MiB asks for sorted by place, so that some records follow each other; the model has a read at a random place for each".to_string(),
-        "bytes a second are bytes of records in batches over the seconds of an epoch; filling the memory before the first epoch is not in them where all data fits".to_string(),
+        "bytes a second are bytes of records in batches over the seconds of an epoch, of opportunistic mode over those of three; filling memory before the first batch is not in them: all data where it fits, the part that stays, the first load".to_string(),
+        "opportunistic mode takes the fewest loads that fit in memory by twos, or the number named: then the memory that two of them leave free holds the same part of every unit for the whole run".to_string(),
         predicted::ASSUMPTIONS.to_string(),
     ]
 }
@@ -166,7 +178,11 @@ fn one_set(
     let mut ways = vec![Way::Anywhere, Way::Near];
     for &memory in experiment.memory.iter().filter(|memory| **memory < 1.0) {
         ways.push(Way::Hybrid(Mode::Ordered, memory));
-        ways.push(Way::Hybrid(Mode::Opportunistic, memory));
+        let in_loads = |loads| Way::Hybrid(Mode::Opportunistic { loads }, memory);
+        ways.push(in_loads(None));
+        if memory == TRADED_AT {
+            ways.extend(experiment.loads.iter().map(|&loads| in_loads(Some(loads))));
+        }
     }
     ways.push(Way::Backend);
     let mut all = Vec::new();
@@ -214,7 +230,7 @@ fn run(
         access: Access::Direct,
         memory_bytes: FEED_BYTES,
         memory_share: None,
-        epochs: 1,
+        epochs: measured.way.epochs(),
         seed,
         threads: 2,
         on_bad_record: OnBadRecord::Fail,
@@ -243,6 +259,7 @@ fn write_raw(
         &format!("\"{}\"", measured.way.name()),
         &measured.way.memory().to_string(),
         &seed.to_string(),
+        &measured.way.epochs().to_string(),
         &format!("{:.0}", report.bytes_per_s),
         &format!("{:.6}", report.wall_s),
         &format!("{:.6}", report.load_s),
@@ -291,10 +308,9 @@ fn bandwidths(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
             100.0 * run.remote_bytes as f64 / served as f64
         },
     );
-    figure(
-        "bytes read from the backend over bytes of the data",
-        &|run| run.backend_bytes as f64 / run.used_bytes.max(1) as f64,
-    );
+    figure("bytes read from the backend over bytes used", &|run| {
+        run.backend_bytes as f64 / run.used_bytes.max(1) as f64
+    });
     figure("seconds of the ranks' threads waiting for bytes", &|run| {
         run.read_s
     });
@@ -314,7 +330,7 @@ fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     let rate = |measured: &Measured| measured.median(|run| run.bytes_per_s);
     let mut rows = Vec::new();
     for measured in all {
-        let Way::Hybrid(Mode::Opportunistic, memory) = measured.way else {
+        let Way::Hybrid(Mode::Opportunistic { loads }, memory) = measured.way else {
             continue;
         };
         let other = Way::Hybrid(Mode::Ordered, memory);
@@ -322,7 +338,9 @@ fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
             .iter()
             .find(|other_run| other_run.way == other && other_run.ranks == measured.ranks);
         if let Some(ordered) = ordered {
-            let method = format!("ranks {}, memory {memory} of the data", measured.ranks);
+            let loads = loads.map_or_else(String::new, |loads| format!(" in {loads} loads"));
+            let ranks = measured.ranks;
+            let method = format!("ranks {ranks}, memory {memory} of the data{loads}");
             let figure = "rate of opportunistic mode over that of ordered mode";
             let gain = rate(measured) / rate(ordered);
             rows.push(row(set, method, figure, gain, "backend modelled"));

@@ -41,12 +41,17 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
         let (pipeline, near) = match measured.way {
             Way::Backend => (Pipeline::Backend, false),
             Way::Hybrid(Mode::Ordered, _) => (Pipeline::Ordered, true),
-            Way::Hybrid(Mode::Opportunistic, _) => (Pipeline::Opportunistic, true),
+            Way::Hybrid(Mode::Opportunistic { .. }, _) => (Pipeline::Opportunistic, true),
             Way::Anywhere | Way::Near => continue,
+        };
+        let loads = match measured.way {
+            Way::Hybrid(Mode::Opportunistic { loads }, _) => loads,
+            _ => None,
         };
         let ranks = measured.ranks as f64;
         let shared = (cores / ranks).min(1.0);
-        let data_bytes = measured.median(|run| run.used_bytes as f64);
+        let epochs = measured.way.epochs() as f64;
+        let data_bytes = measured.median(|run| run.used_bytes as f64) / epochs;
         let workload = Workload {
             nodes: measured.ranks as u32,
             data_bytes,
@@ -54,6 +59,7 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
             batch: shape.batch,
             memory_bytes: measured.way.memory() * data_bytes / ranks,
             unit_bytes,
+            loads,
             near,
         };
         let cluster = Cluster {
@@ -63,7 +69,7 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
             ..cluster
         };
         let predicted = predict(&cluster, &workload, pipeline).seconds;
-        let seconds = measured.median(|run| run.wall_s);
+        let seconds = measured.median(|run| run.wall_s) / epochs;
         let method = format!("ranks {}, {}", measured.ranks, measured.way.name());
         let figure = "measured seconds of an epoch over predicted";
         rows.push(super::row(
@@ -104,6 +110,7 @@ fn beside_published(set: &SetConfig, cluster: &Cluster) -> Vec<Row> {
             batch: 16,
             memory_bytes: 0.0,
             unit_bytes: data_bytes / 16.0,
+            loads: None,
             near: false,
         };
         let fast = Cluster {
@@ -141,15 +148,21 @@ fn beside_published(set: &SetConfig, cluster: &Cluster) -> Vec<Row> {
 /// Epochs on more nodes than there are.
 fn beyond(set: &SetConfig, cluster: &Cluster, record_bytes: f64, unit_bytes: f64) -> Vec<Row> {
     let ways = [
-        (Pipeline::Backend, "backend alone"),
-        (Pipeline::Ordered, "ordered, slots to their holders"),
+        (Pipeline::Backend, None, "backend alone"),
+        (Pipeline::Ordered, None, "ordered, slots to their holders"),
         (
             Pipeline::Opportunistic,
+            None,
             "opportunistic, slots to their holders",
+        ),
+        (
+            Pipeline::Opportunistic,
+            Some(32),
+            "opportunistic in 32 loads, slots to their holders",
         ),
     ];
     let mut rows = Vec::new();
-    for (pipeline, name) in ways {
+    for (pipeline, loads, name) in ways {
         for nodes in NODES {
             let workload = Workload {
                 nodes,
@@ -158,6 +171,7 @@ fn beyond(set: &SetConfig, cluster: &Cluster, record_bytes: f64, unit_bytes: f64
                 batch: 64 * u64::from(nodes),
                 memory_bytes: NODE_MEMORY_BYTES,
                 unit_bytes,
+                loads,
                 near: true,
             };
             let epoch = predict(cluster, &workload, pipeline);

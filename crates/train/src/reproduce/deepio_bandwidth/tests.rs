@@ -28,9 +28,19 @@ fn bytes_are_counted_and_pipelines_compared() {
     };
     let table = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
     let backend = "bytes read from the backend";
-    for way in ["in memory", "memory 0.25"] {
+    for way in ["in memory", "ordered, memory 0.25"] {
         for read in of(&table.rows, backend, way) {
             assert!((read - 1.0).abs() < 0.01, "{way}: {read}");
+        }
+    }
+    // A load in two epochs, so that one of three finds a part of it in memory; less units' rounding.
+    for (loads, stays) in [(9, 0.03571), (16, 0.14286), (32, 0.2)] {
+        let way = format!("in {loads} loads, memory 0.25");
+        let reads: Vec<f64> = of(&table.rows, backend, &way).collect();
+        assert_eq!(reads.len(), 2, "{way}");
+        for read in reads {
+            let least = 1.0 - stays * 2.0 / 3.0;
+            assert!(read > least - 0.04 && read < least + 0.03, "{way}: {read}");
         }
     }
     let remote = "share of the bytes from memory that others hold";
@@ -42,7 +52,7 @@ fn bytes_are_counted_and_pipelines_compared() {
     );
     let gains: Vec<f64> = of(&table.rows, "opportunistic mode over", "ranks").collect();
     assert!(
-        gains.len() == 2 && gains.iter().all(|gain| gain.is_finite()),
+        gains.len() == 2 * 4 && gains.iter().all(|gain| gain.is_finite()),
         "{gains:?}"
     );
     // So little data is read in few sweeps of the look-ahead, where the model has a read a record.
@@ -55,8 +65,8 @@ fn bytes_are_counted_and_pipelines_compared() {
         .rows
         .iter()
         .filter(|row| row.figure.contains("1.28 TB"));
-    assert_eq!(predicted.count(), 15);
+    assert_eq!(predicted.count(), 20);
     let raw = std::fs::read_to_string(folder.path().join("deepio-bandwidth-runs.csv")).unwrap();
-    assert_eq!(raw.lines().count(), 1 + 2 * 5);
+    assert_eq!(raw.lines().count(), 1 + 2 * 8);
     assert!(folder.path().join("deepio-bandwidth.html").exists());
 }
