@@ -1,5 +1,6 @@
 //! A data set: one or many files as one sequence of records with ids from 0.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -32,6 +33,14 @@ pub struct Dataset {
     index: IndexSource,
     scan_seconds: f64,
     notes: Vec<String>,
+    numbers: Option<Arc<dyn Renumber>>,
+}
+
+/// Gives the features of decoded sparse rows other numbers.
+pub trait Renumber: fmt::Debug + Send + Sync {
+    /// Replaces the indices of one row, which ascend and shall ascend again, and puts the values beside
+    /// them.
+    fn renumber(&self, indices: &mut [u32], values: &mut [f32]);
 }
 
 /// Where a record lies.
@@ -128,6 +137,7 @@ impl Dataset {
             index: IndexSource::Arithmetic,
             scan_seconds: 0.0,
             notes,
+            numbers: None,
         };
         for file in opened {
             dataset.add(file, &classes, options);
@@ -285,7 +295,20 @@ impl Dataset {
     pub fn decode(&self, id: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), FormatError> {
         let (_, file) = self.file_of(id);
         let decoded = file.decoder.decode(bytes, rows);
-        decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))
+        decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
+        if let Some(numbers) = &self.numbers {
+            rows.edit_last(|indices, values| numbers.renumber(indices, values));
+        }
+        Ok(())
+    }
+
+    /// The same data, whose rows are decoded with other numbers of features, all below `features`.
+    pub fn renumbered(&self, numbers: Arc<dyn Renumber>, features: u64) -> Dataset {
+        Dataset {
+            numbers: Some(numbers),
+            features,
+            ..self.clone()
+        }
     }
 
     /// An error when a file is no longer as it was opened.

@@ -33,7 +33,7 @@ mod scan_chunk;
 mod sidecar;
 
 pub use data_file::{DataFile, IndexSource, Numbering};
-pub use dataset::{Dataset, IndexReport, Location, RecordBytes};
+pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
 pub use kind::FormatKind;

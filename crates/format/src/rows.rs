@@ -272,6 +272,14 @@ impl Rows {
         }
     }
 
+    /// The same for the last row alone.
+    pub(crate) fn edit_last(&mut self, edit: impl FnOnce(&mut [u32], &mut [f32])) {
+        if let Some(&end) = self.ends.last() {
+            let span = self.span(self.ends.len() - 1).start..end as usize;
+            edit(&mut self.indices[span.clone()], &mut self.values[span]);
+        }
+    }
+
     fn finish_sparse(&mut self, label: u32) {
         let end = u32::try_from(self.values.len()).expect("a segment holds under 2^32 values");
         self.ends.push(end);

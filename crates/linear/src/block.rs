@@ -21,9 +21,11 @@ pub struct Scratch {
     pub(crate) visits: Vec<Visit>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
-    /// Where every block has the same rows and their features are numbered by frequency: how many
-    /// features two rows have or more, and which of them ranks share.
+    /// Where features are numbered by frequency: how many of them two rows have or more, and how many are
+    /// common.
     pub(crate) frequent: Option<[usize; 2]>,
+    /// Whether every block has the same rows, and then which features ranks share.
+    pub(crate) same_rows: bool,
     pub(crate) shared: Option<SharedFeatures>,
 }
 
@@ -36,6 +38,7 @@ impl Scratch {
             active: Active::default(),
             slack: Vec::new(),
             frequent: None,
+            same_rows: false,
             shared: None,
         }
     }

@@ -14,7 +14,7 @@
 //! Where rows of few features lie in memory and coordinate descent stalls, [`solve_interior`] takes
 //! over: Newton's method, which features of very different sizes do not slow.
 //!
-//! Sparse rows that stay in memory get other feature numbers ([`FeatureNumbering`]), so that w holds the
+//! Sparse rows of many features get other numbers for these ([`FeatureNumbering`]), so that w holds the
 //! features present alone, the frequent ones together.
 //!
 //! Several ranks solve a block together by [`solve_share`], which reaches the others through a closure.
@@ -71,7 +71,7 @@ pub use interior_point::{
 };
 pub use kernels::Simd;
 pub use model::Model;
-pub use numbering::FeatureNumbering;
+pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};

@@ -1,5 +1,4 @@
-//! Features numbered anew for rows that stay in memory: only those that some row has, the frequent ones
-//! first.
+//! Features numbered anew: only those that some row has, the frequent ones first.
 //!
 //! Sparse rows mention a small part of the features, spread over all of them. A w of those alone is as much
 //! smaller, and what most visits touch lies together at its beginning, in the caches: with 200 000 rows of
@@ -10,10 +9,15 @@
 //! Features fall in *tiers* by how many rows have them and stay ascending within each, so that a row is
 //! renumbered in one pass, without sorting.
 //!
-//! Cost, once: two passes over the indices, two over a table of 4 bytes a feature, which is gone
-//! afterwards; 4 bytes stay for every present feature. Over ranks one exchange of 8 bytes for each.
+//! Rows in memory are counted and renumbered where they lie. Others are counted in a pass of its own before
+//! training, which costs less than it saves in an epoch, and renumbered when they are decoded.
+//!
+//! Cost: two passes over the indices, two over a table of 4 bytes a feature, which is gone afterwards where
+//! rows lie in memory; 4 bytes stay for every present feature. Over ranks one exchange of 8 bytes for each.
 
-use pelton_format::{Layout, RowTable, Rows};
+use std::cell::RefCell;
+
+use pelton_format::{Layout, Renumber, RowTable, Rows};
 use pelton_storage::{huge_vec, huge_zeros};
 
 use crate::ranks::{Exchange, Peers};
@@ -40,44 +44,83 @@ pub struct FeatureNumbering {
     common: usize,
 }
 
+/// In how many rows each feature is.
+#[derive(Debug)]
+pub struct FeatureCounts {
+    /// Exact up to 2^24.
+    counts: Vec<f32>,
+    /// Whether all rows were sparse, of features that there are.
+    known: bool,
+}
+
+impl FeatureCounts {
+    /// No rows yet; `None` for so few features that new numbers would not pay.
+    pub fn new(features: usize) -> Option<FeatureCounts> {
+        (features >= LEAST_FEATURES).then(|| FeatureCounts {
+            counts: huge_zeros(features),
+            known: true,
+        })
+    }
+
+    /// Adds every row of some segments.
+    pub fn add(&mut self, segments: &[Rows]) {
+        for segment in segments {
+            self.known &= segment.layout() == Layout::Sparse;
+            for &feature in segment.indices() {
+                match self.counts.get_mut(feature as usize) {
+                    Some(count) => *count += 1.0,
+                    None => self.known = false,
+                }
+            }
+        }
+    }
+
+    /// Numbers by the counts, over ranks by those of all, the same for all; `None` where a row was not
+    /// sparse, or has a feature that there is not, which the solver reports.
+    pub fn number<E>(
+        mut self,
+        mut peers: Option<&mut Peers<'_, E>>,
+    ) -> Result<Option<(FeatureNumbering, NewNumbers)>, E> {
+        if let Some(peers) = &mut peers {
+            let mut unknown = [f64::from(u8::from(!self.known))];
+            (peers.exchange)(Exchange::Largest(&mut unknown))?;
+            self.known = unknown[0] == 0.0;
+        }
+        if !self.known {
+            return Ok(None);
+        }
+        if let Some(peers) = &mut peers {
+            add_others(&mut self.counts, peers)?;
+        }
+        Ok(Some(FeatureNumbering::by_counts(self.counts)))
+    }
+}
+
 impl FeatureNumbering {
-    /// Gives the features of `rows` new numbers, over ranks the same on all of them; `None` where that
-    /// would not pay: few features, or rows that are not sparse. So does a feature not below
-    /// `features`, which the solver reports.
+    /// Gives the features of rows in memory new numbers, over ranks the same on all of them; `None` as in
+    /// [`FeatureCounts`].
     ///
     /// Panics where another table shares the segments of `rows`.
     pub fn renumber<E>(
         rows: &mut RowTable,
         features: usize,
-        mut peers: Option<&mut Peers<'_, E>>,
+        peers: Option<&mut Peers<'_, E>>,
     ) -> Result<Option<FeatureNumbering>, E> {
-        if features < LEAST_FEATURES {
+        let Some(mut counts) = FeatureCounts::new(features) else {
             return Ok(None);
-        }
+        };
+        counts.add(rows.segments());
+        let Some((numbering, numbers)) = counts.number(peers)? else {
+            return Ok(None);
+        };
         let segments = rows.segments_mut().expect("segments are not shared");
-        // Counts, exact up to 2^24 in f32, and afterwards new numbers, as bits.
-        let mut table = huge_zeros(features);
-        let mut known = count(segments, &mut table);
-        if let Some(peers) = &mut peers {
-            let mut unknown = [f64::from(u8::from(!known))];
-            (peers.exchange)(Exchange::Largest(&mut unknown))?;
-            known = unknown[0] == 0.0;
-        }
-        if !known {
-            return Ok(None);
-        }
-        if let Some(peers) = &mut peers {
-            add_others(&mut table, peers)?;
-        }
-        let (numbering, tiers) = FeatureNumbering::by_counts(&mut table);
         for segment in segments {
-            renumber_rows(segment, &table, &tiers);
+            segment.edit_sparse(|indices, values| numbers.renumber(indices, values));
         }
         Ok(Some(numbering))
     }
 
-    /// Replaces counts by new numbers, and says where tiers begin.
-    fn by_counts(table: &mut [f32]) -> (FeatureNumbering, [u32; TIERS]) {
+    fn by_counts(mut table: Vec<f32>) -> (FeatureNumbering, NewNumbers) {
         let tier = |count: f32| {
             let exponent = (count.to_bits() >> 23) as usize - 127;
             TIERS - 1 - exponent.min(TIERS - 1)
@@ -97,6 +140,8 @@ impl FeatureNumbering {
                 present[*number as usize] = feature as u32;
                 *entry = f32::from_bits(*number);
                 *number += 1;
+            } else {
+                *entry = f32::from_bits(ABSENT);
             }
         }
         let numbering = FeatureNumbering {
@@ -105,7 +150,13 @@ impl FeatureNumbering {
             repeated: starts[TIERS - 1] as usize,
             common: starts[TIERS - RARE_TIERS] as usize,
         };
-        (numbering, std::array::from_fn(|tier| starts[tier]))
+        let tiers = std::array::from_fn(|tier| starts[tier]);
+        (numbering, NewNumbers { table, tiers })
+    }
+
+    /// Number of features there are, present or not.
+    pub fn features(&self) -> usize {
+        self.features
     }
 
     /// Number of features present.
@@ -136,8 +187,8 @@ impl FeatureNumbering {
         Weights::from_vectors(self.present.len(), weights.bias(), vectors.collect())
     }
 
-    /// Undoes [`FeatureNumbering::narrow`]; the weights of absent features are 0.
-    pub(crate) fn widen(&self, weights: &Weights) -> Weights {
+    /// Weights by the features' own numbers from those by the new ones; the weights of absent features are 0.
+    pub fn widen(&self, weights: &Weights) -> Weights {
         let vectors = (0..weights.subproblems()).map(|subproblem| {
             let narrow = weights.vector(subproblem);
             let bias = &narrow[self.present.len()..];
@@ -150,21 +201,6 @@ impl FeatureNumbering {
         });
         Weights::from_vectors(self.features, weights.bias(), vectors.collect())
     }
-}
-
-/// Counts in how many rows each feature is; `false` where a row is not sparse or has a feature too many.
-fn count(segments: &[Rows], counts: &mut [f32]) -> bool {
-    let mut known = true;
-    for segment in segments {
-        known &= segment.layout() == Layout::Sparse;
-        for &feature in segment.indices() {
-            match counts.get_mut(feature as usize) {
-                Some(count) => *count += 1.0,
-                None => known = false,
-            }
-        }
-    }
-    known
 }
 
 /// Adds the counts of the other ranks.
@@ -182,36 +218,52 @@ fn add_others<E>(counts: &mut [f32], peers: &mut Peers<'_, E>) -> Result<(), E> 
     Ok(())
 }
 
-/// Gives the features of a segment the numbers of `table`, tier by tier in ascending order.
-fn renumber_rows(segment: &mut Rows, table: &[f32], tiers: &[u32; TIERS]) {
-    let mut row: Vec<(u32, f32)> = Vec::new();
-    let mut tier_of: Vec<u8> = Vec::new();
-    segment.edit_sparse(|indices, values| {
-        row.clear();
-        row.extend(
-            indices
-                .iter()
-                .zip(values.iter())
-                .map(|(&index, &value)| (table[index as usize].to_bits(), value)),
-        );
-        // The first tier starts at 0.
-        tier_of.clear();
-        tier_of.extend(row.iter().map(|&(number, _)| {
-            let starts = tiers.iter().map(|&start| u8::from(start <= number));
-            starts.sum::<u8>() - 1
-        }));
-        let mut places = [0_u32; TIERS];
-        for &tier in &tier_of {
-            places[tier as usize] += 1;
-        }
-        let mut start = 0;
-        for place in &mut places {
-            (start, *place) = (start + *place, start);
-        }
-        for (&(number, value), &tier) in row.iter().zip(&tier_of) {
-            let place = &mut places[tier as usize];
-            (indices[*place as usize], values[*place as usize]) = (number, value);
-            *place += 1;
-        }
-    });
+/// The new number of each feature.
+#[derive(Debug)]
+pub struct NewNumbers {
+    /// As bits; [`ABSENT`] for a feature that was in no row.
+    table: Vec<f32>,
+    /// First number of each tier.
+    tiers: [u32; TIERS],
+}
+
+/// A number beyond all.
+const ABSENT: u32 = u32::MAX;
+
+thread_local! {
+    /// A row that is being renumbered, and the tiers of its features.
+    static ROW: RefCell<(Vec<(u32, f32)>, Vec<u8>)> = RefCell::default();
+}
+
+impl Renumber for NewNumbers {
+    fn renumber(&self, indices: &mut [u32], values: &mut [f32]) {
+        ROW.with_borrow_mut(|(row, tier_of)| {
+            row.clear();
+            let number = |&index: &u32| {
+                self.table
+                    .get(index as usize)
+                    .map_or(ABSENT, |n| n.to_bits())
+            };
+            row.extend(indices.iter().map(number).zip(values.iter().copied()));
+            // The first tier starts at 0.
+            tier_of.clear();
+            tier_of.extend(row.iter().map(|&(number, _)| {
+                let starts = self.tiers.iter().map(|&start| u8::from(start <= number));
+                starts.sum::<u8>() - 1
+            }));
+            let mut places = [0_u32; TIERS];
+            for &tier in tier_of.iter() {
+                places[tier as usize] += 1;
+            }
+            let mut start = 0;
+            for place in &mut places {
+                (start, *place) = (start + *place, start);
+            }
+            for (&(number, value), &tier) in row.iter().zip(tier_of.iter()) {
+                let place = &mut places[tier as usize];
+                (indices[*place as usize], values[*place as usize]) = (number, value);
+                *place += 1;
+            }
+        });
+    }
 }

@@ -205,8 +205,14 @@ impl OutOfCore {
         if let Some(mean) = &mut self.epoch.mean {
             mean.sum = numbering.narrow(&mean.sum);
         }
-        self.scratch.frequent = Some(numbering.frequent());
+        self.rows_come_renumbered(&numbering);
+        self.scratch.same_rows = true;
         self.numbering = Some(numbering);
+    }
+
+    /// Says that rows, and the problem, have the feature numbers of `numbering` already.
+    pub fn rows_come_renumbered(&mut self, numbering: &FeatureNumbering) {
+        self.scratch.frequent = Some(numbering.frequent());
     }
 
     /// The current weights.

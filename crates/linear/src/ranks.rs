@@ -115,7 +115,10 @@ pub fn solve_share<E: From<LinearError>>(
     let length = weights.vector(0).len();
     let shared = match scratch.shared.take() {
         Some(shared) => shared,
-        None => SharedFeatures::agree(rows, &scratch.visits, length, scratch.frequent, peers)?,
+        None => {
+            let (frequent, same_rows) = (scratch.frequent, scratch.same_rows);
+            SharedFeatures::agree(rows, &scratch.visits, length, frequent, same_rows, peers)?
+        }
     };
     let mut centre = keep_centre.then(|| weights.clone());
     let centres = centre.as_mut().map(Weights::vectors_mut);
@@ -129,7 +132,7 @@ pub fn solve_share<E: From<LinearError>>(
         inner,
     }
     .solve(|_| rows, vectors, centres, duals, scratch, peers)?;
-    if scratch.frequent.is_some() {
+    if scratch.same_rows {
         scratch.shared = Some(shared);
     }
     solved.centre = centre;

@@ -49,13 +49,14 @@ enum Elements {
 }
 
 impl SharedFeatures {
-    /// Finds them, together with all ranks. Where features are numbered by frequency, `repeated` says how
-    /// many are in two rows or more, and in many.
+    /// Finds them, together with all ranks. Where features are numbered by frequency, `frequent` says how
+    /// many are in two rows or more, and in many; with `same_rows` they are found once for all blocks.
     pub fn agree<E>(
         rows: &BlockRows<'_>,
         visits: &[Visit],
         length: usize,
         frequent: Option<[usize; 2]>,
+        same_rows: bool,
         peers: &mut Peers<'_, E>,
     ) -> Result<SharedFeatures, E> {
         let dense = matches!(rows.layout, Layout::Dense { .. }) && !visits.is_empty();
@@ -73,15 +74,15 @@ impl SharedFeatures {
         }
         let mut sets = Vec::new();
         (peers.exchange)(Exchange::GatherWords(&own, &mut sets))?;
-        if let Some(frequent) = frequent {
-            return Ok(SharedFeatures::run(
-                length,
-                rows.bias != 0.0,
-                frequent,
-                sets,
-            ));
+        let bias = rows.bias != 0.0;
+        if let Some(frequent) = frequent.filter(|_| same_rows) {
+            return Ok(SharedFeatures::run(length, bias, frequent, sets));
         }
         let mut shared = SharedFeatures::of_sets(length, sets);
+        if let Some([_, common]) = frequent {
+            shared.divide(bias, common);
+            return Ok(shared);
+        }
         let mut told = Vec::new();
         let own = popular_features(rows, visits);
         (peers.exchange)(Exchange::GatherWords(&own, &mut told))?;
@@ -138,6 +139,27 @@ impl SharedFeatures {
             part: 0.0,
             alone: sets,
         }
+    }
+
+    /// Says which of the listed features are popular and common where they are numbered by frequency.
+    fn divide(&mut self, bias: bool, common: usize) {
+        let Elements::List(features) = &mut self.elements else {
+            return;
+        };
+        let last = self.length - 1;
+        let has_bias = bias
+            && features
+                .last()
+                .is_some_and(|&feature| feature as usize == last);
+        let below = |end: usize| features.partition_point(|&feature| (feature as usize) < end);
+        let ends = [below(MOST_POPULAR), below(common.max(MOST_POPULAR))];
+        if has_bias {
+            features.rotate_right(1);
+            self.ranks_of.rotate_right(1);
+        }
+        [self.popular, self.common] = ends.map(|end| end + usize::from(has_bias));
+        self.popular = self.popular.min(features.len());
+        self.common = self.common.min(features.len());
     }
 
     /// Puts these of the shared features first.

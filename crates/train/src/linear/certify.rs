@@ -144,6 +144,9 @@ pub(super) fn optimum(
         dataset.layout(),
         options,
     );
+    if let Some(numbered) = &setup.numbered {
+        solver.rows_come_renumbered(&numbered.numbering);
+    }
     let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
     source.renumber(&mut solver);
     let mut best: Option<Certificate> = None;

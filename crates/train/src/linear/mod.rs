@@ -4,6 +4,7 @@
 //! `certify` proves how good a model is, `outcome` writes what is left behind.
 
 mod certify;
+mod counting;
 mod outcome;
 mod ranks;
 mod report;
@@ -118,8 +119,11 @@ fn run_as(
         ..given.clone()
     };
     let share = ranks.share(&data.dataset);
-    let mut setup = setup::set_up_share(&config, data, share)?;
+    let mut setup = setup::set_up_share(&config, data, share.clone())?;
     setup.interrupt = Arc::clone(interrupt);
+    if counting::pays(&config, &setup) {
+        setup = counting::renumber(&config, setup, share, ranks, observer)?;
+    }
     let setup = setup;
     tracing::info!(
         budget = setup.memory_bytes,
@@ -325,7 +329,7 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
     observer(Event::Note(&format!(
         "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB{each}: {place}, order {}",
         dataset.records(),
-        dataset.features(),
+        setup.features(),
         dataset.labels().len(),
         dataset.bytes() as f64 / 1e6,
         setup.memory_bytes as f64 / 1e6,

@@ -55,7 +55,7 @@ pub(super) fn write(
         rl: randomness.rl,
         rl_exact: randomness.rl_exact,
         records: dataset.records(),
-        features: dataset.features(),
+        features: setup.features(),
         classes: dataset.labels().len() as u64,
         skipped_records: totals.skipped_records,
         ranks: trained.ranks,

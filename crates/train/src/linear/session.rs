@@ -74,12 +74,17 @@ impl<'a> Session<'a> {
         began: Instant,
     ) -> Result<Session<'a>, TrainError> {
         let dataset = &setup.data.dataset;
-        let solver = OutOfCore::new(
+        let mut solver = OutOfCore::new(
             setup.problem.clone(),
             dataset.records(),
             dataset.layout(),
             setup.options,
         );
+        let mut evaluations = Totals::default();
+        if let Some(numbered) = &setup.numbered {
+            solver.rows_come_renumbered(&numbered.numbering);
+            evaluations = numbered.counting.clone();
+        }
         Ok(Session {
             config,
             setup,
@@ -94,7 +99,7 @@ impl<'a> Session<'a> {
             epochs: Vec::new(),
             earlier: Totals::default(),
             earlier_wall_s: 0.0,
-            evaluations: Totals::default(),
+            evaluations,
             checkpointed: Instant::now(),
             unsaved: false,
             attempt_below: config.target.unwrap_or(0.0),
@@ -548,8 +553,12 @@ impl<'a> Session<'a> {
         }
         let totals = self.totals();
         let (communication_bytes, communication_s) = self.ranks.traffic()?;
+        let mut weights = self.solver.into_weights(found.is_snapshot);
+        if let Some(numbered) = &self.setup.numbered {
+            weights = numbered.numbering.widen(&weights);
+        }
         Ok(Trained {
-            weights: self.solver.into_weights(found.is_snapshot),
+            weights,
             certificate: found.certificate,
             train_accuracy: found.accuracy,
             totals,
@@ -587,7 +596,7 @@ fn interrupted(folder: &RunFolder) -> TrainError {
     }
 }
 
-fn totals_of(meters: &Meters) -> Totals {
+pub(super) fn totals_of(meters: &Meters) -> Totals {
     Totals {
         load_s: meters.load_s,
         compute_s: meters.compute_s,

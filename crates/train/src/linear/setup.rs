@@ -6,10 +6,12 @@ use std::sync::Arc;
 use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout, RecordBytes};
 use pelton_linear::{
-    CodedCache, INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch, interior_fits,
+    CodedCache, FeatureNumbering, INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch,
+    interior_fits,
 };
 use pelton_plan::{Batching, Order, Plan, Units};
 
+use crate::checkpoint::Totals;
 use crate::config::{LinearConfig, Optimum};
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
@@ -60,6 +62,18 @@ pub struct Setup {
     pub evaluation_bytes: u64,
     /// Ends passes early that leave nothing to save.
     pub interrupt: Interrupt,
+    /// The numbers that rows of the training data come with for their features, where these are not their
+    /// own, and what counting them took.
+    pub numbered: Option<Numbered>,
+}
+
+/// Feature numbers by frequency.
+#[derive(Debug)]
+pub struct Numbered {
+    /// The numbers.
+    pub numbering: Arc<FeatureNumbering>,
+    /// The pass that counted, over all ranks.
+    pub counting: Totals,
 }
 
 /// Divides the budget and makes the plan.
@@ -179,6 +193,7 @@ pub(super) fn set_up_share(
         in_core,
         evaluation_bytes,
         interrupt: Interrupt::default(),
+        numbered: None,
         data,
     })
 }
@@ -457,12 +472,20 @@ impl Setup {
         )
     }
 
+    /// Number of features of the data.
+    pub fn features(&self) -> u64 {
+        match &self.numbered {
+            Some(numbered) => numbered.numbering.features() as u64,
+            None => self.data.dataset.features(),
+        }
+    }
+
     /// What test data must agree with.
     pub fn expected(&self) -> Expected {
         Expected {
             labels: self.data.dataset.labels().clone(),
             any_label: false,
-            features: self.data.dataset.features(),
+            features: self.features(),
         }
     }
 

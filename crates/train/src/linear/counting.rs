@@ -1,0 +1,90 @@
+//! Numbers the features of sparse data that does not fit in memory by their frequency, in a pass of its own
+//! before training: w then holds those alone that occur.
+
+use std::sync::Arc;
+
+use pelton_feed::{FeedOptions, Share};
+use pelton_format::{Layout, Renumber};
+use pelton_linear::FeatureCounts;
+
+use super::certify::for_each_batch;
+use super::ranks::Ranks;
+use super::session::totals_of;
+use super::setup::{Numbered, Setup, set_up_share};
+use crate::checkpoint::Totals;
+use crate::config::LinearConfig;
+use crate::data::OpenedData;
+use crate::error::TrainError;
+use crate::event::{Event, Observer};
+
+/// Features for which a pass over the data is worth it: w is far larger than the caches.
+const LEAST_FEATURES: u64 = 1 << 20;
+/// Epochs of which one more pass is a small part.
+const LEAST_EPOCHS: u64 = 4;
+
+/// Whether the pass pays.
+pub(super) fn pays(config: &LinearConfig, setup: &Setup) -> bool {
+    let dataset = &setup.data.dataset;
+    !setup.in_core
+        && dataset.layout() == Layout::Sparse
+        && dataset.features() >= LEAST_FEATURES
+        && config.epochs >= LEAST_EPOCHS
+}
+
+/// Counts, and sets up the run anew over the same data with other numbers.
+pub(super) fn renumber(
+    config: &LinearConfig,
+    setup: Setup,
+    share: Option<Share>,
+    ranks: Ranks<'_>,
+    observer: Observer<'_>,
+) -> Result<Setup, TrainError> {
+    let dataset = &setup.data.dataset;
+    let features = usize::try_from(dataset.features()).unwrap_or(usize::MAX);
+    let Some(mut counts) = FeatureCounts::new(features) else {
+        return Ok(setup);
+    };
+    let feed = FeedOptions {
+        memory_bytes: setup.memory_bytes,
+        interrupt: Arc::clone(&setup.interrupt),
+        ..setup.feed.clone()
+    };
+    let meters = for_each_batch(dataset, &feed, |batch| {
+        counts.add(batch.rows.segments());
+        Ok(())
+    })?;
+    let own = Totals {
+        rows: dataset.records(),
+        ..totals_of(&meters)
+    };
+    let counting = ranks.agree(false, false, own)?.totals;
+    let numbered = match ranks.comm() {
+        None => counts.number::<TrainError>(None)?,
+        Some(_) => {
+            let numbered = ranks.with_peers(|peers| counts.number(Some(peers)));
+            numbered.transpose()?.flatten()
+        }
+    };
+    let Some((numbering, numbers)) = numbered else {
+        return Ok(setup);
+    };
+    observer(Event::Note(&format!(
+        "{} of {features} features occur; they were counted in a pass before training",
+        numbering.len()
+    )));
+    let numbers: Arc<dyn Renumber> = Arc::new(numbers);
+    let renumbered = dataset.renumbered(numbers, numbering.len() as u64);
+    let data = OpenedData {
+        dataset: Arc::new(renumbered),
+        ..setup.data
+    };
+    let again = set_up_share(config, data, share)?;
+    Ok(Setup {
+        interrupt: setup.interrupt,
+        numbered: Some(Numbered {
+            numbering: Arc::new(numbering),
+            counting,
+        }),
+        ..again
+    })
+}
