@@ -84,14 +84,16 @@ impl Peers {
         self.cache.dataset()
     }
 
-    /// Options of a feed over that data: every record by its own read, looking ahead no further than half
-    /// a load, because what it has asked for and not yet handed out keeps loads in memory.
+    /// Options of a feed over that data: every record by its own read, looking ahead by a sixteenth of a load.
+    /// Batches at the end of a load that wait for a pane with records of the next one keep the load in memory,
+    /// and the loader idle, until that pane has been read; reads of memory need no longer look. With half a
+    /// load, 4 ranks on 2 cores take 15 % longer.
     pub fn feed_options(&self, mut options: FeedOptions) -> FeedOptions {
         if options.access == Access::Auto {
             options.access = Access::Direct;
         }
         if let Some(loads) = self.plan.loads().filter(|loads| *loads > 1) {
-            options.look_ahead = Some(self.plan.records() / loads / self.ranks / 2);
+            options.look_ahead = Some(self.plan.records() / loads / self.ranks / 16);
         }
         if self.near {
             let placement = self.cache.placement();
