@@ -205,10 +205,11 @@ impl FeatureNumbering {
 
 /// Adds the counts of the other ranks.
 fn add_others<E>(counts: &mut [f32], peers: &mut Peers<'_, E>) -> Result<(), E> {
-    let present = counts.iter().enumerate().filter(|(_, count)| **count > 0.0);
-    let own: Vec<u64> = present
-        .map(|(feature, &count)| (feature as u64) << 32 | count as u64)
-        .collect();
+    let present = counts.iter().filter(|count| **count > 0.0).count();
+    let mut own: Vec<u64> = huge_vec(present);
+    own.extend((0..).zip(counts.iter()).filter_map(|(feature, &count)| {
+        (count > 0.0).then_some((feature as u64) << 32 | count as u64)
+    }));
     let mut all = Vec::new();
     (peers.exchange)(Exchange::GatherWords(&own, &mut all))?;
     all.swap_remove(peers.rank);

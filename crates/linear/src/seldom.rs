@@ -58,7 +58,7 @@ impl<'a> SeldomExchanged<'a> {
 
     /// Notes which rows moved in a round: those of `order` whose α is no longer what it was `before`.
     pub fn note(&mut self, rows: &impl VisitRows, visits: &[Visit], order: &[u32], before: &[f32]) {
-        let Some(touched) = &mut self.touched else {
+        let Some(touched) = self.touched.as_mut().filter(|_| !self.tells_all) else {
             return;
         };
         if self.range.is_empty() {
