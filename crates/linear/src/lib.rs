@@ -72,7 +72,7 @@ pub use interior_point::{
 pub use kernels::Simd;
 pub use model::Model;
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
-pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot};
+pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot, Tightening};
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
 pub use ranks::{Exchange, Peers, SharedReport, solve_share};

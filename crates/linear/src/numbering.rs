@@ -232,13 +232,21 @@ pub struct NewNumbers {
 const ABSENT: u32 = u32::MAX;
 
 thread_local! {
-    /// A row that is being renumbered, and the tiers of its features.
-    static ROW: RefCell<(Vec<(u32, f32)>, Vec<u8>)> = RefCell::default();
+    static ROW: RefCell<Row> = RefCell::default();
+}
+
+/// A row that is being renumbered.
+#[derive(Default)]
+struct Row {
+    entries: Vec<(u32, f32)>,
+    /// The tier of each.
+    tiers: Vec<u8>,
 }
 
 impl Renumber for NewNumbers {
     fn renumber(&self, indices: &mut [u32], values: &mut [f32]) {
-        ROW.with_borrow_mut(|(row, tier_of)| {
+        ROW.with_borrow_mut(|row| {
+            let (row, tier_of) = (&mut row.entries, &mut row.tiers);
             row.clear();
             let number = |&index: &u32| {
                 self.table
@@ -266,5 +274,109 @@ impl Renumber for NewNumbers {
                 *place += 1;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::{Loss, Problem};
+    use crate::random::Stream;
+    use std::convert::Infallible;
+
+    /// Rows of a few frequent and many rare features.
+    fn rows(count: u64, features: u64) -> RowTable {
+        let mut stream = Stream::new(count);
+        let mut rows = Rows::new(Layout::Sparse);
+        for row in 0..count {
+            let mut indices: Vec<u32> = (0..row % 40)
+                .map(|i| (stream.next() % if i % 2 == 0 { 300 } else { features }) as u32)
+                .collect();
+            indices.sort_unstable();
+            indices.dedup();
+            let values: Vec<f32> = indices.iter().map(|i| *i as f32 + 0.5).collect();
+            rows.push_sparse((row % 2) as u32, &indices, &values);
+        }
+        RowTable::from_rows(rows, (0..count).collect())
+    }
+
+    fn entries(table: &RowTable, row: usize) -> Vec<(u32, f32)> {
+        match table.row(row) {
+            pelton_format::Row::Sparse { indices, values } => indices
+                .iter()
+                .copied()
+                .zip(values.iter().copied())
+                .collect(),
+            pelton_format::Row::Dense(_) => unreachable!("sparse rows"),
+        }
+    }
+
+    #[test]
+    fn rows_keep_their_entries_under_other_numbers() {
+        let features = 100_000;
+        let (before, mut after) = (rows(2_000, features), rows(2_000, features));
+        let alone = None::<&mut Peers<'_, Infallible>>;
+        let numbering = FeatureNumbering::renumber(&mut after, features as usize, alone)
+            .unwrap()
+            .unwrap();
+        let mut counts = vec![0; numbering.len()];
+        for row in 0..before.len() {
+            let renumbered = entries(&after, row);
+            assert!(renumbered.is_sorted_by_key(|(number, _)| *number));
+            renumbered
+                .iter()
+                .for_each(|(number, _)| counts[*number as usize] += 1);
+            let own = |(number, value): &(u32, f32)| (numbering.present[*number as usize], *value);
+            let mut own: Vec<(u32, f32)> = renumbered.iter().map(own).collect();
+            own.sort_unstable_by_key(|(feature, _)| *feature);
+            assert_eq!(own, entries(&before, row));
+        }
+        // Every feature there is, the frequent ones first, by powers of two.
+        assert!(counts.is_sorted_by_key(|count: &u32| std::cmp::Reverse(count.ilog2())));
+        let repeated = counts.iter().filter(|count| **count > 1).count();
+        let common = counts
+            .iter()
+            .filter(|count| **count >= 1 << RARE_TIERS)
+            .count();
+        assert_eq!(numbering.frequent(), [repeated, common]);
+    }
+
+    #[test]
+    fn weights_go_there_and_back() {
+        let mut table = rows(500, 70_000);
+        let alone = None::<&mut Peers<'_, Infallible>>;
+        let numbering = FeatureNumbering::renumber(&mut table, 70_000, alone);
+        let numbering = numbering.unwrap().unwrap();
+        for bias in [None, Some(1.0)] {
+            let problem = Problem::new(Loss::Hinge, 1.0, 70_000, 3).unwrap();
+            let problem = match bias {
+                Some(bias) => problem.with_bias(bias).unwrap(),
+                None => problem,
+            };
+            let mut wide = Weights::zeros(&problem);
+            for subproblem in 0..3 {
+                let vector = wide.vector_mut(subproblem);
+                let present = numbering.present.iter().map(|&feature| feature as usize);
+                let bias = 70_000..vector.len();
+                for feature in present.chain(bias) {
+                    vector[feature] = (feature + subproblem) as f32;
+                }
+            }
+            let narrow = numbering.narrow(&wide);
+            assert_eq!(narrow.features(), numbering.len());
+            assert_eq!(numbering.widen(&narrow), wide);
+        }
+    }
+
+    #[test]
+    fn what_would_not_pay_or_is_wrong_keeps_its_numbers() {
+        let number = |mut table: RowTable, features| {
+            let alone = None::<&mut Peers<'_, Infallible>>;
+            FeatureNumbering::renumber(&mut table, features, alone).unwrap()
+        };
+        assert!(number(rows(100, 1_000), 1_000).is_none());
+        assert!(number(rows(100, 100_000), 90_000).is_none());
+        let dense = Rows::new(Layout::Dense { width: 100_000 });
+        assert!(number(RowTable::from_rows(dense, Vec::new()), 100_000).is_none());
     }
 }

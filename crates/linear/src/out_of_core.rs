@@ -42,9 +42,8 @@ use crate::weights::Weights;
 pub struct OutOfCoreOptions {
     /// Passes over a block while it is in memory.
     pub inner: InnerPasses,
-    /// Where given, each epoch solves its blocks to half the tolerance of the one before, down to this
-    /// one: where all rows are one block, nothing else brings a run nearer to the optimum than that.
-    pub tighten_to: Option<f32>,
+    /// Where given, epochs solve their blocks better and better.
+    pub tighten: Option<Tightening>,
     /// Whether settled rows are left unread for some epochs.
     pub skip: bool,
     /// Bytes of rows kept in memory between blocks, 0 for none.
@@ -56,6 +55,16 @@ pub struct OutOfCoreOptions {
     pub snapshots: bool,
     /// Seed of the inner visiting orders.
     pub seed: u64,
+}
+
+/// From some epoch on each solves its blocks to half the tolerance of the one before: where all rows are one
+/// block, or a few, nothing else brings a run nearer to the optimum than that.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tightening {
+    /// Epochs at the given tolerance, beside the first.
+    pub after: u64,
+    /// The least tolerance.
+    pub to: f32,
 }
 
 /// How far the problem is solved over the rows kept as codes between epochs.
@@ -501,11 +510,11 @@ impl OutOfCore {
     }
 
     pub(crate) fn inner_passes(&self) -> InnerPasses {
-        match (self.options.inner, self.options.tighten_to) {
-            (InnerPasses::Until { epsilon, at_most }, Some(least)) => {
-                let halvings = self.epoch.epoch.min(100) as i32;
+        match (self.options.inner, self.options.tighten) {
+            (InnerPasses::Until { epsilon, at_most }, Some(tighten)) => {
+                let halvings = self.epoch.epoch.saturating_sub(tighten.after).min(100) as i32;
                 InnerPasses::Until {
-                    epsilon: (epsilon * 0.5_f32.powi(halvings)).max(least.min(epsilon)),
+                    epsilon: (epsilon * 0.5_f32.powi(halvings)).max(tighten.to.min(epsilon)),
                     at_most,
                 }
             }

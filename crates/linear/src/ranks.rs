@@ -77,6 +77,9 @@ pub struct Peers<'a, E> {
 /// of one another. (Dense rows: 1, since more costs a quarter more exchanges and saves no visits.)
 const LEAST_ROUNDS: usize = 4;
 
+/// Exchanges of common features to one of rare features, at first.
+const RARE_INTERVALS: usize = 4;
+
 /// Weight of the past in the centre, at most.
 const PAST: f32 = 0.8;
 
@@ -186,7 +189,7 @@ impl Solving<'_> {
                 intervals,
                 seldom: [
                     SeldomExchanged::new(shared, common, w, intervals.common),
-                    SeldomExchanged::new(shared, rare, w, usize::MAX),
+                    SeldomExchanged::new(shared, rare, w, RARE_INTERVALS * intervals.common),
                 ],
                 orders: derive(derive(self.key, subproblem as u64), peers.rank as u64),
                 solved: &mut solved,
@@ -427,7 +430,7 @@ impl<R: VisitRows> Run<'_, R> {
             self.end_round(gain, order, visits, peers)?;
             let visits = most.div_ceil(rounds);
             for seldom in &mut self.seldom {
-                seldom.end_round(visits, most, self.w, peers)?;
+                seldom.end_round(visits, most, gain, self.w, peers)?;
             }
         }
         self.solved.report.visits += awake as u64;

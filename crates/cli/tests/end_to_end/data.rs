@@ -97,3 +97,29 @@ pub fn random_bits(state: &mut u64) -> u64 {
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
+
+/// LIBSVM rows of 2 to 21 of two million features, most of them rare, of two classes.
+pub fn rare_features(rows: u64) -> String {
+    let mut state = 7;
+    let mut text = String::new();
+    for _ in 0..rows {
+        let count = 2 + (20.0 * (0.5 + 0.5 * random(&mut state))) as u32;
+        let mut features: Vec<u32> = (0..count)
+            .map(|_| 1 + (2e6 * (0.5 + 0.5 * random(&mut state)).powi(6)) as u32)
+            .collect();
+        features.sort_unstable();
+        features.dedup();
+        let odd = features.iter().filter(|feature| *feature % 3 == 1).count();
+        let noise = random(&mut state) > 0.9;
+        text += if noise || odd * 3 > features.len() {
+            "+1"
+        } else {
+            "-1"
+        };
+        for feature in features {
+            write!(text, " {feature}:{:.3}", 0.2 + random(&mut state).abs()).unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}

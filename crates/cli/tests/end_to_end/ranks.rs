@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{Ended, Place, number};
+use crate::data::rare_features;
 
 #[test]
 fn ranks_certify_what_one_rank_finds() {
@@ -79,4 +80,58 @@ fn ctrl_c_saves_and_other_ranks_go_on() {
     let figures = place.json(line);
     assert_eq!(figures["epochs"], 4);
     assert_eq!(figures["ranks"], 2);
+}
+
+#[test]
+fn rare_features_of_data_beyond_memory_get_other_numbers() {
+    let place = Place::new();
+    place.write("wide", rare_features(60_000));
+    place.write("test", rare_features(500));
+    let line = "train linear wide --test test --target 1e-3 --epochs 80";
+    let whole = place.json(&format!("{line} --memory 1GiB --out whole"));
+    assert_eq!(whole["access"], "memory");
+    for ranks in [1, 2, 3] {
+        let line = format!("{line} --memory 4MB --threads 1 --ranks {ranks} --out run-{ranks}");
+        let said = place.ok(&line).stderr;
+        assert!(said.contains("features occur"), "{said}");
+        let figures = place.json(&format!("{line} --overwrite"));
+        assert_ne!(figures["access"], "memory");
+        assert_eq!(figures["features"], whole["features"]);
+        let ratio = number(&figures, "primal") / number(&whole, "primal");
+        assert!((ratio - 1.0).abs() < 2e-3, "{figures}");
+        let accuracy = number(&figures, "test_accuracy");
+        assert!((accuracy - number(&whole, "test_accuracy")).abs() < 0.02);
+        // The model has the features' own numbers.
+        let evaluated = place.json(&format!("eval run-{ranks} test"));
+        assert_eq!(number(&evaluated, "test_accuracy"), accuracy);
+    }
+}
+
+#[test]
+fn rows_kept_as_codes_go_on_with_other_ranks() {
+    let place = Place::new();
+    let data = "demo:epsilon:3000 --cache-dir cache";
+    let line = format!("train linear {data} --memory 1/8 --target 1e-3 --epochs 40");
+    for (ranks, others) in [(1, 2), (1, 1), (3, 1), (3, 2), (3, 3)] {
+        let line = format!("{line} --ranks {ranks}");
+        let whole = place.json(&format!("{line} --out whole --overwrite"));
+        assert!(number(&whole, "relative_gap") <= 1e-3, "{whole}");
+        let run = format!("from-{ranks}-on-{others}");
+        let mut child = place.start(&format!("{line} --checkpoint-every 0 --out {run}"));
+        let began = Instant::now();
+        let checkpoint = place.path(&format!("{run}/checkpoint/state.safetensors"));
+        while !checkpoint.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "a checkpoint");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+        let line = format!("train linear --resume --out {run} --ranks {others}");
+        let figures = place.json(&line);
+        let gap = number(&figures, "relative_gap");
+        assert!((0.0..=1e-3).contains(&gap), "{line}: {figures}");
+        if ranks == others {
+            assert_eq!(figures["primal"], whole["primal"], "bit for bit");
+        }
+    }
 }

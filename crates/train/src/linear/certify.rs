@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_feed::{Access, Cursor, Feed, FeedOptions, Meters, largest_batch};
 use pelton_format::Dataset;
-use pelton_linear::{Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Weights};
+use pelton_linear::{
+    Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
+};
 use pelton_plan::{Batching, Order, Plan};
 
 use super::ranks::{Ranks, stripe_records};
@@ -129,7 +131,11 @@ pub(super) fn optimum(
     const MOST_EPOCHS: u64 = 400;
     const STALLED_EPOCHS: u64 = 3;
     let mut options = setup.options;
-    options.tighten_to = setup.in_core.then_some(FINEST_TOLERANCE);
+    let over_ranks = ranks.size() > 1;
+    options.tighten = (setup.in_core || over_ranks).then_some(Tightening {
+        after: 0,
+        to: FINEST_TOLERANCE,
+    });
     options.skip = false;
     options.cache_bytes = 0;
     options.inner = InnerPasses::Until {

@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
         let mut evaluations = Totals::default();
         if let Some(numbered) = &setup.numbered {
             solver.rows_come_renumbered(&numbered.numbering);
-            evaluations = numbered.counting.clone();
+            evaluations = numbered.counting;
         }
         Ok(Session {
             config,

@@ -7,7 +7,7 @@ use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch
 use pelton_format::{Dataset, Layout, RecordBytes};
 use pelton_linear::{
     CodedCache, FeatureNumbering, INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch,
-    interior_fits,
+    Tightening, interior_fits,
 };
 use pelton_plan::{Batching, Order, Plan, Units};
 
@@ -38,6 +38,9 @@ const LEAST_CODED_FEATURES: usize = 128;
 /// Tolerance of a block that is all rows, with a target and without one, after some epochs.
 pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
 const FINE_TOLERANCE: f32 = 1e-3;
+/// Epochs over ranks, beside the first, after which the tolerance of blocks tightens: together they hold few
+/// blocks, and undo little of one another by then.
+const LOOSE_EPOCHS: u64 = 4;
 /// Relative gap after some epochs from which coordinate descent is taken to stall.
 pub(super) const STALLED_GAP: f64 = 0.1;
 
@@ -125,10 +128,13 @@ pub(super) fn set_up_share(
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
     let mut options = OutOfCoreOptions {
         inner: config.inner_passes,
-        tighten_to: in_core.then_some(if config.target.is_some() {
-            FINEST_TOLERANCE
-        } else {
-            FINE_TOLERANCE
+        tighten: (in_core || feed.share.is_some()).then_some(Tightening {
+            after: if in_core { 0 } else { LOOSE_EPOCHS },
+            to: if config.target.is_some() {
+                FINEST_TOLERANCE
+            } else {
+                FINE_TOLERANCE
+            },
         }),
         skip: false,
         cache_bytes: 0,

@@ -196,7 +196,7 @@ fn run(
 fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
     let options = OutOfCoreOptions {
         inner,
-        tighten_to: None,
+        tighten: None,
         skip: false,
         cache_bytes: 0,
         coded_rows: 0,
