@@ -43,6 +43,9 @@ pub struct Progress {
     /// Blocks of its epochs; 0 where an older program wrote it, which knew of one rank only.
     #[serde(default)]
     pub blocks: u64,
+    /// Whether weights go by features numbered by frequency.
+    #[serde(default)]
+    pub numbered: bool,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
     /// Place of the next batch in its epoch.

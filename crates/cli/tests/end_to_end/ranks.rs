@@ -105,6 +105,20 @@ fn rare_features_of_data_beyond_memory_get_other_numbers() {
         let evaluated = place.json(&format!("eval run-{ranks} test"));
         assert_eq!(number(&evaluated, "test_accuracy"), accuracy);
     }
+    // A run too short to count goes on without, one that has counted goes on with.
+    for (epochs, counts) in [(2, false), (4, true)] {
+        let line = "train linear wide --memory 4MB --threads 1 --out run --overwrite";
+        let said = place.ok(&format!("{line} --epochs {epochs}")).stderr;
+        assert_eq!(said.contains("features occur"), counts, "{said}");
+        let said = place
+            .ok("train linear --resume --out run --epochs 6 --ranks 2")
+            .stderr;
+        assert_eq!(said.contains("features occur"), counts, "{said}");
+        let said = place
+            .ok("train linear --resume --out run --epochs 8")
+            .stderr;
+        assert_eq!(said.contains("features occur"), counts, "{said}");
+    }
 }
 
 #[test]

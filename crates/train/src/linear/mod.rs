@@ -107,8 +107,9 @@ fn run_as(
             "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
+    let mut numbered = None;
     if options.resume {
-        resume::take_over(&options.out, &mut config, ranks.size());
+        numbered = resume::take_over(&options.out, &mut config, ranks.size());
     }
     resolve(&mut config, &data.dataset, ranks.size());
     setup::check_ranks(&config, &data.dataset, ranks.size())?;
@@ -121,7 +122,7 @@ fn run_as(
     let share = ranks.share(&data.dataset);
     let mut setup = setup::set_up_share(&config, data, share.clone())?;
     setup.interrupt = Arc::clone(interrupt);
-    if counting::pays(&config, &setup) {
+    if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
         setup = counting::renumber(&config, setup, share, ranks, observer)?;
     }
     let setup = setup;

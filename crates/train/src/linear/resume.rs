@@ -11,11 +11,14 @@ use crate::config::LinearConfig;
 
 /// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
 /// are follows from it, and today's device or target might decide otherwise. A run that goes on with
-/// another number of ranks keeps its number of blocks.
-pub(super) fn take_over(folder: &Path, config: &mut LinearConfig, ranks: usize) {
+/// another number of ranks keeps its number of blocks. Returns whether features are numbered by frequency,
+/// where a checkpoint says so.
+pub(super) fn take_over(folder: &Path, config: &mut LinearConfig, ranks: usize) -> Option<bool> {
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
+    let progress = checkpoint::read(&checkpoint_path(folder)).ok();
+    let progress = progress.map(|(progress, _)| progress);
     if !fixed
-        && let Ok((progress, _)) = checkpoint::read(&checkpoint_path(folder))
+        && let Some(progress) = &progress
         && progress.ranks != ranks as u64
         && progress.blocks > 1
     {
@@ -28,24 +31,20 @@ pub(super) fn take_over(folder: &Path, config: &mut LinearConfig, ranks: usize) 
         config.skip = before.skip;
         config.cache_fraction = before.cache_fraction;
     }
+    // Rows that all lie in memory have no access path.
     if config.access == Access::Auto
-        && let Some(access) = access_of_checkpoint(folder)
+        && let Some(progress) = &progress
+        && let Ok(access) = progress.access.parse()
     {
         config.access = access;
     }
+    progress.map(|progress| progress.numbered)
 }
 
 /// The configuration of the run in `folder`.
 fn config_of(folder: &Path) -> Option<LinearConfig> {
     let text = std::fs::read_to_string(folder.join("run.toml")).ok()?;
     toml::from_str(&text).ok()
-}
-
-/// The access path that the run in `folder` takes, where its checkpoint can be read and its rows do not
-/// all lie in memory.
-fn access_of_checkpoint(folder: &Path) -> Option<Access> {
-    let (progress, _) = checkpoint::read(&checkpoint_path(folder)).ok()?;
-    progress.access.parse().ok()
 }
 
 pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {

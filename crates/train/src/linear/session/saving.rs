@@ -142,6 +142,7 @@ impl Session<'_> {
             plan: self.setup.plan.fingerprint(),
             ranks: self.ranks.size() as u64,
             blocks: self.setup.plan.steps(),
+            numbered: self.setup.numbered.is_some(),
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
             epoch: state.epoch,
