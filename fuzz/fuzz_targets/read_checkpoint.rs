@@ -46,7 +46,7 @@ fn solver(kept: Kept) -> OutOfCore {
     let problem = Problem::new(Loss::Hinge, 1.0, 5, 3).expect("a good problem");
     let options = OutOfCoreOptions {
         inner: InnerPasses::Fixed(2),
-        tighten_to: None,
+        tighten: None,
         skip: matches!(kept, Kept::Whole),
         cache_bytes: if let Kept::Whole = kept { 4096 } else { 0 },
         coded_rows: if let Kept::Codes = kept { 4 } else { 0 },

@@ -98,6 +98,26 @@ impl Scratch {
         Ok(())
     }
 
+    /// Takes the dual variables of the rows `ids` from `stored`; returns what they add to the dual value.
+    pub(crate) fn take_duals(&mut self, problem: &Problem, ids: &[u64], stored: &[f32]) -> f64 {
+        let mut terms = 0.0;
+        for (visit, &id) in self.visits.iter_mut().zip(ids) {
+            visit.alpha = stored[id as usize];
+            terms += problem.dual_term(visit.class, visit.alpha);
+        }
+        terms
+    }
+
+    /// Puts them back; returns what they add now.
+    pub(crate) fn put_duals(&self, problem: &Problem, ids: &[u64], stored: &mut [f32]) -> f64 {
+        let mut terms = 0.0;
+        for (visit, &id) in self.visits.iter().zip(ids) {
+            stored[id as usize] = visit.alpha;
+            terms += problem.dual_term(visit.class, visit.alpha);
+        }
+        terms
+    }
+
     /// Folds the gradients of the subproblem just solved into `slack`.
     pub(crate) fn fold_slack(&mut self, problem: &Problem, first: bool) {
         let uppers: Vec<f32> = (0..problem.classes() as u32)

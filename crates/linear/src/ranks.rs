@@ -170,11 +170,7 @@ impl Solving<'_> {
         let mut solved = SharedReport::default();
         for (subproblem, w) in vectors.iter_mut().enumerate() {
             let (stored, term) = duals.stored_mut(subproblem);
-            let mut before = 0.0;
-            for (visit, &id) in scratch.visits.iter_mut().zip(ids) {
-                visit.alpha = stored[id as usize];
-                before += problem.dual_term(visit.class, visit.alpha);
-            }
+            let before = scratch.take_duals(problem, ids, stored);
             let classes = class_terms(problem, subproblem);
             let mut truth = Vec::new();
             let popular = 0..shared.popular();
@@ -217,11 +213,7 @@ impl Solving<'_> {
                 centre.copy_from_slice(w);
                 shared.put(popular, &at_rest, centre);
             }
-            let mut after = 0.0;
-            for (visit, &id) in scratch.visits.iter().zip(ids) {
-                stored[id as usize] = visit.alpha;
-                after += problem.dual_term(visit.class, visit.alpha);
-            }
+            let after = scratch.put_duals(problem, ids, stored);
             let mut change = [after - before];
             (peers.exchange)(Exchange::SumWide(&mut change))?;
             *term += change[0];

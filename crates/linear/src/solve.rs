@@ -154,11 +154,7 @@ pub(crate) fn solve_rows<R: VisitRows>(
     let mut report = BlockReport::default();
     for (subproblem, w) in weights.iter_mut().enumerate() {
         let (stored, term) = duals.stored_mut(subproblem);
-        let mut before = 0.0;
-        for (visit, &id) in scratch.visits.iter_mut().zip(ids) {
-            visit.alpha = stored[id as usize];
-            before += problem.dual_term(visit.class, visit.alpha);
-        }
+        let before = scratch.take_duals(problem, ids, stored);
         let classes = class_terms(problem, subproblem);
         let mut run = Run {
             rows: rows(subproblem),
@@ -171,11 +167,7 @@ pub(crate) fn solve_rows<R: VisitRows>(
             Loss::Hinge | Loss::SquaredHinge => run.hinge(w, inner, scratch),
             Loss::Logistic => run.logistic(w, inner, scratch),
         }
-        let mut after = 0.0;
-        for (visit, &id) in scratch.visits.iter().zip(ids) {
-            stored[id as usize] = visit.alpha;
-            after += problem.dual_term(visit.class, visit.alpha);
-        }
+        let after = scratch.put_duals(problem, ids, stored);
         *term += after - before;
         scratch.fold_slack(problem, subproblem == 0);
     }

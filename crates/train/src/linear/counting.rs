@@ -49,8 +49,15 @@ pub(super) fn renumber(
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()
     };
+    let mut done = 0;
     let meters = for_each_batch(dataset, &feed, |batch| {
         counts.add(batch.rows.segments());
+        done += batch.rows.len() as u64;
+        observer(Event::Progress {
+            what: "counting features",
+            done,
+            total: dataset.records() / ranks.size() as u64,
+        });
         Ok(())
     })?;
     let own = Totals {
