@@ -29,6 +29,9 @@
 //! that names it, a failed loader tells the others before they wait for it. Readers get it as a
 //! `StorageError`.
 
+#[cfg(test)]
+mod fixture;
+
 mod error;
 
 mod cache;

@@ -233,31 +233,16 @@ pub(crate) fn unit_range(space: &Space, ids: &Range<u64>) -> Range<u64> {
 mod tests {
     use std::sync::Arc;
 
-    use pelton_format::{Dataset, OpenOptions};
+    use pelton_format::Dataset;
     use pelton_plan::{Batching, Order, Units};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::fixture::two_files;
     use crate::loads::Loads;
 
-    /// Lines of 8 to some 200 bytes, in two files.
     fn dataset() -> Dataset {
-        let folder = tempfile::tempdir().unwrap();
-        let paths = [("a", 0..400_u64), ("b", 400..420)].map(|(name, records)| {
-            let path = folder.path().join(name);
-            let line = |i| match i % 11 {
-                0 => (1..=30).map(|f| format!(" {f}:{i}")).collect::<String>(),
-                _ => format!(" 1:{i}"),
-            };
-            let text: String = records.map(|i| format!("1{}\n", line(i))).collect();
-            std::fs::write(&path, text).unwrap();
-            path
-        });
-        let options = OpenOptions {
-            any_label: true,
-            ..OpenOptions::default()
-        };
-        Dataset::open(&paths, &options).unwrap()
+        two_files(400, 20, 11)
     }
 
     fn plan(dataset: &Dataset, loads: u64, unit_bytes: u64) -> Arc<Plan> {

@@ -152,28 +152,12 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::two_files;
     use crate::resident::{SUM_BYTES, records_in};
-    use pelton_format::{Dataset, OpenOptions};
     use proptest::prelude::*;
 
-    /// Two files of lines between 8 and 200 bytes.
     fn space() -> Space {
-        let folder = tempfile::tempdir().unwrap();
-        let paths = [("a", 0..120_u64), ("b", 120..150)].map(|(name, records)| {
-            let path = folder.path().join(name);
-            let line = |i| match i % 7 {
-                0 => (1..=30).map(|f| format!(" {f}:{i}")).collect::<String>(),
-                _ => format!(" 1:{i}"),
-            };
-            let text: String = records.map(|i| format!("1{}\n", line(i))).collect();
-            std::fs::write(&path, text).unwrap();
-            path
-        });
-        let options = OpenOptions {
-            any_label: true,
-            ..OpenOptions::default()
-        };
-        Space::new(&Dataset::open(&paths, &options).unwrap()).unwrap()
+        Space::new(&two_files(120, 30, 7)).unwrap()
     }
 
     /// Bytes that a rank keeps.
