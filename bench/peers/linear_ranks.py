@@ -1,11 +1,12 @@
 """Training on 1, 2 and 4 ranks: seconds to a certified relative gap of 1e-3, in memory, out of core with
 memory for 1/8 of the data for each rank, and with that memory for all ranks together. Runs of different
 numbers of ranks take turns; rows hold medians. With `model` in the case reads are held to a modelled SSD,
-one for each rank.
+one for each rank; with `core`, ranks run on as many cores as there are ranks, as on machines of one core each.
 
     python3 bench/peers/linear_ranks.py [SPEC…]
 """
 
+import os
 import sys
 
 import peers
@@ -17,6 +18,8 @@ CASES = {
     "all in memory": lambda ranks: ["--memory", "4GiB"],
     "1/8 each": lambda ranks: ["--memory", "1/8"],
     "1/4 together": lambda ranks: ["--memory", f"1/{4 * ranks}"],
+    "all in memory; a core each": lambda ranks: ["--memory", "4GiB"],
+    "1/8 each; a core each": lambda ranks: ["--memory", "1/8"],
     "1/8 each; modelled ssd": lambda ranks: ["--memory", "1/8", "--device-model", "ssd"],
 }
 KEYS = [
@@ -29,11 +32,16 @@ def main():
     results = peers.Results("linear_ranks", ["data", "memory", "ranks", *KEYS])
     for spec in sys.argv[1:] or SPECS:
         for case, memory in CASES.items():
-            runs = {ranks: [] for ranks in RANKS}
+            cores = sorted(os.sched_getaffinity(0))
+            bound = "core" in case
+            runs = {ranks: [] for ranks in RANKS if not bound or ranks <= len(cores)}
             for _ in range(REPEATS):
-                for ranks in RANKS:
+                for ranks in runs:
                     flags = ["--target", "1e-3", "--epochs", "60", "--ranks", ranks, *memory(ranks)]
+                    if bound:
+                        os.sched_setaffinity(0, cores[:ranks])
                     runs[ranks].append(peers.train(spec, *flags))
+                    os.sched_setaffinity(0, cores)
             for ranks, figures in runs.items():
                 medians = {key: peers.median(run[key] for run in figures) for key in KEYS}
                 results.add(data=spec.removeprefix("demo:"), memory=case, ranks=ranks, **medians)

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pelton_train::bench::Mode;
+use pelton_train::buckets::{Column, Unit};
 use pelton_train::{
-    Access, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, OnBadRecord, Optimum, Order,
+    Access, BucketPolicy, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, OnBadRecord,
+    Optimum, Order,
 };
 
 use crate::bytes::Memory;
@@ -38,6 +40,8 @@ pub enum Command {
     Probe(ProbeArguments),
     /// Measure how fast batches arrive, without training
     Bench(BenchArguments),
+    /// Compare ways of putting sentences of unequal length into batches
+    Buckets(BucketsArguments),
     /// Predict how long an epoch takes on more nodes than there are, from stated figures
     PlanCapacity(CapacityArguments),
     /// Run the work of a published table and print its figures beside ours
@@ -54,15 +58,22 @@ pub enum TrainCommand {
 /// Flags that say what the data is.
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
-    /// Format of the files: libsvm, csv, tsv, prow or npy (default: by name and content)
+    /// Format of the files: libsvm, csv, tsv, prow, npy, text, idx, cifar10, cifar100, tar or folder (default:
+    /// by name and content)
     #[arg(long)]
     pub format: Option<String>,
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy: first, last, a position from 1, or a name
+    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name
     #[arg(long)]
     pub label: Option<String>,
+    /// Table (CSV, TSV) of the classes of a folder's images; the first line names its columns
+    #[arg(long)]
+    pub label_file: Option<PathBuf>,
+    /// Column of --label-file that names the image
+    #[arg(long)]
+    pub file_column: Option<String>,
     /// Take this label for +1 against all others
     #[arg(long)]
     pub positive: Option<f64>,
@@ -84,6 +95,8 @@ impl DataArguments {
         set_option(&mut config.format, self.format);
         config.zero_based |= self.zero_based;
         set(&mut config.label, self.label);
+        set_option(&mut config.label_file, self.label_file);
+        set(&mut config.file_column, self.file_column);
         set_option(&mut config.positive, self.positive);
         set(&mut config.io, self.io);
         set_option(&mut config.cache_dir, self.cache_dir);
@@ -351,6 +364,9 @@ pub struct InspectArguments {
     /// Number of the record, from 0
     #[arg(long, default_value_t = 0)]
     pub id: u64,
+    /// Write the record's picture to this file, as PNG
+    #[arg(short, long)]
+    pub out: Option<PathBuf>,
     /// Print the record as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -409,9 +425,9 @@ pub struct BenchArguments {
     /// opportunistic:LOADS[:UNIT_BYTES] or sequential
     #[arg(long, default_value = "full")]
     pub order: Order,
-    /// Examples of a batch
-    #[arg(long, default_value_t = 4096)]
-    pub batch: u64,
+    /// Examples of a batch (default: 4096, or as many as fit three times into a load of peers' memory)
+    #[arg(long)]
+    pub batch: Option<u64>,
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long, default_value = "auto")]
     pub access: Access,
@@ -458,6 +474,32 @@ pub struct BenchArguments {
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton buckets`
+#[derive(Debug, Args)]
+pub struct BucketsArguments {
+    /// Text, one sentence a line; with --column, a table or .npy file of lengths
+    pub file: PathBuf,
+    /// Sentences of a global batch; of packed rows, rows
+    #[arg(long, default_value_t = 32)]
+    pub batch: u64,
+    /// Policy: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or
+    /// pack:ROW_LENGTH[:LOOK_AHEAD]; may be repeated (default: all of them)
+    #[arg(long)]
+    pub policy: Vec<BucketPolicy>,
+    /// What a sentence is counted in: words or bytes; its end counts as one
+    #[arg(long, default_value = "words", conflicts_with = "column")]
+    pub unit: Unit,
+    /// Column of CSV, TSV, plain numbers or .npy that holds the lengths: a name, or a position from 1
+    #[arg(long)]
+    pub column: Option<Column>,
+    /// File to draw the histogram with the boundaries to, as SVG
+    #[arg(long)]
+    pub out: Option<PathBuf>,
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -523,7 +565,7 @@ pub enum CacheKind {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub struct ReproduceArguments {
-    /// Table: lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, or a .toml file like those in experiments/
+    /// Table: lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets, or a .toml file like those in experiments/
     pub name: String,
     /// Scale of the generated data, 1 being the default number of rows
     #[arg(long, default_value_t = 1.0)]

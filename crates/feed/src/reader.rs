@@ -50,8 +50,13 @@ struct Delivery {
 
 impl Shared {
     pub fn new(dataset: Arc<Dataset>, options: &FeedOptions) -> Shared {
-        let is_text =
-            |file: &DataFile| !matches!(file.kind(), FormatKind::Npy | FormatKind::Packed);
+        // Text whose numbers are parsed each time it is read.
+        let is_text = |file: &DataFile| {
+            matches!(
+                file.kind(),
+                FormatKind::Libsvm | FormatKind::Csv | FormatKind::Tsv
+            )
+        };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let remedies = Remedies {
             packing: dataset.files().iter().any(is_text),

@@ -45,6 +45,8 @@ pub fn decoded_row_bytes(dataset: &Dataset) -> u64 {
             let mean = dataset.nonzeros() as f64 / dataset.records().max(1) as f64;
             (8.0 * mean).ceil() as u64 + 8
         }
+        // Label, end and the bytes themselves.
+        Layout::Bytes => dataset.nonzeros().div_ceil(dataset.records().max(1)) + 12,
     }
 }
 

@@ -51,6 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     write!(out, " {}:{value}", u64::from(*index) + 1)?;
                 }
             }
+            Row::Bytes(_) => return Err("these data hold bytes and no features".into()),
         }
         writeln!(out)?;
     }

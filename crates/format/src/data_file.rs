@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pelton_storage::Storage;
+use pelton_storage::{FileSet, Storage};
 
+use crate::codes::Codes;
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::elias_fano::EliasFano;
 use crate::error::Fault;
@@ -15,6 +16,7 @@ use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::npy::{NpyRules, decode_npy_row};
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::rows::Rows;
+use crate::sample::SampleShape;
 
 /// One file of a data set.
 #[derive(Clone, Debug)]
@@ -29,12 +31,24 @@ pub struct DataFile {
     pub(crate) places: Places,
     pub(crate) decoder: Decoder,
     pub(crate) stamp: Stamp,
+    /// The files of a folder, each of which is a record.
+    pub(crate) parts: Option<Arc<FileSet>>,
 }
 
 impl DataFile {
     /// The path as it was given.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The file that holds record `record` of this one: a file of the folder, or the path itself. Panics
+    /// unless `record` is below [`DataFile::records`].
+    pub fn record_path(&self, record: u64) -> PathBuf {
+        assert!(record < self.records);
+        match &self.parts {
+            Some(parts) => parts.path(record as usize),
+            None => self.path.clone(),
+        }
     }
 
     /// The format.
@@ -52,6 +66,33 @@ impl DataFile {
         self.first_id
     }
 
+    /// How its records are found, in words.
+    pub fn located_by(&self) -> String {
+        match (&self.places, self.kind) {
+            (Places::Fixed { from, bytes }, _) => {
+                format!("by arithmetic: {bytes} bytes each from byte {from} on")
+            }
+            (Places::Files(_), _) => "by its place in the listing: each is a file".into(),
+            (Places::Listed { .. }, FormatKind::Packed) => {
+                "by the list of starts in the file".into()
+            }
+            (Places::Listed { .. }, FormatKind::Tar) => {
+                "by a list of starts, from a walk over the headers of members".into()
+            }
+            (Places::Listed { .. }, _) => "by a list of starts, from a search for line ends".into(),
+        }
+    }
+
+    /// Bytes that the places and classes of its records take in memory.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        let codes = match &self.decoder {
+            Decoder::Sample { codes, .. } => codes.heap_bytes(),
+            _ => 0,
+        };
+        let names = self.parts.as_ref().map_or(0, |parts| parts.heap_bytes());
+        self.places.heap_bytes() + codes + names
+    }
+
     /// Number of records in the file.
     pub fn records(&self) -> u64 {
         self.records
@@ -67,7 +108,9 @@ impl DataFile {
             Decoder::Libsvm { .. } => Numbering::FromOne,
             Decoder::Delimited { rules, .. } => columns(rules.label),
             Decoder::Npy { rules, .. } => columns(rules.label),
-            Decoder::PackedDense { .. } | Decoder::PackedSparse { .. } => Numbering::FromZero,
+            Decoder::PackedDense { .. } | Decoder::PackedSparse { .. } | Decoder::Sample { .. } => {
+                Numbering::FromZero
+            }
         }
     }
 
@@ -149,9 +192,18 @@ pub(crate) enum Places {
     Fixed { from: u64, bytes: u64 },
     /// From each start to the next, the last to `end`.
     Listed { starts: Arc<EliasFano>, end: u64 },
+    /// Each a file of a set.
+    Files(Arc<FileSet>),
 }
 
 impl Places {
+    pub(crate) fn listed(starts: EliasFano, end: u64) -> Places {
+        Places::Listed {
+            starts: Arc::new(starts),
+            end,
+        }
+    }
+
     /// Offset and length of record `i` of the file.
     #[inline]
     pub(crate) fn get(&self, i: u64) -> (u64, u64) {
@@ -162,12 +214,14 @@ impl Places {
                 let start = walk.next().expect("the record exists");
                 (start, walk.next().unwrap_or(*end) - start)
             }
+            Places::Files(files) => files.range(i as usize),
         }
     }
 
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
-            Places::Fixed { .. } => 0,
+            // The set's own bytes are counted with the file it stands for.
+            Places::Fixed { .. } | Places::Files(_) => 0,
             Places::Listed { starts, .. } => starts.heap_bytes(),
         }
     }
@@ -208,18 +262,25 @@ pub(crate) enum Decoder {
         keep: u64,
         classes: StoredClasses,
     },
+    Sample {
+        shape: SampleShape,
+        codes: Codes,
+        classes: StoredClasses,
+    },
 }
 
 /// What the class numbers of a packed file mean in the data set.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredClasses {
     pub(crate) labels: Arc<[f64]>,
+    pub(crate) names: Arc<[String]>,
     pub(crate) classes: Arc<[Option<u32>]>,
 }
 
 impl StoredClasses {
-    pub(crate) fn new(labels: Vec<f64>, classes: &Classes) -> StoredClasses {
+    pub(crate) fn new(labels: Vec<f64>, names: Vec<String>, classes: &Classes) -> StoredClasses {
         StoredClasses {
+            names: names.into(),
             classes: labels
                 .iter()
                 .map(|label| classes.class_of(*label))
@@ -232,8 +293,13 @@ impl StoredClasses {
     fn class(&self, stored: u32) -> Result<u32, Fault> {
         match self.classes.get(stored as usize) {
             Some(Some(class)) => Ok(*class),
-            Some(None) => Err(Fault::UnknownLabel {
-                found: self.labels[stored as usize],
+            Some(None) => Err(match self.names.get(stored as usize) {
+                Some(name) => Fault::UnknownClass {
+                    found: name.clone(),
+                },
+                None => Fault::UnknownLabel {
+                    found: self.labels[stored as usize],
+                },
             }),
             None => Err(Fault::Malformed {
                 what: "its label is not in the file's list",
@@ -250,10 +316,20 @@ fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
 }
 
 impl Decoder {
-    /// Appends the row that `bytes` hold; on a fault `rows` is as before.
+    /// Appends the row that `bytes` hold, which are record `record` of the file; on a fault `rows` is as
+    /// before.
     #[inline]
-    pub(crate) fn decode(&self, bytes: &[u8], rows: &mut Rows) -> Result<(), Fault> {
+    pub(crate) fn decode(&self, record: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), Fault> {
         match self {
+            Decoder::Sample {
+                shape,
+                codes,
+                classes,
+            } => {
+                let (code, row) = shape.row(bytes, || codes.get(record))?;
+                rows.push_bytes(classes.class(code)?, row);
+                Ok(())
+            }
             Decoder::Libsvm { rules, classes } => rows.push_sparse_with(|indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
             }),

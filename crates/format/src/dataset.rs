@@ -1,5 +1,6 @@
 //! A data set: one or many files as one sequence of records with ids from 0.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 
 use pelton_storage::Storage;
 
+use crate::contents::Contents;
 use crate::data_file::{DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::elias_fano::Walk;
 use crate::error::{Fault, FormatError};
@@ -24,6 +26,7 @@ pub struct Dataset {
     files: Vec<DataFile>,
     labels: Arc<LabelMap>,
     layout: Layout,
+    contents: Contents,
     features: u64,
     records: u64,
     bytes: u64,
@@ -109,14 +112,15 @@ impl Dataset {
     /// Opens files as one data set, in the order given.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
         let mut notes = Vec::new();
-        let opened = paths
+        let mut opened = paths
             .iter()
             .map(|path| open_file(path, options, &mut notes))
             .collect::<Result<Vec<Opened>, FormatError>>()?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
-        let layout = first.layout;
+        let (layout, contents) = (first.layout, first.contents);
         check_layouts(&opened, options)?;
-        let labels = Arc::new(labels_of(&opened, options)?);
+        let names = common_names(&mut opened, options)?;
+        let labels = Arc::new(labels_of(&opened, names, options)?);
         let classes = Classes {
             labels: Arc::clone(&labels),
             positive: options.positive,
@@ -128,6 +132,7 @@ impl Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
             layout,
+            contents,
             features,
             records: 0,
             bytes: 0,
@@ -182,13 +187,18 @@ impl Dataset {
             Reading::Delimited(rules) => Decoder::Delimited { rules, classes },
             Reading::Npy(rules) => Decoder::Npy { rules, classes },
             Reading::PackedDense => Decoder::PackedDense {
-                classes: StoredClasses::new(file.labels, &classes),
+                classes: StoredClasses::new(file.labels, file.names, &classes),
+            },
+            Reading::Sample(sample) => Decoder::Sample {
+                shape: sample.shape,
+                codes: sample.codes,
+                classes: StoredClasses::new(file.labels, file.names, &classes),
             },
             Reading::PackedSparse { coding, features } => Decoder::PackedSparse {
                 coding,
                 features,
                 keep: options.features.unwrap_or(features),
-                classes: StoredClasses::new(file.labels, &classes),
+                classes: StoredClasses::new(file.labels, file.names, &classes),
             },
         };
         self.files.push(DataFile {
@@ -201,6 +211,7 @@ impl Dataset {
             places: file.places,
             decoder,
             stamp: file.stamp,
+            parts: file.parts,
         });
     }
 
@@ -210,7 +221,7 @@ impl Dataset {
     }
 
     /// Number of features: one more than the largest index, or the model's number where that was
-    /// given.
+    /// given; 0 where rows are bytes.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -220,12 +231,17 @@ impl Dataset {
         self.layout
     }
 
+    /// What rows hold: features, or bytes of one kind.
+    pub fn contents(&self) -> Contents {
+        self.contents
+    }
+
     /// The classes.
     pub fn labels(&self) -> &LabelMap {
         &self.labels
     }
 
-    /// Entries of all records; every value of dense rows counts.
+    /// Entries of all records; every value of dense rows counts, and every byte of rows of bytes.
     pub fn nonzeros(&self) -> u64 {
         self.nonzeros
     }
@@ -239,7 +255,7 @@ impl Dataset {
     pub fn record_bytes(&self) -> RecordBytes {
         let mut fixed = self.files.iter().map(|file| match file.places {
             Places::Fixed { bytes, .. } => Some(bytes),
-            Places::Listed { .. } => None,
+            Places::Listed { .. } | Places::Files(_) => None,
         });
         let first = fixed.next().flatten();
         match first {
@@ -294,7 +310,7 @@ impl Dataset {
     #[inline]
     pub fn decode(&self, id: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), FormatError> {
         let (_, file) = self.file_of(id);
-        let decoded = file.decoder.decode(bytes, rows);
+        let decoded = file.decoder.decode(id - file.first_id, bytes, rows);
         decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
         if let Some(numbers) = &self.numbers {
             rows.edit_last(|indices, values| numbers.renumber(indices, values));
@@ -311,9 +327,10 @@ impl Dataset {
         }
     }
 
-    /// An error when a file is no longer as it was opened.
+    /// An error when a file is no longer as it was opened. The files of a folder are checked one by one
+    /// when they are read.
     pub fn check_unchanged(&self) -> Result<(), FormatError> {
-        for file in &self.files {
+        for file in self.files.iter().filter(|file| file.parts.is_none()) {
             let now = Stamp::of(&regular_file(&file.source)?);
             if now != file.stamp {
                 return Err(changed(&file.path, &file.stamp, &now));
@@ -332,7 +349,7 @@ impl Dataset {
 
     /// What the location index holds and cost.
     pub fn index_report(&self) -> IndexReport {
-        let index_bytes = self.files.iter().map(|file| file.places.heap_bytes()).sum();
+        let index_bytes = self.files.iter().map(DataFile::index_bytes).sum();
         IndexReport {
             records: self.records,
             bytes: self.bytes,
@@ -379,7 +396,7 @@ impl<'a> Cursor<'a> {
         self.file = number;
         let i = id - file.first_id;
         let (starts, end) = match &file.places {
-            Places::Fixed { .. } => {
+            Places::Fixed { .. } | Places::Files(_) => {
                 let (offset, length) = file.places.get(i);
                 return Location {
                     file: number as u32,
@@ -413,12 +430,12 @@ impl<'a> Cursor<'a> {
 fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
-        if file.layout != first.layout {
+        if (file.layout, file.contents) != (first.layout, first.contents) {
             return Err(FormatError::MixedLayouts {
                 path: file.path.clone(),
-                found: describe(file.layout),
+                found: describe(file),
                 first: first.path.clone(),
-                expected: describe(first.layout),
+                expected: describe(first),
             });
         }
         if let (Layout::Dense { .. }, Some(expected)) = (file.layout, options.features)
@@ -435,20 +452,63 @@ fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatE
     Ok(())
 }
 
-fn describe(layout: Layout) -> String {
-    match layout {
+fn describe(file: &Opened) -> String {
+    match file.layout {
         Layout::Dense { width } => format!("dense rows of {width} features"),
         Layout::Sparse => "sparse rows".into(),
+        Layout::Bytes => file.contents.to_string(),
     }
 }
 
-fn labels_of(opened: &[Opened], options: &OpenOptions) -> Result<LabelMap, FormatError> {
+/// The names of the classes of all files in order, where they have names; each file's label values
+/// become numbers in that list, and a name that is not known no number.
+fn common_names(
+    opened: &mut [Opened],
+    options: &OpenOptions,
+) -> Result<Option<Vec<String>>, FormatError> {
+    let Some(named) = opened.iter().find(|file| !file.names.is_empty()) else {
+        return Ok(None);
+    };
+    if let Some(numbered) = opened.iter().find(|file| file.names.is_empty()) {
+        return Err(FormatError::MixedLayouts {
+            path: numbered.path.clone(),
+            found: "classes by number".into(),
+            first: named.path.clone(),
+            expected: "classes by name".into(),
+        });
+    }
+    let names: Vec<String> = match &options.labels {
+        Some(known) => known.names().to_vec(),
+        None => {
+            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.names).collect();
+            all.into_iter().cloned().collect()
+        }
+    };
+    let numbers: HashMap<&str, usize> = (0..)
+        .zip(&names)
+        .map(|(number, name)| (name.as_str(), number))
+        .collect();
+    for file in opened {
+        let number = |name: &String| numbers.get(name.as_str()).map_or(f64::NAN, |n| *n as f64);
+        file.labels = file.names.iter().map(number).collect();
+    }
+    Ok(Some(names))
+}
+
+fn labels_of(
+    opened: &[Opened],
+    names: Option<Vec<String>>,
+    options: &OpenOptions,
+) -> Result<LabelMap, FormatError> {
     if let Some(labels) = &options.labels {
         return Ok(labels.clone());
     }
     if let Some(positive) = options.positive {
         check_positive(opened, positive)?;
         return Ok(LabelMap::new(vec![1.0, -1.0]));
+    }
+    if let Some(names) = names {
+        return Ok(LabelMap::named(names));
     }
     let mut collector = LabelCollector::default();
     for file in opened {
@@ -462,7 +522,13 @@ fn labels_of(opened: &[Opened], options: &OpenOptions) -> Result<LabelMap, Forma
             }
         }
     }
-    Ok(LabelMap::from_first_appearance(collector.into_values()))
+    let mut values = collector.into_values();
+    if opened.iter().any(|file| file.layout == Layout::Bytes) {
+        // Classes of images and samples are told by number, so they keep the order of their numbers.
+        values.sort_by(f64::total_cmp);
+        return Ok(LabelMap::new(values));
+    }
+    Ok(LabelMap::from_first_appearance(values))
 }
 
 /// Some records must have the label that stands for +1, and some another.
@@ -486,28 +552,41 @@ fn check_positive(opened: &[Opened], positive: f64) -> Result<(), FormatError> {
 /// Puts the place before a fault; only now are lines counted.
 #[cold]
 fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
-    let path = file.path.clone();
-    let (offset, _) = file.places.get(record);
+    let path = file.record_path(record);
+    let (mut offset, _) = file.places.get(record);
     match file.kind {
-        FormatKind::Npy | FormatKind::Packed => FormatError::Record {
-            path,
-            record,
-            offset,
-            fault,
-        },
-        _ => match newlines_before(&file.source, offset) {
-            Ok(newlines) => FormatError::Line {
-                path,
-                line: newlines + 1,
-                offset,
-                fault,
-            },
-            Err(_) => FormatError::Record {
+        FormatKind::Libsvm | FormatKind::Csv | FormatKind::Tsv | FormatKind::Text => {
+            line_error(file, record, offset, fault)
+        }
+        _ => {
+            if file.parts.is_some() {
+                offset = 0;
+            }
+            FormatError::Record {
                 path,
                 record,
                 offset,
                 fault,
-            },
+            }
+        }
+    }
+}
+
+#[cold]
+fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
+    let path = file.path.clone();
+    match newlines_before(&file.source, offset) {
+        Ok(newlines) => FormatError::Line {
+            path,
+            line: newlines + 1,
+            offset,
+            fault,
+        },
+        Err(_) => FormatError::Record {
+            path,
+            record,
+            offset,
+            fault,
         },
     }
 }

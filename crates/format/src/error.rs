@@ -32,6 +32,12 @@ pub enum FormatError {
         /// What lies there, such as `a folder`.
         found: &'static str,
     },
+    /// A file where a folder is needed.
+    #[error("{}: is a file; name a folder of images, or leave out --format folder", path.display())]
+    NotAFolder {
+        /// The path as given.
+        path: PathBuf,
+    },
     /// The operating system refused an operation.
     #[error("{}: cannot {operation} ({source}); check the path, its permissions and the device", path.display())]
     Io {
@@ -60,10 +66,18 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// Neither name nor content tells the format.
-    #[error("{}: is in no known format; expected LIBSVM, CSV or TSV text, .npy or .prow", path.display())]
+    #[error("{}: is in no known format; name one with --format, or check that it is the right file", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
+    },
+    /// Bytes where features to train on are needed.
+    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy or prow", path.display())]
+    NoFeatures {
+        /// The file.
+        path: PathBuf,
+        /// The format's name.
+        kind: &'static str,
     },
     /// Compressed data of a format that is read in place.
     #[error("{}: holds compressed {kind}, which is read in place only; decompress it first", path.display())]
@@ -126,6 +140,126 @@ pub enum FormatError {
         offset: u64,
         /// What is wrong.
         what: String,
+    },
+    /// An IDX file whose header and size do not hold together, or that holds something other than bytes.
+    #[error("{}: byte {offset}: {what}; expected an IDX file of unsigned bytes, whole", path.display())]
+    Idx {
+        /// The file.
+        path: PathBuf,
+        /// Where it shows.
+        offset: u64,
+        /// What is wrong.
+        what: String,
+    },
+    /// The labels of IDX images are not there or do not fit.
+    #[error("{}: {what}", path.display())]
+    IdxLabels {
+        /// The file of images.
+        path: PathBuf,
+        /// What is wrong, and the remedy.
+        what: String,
+    },
+    /// A CIFAR file whose size is no whole number of records.
+    #[error("{}: its {size} bytes are no whole number of records of {record_bytes}; it is truncated or of another kind: fetch it again or name its --format", path.display())]
+    Cifar {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+        /// Bytes of a record.
+        record_bytes: u64,
+    },
+    /// A tar file that ends within a member.
+    #[error("{}: is cut off: member {member} at byte {offset} needs the file to reach byte {needed}; fetch it again", path.display())]
+    TarTruncated {
+        /// The file.
+        path: PathBuf,
+        /// The member that is not whole.
+        member: String,
+        /// Where it starts.
+        offset: u64,
+        /// Where it would end.
+        needed: u64,
+    },
+    /// A tar file with a header that is none.
+    #[error("{}: is damaged at byte {offset}: {what}; fetch or make it again", path.display())]
+    TarDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Where it shows.
+        offset: u64,
+        /// What does not hold.
+        what: &'static str,
+    },
+    /// A sparse member of a tar file.
+    #[error("{}: member {member} at byte {offset} is sparse, so its bytes do not lie side by side; make the archive anew without --sparse", path.display())]
+    TarSparse {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        member: String,
+        /// Where it starts.
+        offset: u64,
+    },
+    /// Members of one sample that do not follow one another.
+    #[error("{}: members of sample {key} come again at byte {offset} after those of others; make the archive anew with its members in order of their names", path.display())]
+    TarRepeated {
+        /// The file.
+        path: PathBuf,
+        /// The key of the sample.
+        key: String,
+        /// Where the sample goes on.
+        offset: u64,
+    },
+    /// A class member that holds no number.
+    #[error("{}: member {member} at byte {offset} holds {found:?}, which is no number; write classes as numbers", path.display())]
+    TarClass {
+        /// The file.
+        path: PathBuf,
+        /// The member.
+        member: String,
+        /// Where its bytes start.
+        offset: u64,
+        /// What it holds.
+        found: String,
+    },
+    /// A folder without images.
+    #[error("{}: is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a file, or a folder of images", path.display())]
+    NoImages {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// An image outside the folders that are classes.
+    #[error("{}: lies beside the folders that are classes and has none; move it into one, or give a table with --label-file", path.display())]
+    NoClass {
+        /// The image.
+        path: PathBuf,
+    },
+    /// Folders within folders without end.
+    #[error("{}: lies more than {limit} folders deep; look for a link that leads back", path.display())]
+    TooDeep {
+        /// The folder.
+        path: PathBuf,
+        /// The most that is followed.
+        limit: usize,
+    },
+    /// A table of labels that cannot be read as one.
+    #[error("{}: line {line}: {what}", path.display())]
+    LabelTable {
+        /// The table.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: u64,
+        /// What is wrong, and the remedy.
+        what: String,
+    },
+    /// Images none of which the table of labels has.
+    #[error("{}: has no row in {}, nor has any other image of the folder; check the table and its --file-column", path.display(), table.display())]
+    Unlabelled {
+        /// The first image.
+        path: PathBuf,
+        /// The table.
+        table: PathBuf,
     },
     /// The label column does not exist.
     #[error("{}: has no label column {wanted}; its columns are {columns}; name one of them with --label", path.display())]
@@ -245,6 +379,25 @@ pub enum Fault {
         /// The label found.
         found: f64,
     },
+    /// The class is not among those known.
+    #[error(
+        "class {found:?} does not occur in the training data; remove it or train with that class"
+    )]
+    UnknownClass {
+        /// The class found.
+        found: String,
+    },
+    /// A class byte beyond the classes.
+    #[error(
+        "its class byte is {found} where classes are 0 to {}; the file is damaged or of another kind: fetch it again",
+        classes - 1
+    )]
+    ClassByte {
+        /// The byte found.
+        found: u8,
+        /// Number of classes.
+        classes: u32,
+    },
     /// A feature without `:`.
     #[error("feature {found:?} has no colon; write index:value")]
     MissingColon {
@@ -353,6 +506,14 @@ pub enum Fault {
         expected: u32,
         /// The checksum stored.
         found: u32,
+    },
+    /// A sample of a tar file that does not hold together.
+    #[error("byte {offset} of it: {what}; the archive changed or is damaged: index it again")]
+    Group {
+        /// Offset within the sample.
+        offset: u64,
+        /// What does not hold.
+        what: &'static str,
     },
     /// A packed record that does not hold together although its checksum fits.
     #[error("{what}; the file is damaged: pack it again")]

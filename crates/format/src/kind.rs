@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::number::parse_f64;
+
 /// The formats read here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -16,7 +18,34 @@ pub enum FormatKind {
     Npy,
     /// Pelton's packed rows.
     Packed,
+    /// Plain text, one record a line.
+    Text,
+    /// IDX images with a file of labels beside them, as MNIST has.
+    Idx,
+    /// CIFAR-10 in binary form.
+    Cifar10,
+    /// CIFAR-100 in binary form.
+    Cifar100,
+    /// A tar file of samples (WebDataset).
+    Tar,
+    /// A folder of image files.
+    Folder,
 }
+
+/// All of them.
+const KINDS: [FormatKind; 11] = [
+    FormatKind::Libsvm,
+    FormatKind::Csv,
+    FormatKind::Tsv,
+    FormatKind::Npy,
+    FormatKind::Packed,
+    FormatKind::Text,
+    FormatKind::Idx,
+    FormatKind::Cifar10,
+    FormatKind::Cifar100,
+    FormatKind::Tar,
+    FormatKind::Folder,
+];
 
 impl FormatKind {
     /// What messages and reports call the format.
@@ -27,20 +56,35 @@ impl FormatKind {
             FormatKind::Tsv => "tsv",
             FormatKind::Npy => "npy",
             FormatKind::Packed => "prow",
+            FormatKind::Text => "text",
+            FormatKind::Idx => "idx",
+            FormatKind::Cifar10 => "cifar10",
+            FormatKind::Cifar100 => "cifar100",
+            FormatKind::Tar => "tar",
+            FormatKind::Folder => "folder",
         }
     }
 
     /// The format called `name` in [`FormatKind::name`].
     pub fn from_name(name: &str) -> Option<FormatKind> {
-        [
-            FormatKind::Libsvm,
-            FormatKind::Csv,
-            FormatKind::Tsv,
-            FormatKind::Npy,
-            FormatKind::Packed,
-        ]
-        .into_iter()
-        .find(|kind| kind.name() == name)
+        KINDS.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether its records are rows of features.
+    pub(crate) fn has_features(self) -> bool {
+        matches!(
+            self,
+            FormatKind::Libsvm
+                | FormatKind::Csv
+                | FormatKind::Tsv
+                | FormatKind::Npy
+                | FormatKind::Packed
+        )
+    }
+
+    /// The names of all formats, for messages.
+    pub fn names() -> String {
+        KINDS.map(FormatKind::name).join(", ")
     }
 }
 
@@ -62,14 +106,24 @@ impl Compression {
     }
 }
 
-/// Magic bytes first, then the name, then what the first line looks like; `None` for anything that
-/// is no text. `path` may end in `.gz` or `.zst` when `head` is decompressed.
-pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<FormatKind> {
+/// Magic bytes first, then the name, then what the first lines look like; `None` for anything that
+/// is no text. `path` may end in `.gz` or `.zst` when `head` and `size` are of the decompressed file.
+/// Where only features will do, text that does not look like numbers is taken for a table of numbers all
+/// the same: its first line then says what is wrong with it.
+pub(crate) fn detect(
+    path: &Path,
+    head: &[u8],
+    size: u64,
+    features_only: bool,
+) -> Option<FormatKind> {
     if head.starts_with(crate::packed::MAGIC) {
         return Some(FormatKind::Packed);
     }
     if head.starts_with(b"\x93NUMPY") {
         return Some(FormatKind::Npy);
+    }
+    if is_tar(head) {
+        return Some(FormatKind::Tar);
     }
     let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let name = name
@@ -82,21 +136,51 @@ pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<FormatKind> {
         Some("libsvm" | "svm" | "svmlight") => return Some(FormatKind::Libsvm),
         Some("npy") => return Some(FormatKind::Npy),
         Some("prow") => return Some(FormatKind::Packed),
+        Some("tar" | "tgz") => return Some(FormatKind::Tar),
+        Some("bin") => return cifar(name, size),
         _ => {}
+    }
+    let says_idx = ["-idx", ".idx"].iter().any(|part| name.contains(part));
+    if says_idx || matches!(head, [0, 0, 8, 1..=4, ..]) {
+        return Some(FormatKind::Idx);
     }
     if head.contains(&0) {
         return None;
     }
-    let line = head.split(|byte| *byte == b'\n').find(|line| {
+    Some(match text_kind(name, head) {
+        FormatKind::Text if features_only => numbers_kind(head),
+        kind => kind,
+    })
+}
+
+/// The checksum of a first header fits, whatever dialect it is in.
+fn is_tar(head: &[u8]) -> bool {
+    head.first_chunk::<512>()
+        .is_some_and(crate::tar_header::has_checksum)
+}
+
+/// By the names of the published files, whose sizes tell CIFAR-100 from other `train.bin`.
+fn cifar(name: &str, size: u64) -> Option<FormatKind> {
+    let stem = name.strip_suffix(".bin")?;
+    if stem.starts_with("data_batch") || stem == "test_batch" {
+        return Some(FormatKind::Cifar10);
+    }
+    let fits = size.is_multiple_of(crate::cifar::record_bytes(FormatKind::Cifar100));
+    (matches!(stem, "train" | "test") && fits).then_some(FormatKind::Cifar100)
+}
+
+/// The lines that are neither blank nor comments.
+fn lines_of(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    head.split(|byte| *byte == b'\n').filter(|line| {
         let line = line.trim_ascii();
         !line.is_empty() && !line.starts_with(b"#")
-    });
-    let Some(line) = line else {
-        // Nothing but blank lines and comments so far: as LIBSVM text it is read on, and found to hold
-        // no records where none follow.
-        return Some(FormatKind::Libsvm);
-    };
-    Some(if line.contains(&b':') {
+    })
+}
+
+/// The format of numbers that a first line is nearest to.
+fn numbers_kind(head: &[u8]) -> FormatKind {
+    let line = lines_of(head).next().unwrap_or_default();
+    if line.contains(&b':') {
         FormatKind::Libsvm
     } else if line.contains(&b',') {
         FormatKind::Csv
@@ -104,7 +188,53 @@ pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<FormatKind> {
         FormatKind::Tsv
     } else {
         FormatKind::Libsvm
-    })
+    }
+}
+
+/// What the lines of a text look like: numbers in some form, or words.
+fn text_kind(name: &str, head: &[u8]) -> FormatKind {
+    let mut lines = lines_of(head);
+    let Some(line) = lines.next() else {
+        // Nothing but blank lines and comments so far: as LIBSVM text it is read on, and found to hold
+        // no records where none follow.
+        return FormatKind::Libsvm;
+    };
+    let is_number = |cell: &[u8]| parse_f64(cell.trim_ascii()).is_ok();
+    let is_feature = |token: &[u8]| match memchr::memchr(b':', token) {
+        Some(colon) => is_number(&token[..colon]) && is_number(&token[colon + 1..]),
+        None => false,
+    };
+    let mut tokens = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|token| !token.is_empty());
+    // A time of day is no feature: half of the tokens must be, or a label come first.
+    let features = tokens.clone().filter(|token| is_feature(token)).count();
+    let labelled = tokens
+        .clone()
+        .next()
+        .is_some_and(|token| token.split(|byte| *byte == b',').all(is_number));
+    if features > 0 && (labelled || 2 * features >= tokens.clone().count()) {
+        return FormatKind::Libsvm;
+    }
+    // The first line may be a heading; a file of one line is taken for what its delimiter says, unless
+    // its name says text.
+    let second = lines.next();
+    let says_text = [".txt", ".text"].iter().any(|end| name.ends_with(end));
+    let has_numbers = |delimiter: u8| match second {
+        Some(second) => second.split(|byte| *byte == delimiter).any(is_number),
+        None => !says_text,
+    };
+    if line.contains(&b',') && has_numbers(b',') {
+        FormatKind::Csv
+    } else if line.contains(&b'\t') && has_numbers(b'\t') {
+        FormatKind::Tsv
+    } else if tokens.next().is_some_and(is_number)
+        || line.contains(&b':') && !says_text && second.is_none()
+    {
+        FormatKind::Libsvm
+    } else {
+        FormatKind::Text
+    }
 }
 
 #[cfg(test)]
@@ -112,7 +242,11 @@ mod tests {
     use super::*;
 
     fn check(name: &str, head: &[u8], expected: Option<FormatKind>) {
-        assert_eq!(detect(Path::new(name), head), expected, "{name}");
+        assert_eq!(
+            detect(Path::new(name), head, 3074, false),
+            expected,
+            "{name}"
+        );
     }
 
     #[test]
@@ -128,7 +262,35 @@ mod tests {
         check("x.txt", crate::packed::MAGIC, Some(FormatKind::Packed));
         check("photo", b"\xff\xd8\x00\x10", None);
         check("comments", b"# a\n\n  \n#", Some(FormatKind::Libsvm));
-        for kind in ["libsvm", "csv", "tsv", "npy", "prow"] {
+        check(
+            "train.en",
+            b"Two men, old and new.\nNo: one.\n",
+            Some(FormatKind::Text),
+        );
+        check(
+            "ptb.train.txt",
+            b" aer banknote \n pierre <unk> N\n",
+            Some(FormatKind::Text),
+        );
+        let prose = b"Dear reader\nyours\n";
+        check("letter", prose, Some(FormatKind::Text));
+        let as_numbers = detect(Path::new("letter"), prose, 99, true);
+        assert_eq!(as_numbers, Some(FormatKind::Libsvm));
+        check("one.txt", b"a, b: c", Some(FormatKind::Text));
+        check(
+            "delicious.txt",
+            b"12920 500 983\n1,2 0:0.5\n",
+            Some(FormatKind::Libsvm),
+        );
+        check("x.data", b"a,b,label\n1,2,3\n", Some(FormatKind::Csv));
+        check("bad", b"cat 1:2 3:4\n", Some(FormatKind::Libsvm));
+        check("train-images-idx3-ubyte.gz", b"\x01", Some(FormatKind::Idx));
+        check("x", b"\0\0\x08\x03\0", Some(FormatKind::Idx));
+        check("data_batch_1.bin", b"\0", Some(FormatKind::Cifar10));
+        check("train.bin", b"\0", Some(FormatKind::Cifar100));
+        check("other.bin", b"\0", None);
+        check("x.tar", b"\0", Some(FormatKind::Tar));
+        for kind in FormatKind::names().split(", ") {
             assert_eq!(
                 FormatKind::from_name(kind).map(FormatKind::name),
                 Some(kind)

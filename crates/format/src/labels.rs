@@ -14,6 +14,8 @@ pub struct LabelMap {
     values: Vec<f64>,
     /// Filled only when there are more than [`FEW`] values.
     classes: HashMap<u64, u32>,
+    /// What classes are called, where the data says so.
+    names: Vec<String>,
 }
 
 impl LabelMap {
@@ -27,7 +29,34 @@ impl LabelMap {
                 .map(|(class, value)| (bits(*value), class))
                 .collect()
         };
-        LabelMap { values, classes }
+        LabelMap {
+            values,
+            classes,
+            names: Vec::new(),
+        }
+    }
+
+    /// A map over names, whose values are 0, 1, 2 ….
+    pub fn named(names: Vec<String>) -> LabelMap {
+        let values = (0..names.len()).map(|i| i as f64).collect();
+        LabelMap {
+            names,
+            ..LabelMap::new(values)
+        }
+    }
+
+    /// Names of the classes, one each; empty where the data has numbers only.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// What a class is called: its name, or else its value. Panics unless `class` is below
+    /// [`LabelMap::len`].
+    pub fn describe(&self, class: u32) -> String {
+        match self.names.get(class as usize) {
+            Some(name) => name.clone(),
+            None => self.values[class as usize].to_string(),
+        }
     }
 
     /// A map over values in order of first appearance, put in LIBLINEAR's order.
@@ -144,6 +173,18 @@ mod tests {
             LabelMap::from_first_appearance(vec![3.0, 1.0, 2.0]).values(),
             [3.0, 1.0, 2.0]
         );
+    }
+
+    #[test]
+    fn names_go_by_number() {
+        let map = LabelMap::named(vec!["cat".into(), "dog".into()]);
+        assert_eq!(map.values(), [0.0, 1.0]);
+        assert_eq!(map.names(), ["cat", "dog"]);
+        assert_eq!(
+            (map.class_of(1.0), map.describe(1)),
+            (Some(1), "dog".into())
+        );
+        assert_eq!(LabelMap::new(vec![2.5]).describe(0), "2.5");
     }
 
     #[test]

@@ -6,7 +6,11 @@
 //! [`Dataset::locate`] for a range, fetches its bytes through the file's storage in whatever way
 //! suits, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding touches no
 //! file: it sees the bytes of one record.
+//!
+//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
+//! lines of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
 
+mod contents;
 mod error;
 mod kind;
 mod labels;
@@ -24,20 +28,36 @@ mod packed;
 mod packed_reader;
 mod packed_writer;
 
+mod cifar;
+mod codes;
+mod folder;
+mod idx;
+mod label_table;
+mod sample;
+mod text;
+
+mod members;
+mod tar_file;
+mod tar_header;
+mod tar_walk;
+
 mod compressed;
 mod elias_fano;
 mod fingerprint;
 mod line_scan;
+mod located;
 mod newlines;
 mod scan_chunk;
 mod sidecar;
 
+pub use contents::Contents;
 pub use data_file::{DataFile, IndexSource, Numbering};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
+pub use members::{Member, Members, members};
 pub use open::{OpenOptions, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_writer::{PackedSummary, PackedWriter};

@@ -19,33 +19,21 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::codes::Codes;
 use crate::delimited::label_cell;
-use crate::elias_fano::{EliasFano, EliasFanoBuilder};
+use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
 use crate::labels::{LabelCollector, MOST_LABELS};
 use crate::libsvm::label_token;
+use crate::located::Located;
 use crate::number::parse_f64;
 use crate::scan_chunk::{
     Backward, CHUNK, ChunkFound, LineShape, Scan, Stopped, Worker, last_index,
 };
+use crate::text::without_line_end;
 
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
-
-/// What the scan of a file found.
-#[derive(Clone, Debug)]
-pub(crate) struct Contents {
-    /// Byte offset of each record; a record reaches to the next, the last one to the end.
-    pub(crate) starts: EliasFano,
-    /// Distinct labels in order of first appearance.
-    pub(crate) labels: Vec<f64>,
-    /// Largest index as written, plus 1; 0 where there is none.
-    pub(crate) index_end: u64,
-    /// Entries of all lines.
-    pub(crate) nonzeros: u64,
-    /// Bytes of the longest record.
-    pub(crate) longest: u64,
-}
 
 /// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`.
 pub(crate) fn scan_file(
@@ -55,7 +43,7 @@ pub(crate) fn scan_file(
     size: u64,
     threads: usize,
     interrupt: &AtomicBool,
-) -> Result<Contents, FormatError> {
+) -> Result<Located, FormatError> {
     let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
     let read_error = |e| FormatError::io(path, "read it", e);
     let from = first_record(&file, shape, from, size).map_err(read_error)?;
@@ -100,6 +88,9 @@ pub(crate) fn first_line_from(
 }
 
 fn is_record(line: &[u8], shape: LineShape) -> bool {
+    if shape == LineShape::Text {
+        return true;
+    }
     let line = line.trim_ascii_start();
     match line.first() {
         None => false,
@@ -187,7 +178,7 @@ impl Merged {
         self.too_many_labels |= !self.labels.add(value);
     }
 
-    fn finish(mut self, path: &Path, size: u64) -> Result<Contents, FormatError> {
+    fn finish(mut self, path: &Path, size: u64) -> Result<Located, FormatError> {
         if self.too_many_labels {
             let path = path.to_path_buf();
             return Err(FormatError::TooManyLabels {
@@ -198,8 +189,11 @@ impl Merged {
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(size - last);
         }
-        Ok(Contents {
+        Ok(Located {
             starts: self.starts.finish(size),
+            end: size,
+            codes: Codes::One,
+            tallies: Vec::new(),
             labels: self.labels.into_values(),
             index_end: self.index_end,
             nonzeros: self.nonzeros,
@@ -230,6 +224,10 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                     merged.index_end = merged.index_end.max(index + 1);
                 }
                 Some(label_token(line.trim_ascii_start()))
+            }
+            LineShape::Text => {
+                merged.nonzeros += without_line_end(line).len() as u64;
+                None
             }
             LineShape::Delimited {
                 delimiter,
@@ -343,6 +341,7 @@ impl MergeQueue {
             merged.index_end = merged.index_end.max(found.index_end);
             merged.nonzeros += match scan.shape {
                 LineShape::Libsvm => found.colons,
+                LineShape::Text => found.text_bytes,
                 LineShape::Delimited { columns, .. } => {
                     found.starts.len() as u64 * (columns as u64 - 1)
                 }
@@ -363,7 +362,7 @@ mod tests {
     use proptest::prelude::*;
     use std::io::Write;
 
-    fn summary(contents: &Contents) -> (Vec<u64>, Vec<f64>, u64, u64, u64) {
+    fn summary(contents: &Located) -> (Vec<u64>, Vec<f64>, u64, u64, u64) {
         let starts = contents.starts.walk(0).collect();
         let labels = contents.labels.clone();
         (
@@ -441,6 +440,9 @@ mod tests {
         );
         assert_eq!(check(b"1\n2\n3", LineShape::Libsvm), 3);
         assert_eq!(check(b"", LineShape::Libsvm), 0);
+        assert_eq!(check(b"", LineShape::Text), 0);
+        assert_eq!(check(b"\n", LineShape::Text), 1);
+        assert_eq!(check(b"\n\na b\r\n \n#c", LineShape::Text), 5);
         assert_eq!(check(b"\n\n", LineShape::Libsvm), 0);
         assert_eq!(
             check(

@@ -7,22 +7,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use pelton_storage::{LocalFile, LocalOptions, Storage};
+use pelton_storage::{FileSet, LocalFile, LocalOptions, Storage};
 
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
+use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places, Stamp};
 use crate::delimited::{DelimitedRules, Heading, LabelColumn};
 use crate::error::FormatError;
 use crate::fingerprint::sample_file;
 use crate::kind::{Compression, FormatKind, detect};
 use crate::labels::LabelMap;
-use crate::line_scan::{Contents, first_line_from, scan_file};
+use crate::line_scan::{first_line_from, scan_file};
+use crate::located::Located;
 use crate::npy::{self, NpyRules};
 use crate::packed::IndexCoding;
 use crate::packed_reader;
 use crate::rows::Layout;
+use crate::sample::SampleReading;
 use crate::scan_chunk::LineShape;
-use crate::sidecar::{self, SidecarKey};
+use crate::sidecar::{self, RecordShape, SidecarKey};
+use crate::{cifar, folder, idx, tar_file, text};
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
@@ -32,10 +36,16 @@ pub type StorageChoice = LocalOptions;
 pub struct OpenOptions {
     /// The format of every file; found by name and content where `None`.
     pub format: Option<FormatKind>,
+    /// Refuse what holds no features to train on: text, images, samples.
+    pub features_only: bool,
     /// LIBSVM indices count from 0.
     pub zero_based: bool,
     /// Which column of CSV, TSV and `.npy` is the label.
     pub label: LabelColumn,
+    /// A table of the classes of a folder's images, whose column `label` holds them.
+    pub label_file: Option<PathBuf>,
+    /// The column of that table that names the image.
+    pub file_column: LabelColumn,
     /// Two classes: this label as +1 against all others as -1.
     pub positive: Option<f64>,
     /// The training set's labels, for reading a test set; other labels are then faults.
@@ -62,8 +72,11 @@ impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions {
             format: None,
+            features_only: false,
             zero_based: false,
             label: LabelColumn::default(),
+            label_file: None,
+            file_column: LabelColumn::First,
             positive: None,
             labels: None,
             any_label: false,
@@ -77,7 +90,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// One file, before it is made part of a data set.
+/// One file or folder, before it is made part of a data set.
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) source: PathBuf,
@@ -91,11 +104,15 @@ pub(crate) struct Opened {
     pub(crate) longest: u64,
     pub(crate) nonzeros: u64,
     pub(crate) layout: Layout,
+    pub(crate) contents: Contents,
     pub(crate) features: u64,
     pub(crate) labels: Vec<f64>,
+    /// Names of the labels, where they have names.
+    pub(crate) names: Vec<String>,
     pub(crate) reading: Reading,
     pub(crate) index: IndexSource,
     pub(crate) scan_seconds: f64,
+    pub(crate) parts: Option<Arc<FileSet>>,
 }
 
 /// What a decoder needs besides classes.
@@ -105,6 +122,7 @@ pub(crate) enum Reading {
     Npy(NpyRules),
     PackedDense,
     PackedSparse { coding: IndexCoding, features: u64 },
+    Sample(SampleReading),
 }
 
 impl Reading {
@@ -116,22 +134,51 @@ impl Reading {
             Reading::Npy(rules) => [2, rules.label as u64],
             Reading::PackedDense => [3, 0],
             Reading::PackedSparse { .. } => [4, 0],
+            Reading::Sample(sample) => sample.shape.words(),
         }
     }
 }
 
 /// What the format of a file says of its records.
-struct Found {
-    places: Places,
-    records: u64,
-    bytes: u64,
-    longest: u64,
-    nonzeros: u64,
-    layout: Layout,
-    features: u64,
-    labels: Vec<f64>,
-    reading: Reading,
-    index: IndexSource,
+pub(crate) struct Found {
+    pub(crate) places: Places,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) longest: u64,
+    pub(crate) nonzeros: u64,
+    pub(crate) layout: Layout,
+    pub(crate) contents: Contents,
+    pub(crate) features: u64,
+    pub(crate) labels: Vec<f64>,
+    pub(crate) names: Vec<String>,
+    pub(crate) reading: Reading,
+    pub(crate) index: IndexSource,
+}
+
+impl Found {
+    /// Records that are strings of bytes, `payload` bytes of rows together; where they lie is filled in
+    /// by whoever knows.
+    pub(crate) fn samples(
+        contents: Contents,
+        payload: u64,
+        labels: Vec<f64>,
+        reading: SampleReading,
+    ) -> Found {
+        Found {
+            places: Places::Fixed { from: 0, bytes: 0 },
+            records: 0,
+            bytes: 0,
+            longest: 0,
+            nonzeros: payload,
+            layout: Layout::Bytes,
+            contents,
+            features: 0,
+            labels,
+            names: Vec::new(),
+            reading: Reading::Sample(reading),
+            index: IndexSource::Arithmetic,
+        }
+    }
 }
 
 /// Opens one file; what the user may want to know is added to `notes`.
@@ -140,6 +187,12 @@ pub(crate) fn open_file(
     options: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<Opened, FormatError> {
+    if fs::metadata(path).is_ok_and(|status| status.is_dir())
+        && matches!(options.format, None | Some(FormatKind::Folder))
+        && !options.features_only
+    {
+        return folder::open(path, options, notes);
+    }
     let status = regular_file(path)?;
     if status.len() == 0 {
         return Err(FormatError::Empty {
@@ -154,7 +207,9 @@ pub(crate) fn open_file(
         stamp = Stamp::of(&regular_file(&source)?);
         head = read_head(&source)?;
     }
-    let kind = options.format.or_else(|| detect(path, &head));
+    let kind = options
+        .format
+        .or_else(|| detect(path, &head, stamp.size, options.features_only));
     let kind = kind.ok_or_else(|| FormatError::UnknownFormat {
         path: path.to_path_buf(),
     })?;
@@ -164,10 +219,16 @@ pub(crate) fn open_file(
             kind: kind.name(),
         });
     }
+    if options.features_only && !kind.has_features() {
+        return Err(FormatError::NoFeatures {
+            path: path.to_path_buf(),
+            kind: kind.name(),
+        });
+    }
     let sample =
         sample_file(&source, stamp.size).map_err(|e| FormatError::io(path, "read it", e))?;
     let began = Instant::now();
-    let text = Text {
+    let text = Source {
         path,
         source: &source,
         stamp,
@@ -181,6 +242,15 @@ pub(crate) fn open_file(
         FormatKind::Tsv => text.delimited(b'\t', notes)?,
         FormatKind::Npy => npy_file(path, stamp.size, options)?,
         FormatKind::Packed => packed_file(path)?,
+        FormatKind::Text => text::open(&text, notes)?,
+        FormatKind::Idx => idx::open(&text, notes)?,
+        FormatKind::Cifar10 | FormatKind::Cifar100 => cifar::open(&text, kind)?,
+        FormatKind::Tar => tar_file::open(&text, notes)?,
+        FormatKind::Folder => {
+            return Err(FormatError::NotAFolder {
+                path: path.to_path_buf(),
+            });
+        }
     };
     let scan_seconds = began.elapsed().as_secs_f64();
     if found.records == 0 {
@@ -202,11 +272,14 @@ pub(crate) fn open_file(
         longest: found.longest,
         nonzeros: found.nonzeros,
         layout: found.layout,
+        contents: found.contents,
         features: found.features,
         labels: found.labels,
+        names: found.names,
         reading: found.reading,
         index: found.index,
         scan_seconds,
+        parts: None,
     })
 }
 
@@ -227,7 +300,7 @@ pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
     })
 }
 
-fn read_head(path: &Path) -> Result<Vec<u8>, FormatError> {
+pub(crate) fn read_head(path: &Path) -> Result<Vec<u8>, FormatError> {
     let mut head = Vec::new();
     File::open(path)
         .map_err(|e| FormatError::io(path, "open it", e))?
@@ -241,7 +314,8 @@ fn cache_dir(options: &OpenOptions) -> PathBuf {
     options.cache_dir.clone().unwrap_or_else(default_cache_dir)
 }
 
-fn decompress(
+/// The decompressed copy of a file, and a note that says where it lies.
+pub(crate) fn decompress(
     path: &Path,
     compression: Compression,
     stamp: &Stamp,
@@ -269,19 +343,21 @@ fn decompress(
     Ok(copy)
 }
 
-/// A text file about to be scanned.
-struct Text<'a> {
-    path: &'a Path,
-    source: &'a Path,
-    stamp: Stamp,
-    sample: u64,
-    head: &'a [u8],
-    options: &'a OpenOptions,
+/// A file about to be looked through.
+pub(crate) struct Source<'a> {
+    /// As it was given.
+    pub(crate) path: &'a Path,
+    /// Where its bytes lie, decompressed.
+    pub(crate) source: &'a Path,
+    pub(crate) stamp: Stamp,
+    pub(crate) sample: u64,
+    pub(crate) head: &'a [u8],
+    pub(crate) options: &'a OpenOptions,
 }
 
-impl Text<'_> {
+impl Source<'_> {
     /// Past a byte order mark.
-    fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> u64 {
         if self.head.starts_with(b"\xef\xbb\xbf") {
             3
         } else {
@@ -290,7 +366,7 @@ impl Text<'_> {
     }
 
     fn libsvm(&self, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-        let (contents, index) = self.contents(LineShape::Libsvm, self.start(), notes)?;
+        let (contents, index) = self.lines(LineShape::Libsvm, self.start(), notes)?;
         let features = contents
             .index_end
             .saturating_sub(u64::from(!self.options.zero_based));
@@ -319,7 +395,7 @@ impl Text<'_> {
             label,
             columns,
         };
-        let (contents, index) = self.contents(shape, from, notes)?;
+        let (contents, index) = self.lines(shape, from, notes)?;
         let layout = Layout::Dense { width: columns - 1 };
         let reading = Reading::Delimited(DelimitedRules {
             delimiter,
@@ -331,7 +407,7 @@ impl Text<'_> {
 
     fn found(
         &self,
-        contents: Contents,
+        contents: Located,
         index: IndexSource,
         layout: Layout,
         features: u64,
@@ -345,24 +421,48 @@ impl Text<'_> {
             longest: contents.longest,
             nonzeros: contents.nonzeros,
             layout,
+            contents: Contents::Features,
             features,
             labels: contents.labels,
+            names: Vec::new(),
             reading,
             index,
-            places: Places::Listed {
-                starts: Arc::new(contents.starts),
-                end,
-            },
+            places: Places::listed(contents.starts, end),
         }
     }
 
-    /// From the sidecar where there is a good one, otherwise by a scan that leaves one.
-    fn contents(
+    /// Where the lines from `from` on lie.
+    pub(crate) fn lines(
         &self,
         shape: LineShape,
         from: u64,
         notes: &mut Vec<String>,
-    ) -> Result<(Contents, IndexSource), FormatError> {
+    ) -> Result<(Located, IndexSource), FormatError> {
+        self.located(RecordShape::Lines(shape), from, notes, || {
+            let threads = match self.options.scan_threads {
+                0 => std::thread::available_parallelism().map_or(2, usize::from),
+                threads => threads,
+            };
+            let interrupt = &self.options.interrupt;
+            scan_file(
+                self.source,
+                shape,
+                from,
+                self.stamp.size,
+                threads,
+                interrupt,
+            )
+        })
+    }
+
+    /// From the sidecar where there is a good one, otherwise by a scan that leaves one.
+    pub(crate) fn located(
+        &self,
+        shape: RecordShape,
+        from: u64,
+        notes: &mut Vec<String>,
+        scan: impl FnOnce() -> Result<Located, FormatError>,
+    ) -> Result<(Located, IndexSource), FormatError> {
         let key = SidecarKey {
             shape,
             from,
@@ -379,18 +479,7 @@ impl Text<'_> {
                 tracing::info!(index = %place.display(), "index of other data or damaged: made anew");
             }
         }
-        let threads = match self.options.scan_threads {
-            0 => std::thread::available_parallelism().map_or(2, usize::from),
-            threads => threads,
-        };
-        let contents = scan_file(
-            self.source,
-            shape,
-            from,
-            self.stamp.size,
-            threads,
-            &self.options.interrupt,
-        )?;
+        let contents = scan()?;
         let now = Stamp::of(&regular_file(self.source)?);
         if now != self.stamp {
             return Err(changed(self.path, &self.stamp, &now));
@@ -478,8 +567,10 @@ fn npy_file(path: &Path, size: u64, options: &OpenOptions) -> Result<Found, Form
         longest: row_bytes,
         nonzeros: header.rows.saturating_mul(features),
         layout: Layout::Dense { width: columns - 1 },
+        contents: Contents::Features,
         features,
         labels,
+        names: Vec::new(),
         reading: Reading::Npy(NpyRules {
             number: header.number,
             columns,
@@ -511,11 +602,13 @@ fn packed_file(path: &Path) -> Result<Found, FormatError> {
         longest: header.longest,
         nonzeros: header.nonzeros,
         layout: header.shape.layout,
+        contents: Contents::Features,
         features,
         labels: tables.labels,
+        names: Vec::new(),
         reading: match header.shape.layout {
             Layout::Dense { .. } => Reading::PackedDense,
-            Layout::Sparse => Reading::PackedSparse {
+            Layout::Sparse | Layout::Bytes => Reading::PackedSparse {
                 coding: header.shape.index_coding,
                 features,
             },

@@ -87,6 +87,7 @@ impl Header {
             (Layout::Dense { .. }, _) => 0,
             (Layout::Sparse, IndexCoding::Plain) => SPARSE,
             (Layout::Sparse, IndexCoding::VarintDelta) => SPARSE | VARINT,
+            (Layout::Bytes, _) => unreachable!("rows of bytes are refused before"),
         };
         let mut bytes = [0; HEADER_BYTES as usize];
         bytes[..8].copy_from_slice(MAGIC);
@@ -187,7 +188,7 @@ impl Header {
                     return Some("its records do not fill their section");
                 }
             }
-            Layout::Sparse => {
+            Layout::Sparse | Layout::Bytes => {
                 let least = self.records.checked_mul(SPARSE_HEAD_BYTES as u64);
                 let entries = self.nonzeros.checked_mul(4);
                 if least

@@ -62,7 +62,7 @@ pub(crate) fn tables_from(
         ));
     }
     let offsets = match header.shape.layout {
-        Layout::Dense { .. } => None,
+        Layout::Dense { .. } | Layout::Bytes => None,
         Layout::Sparse => {
             let bytes = section(header.records_end, header.offsets_bytes)?;
             let body = without_checksum(&bytes)

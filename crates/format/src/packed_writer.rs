@@ -64,6 +64,13 @@ impl PackedWriter {
             );
         }
         assert!(shape.features <= 1 << 32, "indices are 32 bits");
+        if shape.layout == Layout::Bytes {
+            return Err(FormatError::Unpackable {
+                path,
+                row: 0,
+                what: "it holds bytes and no features, which packed rows are made of",
+            });
+        }
         let file = WholeFile::create(&path).map_err(|e| FormatError::io(&path, "create it", e))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&[0; HEADER_BYTES as usize])
@@ -114,6 +121,7 @@ impl PackedWriter {
         let class = self.class_of(label)?;
         match row {
             Row::Dense(values) => encode_dense(class, values, &mut self.record),
+            Row::Bytes(_) => unreachable!("bytes have no layout here"),
             Row::Sparse { indices, values } => {
                 self.note_offset();
                 encode_sparse(

@@ -5,9 +5,13 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use crate::data_file::Stamp;
+use crate::delimited::LabelColumn;
 pub use crate::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
+pub use crate::idx::{IdxHeader, parse_idx_header};
+use crate::label_table::LabelTable;
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
+use crate::members::check_group;
 pub use crate::npy::{NpyHeader, NpyNumber, NpyRules, decode_npy_row, parse_npy_header};
 use crate::packed::{
     END_MAGIC, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, VERSION, decode_packed_dense,
@@ -16,7 +20,8 @@ use crate::packed::{
 use crate::packed_reader::tables_from;
 use crate::rows::{Layout, Rows};
 use crate::scan_chunk::LineShape;
-use crate::sidecar::{self, SidecarKey};
+use crate::sidecar::{self, RecordShape, SidecarKey};
+use crate::tar_file::scan_samples;
 
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
 /// labels where all is sound.
@@ -52,6 +57,7 @@ pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
                     .map_err(|_| ())
                     .and_then(within)
             }),
+            Layout::Bytes => return None,
         }
         .ok()?;
     }
@@ -125,7 +131,7 @@ pub fn mend_sidecar(fields: &[u8], size: u64, sample: u64) -> Vec<u8> {
 
 fn key(size: u64, sample: u64) -> SidecarKey {
     SidecarKey {
-        shape: LineShape::Libsvm,
+        shape: RecordShape::Lines(LineShape::Libsvm),
         from: 0,
         stamp: Stamp {
             size,
@@ -139,6 +145,44 @@ fn key(size: u64, sample: u64) -> SidecarKey {
 /// its records where it is sound.
 pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
     sidecar::decode(bytes, &key(size, sample)).map(|contents| contents.starts)
+}
+
+/// Walks over a tar file that lies in memory; the ranges of its samples, and the class of each.
+pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
+    let located = scan_samples(&mut &*bytes, || false).ok()?;
+    let ends = located.starts.walk(0).skip(1).chain([located.end]);
+    let ranges = located.starts.walk(0).zip(ends);
+    let samples = (0..).zip(ranges).map(|(i, (start, end))| {
+        let label = located.labels[located.codes.get(i) as usize];
+        (start as usize..end as usize, label)
+    });
+    Some(samples.collect())
+}
+
+/// Whether a row holds a sample whose members are whole.
+pub fn is_whole_group(group: &[u8]) -> bool {
+    check_group(group).is_ok()
+}
+
+/// Puts the checksums of all blocks that look like headers right, so that a fuzzer reaches what lies
+/// behind them.
+pub fn mend_tar(bytes: &mut [u8]) {
+    for block in bytes.as_chunks_mut::<512>().0 {
+        if &block[257..262] == b"ustar" {
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+    }
+}
+
+/// Names of images and classes of a table that lies in memory, whose first two columns are these.
+pub fn read_label_table(bytes: &[u8]) -> Option<Vec<String>> {
+    let path = Path::new("memory");
+    let position = LabelColumn::Position;
+    LabelTable::parse(path, bytes, &position(1), &position(2))
+        .ok()
+        .map(|table| table.names)
 }
 
 /// Loads an Elias–Fano list from words: length, low bits, universe, count of low words, the low

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-/// Whether rows hold every feature or only the non-zero ones.
+/// Whether rows hold every feature, only the non-zero ones, or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// `width` values a row.
@@ -18,6 +18,9 @@ pub enum Layout {
     },
     /// Ascending feature indices (from 0) with their values.
     Sparse,
+    /// A string of bytes a row: an image, a line of text, a group of members. What they mean is said by
+    /// [`Dataset::contents`](crate::Dataset::contents).
+    Bytes,
 }
 
 /// One row, borrowed.
@@ -32,6 +35,8 @@ pub enum Row<'a> {
         /// Values, one an index.
         values: &'a [f32],
     },
+    /// A string of bytes.
+    Bytes(&'a [u8]),
 }
 
 /// A segment of decoded rows of one layout. A label is an index into the data set's label list.
@@ -42,6 +47,9 @@ pub struct Rows {
     values: Vec<f32>,
     indices: Vec<u32>,
     ends: Vec<u32>,
+    bytes: Vec<u8>,
+    /// Where each row of bytes ends: a segment of images may pass 4 GiB.
+    byte_ends: Vec<u64>,
 }
 
 impl Rows {
@@ -53,25 +61,35 @@ impl Rows {
             values: Vec::new(),
             indices: Vec::new(),
             ends: Vec::new(),
+            bytes: Vec::new(),
+            byte_ends: Vec::new(),
         }
     }
 
-    /// Reserves room for exactly `rows` rows holding `values` values together, beyond those present:
-    /// without it a segment may take twice what its rows need.
+    /// Reserves room for exactly `rows` rows holding `values` values (or bytes) together, beyond those
+    /// present: without it a segment may take twice what its rows need.
     pub fn reserve(&mut self, rows: usize, values: usize) {
         self.labels.reserve_exact(rows);
-        self.values.reserve_exact(values);
-        if self.layout == Layout::Sparse {
-            self.indices.reserve_exact(values);
-            self.ends.reserve_exact(rows);
+        match self.layout {
+            Layout::Dense { .. } => self.values.reserve_exact(values),
+            Layout::Sparse => {
+                self.values.reserve_exact(values);
+                self.indices.reserve_exact(values);
+                self.ends.reserve_exact(rows);
+            }
+            Layout::Bytes => {
+                self.bytes.reserve_exact(values);
+                self.byte_ends.reserve_exact(rows);
+            }
         }
     }
 
-    /// Bytes that `rows` rows with `values` values together take.
+    /// Bytes that `rows` rows with `values` values (or bytes) together take.
     pub fn bytes_for(&self, rows: usize, values: usize) -> usize {
         match self.layout {
             Layout::Dense { .. } => 4 * (rows + values),
             Layout::Sparse => 8 * (rows + values),
+            Layout::Bytes => 12 * rows + values,
         }
     }
 
@@ -100,8 +118,8 @@ impl Rows {
         &self.indices
     }
 
-    /// Where the values of row `i` lie in [`Rows::values`]; panics when `i` is not below
-    /// [`Rows::len`].
+    /// Where the values of row `i` lie in [`Rows::values`], or its bytes in [`Rows::bytes`]; panics when
+    /// `i` is not below [`Rows::len`].
     #[inline]
     pub fn span(&self, i: usize) -> std::ops::Range<usize> {
         match self.layout {
@@ -113,20 +131,30 @@ impl Rows {
                 let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
                 start..self.ends[i] as usize
             }
+            Layout::Bytes => {
+                let start = if i == 0 { 0 } else { self.byte_ends[i - 1] };
+                start as usize..self.byte_ends[i] as usize
+            }
         }
     }
 
-    /// Number of stored values over all rows.
+    /// The bytes of every row, row after row; empty for rows of features.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Number of stored values over all rows; of rows of bytes the number of bytes.
     pub fn stored_values(&self) -> usize {
-        self.values.len()
+        self.values.len() + self.bytes.len()
     }
 
     /// Bytes reserved on the heap.
     pub fn heap_bytes(&self) -> usize {
-        4 * (self.labels.capacity()
+        let words = self.labels.capacity()
             + self.values.capacity()
             + self.indices.capacity()
-            + self.ends.capacity())
+            + self.ends.capacity();
+        4 * words + self.bytes.capacity() + 8 * self.byte_ends.capacity()
     }
 
     /// Removes every row and keeps the memory.
@@ -135,6 +163,8 @@ impl Rows {
         self.values.clear();
         self.indices.clear();
         self.ends.clear();
+        self.bytes.clear();
+        self.byte_ends.clear();
     }
 
     /// Keeps the rows for which `keep` says so of their number, in order, and removes the others
@@ -149,24 +179,30 @@ impl Rows {
             let span = self.span(i);
             let length = span.len();
             if span.start != end {
-                self.values.copy_within(span.clone(), end);
-                if self.layout == Layout::Sparse {
-                    self.indices.copy_within(span, end);
+                match self.layout {
+                    Layout::Dense { .. } => self.values.copy_within(span, end),
+                    Layout::Sparse => {
+                        self.values.copy_within(span.clone(), end);
+                        self.indices.copy_within(span, end);
+                    }
+                    Layout::Bytes => self.bytes.copy_within(span, end),
                 }
             }
             end += length;
             self.labels[kept] = self.labels[i];
-            if self.layout == Layout::Sparse {
-                self.ends[kept] = end as u32;
+            match self.layout {
+                Layout::Dense { .. } => {}
+                Layout::Sparse => self.ends[kept] = end as u32,
+                Layout::Bytes => self.byte_ends[kept] = end as u64,
             }
             kept += 1;
         }
         self.labels.truncate(kept);
         self.values.truncate(end);
-        if self.layout == Layout::Sparse {
-            self.indices.truncate(end);
-            self.ends.truncate(kept);
-        }
+        self.indices.truncate(end);
+        self.ends.truncate(kept);
+        self.bytes.truncate(end);
+        self.byte_ends.truncate(kept);
     }
 
     /// Row `i`; panics when `i` is not below [`Rows::len`].
@@ -182,6 +218,7 @@ impl Rows {
                     values: &self.values[start..end],
                 }
             }
+            Layout::Bytes => Row::Bytes(&self.bytes[self.span(i)]),
         }
     }
 
@@ -207,11 +244,20 @@ impl Rows {
         self.finish_sparse(label);
     }
 
+    /// Appends a row of bytes; panics unless the layout is bytes.
+    pub fn push_bytes(&mut self, label: u32, bytes: &[u8]) {
+        assert_eq!(self.layout, Layout::Bytes);
+        self.bytes.extend_from_slice(bytes);
+        self.byte_ends.push(self.bytes.len() as u64);
+        self.labels.push(label);
+    }
+
     /// Appends a copy of a row of the same layout.
     pub fn push(&mut self, label: u32, row: Row<'_>) {
         match row {
             Row::Dense(values) => self.push_dense(label, values),
             Row::Sparse { indices, values } => self.push_sparse(label, indices, values),
+            Row::Bytes(bytes) => self.push_bytes(label, bytes),
         }
     }
 
@@ -222,7 +268,7 @@ impl Rows {
         write: impl FnOnce(&mut [f32]) -> Result<u32, E>,
     ) -> Result<(), E> {
         let Layout::Dense { width } = self.layout else {
-            panic!("push_dense_with on sparse rows");
+            panic!("push_dense_with on rows that are not dense");
         };
         let start = self.values.len();
         self.values.resize(start + width, 0.0);
@@ -471,6 +517,40 @@ mod tests {
             }
             dense.retain(kept);
             assert_eq!(dense, expected);
+
+            let mut bytes = Rows::new(Layout::Bytes);
+            let mut expected = bytes.clone();
+            for i in 0..6u8 {
+                let row = vec![i; usize::from(i * 5 % 7)];
+                bytes.push_bytes(u32::from(i), &row);
+                if kept(usize::from(i)) {
+                    expected.push_bytes(u32::from(i), &row);
+                }
+            }
+            bytes.retain(kept);
+            assert_eq!(bytes, expected);
         }
+    }
+
+    #[test]
+    fn rows_of_bytes_take_what_was_reserved() {
+        let mut rows = Rows::new(Layout::Bytes);
+        rows.reserve(3, 10);
+        let reserved = rows.heap_bytes();
+        assert_eq!(reserved, rows.bytes_for(3, 10));
+        rows.push_bytes(7, b"abc");
+        rows.push(1, Row::Bytes(b""));
+        rows.push_bytes(2, b"defghij");
+        assert_eq!(rows.heap_bytes(), reserved);
+        assert_eq!((rows.len(), rows.stored_values()), (3, 10));
+        assert_eq!(rows.row(0), Row::Bytes(b"abc"));
+        assert_eq!((rows.row(1), rows.label(1)), (Row::Bytes(b""), 1));
+        assert_eq!(&rows.bytes()[rows.span(2)], b"defghij");
+        let mut table = RowTable::from_rows(rows.clone(), vec![5, 6, 7]);
+        table.attach(rows.clone(), &[8, 9, 10]);
+        assert_eq!(table.detach(), rows);
+        assert_eq!(table.select(&[2]).row(0), Row::Bytes(b"defghij"));
+        rows.clear();
+        assert!(rows.is_empty() && rows.heap_bytes() == reserved);
     }
 }

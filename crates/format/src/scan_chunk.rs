@@ -34,6 +34,8 @@ pub(crate) enum LineShape {
         label: usize,
         columns: usize,
     },
+    /// Text, every line of which is a record, empty or not.
+    Text,
 }
 
 /// The bytes being scanned: `from..size` of a file.
@@ -54,6 +56,8 @@ pub(crate) struct ChunkFound {
     pub(crate) labels: Vec<f64>,
     pub(crate) index_end: u64,
     pub(crate) colons: u64,
+    /// Bytes of the lines of text without their ends.
+    pub(crate) text_bytes: u64,
 }
 
 /// Why a chunk has no result.
@@ -125,6 +129,12 @@ impl<'a> Worker<'a> {
         let mut newlines = std::mem::take(&mut self.newlines);
         let inside = (start - window_start) as usize..(end - window_start) as usize;
         let tally = find_newlines(&buffer[inside.clone()], &mut newlines);
+        if scan.shape == LineShape::Text {
+            let found = lines_of_text(&buffer, inside, &newlines, chunk == 0, spare);
+            self.buffer = buffer;
+            self.newlines = newlines;
+            return Ok(found);
+        }
         if tally.comment && scan.shape == LineShape::Libsvm {
             return Err(Stopped::Irregular);
         }
@@ -139,6 +149,7 @@ impl<'a> Worker<'a> {
             found: ChunkFound {
                 index_end: 0,
                 colons: tally.colons,
+                text_bytes: 0,
                 ..spare
             },
         };
@@ -159,6 +170,42 @@ impl<'a> Worker<'a> {
         self.newlines = newlines;
         Ok(found)
     }
+}
+
+/// The lines of text that start within `inside` of a window, except that the one at its very start counts
+/// only where `from_start`; and the bytes of text there. A line that starts at the chunk's end belongs
+/// to the next chunk, where there is one: starts are counted after newlines, so it is counted here.
+fn lines_of_text(
+    window: &[u8],
+    inside: std::ops::Range<usize>,
+    newlines: &[u32],
+    from_start: bool,
+    mut found: ChunkFound,
+) -> ChunkFound {
+    let is_last = inside.end == window.len();
+    let length = (inside.end - inside.start) as u32;
+    if from_start && length > 0 {
+        found.starts.push(0);
+    }
+    // A newline at the end of the file starts no line.
+    let starting = match newlines.last() {
+        Some(&last) if is_last && last + 1 == length => newlines.len() - 1,
+        _ => newlines.len(),
+    };
+    found
+        .starts
+        .extend(newlines[..starting].iter().map(|newline| newline + 1));
+    let returns = newlines
+        .iter()
+        .filter(|&&newline| {
+            let at = inside.start + newline as usize;
+            at > 0 && window[at - 1] == b'\r'
+        })
+        .count();
+    found.text_bytes = u64::from(length) - newlines.len() as u64 - returns as u64;
+    found.index_end = 0;
+    found.colons = 0;
+    found
 }
 
 #[cfg(unix)]
@@ -229,6 +276,7 @@ impl ChunkLines<'_> {
         self.found.starts.push((at - self.inside) as u32);
         match self.shape {
             LineShape::Libsvm => self.label_from(text, |byte| byte <= b' '),
+            LineShape::Text => Ok(()),
             LineShape::Delimited {
                 label: 0,
                 delimiter,
@@ -278,7 +326,7 @@ impl ChunkLines<'_> {
                     None => return Err(Stopped::Irregular),
                 }
             }
-            LineShape::Delimited { .. } => {}
+            LineShape::Delimited { .. } | LineShape::Text => {}
         }
         Ok(())
     }

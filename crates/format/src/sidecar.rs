@@ -1,4 +1,4 @@
-//! The sidecar file: what the scan of a text file found, so that it is scanned once.
+//! The sidecar file: what the scan of a text or tar file found, so that it is scanned once.
 //!
 //! It lies beside the data as `NAME.pelton-index`, or in the cache folder where the data's folder
 //! cannot be written. It states size, time and sampled checksum of the data and the way it was read;
@@ -11,20 +11,31 @@ use std::path::Path;
 
 use pelton_storage::WholeFile;
 
+use crate::codes::Codes;
 use crate::data_file::Stamp;
 use crate::elias_fano::EliasFano;
 use crate::labels::MOST_LABELS;
-use crate::line_scan::Contents;
+use crate::located::Located;
 use crate::packed_reader::without_checksum;
 use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x01";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x02";
+
+/// What the records of a scanned file are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordShape {
+    Lines(LineShape),
+    TarGroups,
+}
+
+/// Most counts kept for notes.
+const MOST_TALLIES: u64 = 16;
 
 /// What a sidecar must agree with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SidecarKey {
-    pub(crate) shape: LineShape,
+    pub(crate) shape: RecordShape,
     /// Where the scan began.
     pub(crate) from: u64,
     pub(crate) stamp: Stamp,
@@ -34,12 +45,14 @@ pub(crate) struct SidecarKey {
 impl SidecarKey {
     pub(crate) fn words(&self) -> [u64; 9] {
         let (kind, delimiter, label, columns) = match self.shape {
-            LineShape::Libsvm => (1, 0, 0, 0),
-            LineShape::Delimited {
+            RecordShape::Lines(LineShape::Libsvm) => (1, 0, 0, 0),
+            RecordShape::Lines(LineShape::Delimited {
                 delimiter,
                 label,
                 columns,
-            } => (2, u64::from(delimiter), label as u64, columns as u64),
+            }) => (2, u64::from(delimiter), label as u64, columns as u64),
+            RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
+            RecordShape::TarGroups => (4, 0, 0, 0),
         };
         let modified = self.stamp.modified_ns();
         [
@@ -57,8 +70,9 @@ impl SidecarKey {
 }
 
 /// The bytes of a sidecar.
-pub(crate) fn encode(key: &SidecarKey, contents: &Contents) -> Vec<u8> {
+pub(crate) fn encode(key: &SidecarKey, contents: &Located) -> Vec<u8> {
     let offsets = contents.starts.parts();
+    let (code_width, codes) = contents.codes.to_words();
     let mut bytes = MAGIC.to_vec();
     let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
     key.words().into_iter().for_each(&mut put);
@@ -66,7 +80,10 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Contents) -> Vec<u8> {
         contents.index_end,
         contents.nonzeros,
         contents.longest,
+        contents.end,
         contents.labels.len() as u64,
+        contents.tallies.len() as u64,
+        code_width,
         offsets.len,
         u64::from(offsets.low_bits),
         offsets.low.len() as u64,
@@ -78,9 +95,11 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Contents) -> Vec<u8> {
         .labels
         .iter()
         .for_each(|label| put(label.to_bits()));
-    offsets
-        .low
+    contents
+        .tallies
         .iter()
+        .chain(&codes)
+        .chain(offsets.low)
         .chain(offsets.high)
         .for_each(|word| put(*word));
     let checksum = crc32c::crc32c(&bytes);
@@ -89,7 +108,7 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Contents) -> Vec<u8> {
 }
 
 /// The contents a sidecar states, where it is whole and fits the key.
-pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Contents> {
+pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     let body = without_checksum(bytes)?.strip_prefix(MAGIC)?;
     let (words, rest) = body.as_chunks::<8>();
     let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -97,35 +116,48 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Contents> {
     if !rest.is_empty() || stated != key.words() {
         return None;
     }
-    let (fields, words) = words.split_first_chunk::<8>()?;
+    let (fields, words) = words.split_first_chunk::<11>()?;
     let [
         index_end,
         nonzeros,
         longest,
+        end,
         labels,
+        tallies,
+        code_width,
         len,
         low_bits,
         low_words,
         high_words,
     ] = *fields;
-    let expected = labels.checked_add(low_words)?.checked_add(high_words)?;
-    if words.len() as u64 != expected || labels > MOST_LABELS as u64 {
+    let code_words = Codes::word_count(code_width, len)?;
+    let expected = [tallies, code_words, low_words, high_words]
+        .into_iter()
+        .try_fold(labels, u64::checked_add)?;
+    let size = key.stamp.size;
+    if words.len() as u64 != expected
+        || labels > MOST_LABELS as u64
+        || tallies > MOST_TALLIES
+        || end > size
+    {
         return None;
     }
     let (labels, words) = words.split_at(labels as usize);
+    let (tallies, words) = words.split_at(tallies as usize);
+    let (codes, words) = words.split_at(code_words as usize);
+    let codes = Codes::from_words(code_width, len, labels.len(), codes)?;
     let (low, high) = words.split_at(low_words as usize);
     let labels: Vec<f64> = labels.iter().map(|label| f64::from_bits(*label)).collect();
-    let size = key.stamp.size;
     let sound =
         labels.iter().all(|label| label.is_finite()) && index_end <= 1 << 32 && longest <= size;
     if !sound {
         return None;
     }
     let low_bits = u32::try_from(low_bits).ok()?;
-    let starts = EliasFano::from_parts(len, low_bits, low.to_vec(), high.to_vec(), size)?;
+    let starts = EliasFano::from_parts(len, low_bits, low.to_vec(), high.to_vec(), end)?;
     let mut last = None;
     let mut found_longest = 0;
-    for start in starts.walk(0).chain([size]) {
+    for start in starts.walk(0).chain([end]) {
         if start < key.from {
             return None;
         }
@@ -134,9 +166,15 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Contents> {
         }
         last = Some(start);
     }
-    (found_longest == longest).then_some(Contents {
+    // Only where the shape of the records says nothing of their end may it lie before the file's.
+    let is_text = matches!(key.shape, RecordShape::Lines(_));
+    let sound = found_longest == longest && (end == size || !is_text);
+    sound.then_some(Located {
         starts,
+        end,
         labels,
+        codes,
+        tallies: tallies.to_vec(),
         index_end,
         nonzeros,
         longest,
@@ -144,7 +182,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Contents> {
 }
 
 /// Reads a sidecar; `None` unless it is there and to be trusted.
-pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Contents> {
+pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Located> {
     let file = File::open(path).ok()?;
     // A sidecar is at most a few times its data, so no foreign file fills the memory.
     let limit = key.stamp.size.saturating_mul(16).saturating_add(1 << 16);
@@ -154,7 +192,7 @@ pub(crate) fn load(path: &Path, key: &SidecarKey) -> Option<Contents> {
 }
 
 /// Writes a sidecar whole or not at all.
-pub(crate) fn store(path: &Path, key: &SidecarKey, contents: &Contents) -> io::Result<()> {
+pub(crate) fn store(path: &Path, key: &SidecarKey, contents: &Located) -> io::Result<()> {
     let mut file = WholeFile::create(path)?;
     file.write_all(&encode(key, contents))?;
     file.publish()

@@ -103,16 +103,7 @@ fn files_that_cannot_be_opened() {
     let error = open(&[folder.path().join("none")], folder.path()).unwrap_err();
     assert!(matches!(error, FormatError::NotFound { .. }), "{error}");
     let error = open(&[folder.path().to_path_buf()], folder.path()).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            FormatError::NotAFile {
-                found: "a folder",
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, FormatError::NoImages { .. }), "{error}");
     assert!(matches!(
         open(&[], folder.path()),
         Err(FormatError::NoFiles)

@@ -173,6 +173,11 @@ fn locate(features: usize, block: &RowTable, i: usize) -> Result<(Place, &[f32])
             // A segment holds under 2^32 sparse values.
             span.start as u32
         }
+        Layout::Bytes => {
+            return Err(LinearError::NoFeatures {
+                record: block.id(i),
+            });
+        }
     };
     let place = Place {
         segment: slot.segment,
@@ -212,6 +217,12 @@ pub(crate) fn places_clipped(
                     length: known as u32,
                 }
             }
+            // Bytes are no features: such a row counts as one without any.
+            Layout::Bytes => Place {
+                segment: slot.segment,
+                start: 0,
+                length: 0,
+            },
         }
     }));
 }

@@ -11,6 +11,7 @@ use crate::duals::{Duals, decode};
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
+use crate::ranks::{Exchange, Peers};
 use crate::visit::Place;
 use crate::weights::Weights;
 
@@ -75,6 +76,16 @@ impl LossSum {
             .sum()
     }
 
+    /// Adds what the other ranks have summed.
+    pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
+        let mut sums = vec![self.rows as f64, self.correct as f64];
+        sums.extend(&self.loss);
+        (peers.exchange)(Exchange::SumWide(&mut sums))?;
+        [self.rows, self.correct] = [sums[0] as u64, sums[1] as u64];
+        self.loss.copy_from_slice(&sums[2..]);
+        Ok(())
+    }
+
     /// Share of the rows whose class is predicted.
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.rows.max(1) as f64
@@ -134,6 +145,7 @@ pub fn add_dual_weights(problem: &Problem, block: &RowTable, duals: &Duals, sums
                         sum[index as usize] += scale * f64::from(value);
                     }
                 }
+                pelton_format::Row::Bytes(_) => {}
             }
             if let Some(bias) = problem.bias() {
                 sum[problem.features()] += scale * f64::from(bias);

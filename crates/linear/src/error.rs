@@ -63,6 +63,14 @@ pub enum LinearError {
         /// Features of the model.
         expected: usize,
     },
+    /// A row of bytes, which has no features.
+    #[error(
+        "record {record} holds bytes and no features; turn the data into rows of numbers first"
+    )]
+    NoFeatures {
+        /// Record id.
+        record: u64,
+    },
     /// A record id lies beyond the dual variables.
     #[error("record {record} lies beyond the {records} records that have a dual variable")]
     RecordOutOfRange {

@@ -13,13 +13,17 @@
 //! | s ≥ 0, ξ ≥ 0 | how far m + Dα lies above and below 1 |
 //! | α·s = (U − α)·ξ = 0 | at the optimum; μ is their mean on the way there |
 //!
-//! Everything is f64. Memory: 48 bytes a row and d² numbers.
+//! Over ranks each passes over its own rows; what they add up to (the matrix, vectors of d numbers, a few
+//! values) is the same on all, and so is every step.
+//!
+//! Everything is f64. Memory: 48 bytes a row and d² numbers. Over ranks an iteration exchanges d² + 4d numbers.
 
 use pelton_format::{Row, RowTable};
 
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::problem::{Loss, Problem};
+use crate::ranks::{Exchange, Peers};
 use crate::weights::Weights;
 
 /// Most features, the bias included, for which the matrix is formed.
@@ -60,6 +64,57 @@ pub fn solve_interior(
     duals: &mut Duals,
     keep_going: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Interior>, LinearError> {
+    let ranks = Together(None);
+    solve_together(problem, rows, wanted, weights, duals, ranks, keep_going)
+}
+
+/// The same over the rows of all ranks, of which this one has `rows` and their duals. Ends where
+/// `keep_going` says no on any rank.
+pub fn solve_interior_share<E: From<LinearError>>(
+    problem: &Problem,
+    rows: &RowTable,
+    wanted: f64,
+    weights: &mut Weights,
+    duals: &mut Duals,
+    peers: &mut Peers<'_, E>,
+    keep_going: &mut dyn FnMut() -> bool,
+) -> Result<Option<Interior>, E> {
+    let ranks = Together(Some(peers));
+    solve_together(problem, rows, wanted, weights, duals, ranks, keep_going)
+}
+
+/// The other ranks, where there are any.
+struct Together<'a, 'b, E>(Option<&'a mut Peers<'b, E>>);
+
+impl<E> Together<'_, '_, E> {
+    fn exchange(&mut self, what: Exchange<'_>) -> Result<(), E> {
+        match &mut self.0 {
+            Some(peers) => (peers.exchange)(what),
+            None => Ok(()),
+        }
+    }
+
+    fn add_up(&mut self, values: &mut [f64]) -> Result<(), E> {
+        self.exchange(Exchange::SumWide(values))
+    }
+
+    /// The least value of any rank.
+    fn least(&mut self, value: f64) -> Result<f64, E> {
+        let mut values = [-value];
+        self.exchange(Exchange::Largest(&mut values))?;
+        Ok(-values[0])
+    }
+}
+
+fn solve_together<E: From<LinearError>>(
+    problem: &Problem,
+    rows: &RowTable,
+    wanted: f64,
+    weights: &mut Weights,
+    duals: &mut Duals,
+    mut ranks: Together<'_, '_, E>,
+    keep_going: &mut dyn FnMut() -> bool,
+) -> Result<Option<Interior>, E> {
     assert!(interior_fits(problem));
     check(problem, rows, duals)?;
     let mut primal = Weights::zeros(problem);
@@ -68,28 +123,34 @@ pub fn solve_interior(
     for subproblem in 0..problem.subproblems() {
         let mut run = Run::new(problem, rows, subproblem);
         loop {
-            if !keep_going() {
+            let goes_on = f64::from(u8::from(keep_going()));
+            if ranks.least(goes_on)? == 0.0 {
                 return Ok(None);
             }
-            let done = run.look(wanted);
+            let done = run.look(wanted, &mut ranks)?;
             iterations += 1;
-            if done || run.iterations >= MOST_ITERATIONS || !run.step() {
+            if done || run.iterations >= MOST_ITERATIONS || !run.step(&mut ranks)? {
                 break;
             }
         }
         for (weight, &best) in primal.vector_mut(subproblem).iter_mut().zip(&run.best_w) {
             *weight = best as f32;
         }
-        alphas.push(run.rounded_alpha());
-        sums.push(run.sum_of(alphas.last().expect("just pushed")));
+        let alpha = run.rounded_alpha();
+        let mut sum = run.sum_of(&alpha);
+        ranks.add_up(&mut sum)?;
+        alphas.push(alpha);
+        sums.push(sum);
     }
     for (subproblem, (alpha, sum)) in alphas.iter().zip(&sums).enumerate() {
         let (stored, term) = duals.stored_mut(subproblem);
-        *term = 0.0;
+        let mut terms = [0.0];
         for (i, &alpha) in alpha.iter().enumerate() {
             stored[rows.id(i) as usize] = alpha;
-            *term += problem.dual_term(rows.label(i), alpha);
+            terms[0] += problem.dual_term(rows.label(i), alpha);
         }
+        ranks.add_up(&mut terms)?;
+        [*term] = terms;
         for (weight, &sum) in weights.vector_mut(subproblem).iter_mut().zip(sum) {
             *weight = sum as f32;
         }
@@ -133,6 +194,7 @@ fn check(problem: &Problem, rows: &RowTable, duals: &Duals) -> Result<(), Linear
                 }
             }
             Row::Dense(_) => {}
+            Row::Bytes(_) => return Err(LinearError::NoFeatures { record }),
         }
     }
     Ok(())
@@ -227,7 +289,7 @@ impl<'a> Run<'a> {
 
     /// Values at the present point, and the equations of a Newton step from it. Returns whether the
     /// gap is small enough.
-    fn look(&mut self, wanted: f64) -> bool {
+    fn look<E>(&mut self, wanted: f64, ranks: &mut Together<'_, '_, E>) -> Result<bool, E> {
         self.iterations += 1;
         let width = self.w.len();
         let mut x = vec![0.0; width];
@@ -264,6 +326,12 @@ impl<'a> Run<'a> {
             add_scaled(&mut self.right, terms.sign * theta * wanted_change, &x);
             add_outer(&mut self.matrix, theta, &x);
         }
+        ranks.add_up(&mut self.matrix)?;
+        ranks.add_up(&mut self.right)?;
+        ranks.add_up(&mut sum)?;
+        let mut values = [loss, linear, products, pairs as f64];
+        ranks.add_up(&mut values)?;
+        let [loss, linear, products, pairs] = values;
         let squared = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>();
         let primal = 0.5 * squared(&self.w) + loss;
         let dual = linear - 0.5 * squared(&sum);
@@ -278,24 +346,24 @@ impl<'a> Run<'a> {
         for ((right, sum), w) in self.right.iter_mut().zip(&sum).zip(&self.w) {
             *right += sum - w;
         }
-        self.mean = products / pairs.max(1) as f64;
-        dual > 0.0 && self.best_primal - dual <= wanted * dual
+        self.mean = products / pairs.max(1.0);
+        Ok(dual > 0.0 && self.best_primal - dual <= wanted * dual)
     }
 
     /// Takes a step; `false` where rounding leaves none.
-    fn step(&mut self) -> bool {
+    fn step<E>(&mut self, ranks: &mut Together<'_, '_, E>) -> Result<bool, E> {
         let width = self.w.len();
         if !factor(&mut self.matrix, width) {
-            return false;
+            return Ok(false);
         }
         let mut predictor = self.right.clone();
         solve(&self.matrix, &mut predictor);
         // Where the predictor leads, and what the corrector adds: μ times one vector, and another.
         let mut x = vec![0.0; width];
         let (mut central, mut second) = (vec![0.0; width], vec![0.0; width]);
-        let mut products = [0.0; 3];
+        // The terms of the mean product along the predictor, and the number of products.
+        let mut products = [0.0; 4];
         let mut most = f64::INFINITY;
-        let mut pairs = 0_u64;
         for i in 0..self.states.len() {
             let terms = self.terms[self.rows.label(i) as usize];
             unpack(self.rows.row(i), self.bias, &mut x);
@@ -306,7 +374,7 @@ impl<'a> Run<'a> {
             products[0] += state.alpha * state.above;
             products[1] += state.alpha * change.above + change.alpha * state.above;
             products[2] += change.alpha * change.above;
-            pairs += 1;
+            products[3] += 1.0;
             let mut push = 1.0 / state.alpha;
             let mut bend = -change.alpha * change.above / state.alpha;
             if terms.upper.is_finite() {
@@ -314,7 +382,7 @@ impl<'a> Run<'a> {
                 products[0] += left * state.below;
                 products[1] += left * change.below - change.alpha * state.below;
                 products[2] -= change.alpha * change.below;
-                pairs += 1;
+                products[3] += 1.0;
                 push -= 1.0 / left;
                 bend -= change.alpha * change.below / left;
             }
@@ -322,15 +390,18 @@ impl<'a> Run<'a> {
             add_scaled(&mut central, scale * push, &x);
             add_scaled(&mut second, scale * bend, &x);
         }
-        let t = most.min(1.0);
-        let reached = (products[0] + t * products[1] + t * t * products[2]) / pairs as f64;
+        ranks.add_up(&mut central)?;
+        ranks.add_up(&mut second)?;
+        ranks.add_up(&mut products)?;
+        let t = ranks.least(most)?.min(1.0);
+        let reached = (products[0] + t * products[1] + t * t * products[2]) / products[3];
         let target = (reached / self.mean).clamp(0.0, 1.0).powi(3) * self.mean;
         let mut direction = self.right.clone();
         add_scaled(&mut direction, target, &central);
         add_scaled(&mut direction, 1.0, &second);
         solve(&self.matrix, &mut direction);
         if direction.iter().any(|value| !value.is_finite()) {
-            return false;
+            return Ok(false);
         }
         let mut most = f64::INFINITY;
         for i in 0..self.states.len() {
@@ -341,9 +412,9 @@ impl<'a> Run<'a> {
             let change = corrected(state, terms, target);
             most = most.min(room(state, change, terms));
         }
-        let t = (STEP * most).min(1.0);
+        let t = (STEP * ranks.least(most)?).min(1.0);
         if t.is_nan() || t <= 1e-12 {
-            return false;
+            return Ok(false);
         }
         for (i, state) in self.states.iter_mut().enumerate() {
             let terms = self.terms[self.rows.label(i) as usize];
@@ -353,7 +424,7 @@ impl<'a> Run<'a> {
             state.below += t * change.below;
         }
         add_scaled(&mut self.w, t, &direction);
-        true
+        Ok(true)
     }
 
     /// α as it is stored: inside its bounds to the last bit.
@@ -463,6 +534,7 @@ fn unpack(row: Row<'_>, bias: Option<f64>, x: &mut [f64]) {
                 x[index as usize] = f64::from(value);
             }
         }
+        Row::Bytes(_) => x.fill(0.0),
     }
     if let (Some(bias), Some(last)) = (bias, x.last_mut()) {
         *last = bias;

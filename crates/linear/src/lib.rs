@@ -68,6 +68,7 @@ pub use error::LinearError;
 pub use gap::gap_of_rows;
 pub use interior_point::{
     INTERIOR_BYTES_A_ROW, Interior, MOST_INTERIOR_FEATURES, interior_fits, solve_interior,
+    solve_interior_share,
 };
 pub use kernels::Simd;
 pub use model::Model;

@@ -219,7 +219,8 @@ fn add_others<E>(counts: &mut [f32], peers: &mut Peers<'_, E>) -> Result<(), E> 
     Ok(())
 }
 
-/// The new number of each feature.
+/// The new number of each feature. (A bit for each that occurs, and numbers for those alone, take an eighth of
+/// the memory; but their two dependent look-ups take 25 ns more, and a run of short rows half as long again.)
 #[derive(Debug)]
 pub struct NewNumbers {
     /// As bits; [`ABSENT`] for a feature that was in no row.
@@ -307,7 +308,7 @@ mod tests {
                 .copied()
                 .zip(values.iter().copied())
                 .collect(),
-            pelton_format::Row::Dense(_) => unreachable!("sparse rows"),
+            _ => unreachable!("sparse rows"),
         }
     }
 

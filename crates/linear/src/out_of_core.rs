@@ -28,7 +28,7 @@ use crate::coded_cache::CodedCache;
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
-use crate::interior_point::solve_interior;
+use crate::interior_point::{Interior, solve_interior};
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
@@ -310,17 +310,6 @@ impl OutOfCore {
         dual_value(&self.weights, &self.duals)
     }
 
-    /// Bytes of the tables that are held beside the memory budget: α, w, the snapshot, and a byte
-    /// or so a row for skip and cache.
-    pub fn table_bytes(&self) -> u64 {
-        let records = self.duals.records();
-        let skip = if self.skip.is_some() { records } else { 0 };
-        let cache = if self.cache.is_some() { records / 4 } else { 0 };
-        let copies = if self.options.snapshots { 3 } else { 1 };
-        // What is kept as codes counts in the memory budget.
-        (self.duals.heap_bytes() + copies * self.weights.heap_bytes() + skip + cache) as u64
-    }
-
     /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
     /// certificate needs.
     pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
@@ -450,9 +439,7 @@ impl OutOfCore {
         }
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
-            for (&id, &slack) in rows.ids().iter().zip(slack) {
-                skip.record(id, self.epoch.epoch, slack);
-            }
+            skip.record_rows(rows, self.epoch.epoch, slack);
         }
         if let Some(cache) = &mut self.cache {
             cache.select(rows, slack, &mut self.order);
@@ -544,6 +531,11 @@ impl OutOfCore {
         };
         let mut losses = LossSum::new(&self.problem);
         losses.add(&self.problem, rows, &found.weights, self.simd)?;
+        Ok(Some(self.take_interior(found, losses)))
+    }
+
+    /// Makes what was found the snapshot.
+    pub(crate) fn take_interior(&mut self, found: Interior, losses: LossSum) -> (Certificate, u32) {
         let certificate = Certificate {
             primal: losses.primal(&found.weights),
             dual: self.dual(),
@@ -552,7 +544,7 @@ impl OutOfCore {
             weights: found.weights,
             losses,
         });
-        Ok(Some((certificate, found.iterations)))
+        (certificate, found.iterations)
     }
 
     /// Ends an epoch: its figures.

@@ -10,10 +10,11 @@ use std::borrow::Cow;
 use pelton_format::RowTable;
 use pelton_plan::{Stage, key};
 
-use crate::certificate::LossSum;
+use crate::certificate::{Certificate, LossSum};
 use crate::coded_cache::SavedCodes;
 use crate::error::LinearError;
 use crate::gap::gap_of_rows;
+use crate::interior_point::solve_interior_share;
 use crate::out_of_core::{BETWEEN_EPOCHS, CODED_BLOCK_PASSES, CODED_PASSES, OutOfCore};
 use crate::ranks::{Exchange, Peers, solve_share};
 use crate::saved_state::SavedState;
@@ -43,17 +44,17 @@ impl OutOfCore {
     }
 
     /// Trains together with other ranks on one block, the `step`-th of the epoch, of which this rank owns
-    /// the rows `rows`. Afterwards the weights are the same on all ranks.
+    /// the rows `rows`. Afterwards the weights are the same on all ranks. Of the rows that settle each rank
+    /// leaves its own unread.
     ///
-    /// Panics where rows are left unread or kept whole between blocks, which ranks do not do.
+    /// Panics where rows are kept whole between blocks, which ranks do not do.
     pub fn train_share<E: From<LinearError>>(
         &mut self,
         rows: &RowTable,
         step: u64,
         peers: &mut Peers<'_, E>,
     ) -> Result<(), E> {
-        let whole = self.skip.is_none() && self.cache.is_none();
-        assert!(whole, "ranks train on every row of a block");
+        assert!(self.cache.is_none(), "ranks keep no rows whole");
         let unsettled = self.begin_settling();
         self.settle(rows);
         self.end_settling(unsettled, peers)?;
@@ -98,9 +99,12 @@ impl OutOfCore {
         if let Some(centre) = &solved.centre {
             epoch.add_to_mean(centre, self.duals.records());
         }
+        let slack = self.scratch.slack();
+        if let Some(skip) = &mut self.skip {
+            skip.record_rows(rows, self.epoch.epoch, slack);
+        }
         if let Some(coded) = &mut self.coded {
             coded.agree_on_quantizer(rows, peers)?;
-            let slack = self.scratch.slack();
             coded.take_in(&self.problem, rows, slack, &self.weights, self.simd);
             // As on one rank.
             if self.epoch.snapshot.is_none() {
@@ -108,6 +112,33 @@ impl OutOfCore {
             }
         }
         Ok(())
+    }
+
+    /// [`OutOfCore::solve_interior`] over the rows of all ranks.
+    pub fn solve_interior_share<E: From<LinearError>>(
+        &mut self,
+        rows: &RowTable,
+        wanted: f64,
+        keep_going: &mut dyn FnMut() -> bool,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<Option<(Certificate, u32)>, E> {
+        let (weights, duals) = (&mut self.weights, &mut self.duals);
+        let found = solve_interior_share(
+            &self.problem,
+            rows,
+            wanted,
+            weights,
+            duals,
+            peers,
+            keep_going,
+        )?;
+        let Some(found) = found else {
+            return Ok(None);
+        };
+        let mut losses = LossSum::new(&self.problem);
+        losses.add(&self.problem, rows, &found.weights, self.simd)?;
+        losses.add_up(peers)?;
+        Ok(Some(self.take_interior(found, losses)))
     }
 
     /// Remembers w before rows kept as codes are put right in it, where there are any.
@@ -160,15 +191,22 @@ impl OutOfCore {
         Ok(report.visits > 0)
     }
 
-    /// The state of all ranks; `owner` says which of them a record belongs to.
+    /// The state of all ranks, for rank 0 to write; on the others it lacks the weights. `owner` says which
+    /// rank a record belongs to.
     pub fn save_share<E>(
         &self,
         owner: &dyn Fn(u64) -> usize,
         peers: &mut Peers<'_, E>,
     ) -> Result<SavedState<'_>, E> {
-        let mut state = self.save();
+        let mut state = match peers.rank {
+            0 => self.save(),
+            _ => self.save_own(),
+        };
         for alpha in &mut state.alpha {
             *alpha = of_owners(alpha, owner, peers)?.into();
+        }
+        if let Some(skip) = &mut state.skip {
+            *skip = of_owners_of_bytes(skip, owner, peers)?.into();
         }
         if let Some(coded) = &mut state.coded {
             *coded = SavedCodes {
@@ -202,15 +240,43 @@ fn of_owners<E>(
     owner: &dyn Fn(u64) -> usize,
     peers: &mut Peers<'_, E>,
 ) -> Result<Vec<f32>, E> {
-    let records = (0..).zip(values);
-    let own = records.filter(|(id, _)| owner(*id) == peers.rank);
-    let own: Vec<f32> = own.map(|(_, &value)| value).collect();
+    let own = own_of(values, owner, peers.rank);
     let mut all = Vec::new();
     (peers.exchange)(Exchange::Gather(&own, &mut all))?;
+    Ok(merged(&all, values.len(), owner))
+}
+
+/// The same for bytes.
+fn of_owners_of_bytes<E>(
+    values: &[u8],
+    owner: &dyn Fn(u64) -> usize,
+    peers: &mut Peers<'_, E>,
+) -> Result<Vec<u8>, E> {
+    let own = own_of(values, owner, peers.rank);
+    let mut words = Vec::with_capacity(own.len().div_ceil(8));
+    for bytes in own.chunks(8) {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        words.push(u64::from_le_bytes(word));
+    }
+    let mut all = Vec::new();
+    (peers.exchange)(Exchange::GatherWords(&words, &mut all))?;
+    let bytes_of = |words: &Vec<u64>| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let all: Vec<Vec<u8>> = all.iter().map(bytes_of).collect();
+    Ok(merged(&all, values.len(), owner))
+}
+
+fn own_of<T: Copy>(values: &[T], owner: &dyn Fn(u64) -> usize, rank: usize) -> Vec<T> {
+    let records = (0..).zip(values);
+    let own = records.filter(|(id, _)| owner(*id) == rank);
+    own.map(|(_, &value)| value).collect()
+}
+
+fn merged<T: Copy>(all: &[Vec<T>], records: usize, owner: &dyn Fn(u64) -> usize) -> Vec<T> {
     let mut next: Vec<_> = all.iter().map(|values| values.iter()).collect();
-    let merged = (0..values.len() as u64).map(|id| {
+    let merged = (0..records as u64).map(|id| {
         let value = next[owner(id)].next();
         *value.expect("every rank has a value for each of its records")
     });
-    Ok(merged.collect())
+    merged.collect()
 }

@@ -166,7 +166,9 @@ fn empty(capacity_bytes: usize, layout: Layout) -> Rows {
             let most = capacity_bytes / row_bytes(Row::Dense(&vec![0.0; width]));
             rows.reserve(most, most * width);
         }
-        Layout::Sparse => rows.reserve(capacity_bytes / 16, capacity_bytes / 8),
+        Layout::Sparse | Layout::Bytes => {
+            rows.reserve(capacity_bytes / 16, capacity_bytes / 8);
+        }
     }
     rows
 }
@@ -176,6 +178,7 @@ fn row_bytes(row: Row<'_>) -> usize {
     match row {
         Row::Dense(values) => 12 + 4 * values.len(),
         Row::Sparse { values, .. } => 16 + 8 * values.len(),
+        Row::Bytes(bytes) => 20 + bytes.len(),
     }
 }
 

@@ -54,7 +54,7 @@ pub struct SavedState<'a> {
 }
 
 impl OutOfCore {
-    fn vectors<'a>(&'a self, weights: &'a Weights) -> Vec<Cow<'a, [f32]>> {
+    fn vectors<'a>(&self, weights: &'a Weights) -> Vec<Cow<'a, [f32]>> {
         if let Some(numbering) = &self.numbering {
             let wide = numbering.widen(weights).into_vectors();
             return wide.into_iter().map(Cow::Owned).collect();
@@ -64,12 +64,36 @@ impl OutOfCore {
             .collect()
     }
 
+    /// Bytes of a state saved now, about.
+    pub fn saved_bytes(&self) -> u64 {
+        let weights = match &self.numbering {
+            Some(numbering) => 4 * self.weights.subproblems() * numbering.features(),
+            None => self.weights.heap_bytes(),
+        };
+        let others = [self.epoch.snapshot.is_some(), self.epoch.mean.is_some()];
+        let vectors = 1 + others.iter().filter(|some| **some).count();
+        let skip = self.skip.as_ref().map_or(0, |skip| skip.as_bytes().len());
+        (self.duals.heap_bytes() + vectors * weights + skip) as u64
+    }
+
     /// The state now, borrowed where features have their own numbers.
     pub fn save(&self) -> SavedState<'_> {
+        self.save_with(|weights| self.vectors(weights))
+    }
+
+    /// The same but for what only one rank need say: the weights.
+    pub(crate) fn save_own(&self) -> SavedState<'_> {
+        self.save_with(|_| Vec::new())
+    }
+
+    fn save_with<'a>(
+        &'a self,
+        vectors: impl Fn(&'a Weights) -> Vec<Cow<'a, [f32]>>,
+    ) -> SavedState<'a> {
         let epoch = &self.epoch;
         let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
         SavedState {
-            weights: self.vectors(&self.weights),
+            weights: vectors(&self.weights),
             alpha: (0..self.duals.subproblems())
                 .map(|subproblem| Cow::Borrowed(self.duals.stored(subproblem)))
                 .collect(),
@@ -82,8 +106,8 @@ impl OutOfCore {
             snapshot: epoch
                 .snapshot
                 .as_ref()
-                .map(|snapshot| self.vectors(&snapshot.weights)),
-            mean: epoch.mean.as_ref().map(|mean| self.vectors(&mean.sum)),
+                .map(|snapshot| vectors(&snapshot.weights)),
+            mean: epoch.mean.as_ref().map(|mean| vectors(&mean.sum)),
             mean_blocks: epoch.mean.as_ref().map_or(0, |mean| mean.blocks),
             snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
             snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),

@@ -5,6 +5,8 @@
 //! settles early, so later epochs read little. Only random access permits it: a sequential sweep
 //! reads every page anyway. Cost: one byte a row.
 
+use pelton_format::RowTable;
+
 /// Least |G| at which a row at a bound counts as settled.
 pub const SETTLED_SLACK: f32 = 0.1;
 /// Levels above this one wait no longer: 2^(4 − 1) = 8 epochs.
@@ -53,6 +55,13 @@ impl SkipTable {
     /// Makes the row due.
     pub fn wake(&mut self, id: u64) {
         self.entries[id as usize] = 0;
+    }
+
+    /// Notes for each row of a block that it was visited, as [`SkipTable::record`] does.
+    pub fn record_rows(&mut self, rows: &RowTable, epoch: u64, slack: &[f32]) {
+        for (&id, &slack) in rows.ids().iter().zip(slack) {
+            self.record(id, epoch, slack);
+        }
     }
 
     /// Notes that the row was visited in `epoch` and left with this slack: |G| where α lies at a

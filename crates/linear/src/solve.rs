@@ -125,14 +125,14 @@ impl VisitRows for &BlockRows<'_> {
     fn features(&self, place: Place) -> &[u32] {
         match self.layout {
             Layout::Dense { .. } => &[],
-            Layout::Sparse => self.indices(place),
+            Layout::Sparse | Layout::Bytes => self.indices(place),
         }
     }
 
     fn visit_cost(&self, place: Place) -> f64 {
         let a_value = match self.layout {
             Layout::Dense { .. } => 1.0,
-            Layout::Sparse => 8.0,
+            Layout::Sparse | Layout::Bytes => 8.0,
         };
         A_VISIT + a_value * f64::from(place.length)
     }

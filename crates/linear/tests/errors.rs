@@ -56,6 +56,13 @@ fn problems_that_cannot_be_trained() {
 }
 
 #[test]
+fn rows_of_bytes_have_no_features() {
+    let mut rows = Rows::new(Layout::Bytes);
+    rows.push_bytes(0, b"a line");
+    check(solve(rows, 1), "record 0 holds bytes and no features");
+}
+
+#[test]
 fn rows_that_do_not_fit_the_problem() {
     check(
         solve(sparse_row(0, 3), 1),

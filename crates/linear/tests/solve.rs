@@ -129,6 +129,7 @@ fn margins(problem: &Problem, rows: &RowTable, weights: &Weights) -> Vec<f64> {
                     .zip(values)
                     .map(|(&i, &x)| f64::from(x) * f64::from(w[i as usize]))
                     .sum(),
+                Row::Bytes(_) => panic!("rows are features"),
             };
             f64::from(problem.sign(0, rows.label(i))) * value
         })

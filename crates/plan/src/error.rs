@@ -145,6 +145,122 @@ pub enum PlanError {
         /// Unit size the units were cut with.
         found_unit_bytes: u64,
     },
+    /// An echo that is no number of times, or holds nothing.
+    #[error(
+        "echo '{text}' is not known: use FACTOR or FACTOR:WINDOW with a factor from 1 to 1000 of at most three \
+         decimals and a window of at least 1 example, for instance 2, 1.5 or 2:4096"
+    )]
+    BadEcho {
+        /// The text as given.
+        text: String,
+    },
+    /// The text of a bucket policy is none of the accepted forms.
+    #[error(
+        "bucket policy '{text}' is not known: use none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, \
+         tokens:MAX, pack:ROW_LENGTH or pack:ROW_LENGTH:LOOK_AHEAD"
+    )]
+    UnknownBucketPolicy {
+        /// The text as given.
+        text: String,
+    },
+    /// A number inside a bucket policy is not a whole number from 1 on.
+    #[error(
+        "'{number}' in bucket policy '{text}' must be a whole number from 1 to 4294967295, for instance \
+         static:10,20,30, optimal:8, tokens:4096 or pack:64"
+    )]
+    BadLength {
+        /// The text as given.
+        text: String,
+        /// The part that should be a number.
+        number: String,
+    },
+    /// Boundaries of buckets that do not rise.
+    #[error(
+        "boundary {second} follows {first}, but buckets must end at rising lengths, for instance \
+         static:10,20,30"
+    )]
+    FallingBoundaries {
+        /// A boundary.
+        first: u32,
+        /// The next one, which is no greater.
+        second: u32,
+    },
+    /// No boundaries at all.
+    #[error("policy static has no boundary: give at least one, for instance static:10,20,30")]
+    NoBoundaries,
+    /// A policy with room for nothing.
+    #[error("bucket policy {policy} has room for no sentence: give at least 1")]
+    EmptyPolicy {
+        /// The policy.
+        policy: String,
+    },
+    /// More buckets than sentences can be numbered with.
+    #[error(
+        "bucket policy {policy} makes {buckets} buckets and {limit} can be told apart: give larger \
+         batches, or use optimal:{limit}"
+    )]
+    TooManyBuckets {
+        /// The policy.
+        policy: String,
+        /// Buckets it makes.
+        buckets: u64,
+        /// Most buckets allowed.
+        limit: u64,
+    },
+    /// The best boundaries of so many buckets over so many lengths need too large a table.
+    #[error(
+        "optimal:{buckets} over {lengths} different lengths needs too large a table: ask for {limit} or \
+         fewer buckets, or use auto"
+    )]
+    OptimalTooLarge {
+        /// Buckets asked for.
+        buckets: u32,
+        /// Different lengths there are.
+        lengths: u64,
+        /// Most buckets over these lengths.
+        limit: u64,
+    },
+    /// Buckets where rows are wanted.
+    #[error(
+        "policy {policy} packs rows and has no buckets: make a PackPlan, or use none, static, auto, \
+         optimal or tokens"
+    )]
+    RowsNotBuckets {
+        /// The policy.
+        policy: String,
+    },
+    /// Rows or a look-ahead longer than packing keeps tables for.
+    #[error(
+        "a {what} of {asked} is too large to pack: give {limit} or less, for instance pack:64:4096"
+    )]
+    PackingTooLarge {
+        /// The row length or the look-ahead.
+        what: &'static str,
+        /// What was asked for.
+        asked: u32,
+        /// Most that is allowed.
+        limit: u32,
+    },
+    /// Sentences so long that rows of this length cut them into too many pieces.
+    #[error(
+        "{packing} cuts the longest sentence, of {longest} tokens, into too many pieces: give longer rows or \
+         a shorter look-ahead, for instance pack:{longest}:1024"
+    )]
+    CutTooOften {
+        /// The packing.
+        packing: String,
+        /// The greatest length.
+        longest: u32,
+    },
+    /// A batching that says nothing about the size of a bucket's batch.
+    #[error(
+        "batching {batching} does not go with buckets, which drop nothing: give a number of examples, for \
+         instance --batch 32"
+    )]
+    BucketBatching {
+        /// The batching.
+        batching: String,
+    },
     /// Units were given to an order that has none.
     #[error(
         "order {order} does not read in units: give --order page or opportunistic:LOADS, or leave \

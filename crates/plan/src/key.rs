@@ -27,6 +27,12 @@ pub enum Stage {
     LoadUnits,
     /// The order of the records of one load in an epoch; the number is the load's.
     LoadRecords(u64),
+    /// The order of the batches that buckets leave unfilled in an epoch.
+    Remainders,
+    /// The order of packed rows within one look-ahead of an epoch; the number is the look-ahead's.
+    PackedRows(u64),
+    /// The order of the repeats of one window of an epoch; the number is the window's.
+    Echo(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -48,6 +54,9 @@ impl Stage {
             Stage::Sample(number) => (8, u64::from(number)),
             Stage::LoadUnits => (9, 0),
             Stage::LoadRecords(load) => (10, load),
+            Stage::Remainders => (11, 0),
+            Stage::PackedRows(window) => (12, window),
+            Stage::Echo(window) => (13, window),
         }
     }
 }
@@ -103,6 +112,11 @@ mod tests {
                     Stage::LoadUnits,
                     Stage::LoadRecords(0),
                     Stage::LoadRecords(1),
+                    Stage::Remainders,
+                    Stage::PackedRows(0),
+                    Stage::PackedRows(1),
+                    Stage::Echo(0),
+                    Stage::Echo(1),
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;

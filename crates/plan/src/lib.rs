@@ -14,7 +14,8 @@
 //! The way down: [`Plan`] asks its [`Order`] for record ids; `full` order and everything built on it
 //! is a [`Permutation`], computed and not stored; its randomness comes from a [`key()`] made of seed,
 //! epoch and [`Stage`]. [`local_slots`] gives each rank its share of a global batch, [`assign_slots`]
-//! gives it one of the same size from what it holds already, and [`Randomness`] says how well an order
+//! gives it one of the same size from what it holds already, a [`BucketPlan`] or [`PackPlan`] regroups the
+//! ids of a plan by the lengths of what they name, and [`Randomness`] says how well an order
 //! shuffles.
 //!
 //! ```
@@ -43,6 +44,10 @@ mod blocks;
 
 mod opportunistic;
 
+mod buckets;
+
+mod echo;
+
 mod permutation;
 
 mod feistel;
@@ -60,6 +65,11 @@ mod randomness;
 mod error;
 
 pub use batching::Batching;
+pub use buckets::{
+    Bucket, BucketLayout, BucketPlan, BucketPolicy, LengthHistogram, PackPlan, PackedRow, Packing,
+    PublishedAuto, Segment,
+};
+pub use echo::{Echo, EchoPlan, Echoed};
 pub use error::PlanError;
 pub use key::{Stage, key, mix};
 pub use locality::{assign_slots, expected_remote_share};

@@ -1,7 +1,7 @@
 //! Read many byte ranges at once from anything.
 //!
-//! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Two backends hold
-//! bytes, [`LocalFile`] and [`MemoryStorage`]; [`ScratchFile`] is a temporary file that can also be
+//! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Three backends hold
+//! bytes, [`LocalFile`], [`MemoryStorage`] and [`FileSet`], which makes many files one; [`ScratchFile`] is a temporary file that can also be
 //! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
@@ -14,6 +14,7 @@ mod huge_pages;
 mod read;
 
 mod direct;
+mod file_set;
 mod local;
 mod memory;
 mod page_cache;
@@ -38,6 +39,7 @@ mod probe;
 
 pub use device_model::{DeviceModel, DeviceUse, PAGE_BYTES};
 pub use faulty::{Faults, Faulty};
+pub use file_set::{FileSet, SetFile, changed_ns};
 pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;

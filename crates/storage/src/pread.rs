@@ -34,7 +34,7 @@ pub(crate) fn read_batch(file: &File, reads: &mut [RangeRead<'_>]) -> Result<(),
     }
 }
 
-fn pool() -> Option<&'static ThreadPool> {
+pub(crate) fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
     POOL.get_or_init(|| {
         ThreadPoolBuilder::new()

@@ -165,6 +165,14 @@ pub enum StorageError {
         /// The system's own error.
         source: io::Error,
     },
+    /// A file of a set is no longer the one that was listed.
+    #[error("{}: changed after it was listed ({what}); leave data alone during a run and start again", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+    },
     /// The disk is full, or would be.
     #[error(
         "{}: {needed} bytes are needed and {available} are free; free some or choose another folder",

@@ -25,6 +25,9 @@ use crate::event::{Event, Interrupt, Observer};
 use crate::linear::plan_of;
 use crate::summary::{cpu_seconds, peak_rss_bytes};
 
+/// Examples of a batch where nothing is said.
+const DEFAULT_BATCH: u64 = 4096;
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BenchConfig {
@@ -32,8 +35,8 @@ pub struct BenchConfig {
     pub data: DataConfig,
     /// Order of the epochs.
     pub order: Order,
-    /// Examples of a batch.
-    pub batch: u64,
+    /// Examples of a batch; where `None`, 4096, or as many as fit three times into a load.
+    pub batch: Option<u64>,
     /// The access path.
     pub access: Access,
     /// Memory for look-ahead and batches of each rank, in bytes.
@@ -184,7 +187,8 @@ pub fn bench(
 ) -> Result<BenchReport, TrainError> {
     check(config)?;
     let began = Instant::now();
-    let opened = data::open(&config.data, &config.data.paths, None, interrupt, observer)?;
+    let data = config.data.with_bytes();
+    let opened = data::open(&data, &data.paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
     }
@@ -204,7 +208,8 @@ pub fn bench_over_ranks(
     check(config)?;
     let began = Instant::now();
     let paths = &config.data.paths;
-    let opened = shared.open(comm, &config.data, paths, None, interrupt, observer)?;
+    let data = config.data.with_bytes();
+    let opened = shared.open(comm, &data, paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
         comm.barrier()?;
@@ -244,7 +249,7 @@ fn measure(
     let plan = match &peers {
         Some(peers) => Arc::clone(&peers.plan),
         None => {
-            let batching = Batching::Examples(config.batch);
+            let batching = Batching::Examples(config.batch.unwrap_or(DEFAULT_BATCH));
             Arc::new(plan_of(&dataset, config.order, batching, config.seed)?)
         }
     };
@@ -343,6 +348,10 @@ fn touch(
             let value = match batch.rows.row(i) {
                 Row::Dense(values) => values.first(),
                 Row::Sparse { values, .. } => values.first(),
+                Row::Bytes(bytes) => {
+                    checksum += f64::from(bytes.first().copied().unwrap_or(0));
+                    None
+                }
             };
             checksum += f64::from(value.copied().unwrap_or(0.0));
         }

@@ -46,6 +46,9 @@ pub struct Progress {
     /// Whether weights go by features numbered by frequency.
     #[serde(default)]
     pub numbered: bool,
+    /// Whether blocks are filled up with the rows that follow where some are left unread.
+    #[serde(default = "yes")]
+    pub refills: bool,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
     /// Place of the next batch in its epoch.
@@ -86,6 +89,10 @@ fn one() -> u64 {
     1
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// Figures that add up over the sessions of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
@@ -112,6 +119,12 @@ pub struct Totals {
     /// Records that could not be decoded. Every pass meets the same ones, so the larger count is
     /// taken, not the sum.
     pub skipped_records: u64,
+    /// Bytes that ranks sent to one another.
+    #[serde(default)]
+    pub communication_bytes: u64,
+    /// Seconds that each waited for others.
+    #[serde(default)]
+    pub communication_s: f64,
 }
 
 impl Totals {
@@ -129,6 +142,8 @@ impl Totals {
             visits: self.visits + other.visits,
             rows: self.rows + other.rows,
             skipped_records: self.skipped_records.max(other.skipped_records),
+            communication_bytes: self.communication_bytes + other.communication_bytes,
+            communication_s: self.communication_s + other.communication_s,
         }
     }
 }

@@ -39,12 +39,16 @@ pub(crate) mod as_text {
 pub struct DataConfig {
     /// Files of the data set in order, or one `demo:NAME[:ROWS]`.
     pub paths: Vec<String>,
-    /// Format of every file: libsvm, csv, tsv, prow or npy; by name and content where absent.
+    /// Format of every file, such as csv or tar; by name and content where absent.
     pub format: Option<String>,
     /// Whether feature indices in LIBSVM text start at 0.
     pub zero_based: bool,
     /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name.
     pub label: String,
+    /// Table of the classes of a folder's images, which `label` is a column of.
+    pub label_file: Option<PathBuf>,
+    /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
+    pub file_column: String,
     /// Label that is taken for +1 against all others.
     pub positive: Option<f64>,
     /// How files are opened.
@@ -54,6 +58,9 @@ pub struct DataConfig {
     pub cache_dir: Option<PathBuf>,
     /// Device whose speed is imposed on reads: hdd, ssd or optane.
     pub device_model: Option<String>,
+    /// Whether rows of bytes are accepted, as jobs that only read data do.
+    #[serde(skip)]
+    pub bytes_too: bool,
 }
 
 impl Default for DataConfig {
@@ -63,10 +70,23 @@ impl Default for DataConfig {
             format: None,
             zero_based: false,
             label: "last".to_string(),
+            label_file: None,
+            file_column: "first".to_string(),
             positive: None,
             io: IoMode(LocalMode::Auto),
             cache_dir: None,
             device_model: None,
+            bytes_too: false,
+        }
+    }
+}
+
+impl DataConfig {
+    /// The same, with rows of bytes accepted.
+    pub(crate) fn with_bytes(&self) -> DataConfig {
+        DataConfig {
+            bytes_too: true,
+            ..self.clone()
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Training jobs: configuration, data, run folder, checkpoints and reports.
 //!
 //! One module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model, [`mod@bench`]
-//! measures a feed alone, [`capacity`] predicts it on more nodes, [`data_tools`] index, show, pack and probe, [`reproduce`] does the work of
+//! measures a feed alone, [`capacity`] predicts it on more nodes, [`buckets`] says what padding
+//! sentences costs, [`data_tools`] index, show, pack and probe, [`reproduce`] does the work of
 //! published tables. Nothing here prints; jobs tell an [`Observer`] what happens.
 //!
 //! A job takes one resolved configuration ([`LinearConfig`], [`DataConfig`]), opens what it names
@@ -25,9 +26,11 @@ mod tensorboard;
 pub mod linear;
 
 pub mod bench;
+pub mod buckets;
 pub mod capacity;
 pub mod data_tools;
 pub mod evaluate;
+pub mod picture;
 pub mod reproduce;
 
 pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
@@ -37,8 +40,8 @@ pub use error::TrainError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use pelton_feed::{Access, OnBadRecord};
 pub use pelton_linear::{InnerPasses, Loss};
-pub use pelton_plan::Order;
-pub use report::{Bars, Plot, Report, StageUse};
+pub use pelton_plan::{BucketPolicy, Order};
+pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, RunFolderError, write_atomically};
 pub use summary::{LinearSummary, cpu_seconds, peak_rss_bytes};
 pub use tensorboard::EventWriter;

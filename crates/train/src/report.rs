@@ -8,6 +8,8 @@
 mod axis;
 mod bars;
 mod escape;
+mod frame;
+mod histogram;
 mod lines;
 
 use std::fmt::Write as _;
@@ -74,6 +76,37 @@ pub struct Bars {
     pub full: Option<f64>,
     /// Bars as (name, value).
     pub bars: Vec<(String, f64)>,
+}
+
+/// How often values fall into ranges, and places among them that matter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// What is shown.
+    pub title: String,
+    /// Unit or meaning of the values.
+    pub x_label: String,
+    /// Unit or meaning of the counts.
+    pub y_label: String,
+    /// Ranges as (from, to, count), rising.
+    pub counts: Vec<(f64, f64, u64)>,
+    /// Strips of marks under the bars.
+    pub marks: Vec<Marks>,
+}
+
+/// Places on the axis of a histogram.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Marks {
+    /// What they are.
+    pub name: String,
+    /// Where they are.
+    pub at: Vec<f64>,
+}
+
+impl Histogram {
+    /// The histogram as an SVG file, which follows its reader's light or dark setting as the page does.
+    pub fn to_svg(&self) -> String {
+        histogram::svg(self)
+    }
 }
 
 impl Report {

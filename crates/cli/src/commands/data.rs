@@ -1,12 +1,12 @@
 //! The data side: `pelton index`, `inspect`, `pack`, `probe` and `bench`.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use pelton_train::SharedData;
 use pelton_train::bench::{self, BenchConfig, PeerConfig};
-use pelton_train::data_tools::{self, DeviceProbe, ProbeOptions, ProbePattern};
+use pelton_train::data_tools::{self, DeviceProbe, FileFigures, ProbeOptions, ProbePattern};
 
-use super::{Failure, bytes_of, print_json, print_with, with_console};
+use super::{Failure, blocks, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{
     BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, ProbeArguments,
 };
@@ -23,9 +23,17 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
     }
     print_with(|out| {
         writeln!(out, "records            {}", figures.records)?;
-        writeln!(out, "features           {}", figures.features)?;
-        writeln!(out, "stored values      {}", figures.nonzeros)?;
-        writeln!(out, "labels             {:?}", figures.labels)?;
+        writeln!(out, "contents           {}", figures.contents)?;
+        if figures.features > 0 {
+            writeln!(out, "features           {}", figures.features)?;
+            writeln!(out, "stored values      {}", figures.nonzeros)?;
+        }
+        if figures.label_names.is_empty() {
+            writeln!(out, "labels             {:?}", figures.labels)?;
+        } else {
+            let names = figures.label_names.join(", ");
+            writeln!(out, "labels             {names}")?;
+        }
         writeln!(out, "bytes              {}", human(figures.bytes))?;
         writeln!(
             out,
@@ -45,8 +53,34 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
             "one random access  reads {:.0} bytes on average, {} at most, rounded out to the device's unit",
             figures.mean_record_bytes, figures.longest_record_bytes
         )?;
-        Ok(())
+        print_files(&figures.files, out)
     })
+}
+
+/// How the records of each file are found, and what one random access costs.
+fn print_files(files: &[FileFigures], out: &mut impl Write) -> io::Result<()> {
+    const MOST: usize = 20;
+    for file in files.iter().take(MOST) {
+        writeln!(
+            out,
+            "{}: {}, {} records",
+            file.path, file.format, file.records
+        )?;
+        writeln!(out, "    found {}", file.located)?;
+        let opens = match file.access_opens {
+            0 => String::new(),
+            _ => ", and opens a file".to_string(),
+        };
+        writeln!(
+            out,
+            "    one random access uses {:.0} bytes and touches {:.1} pages of 4096{opens}",
+            file.access_bytes, file.access_pages
+        )?;
+    }
+    if files.len() > MOST {
+        writeln!(out, "... and {} more files", files.len() - MOST)?;
+    }
+    Ok(())
 }
 
 /// Shows one record.
@@ -55,16 +89,45 @@ pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
     let view = with_console(|observer| {
         data_tools::inspect(&config, arguments.id, &interrupt_flag(), observer)
     })?;
+    if let Some(path) = &arguments.out {
+        data_tools::write_picture(&view, path)?;
+    }
     if arguments.json {
         return print_json(&view);
     }
+    let coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     print_with(|out| {
         writeln!(
             out,
             "record {} of {}: {} bytes at byte {}",
             view.id, view.file, view.length, view.offset
         )?;
-        writeln!(out, "label {}; {}", view.label, view.indices)?;
+        let about = match view.contents.as_str() {
+            "features" => &view.indices,
+            contents => contents,
+        };
+        match &view.label_name {
+            Some(name) => writeln!(out, "label {name} ({}); {about}", view.label)?,
+            None => writeln!(out, "label {}; {about}", view.label)?,
+        }
+        for member in &view.members {
+            let text = member.text.as_deref().unwrap_or_default();
+            let first = text.lines().next().unwrap_or_default();
+            writeln!(
+                out,
+                "{:>10} bytes  .{}  {first}",
+                member.length, member.extension
+            )?;
+        }
+        if let Some([width, height]) = view.picture_size {
+            writeln!(out, "picture of {width} × {height}")?;
+        }
+        if let Some(picture) = &view.picture {
+            blocks::draw(picture, coloured, out)?;
+        }
+        if let Some(fault) = &view.picture_fault {
+            writeln!(out, "its picture cannot be decoded: {fault}")?;
+        }
         const MOST: usize = 64;
         for (index, value) in view.entries.iter().take(MOST) {
             writeln!(out, "{index:>10}  {value}")?;

@@ -1,5 +1,7 @@
 //! Runs one command and prints its figures.
 
+mod blocks;
+mod buckets;
 mod capacity;
 mod data;
 mod model;
@@ -48,6 +50,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Pack(arguments) => data::pack(arguments),
         Command::Probe(arguments) => data::probe(arguments),
         Command::Bench(arguments) => data::bench(arguments),
+        Command::Buckets(arguments) => buckets::compare(arguments),
         Command::PlanCapacity(arguments) => capacity::plan(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
     }

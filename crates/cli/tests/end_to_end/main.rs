@@ -8,6 +8,7 @@ mod data;
 
 mod bad_data;
 mod bad_usage;
+mod buckets;
 mod changed_files;
 mod data_commands;
 mod full_disk;
@@ -19,3 +20,4 @@ mod ranks;
 mod ranks_faults;
 mod real_data;
 mod repeated_runs;
+mod samples;

@@ -1,6 +1,8 @@
 //! What the tests of data sets share.
 #![allow(dead_code)]
 
+pub mod tar;
+
 use std::path::{Path, PathBuf};
 
 use pelton_format::{Dataset, FormatError, OpenOptions, Rows};

@@ -181,7 +181,7 @@ pub(super) fn pass<S: Step>(
             };
             pass_loop(&mut vectors, step, visits, order, settled)
         }
-        Layout::Sparse => pass_loop(
+        Layout::Sparse | Layout::Bytes => pass_loop(
             &mut Sparse { segments, bias, w },
             step,
             visits,
@@ -205,7 +205,7 @@ pub(super) fn add_scaled(rows: &BlockRows<'_>, place: Place, scale: f32, w: &mut
             };
             vectors.add(place, scale);
         }
-        Layout::Sparse => Sparse { segments, bias, w }.add(place, scale),
+        Layout::Sparse | Layout::Bytes => Sparse { segments, bias, w }.add(place, scale),
     }
 }
 
@@ -226,6 +226,6 @@ pub(super) fn sweep(rows: &BlockRows<'_>, w: &[f32], places: &[Place], out: &mut
                 out,
             );
         }
-        Layout::Sparse => sweep_loop(&Sparse { segments, bias, w }, places, out),
+        Layout::Sparse | Layout::Bytes => sweep_loop(&Sparse { segments, bias, w }, places, out),
     }
 }

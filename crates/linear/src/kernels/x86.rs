@@ -309,7 +309,7 @@ macro_rules! instantiate {
                     };
                     pass_loop(&mut $dense(plain), step, visits, order, settled)
                 }
-                Layout::Sparse => {
+                Layout::Sparse | Layout::Bytes => {
                     let plain = Sparse { segments, bias, w };
                     pass_loop(&mut $sparse(plain), step, visits, order, settled)
                 }
@@ -341,7 +341,7 @@ macro_rules! instantiate {
                     };
                     sweep_loop(&$dense(plain), places, out);
                 }
-                Layout::Sparse => {
+                Layout::Sparse | Layout::Bytes => {
                     let plain = Sparse { segments, bias, w };
                     sweep_loop(&$sparse(plain), places, out);
                 }

@@ -74,6 +74,7 @@ pub fn push(rows: &mut Rows, label: u32, row: &[f32]) {
             let values: Vec<f32> = indices.iter().map(|&i| row[i as usize]).collect();
             rows.push_sparse(label, &indices, &values);
         }
+        Layout::Bytes => panic!("rows are features"),
     }
 }
 

@@ -8,7 +8,7 @@ use pelton_feed::{Access, Batch, FeedOptions};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Order, Plan};
 
-use super::{BenchConfig, BenchReport, Mode, PeerConfig};
+use super::{BenchConfig, BenchReport, DEFAULT_BATCH, Mode, PeerConfig};
 use crate::data::OpenedData;
 use crate::error::TrainError;
 use crate::event::Interrupt;
@@ -59,8 +59,14 @@ impl Peers {
             },
             _ => config.order,
         };
-        let batching = Batching::Examples(config.batch);
-        let plan = Arc::new(plan_of(dataset, order, batching, config.seed)?);
+        let batch = config.batch.unwrap_or_else(|| match order {
+            Order::Opportunistic { loads, .. } if loads > 1 => {
+                largest_batch(dataset.records(), loads).min(DEFAULT_BATCH)
+            }
+            _ => DEFAULT_BATCH,
+        });
+        let plan = plan_of(dataset, order, Batching::Examples(batch), config.seed)?;
+        let plan = Arc::new(plan);
         check_batches(&plan)?;
         let options = CacheOptions {
             memory_bytes: memory_bytes.div_ceil(ranks),
@@ -131,7 +137,8 @@ fn in_loads(
 ) -> Result<Order, TrainError> {
     let unit_bytes = peers.unit_bytes;
     let order = |loads| Order::Opportunistic { loads, unit_bytes };
-    let batching = Batching::Examples(config.batch);
+    // Of one load, which any batch fits.
+    let batching = Batching::Examples(DEFAULT_BATCH);
     let one_load = plan_of(dataset, order(1), batching, config.seed)?;
     let units = one_load.units().expect("the order has units");
     let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks, peers.checksums);
@@ -154,6 +161,10 @@ fn check_batches(plan: &Plan) -> Result<(), TrainError> {
     }
     Err(TrainError::Config(format!(
         "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, take fewer loads, or raise --peer-memory",
-        (load / 3).max(1)
+        largest_batch(plan.records(), loads)
     )))
+}
+
+fn largest_batch(records: u64, loads: u64) -> u64 {
+    (records / loads / 3).max(1)
 }

@@ -23,6 +23,7 @@ fn checksum(spec: DemoSpec, seed: u64, range: std::ops::Range<u64>) -> u32 {
                 crc = append(crc, indices.iter().copied());
                 crc = append(crc, values.iter().map(|x| x.to_bits()));
             }
+            Row::Bytes(_) => panic!("rows are features"),
         }
         Ok(())
     });
@@ -172,7 +173,9 @@ fn rows_have_the_stated_shape() {
 fn rows_have_norm_one_and_higgs_is_standardised() {
     for set in &SETS[1..] {
         mean(spec(set), 20, |_, row| {
-            let (Row::Dense(values) | Row::Sparse { values, .. }) = row;
+            let (Row::Dense(values) | Row::Sparse { values, .. }) = row else {
+                panic!("rows are features")
+            };
             let norm: f64 = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
             assert!((norm - 1.0).abs() < 1e-5, "{set}: {norm}");
             0.0
@@ -181,7 +184,7 @@ fn rows_have_norm_one_and_higgs_is_standardised() {
     for feature in 0..28 {
         let value = |row: Row<'_>| match row {
             Row::Dense(values) => f64::from(values[feature]),
-            Row::Sparse { .. } => panic!("higgs is dense"),
+            _ => panic!("higgs is dense"),
         };
         let first = mean(spec("demo:higgs"), 20_000, |_, row| value(row));
         let second = mean(spec("demo:higgs"), 20_000, |_, row| value(row).powi(2));

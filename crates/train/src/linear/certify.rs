@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_feed::{Access, Cursor, Feed, FeedOptions, Meters, largest_batch};
-use pelton_format::Dataset;
+use pelton_format::{Dataset, RowTable};
 use pelton_linear::{
     Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
 };
@@ -116,6 +116,22 @@ fn certificate(
     })
 }
 
+/// [`OutOfCore::solve_interior`], over the rows of all ranks.
+pub(super) fn solve_interior(
+    solver: &mut OutOfCore,
+    rows: &RowTable,
+    wanted: f64,
+    keep_going: &mut dyn FnMut() -> bool,
+    ranks: Ranks<'_>,
+) -> Result<Option<(Certificate, u32)>, TrainError> {
+    let together =
+        ranks.with_peers(|peers| solver.solve_interior_share(rows, wanted, keep_going, peers));
+    match together {
+        Some(found) => found,
+        None => Ok(solver.solve_interior(rows, wanted, keep_going)?),
+    }
+}
+
 /// Solves the problem to the relative gap `wanted_gap`: blocks as large as the budget, many inner
 /// passes.
 ///
@@ -177,7 +193,8 @@ pub(super) fn optimum(
             }
         }
         let outcome = solver.end_epoch()?;
-        let estimate = (outcome.primal_estimate - outcome.dual) / outcome.dual.abs().max(1e-300);
+        let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
+        let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
         observer(Event::Progress {
             what: "optimum",
             done: epoch,
@@ -187,7 +204,8 @@ pub(super) fn optimum(
         if let Some(rows) = source.rows().filter(|_| stalls) {
             let mut keep_going = || !interrupt.load(Ordering::Relaxed);
             let wanted = 0.5 * wanted_gap;
-            if let Some((found, _)) = solver.solve_interior(rows, wanted, &mut keep_going)? {
+            let found = solve_interior(&mut solver, rows, wanted, &mut keep_going, ranks)?;
+            if let Some((found, _)) = found {
                 best = Some(found);
                 break;
             }

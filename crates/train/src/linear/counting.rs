@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use pelton_feed::{FeedOptions, Share};
+use pelton_feed::FeedOptions;
 use pelton_format::{Layout, Renumber};
 use pelton_linear::FeatureCounts;
 
 use super::certify::for_each_batch;
 use super::ranks::Ranks;
 use super::session::totals_of;
-use super::setup::{Numbered, Setup, set_up_share};
+use super::setup::{Filling, Numbered, Setup, set_up_filled};
 use crate::checkpoint::Totals;
 use crate::config::LinearConfig;
 use crate::data::OpenedData;
@@ -35,7 +35,7 @@ pub(super) fn pays(config: &LinearConfig, setup: &Setup) -> bool {
 pub(super) fn renumber(
     config: &LinearConfig,
     setup: Setup,
-    share: Option<Share>,
+    filling: Filling,
     ranks: Ranks<'_>,
     observer: Observer<'_>,
 ) -> Result<Setup, TrainError> {
@@ -85,7 +85,7 @@ pub(super) fn renumber(
         dataset: Arc::new(renumbered),
         ..setup.data
     };
-    let again = set_up_share(config, data, share)?;
+    let again = set_up_filled(config, data, filling)?;
     Ok(Setup {
         interrupt: setup.interrupt,
         numbered: Some(Numbered {

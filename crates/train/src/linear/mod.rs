@@ -107,9 +107,9 @@ fn run_as(
             "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
-    let mut numbered = None;
+    let mut before = None;
     if options.resume {
-        numbered = resume::take_over(&options.out, &mut config, ranks.size());
+        before = resume::take_over(&options.out, &mut config, ranks.size());
     }
     resolve(&mut config, &data.dataset, ranks.size());
     setup::check_ranks(&config, &data.dataset, ranks.size())?;
@@ -119,11 +119,15 @@ fn run_as(
         blocks: config.blocks,
         ..given.clone()
     };
-    let share = ranks.share(&data.dataset);
-    let mut setup = setup::set_up_share(&config, data, share.clone())?;
+    let filling = setup::Filling {
+        share: ranks.share(&data.dataset),
+        refill: before.as_ref().is_none_or(|before| before.refills),
+    };
+    let mut setup = setup::set_up_filled(&config, data, filling.clone())?;
     setup.interrupt = Arc::clone(interrupt);
+    let numbered = before.map(|before| before.numbered);
     if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
-        setup = counting::renumber(&config, setup, share, ranks, observer)?;
+        setup = counting::renumber(&config, setup, filling, ranks, observer)?;
     }
     let setup = setup;
     tracing::info!(

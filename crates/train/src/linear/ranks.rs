@@ -223,6 +223,7 @@ impl<'a> Ranks<'a> {
                 // The solver's counts are of all ranks already.
                 visits: own.visits,
                 rows: own.rows,
+                ..Totals::default()
             },
         })
     }
@@ -242,14 +243,8 @@ impl<'a> Ranks<'a> {
 
     /// Adds up the losses that each rank found over its share of the rows.
     pub fn sum_losses(self, losses: &mut LossSum) -> Result<(), TrainError> {
-        let Some(comm) = self.comm() else {
-            return Ok(());
-        };
-        let mut counts = [losses.rows, losses.correct];
-        comm.all_reduce(&mut losses.loss, Reduction::Sum)?;
-        comm.all_reduce(&mut counts, Reduction::Sum)?;
-        [losses.rows, losses.correct] = counts;
-        Ok(())
+        let summed = self.with_peers(|peers| losses.add_up(peers));
+        summed.unwrap_or(Ok(()))
     }
 
     /// Bytes that all ranks have sent and the seconds that each has waited for others on average.

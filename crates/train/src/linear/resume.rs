@@ -11,9 +11,12 @@ use crate::config::LinearConfig;
 
 /// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
 /// are follows from it, and today's device or target might decide otherwise. A run that goes on with
-/// another number of ranks keeps its number of blocks. Returns whether features are numbered by frequency,
-/// where a checkpoint says so.
-pub(super) fn take_over(folder: &Path, config: &mut LinearConfig, ranks: usize) -> Option<bool> {
+/// another number of ranks keeps its number of blocks. Returns the progress, where there is a checkpoint.
+pub(super) fn take_over(
+    folder: &Path,
+    config: &mut LinearConfig,
+    ranks: usize,
+) -> Option<Progress> {
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let progress = checkpoint::read(&checkpoint_path(folder)).ok();
     let progress = progress.map(|(progress, _)| progress);
@@ -38,7 +41,7 @@ pub(super) fn take_over(folder: &Path, config: &mut LinearConfig, ranks: usize) 
     {
         config.access = access;
     }
-    progress.map(|progress| progress.numbered)
+    progress
 }
 
 /// The configuration of the run in `folder`.

@@ -9,7 +9,7 @@ use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_format::RowTable;
 use pelton_linear::{Certificate, LossSum, OutOfCore, Peers, Weights};
 
-use super::certify::for_each_batch;
+use super::certify::{for_each_batch, solve_interior};
 use super::ranks::{Agreed, Ranks};
 use super::setup::{STALLED_GAP, Setup};
 use super::source::Source;
@@ -356,12 +356,14 @@ impl<'a> Session<'a> {
         let began = Instant::now();
         let wanted = self.config.target.unwrap_or(WANTED) * 0.5;
         let mut keep_going = || !interrupt.load(Ordering::Relaxed);
-        let found = self.solver.solve_interior(rows, wanted, &mut keep_going)?;
+        let solver = &mut self.solver;
+        let found = solve_interior(solver, rows, wanted, &mut keep_going, self.ranks)?;
         let Some((certificate, iterations)) = found else {
             self.save(source, folder)?;
             return Err(interrupted(folder));
         };
-        let visits = u64::from(iterations) * rows.len() as u64;
+        let records = self.setup.data.dataset.records();
+        let visits = u64::from(iterations) * records;
         self.earlier.visits += visits;
         self.earlier.compute_s += began.elapsed().as_secs_f64();
         let losses = &self.solver.snapshot().expect("the solver made one").losses;
@@ -375,7 +377,7 @@ impl<'a> Session<'a> {
             certified: true,
             visits,
             rows: 0,
-            rows_left_out: rows.len() as u64,
+            rows_left_out: records,
             passes: self.passes(),
             compute_s: began.elapsed().as_secs_f64(),
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
@@ -552,7 +554,9 @@ impl<'a> Session<'a> {
             last.passes = passes;
         }
         let totals = self.totals();
-        let (communication_bytes, communication_s) = self.ranks.traffic()?;
+        let (bytes, seconds) = self.ranks.traffic()?;
+        let communication_bytes = self.earlier.communication_bytes + bytes;
+        let communication_s = self.earlier.communication_s + seconds;
         let mut weights = self.solver.into_weights(found.is_snapshot);
         if let Some(numbered) = &self.setup.numbered {
             weights = numbered.numbering.widen(&weights);
@@ -609,5 +613,6 @@ pub(super) fn totals_of(meters: &Meters) -> Totals {
         visits: 0,
         rows: 0,
         skipped_records: meters.skipped_records,
+        ..Totals::default()
     }
 }

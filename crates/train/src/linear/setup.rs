@@ -81,16 +81,36 @@ pub struct Numbered {
 
 /// Divides the budget and makes the plan.
 pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainError> {
-    set_up_share(config, data, None)
+    set_up_filled(config, data, Filling::default())
 }
 
-/// The same for a rank that takes `share` of every block, within a budget of its own: blocks are as large
+/// How blocks are filled.
+#[derive(Clone, Debug)]
+pub(super) struct Filling {
+    /// The part of every block that this rank takes; `None` for all of it.
+    pub share: Option<Share>,
+    /// Whether a block of which rows are left unread is filled up with those that follow. One rank alone
+    /// can; several, whose rows end at different places, could not go on as another number of ranks.
+    pub refill: bool,
+}
+
+impl Default for Filling {
+    fn default() -> Filling {
+        Filling {
+            share: None,
+            refill: true,
+        }
+    }
+}
+
+/// The same for a rank that takes a share of every block, within a budget of its own: blocks are as large
 /// as all ranks together can hold. The plan is the same for every rank.
-pub(super) fn set_up_share(
+pub(super) fn set_up_filled(
     config: &LinearConfig,
     data: OpenedData,
-    share: Option<Share>,
+    filling: Filling,
 ) -> Result<Setup, TrainError> {
+    let Filling { share, refill } = filling;
     let dataset = &data.dataset;
     let problem = Arc::new(problem(config, &data)?);
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
@@ -176,7 +196,7 @@ pub(super) fn set_up_share(
                 _ => 0.0,
             };
             feed.epoch_barrier = options.skip || cached > 0.0;
-            feed.refill = feed.epoch_barrier;
+            feed.refill = feed.epoch_barrier && refill && feed.share.is_none();
             feed.access = config.access;
             let divided = divide(config, &data, cached, &mut feed, &mut options);
             let small = match &divided {
@@ -226,7 +246,7 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
 /// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
 /// their pages with others, so that leaving them unread saves no reading and costs visits.
 ///
-/// Over ranks rows are kept as codes only.
+/// Over ranks no rows are kept whole.
 pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
     if config.cache_fraction.is_some() {
         return;
@@ -236,13 +256,12 @@ pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
         Layout::Dense { width } if free && width >= LEAST_CODED_FEATURES => CODED_SHARE,
         Layout::Sparse
             if free
-                && ranks == 1
                 && config.target.is_some()
                 && config.access == Access::Auto
                 && dataset.bytes() >= PAGE_BYTES * dataset.records() =>
         {
             config.skip = true;
-            CACHED_SHARE
+            if ranks == 1 { CACHED_SHARE } else { 0.0 }
         }
         _ => 0.0,
     };
@@ -257,17 +276,13 @@ pub fn check_ranks(
 ) -> Result<(), TrainError> {
     let codes =
         matches!(dataset.layout(), Layout::Dense { width } if width >= LEAST_CODED_FEATURES);
-    let flag = match config.cache_fraction {
-        _ if ranks == 1 => return Ok(()),
-        _ if config.skip => "--skip",
-        Some(kept) if kept > 0.0 && !codes => {
-            "--cache-fraction for rows that are not dense and long"
-        }
-        _ => return Ok(()),
-    };
-    Err(TrainError::Config(format!(
-        "{flag} works on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1"
-    )))
+    let whole = !codes || config.skip;
+    if ranks == 1 || !whole || config.cache_fraction.unwrap_or(0.0) == 0.0 {
+        return Ok(());
+    }
+    Err(TrainError::Config(
+        "--cache-fraction keeps whole rows, as it does of rows that are not dense and long and with --skip, on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1".to_string()
+    ))
 }
 
 /// Rows of the coded cache that takes the place of the row cache, in `room` bytes; 0 where rows are
@@ -459,11 +474,12 @@ impl Setup {
         const MOST_PRODUCTS: u64 = 20_000_000_000;
         let dataset = &self.data.dataset;
         let a_row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64 + INTERIOR_BYTES_A_ROW;
+        let records = dataset.records();
+        let rows = rows_of(self.feed.share.as_ref(), records, records);
         self.in_core
-            && self.feed.share.is_none()
             && interior_fits(&self.problem)
-            && dataset.records() * a_row <= self.memory_bytes
-            && dataset.records() * dataset.features().pow(2) <= MOST_PRODUCTS
+            && rows * a_row <= self.memory_bytes
+            && rows * dataset.features().pow(2) <= MOST_PRODUCTS
     }
 
     /// Why a run that held all rows in memory cannot go on so.
@@ -552,7 +568,11 @@ mod tests {
         let blocks_of = |rank| {
             let owner = |id| (id / (RECORDS / 8) % 3) as u32;
             let share = Share::of(rank, 3).owned(Arc::new(owner));
-            let setup = set_up_share(&config, data.clone(), Some(share)).unwrap();
+            let filling = Filling {
+                share: Some(share),
+                ..Filling::default()
+            };
+            let setup = set_up_filled(&config, data.clone(), filling).unwrap();
             assert_eq!(feed_of(&setup).access(), Access::Scatter);
             setup.plan.steps()
         };

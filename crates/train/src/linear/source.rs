@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_feed::{Cursor, Feed, FeedOptions, Meters};
+use pelton_feed::{Batch, Cursor, Feed, FeedOptions, Meters};
 use pelton_format::{Dataset, RowTable, Slot};
 use pelton_linear::{FeatureNumbering, OutOfCore, Peers, Problem};
 
@@ -76,19 +76,13 @@ impl Source {
         replay: bool,
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
-        if let Some(trained) = ranks.with_peers(|peers| self.train_next_share(solver, step, peers))
-        {
+        let share = |peers: &mut Peers<'_, _>| self.train_next_share(solver, step, replay, peers);
+        if let Some(trained) = ranks.with_peers(share) {
             return trained;
         }
         match self {
             Source::Feed(feed) => {
-                let asked: &OutOfCore = solver;
-                let mut first = None;
-                let batch = feed.next_batch_where(&mut |number, id| {
-                    let first = *first.get_or_insert(number);
-                    asked.wants(id, replay && number == first)
-                })?;
-                let Some(batch) = batch else {
+                let Some(batch) = next_wanted(feed, solver, replay)? else {
                     return Ok(None);
                 };
                 solver.train_rows(&mut batch.rows, step)?;
@@ -113,11 +107,12 @@ impl Source {
         &mut self,
         solver: &mut OutOfCore,
         step: u64,
+        replay: bool,
         peers: &mut Peers<'_, TrainError>,
     ) -> Result<Option<Step>, TrainError> {
         match self {
             Source::Feed(feed) => {
-                let Some(batch) = feed.next_batch()? else {
+                let Some(batch) = next_wanted(feed, solver, replay)? else {
                     return Ok(None);
                 };
                 solver.train_share(&batch.rows, step, peers)?;
@@ -189,6 +184,19 @@ impl Source {
             Source::Memory { .. } => None,
         }
     }
+}
+
+/// The next batch of the rows that the solver wants; `replay` as for [`OutOfCore::wants`].
+fn next_wanted<'a>(
+    feed: &'a mut Feed,
+    solver: &OutOfCore,
+    replay: bool,
+) -> Result<Option<&'a mut Batch>, TrainError> {
+    let mut first = None;
+    Ok(feed.next_batch_where(&mut |number, id| {
+        let first = *first.get_or_insert(number);
+        solver.wants(id, replay && number == first)
+    })?)
 }
 
 /// Reads every row of this rank once, into segments that stay.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Plot;
 use super::axis::{Axis, number};
 use super::escape::escaped;
+use super::frame::Frame;
 
 /// Size of the drawing in its own units; it is scaled to the width of its column.
 const WIDTH: f64 = 640.0;
@@ -13,6 +14,14 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 48.0;
+
+const FRAME: Frame = Frame {
+    left: LEFT,
+    right: WIDTH - RIGHT,
+    top: TOP,
+    bottom: HEIGHT - BOTTOM,
+    label: HEIGHT - 8.0,
+};
 /// Colours there are; further lines begin again, dashed.
 pub(super) const COLOURS: usize = 6;
 /// Up to so many points each point is marked.
@@ -49,7 +58,7 @@ pub(super) fn figure(page: &mut String, plot: &Plot) {
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escaped(&plot.title)
     );
-    axes(page, plot, &x, &y);
+    FRAME.axes(page, (&x, &plot.x_label), (&y, &plot.y_label));
     for (number, (name, points)) in lines.iter().enumerate() {
         line(page, number, name, points, &x, &y);
     }
@@ -94,53 +103,17 @@ fn legend(page: &mut String, lines: &[(&str, Vec<(f64, f64)>)]) {
     page.push_str("</p>\n");
 }
 
-fn across(axis: &Axis, value: f64) -> f64 {
-    LEFT + axis.place(value) * (WIDTH - LEFT - RIGHT)
-}
-
-fn up(axis: &Axis, value: f64) -> f64 {
-    HEIGHT - BOTTOM - axis.place(value) * (HEIGHT - TOP - BOTTOM)
-}
-
-fn axes(page: &mut String, plot: &Plot, x: &Axis, y: &Axis) {
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-    for (value, text) in &y.ticks {
-        let at = up(y, *value);
-        let _ = writeln!(
-            page,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
-             <text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
-            LEFT - 8.0,
-            at + 4.5
-        );
-    }
-    for (value, text) in &x.ticks {
-        let at = across(x, *value);
-        let _ = writeln!(
-            page,
-            "<line class=\"axis\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
-             <text class=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{text}</text>",
-            bottom + 5.0,
-            bottom + 20.0
-        );
-    }
-    let _ = writeln!(
-        page,
-        "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
-         <text class=\"label\" x=\"4\" y=\"14\">{}</text>\
-         <text class=\"label end\" x=\"{right}\" y=\"{:.1}\">{}</text>",
-        escaped(&plot.y_label),
-        HEIGHT - 8.0,
-        escaped(&plot.x_label)
-    );
-}
-
 fn line(page: &mut String, place: usize, name: &str, points: &[(f64, f64)], x: &Axis, y: &Axis) {
     let colour = place % COLOURS;
     let dashed = if place >= COLOURS { " dashed" } else { "" };
     let _ = write!(page, "<polyline class=\"line c{colour}{dashed}\" points=\"");
     for point in points {
-        let _ = write!(page, "{:.1},{:.1} ", across(x, point.0), up(y, point.1));
+        let _ = write!(
+            page,
+            "{:.1},{:.1} ",
+            FRAME.across(x, point.0),
+            FRAME.up(y, point.1)
+        );
     }
     page.push_str("\"/>\n");
     if points.len() > MOST_MARKED {
@@ -151,8 +124,8 @@ fn line(page: &mut String, place: usize, name: &str, points: &[(f64, f64)], x: &
             page,
             "<circle class=\"c{colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\">\
              <title>{}: {} at {}</title></circle>",
-            across(x, point.0),
-            up(y, point.1),
+            FRAME.across(x, point.0),
+            FRAME.up(y, point.1),
             escaped(name),
             number(point.1),
             number(point.0)

@@ -174,3 +174,25 @@ fn long_lines_are_thinned_and_keep_their_end() {
         "the last point lies in the upper right corner"
     );
 }
+
+#[test]
+fn a_histogram_is_a_file_of_its_own_whatever_its_texts() {
+    let name = "<a & \"b\">";
+    let histogram = Histogram {
+        title: text(name),
+        x_label: text(name),
+        y_label: text(name),
+        counts: vec![(0.0, 1.0, 3), (1.0, 2.0, 0), (2.0, 3.0, u64::MAX)],
+        marks: vec![Marks {
+            name: text(name),
+            at: vec![0.5, 2.5],
+        }],
+    };
+    for histogram in [histogram, Histogram::default()] {
+        let file = histogram.to_svg();
+        let (declaration, drawing) = file.split_once('\n').unwrap();
+        assert!(declaration.starts_with("<?xml"));
+        check_well_formed(drawing);
+        assert!(!file.contains(name) && !file.contains("NaN") && !file.contains("inf"));
+    }
+}

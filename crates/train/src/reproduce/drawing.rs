@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::buckets::PADDED;
 use super::{Reproduction, Row};
 use crate::report::{Bars, Plot, Report};
 
@@ -86,7 +87,8 @@ fn curves(rows: &[Row]) -> Vec<Plot> {
     plots
 }
 
-/// Figure 10: total times, a chart for each data set and device; and every other figure in seconds.
+/// Figure 10: total times, a chart for each data set and device; every other figure in seconds; and
+/// padding.
 fn bars(rows: &[Row]) -> Vec<Bars> {
     let mut charts: Vec<Bars> = Vec::new();
     for row in rows {
@@ -101,14 +103,19 @@ fn bars(rows: &[Row]) -> Vec<Bars> {
                 let title = format!("{}: {}, {}", row.table, row.data, row.figure);
                 (title, row.method.clone(), value.as_f64())
             }
+            Value::Number(value) if row.figure == PADDED => {
+                let title = format!("{}, {}", row.data, row.figure);
+                (title, row.method.clone(), value.as_f64())
+            }
             _ => continue,
         };
+        let unit = if row.figure == PADDED { "%" } else { "s" };
         let bar = (name, value.unwrap_or(f64::NAN));
         match charts.iter_mut().find(|chart| chart.title == title) {
             Some(chart) => chart.bars.push(bar),
             None => charts.push(Bars {
                 title,
-                unit: "s".to_string(),
+                unit: unit.to_string(),
                 full: None,
                 bars: vec![bar],
             }),

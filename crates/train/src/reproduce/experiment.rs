@@ -7,19 +7,20 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::TrainError;
 
-const BUILT_IN: [&str; 5] = [
+const BUILT_IN: [&str; 6] = [
     include_str!("../../../../experiments/lirs-svm.toml"),
     include_str!("../../../../experiments/lirs-pages.toml"),
     include_str!("../../../../experiments/lirs-memory.toml"),
     include_str!("../../../../experiments/deepio-bandwidth.toml"),
     include_str!("../../../../experiments/deepio-order.toml"),
+    include_str!("../../../../experiments/buckets.toml"),
 ];
 
 /// The work behind a published table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth` or `deepio-order`.
+    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth`, `deepio-order` or `buckets`.
     pub name: String,
     /// Epochs that fixed block minimization runs.
     #[serde(default = "thirty")]
@@ -51,6 +52,12 @@ pub struct Experiment {
     /// Files the data lies in.
     #[serde(default = "one")]
     pub files: u64,
+    /// Sentences of a batch, each tried.
+    #[serde(default)]
+    pub batches: Vec<u64>,
+    /// Ways of putting sentences together.
+    #[serde(default)]
+    pub policies: Vec<String>,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
@@ -90,7 +97,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::Config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets or a .toml file"
                 ))
             })
     }

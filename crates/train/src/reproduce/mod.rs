@@ -5,7 +5,8 @@
 //! * `lirs-pages`: Figure 11: rows, pages and larger units;
 //! * `lirs-memory`: Table 5: the tables in memory;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
-//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order.
+//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
+//! * `buckets`: padding of the Penn Treebank by ways of bucketing it.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
 //! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
@@ -21,6 +22,7 @@ mod convergence;
 mod measured;
 mod modelled;
 
+mod buckets;
 mod deepio_bandwidth;
 mod deepio_order;
 mod memory;
@@ -120,9 +122,10 @@ pub fn reproduce(
         "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, interrupt, observer)?,
         "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
         "deepio-order" => deepio_order::deepio_order(config, interrupt, observer)?,
+        "buckets" => buckets::buckets_table(config, interrupt)?,
         name => {
             return Err(TrainError::Config(format!(
-                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth or deepio-order"
+                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order or buckets"
             )));
         }
     };

@@ -192,7 +192,7 @@ fn read_from_disk(
             ..held.config.clone()
         },
         order: order(unit_bytes),
-        batch: held.dataset().records().div_ceil(held.blocks),
+        batch: Some(held.dataset().records().div_ceil(held.blocks)),
         access,
         memory_bytes: modelled::memory_bytes(held, config.experiment.memory_share),
         memory_share: None,

@@ -375,3 +375,42 @@ fn nonsense_is_refused() {
     let error = result.unwrap_err();
     assert_eq!(error.exit_code(), 130, "{error}");
 }
+
+/// The lengths of the real Penn Treebank where it is there.
+#[test]
+fn buckets_of_the_penn_treebank_drop_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("buckets", 1.0, folder.path());
+    let real = std::env::var_os("PELTON_DATA").map_or("../../../shared/data".into(), PathBuf::from);
+    if !real.join("ptb/ptb.train.txt").exists() {
+        eprintln!(
+            "SKIPPED: {} holds no ptb; name its folder in PELTON_DATA",
+            real.display()
+        );
+        let left_out = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+        assert!(left_out.rows.is_empty() && left_out.notes.last().unwrap().contains("left out"));
+        return;
+    }
+    config.real_data = Some(real);
+    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    check_shape(&found);
+    let value = |batch, policy, figure| {
+        let data = format!("ptb, batches of {batch}");
+        let row = find(&found.rows, "Bucketing", &data, policy, figure);
+        row.measured.as_f64().unwrap()
+    };
+    // Counted by a second program from the same text.
+    for (batch, auto, dropped) in [(32, 0.095, 2.101), (128, 0.359, 7.198)] {
+        let padded = |policy| value(batch, policy, "padded cells");
+        assert_eq!(padded("none"), 73.377);
+        assert_eq!(padded("static"), 17.544);
+        assert_eq!(padded("optimal:8"), 11.335);
+        assert_eq!(padded("optimal:16"), 4.739);
+        assert_eq!(padded("auto"), auto);
+        assert!(padded("pack") < 0.2, "{}", padded("pack"));
+        for policy in ["none", "static", "optimal:8", "optimal:16", "auto", "pack"] {
+            assert_eq!(value(batch, policy, "sentences dropped"), 0.0);
+        }
+        assert_eq!(value(batch, "published-auto", "sentences dropped"), dropped);
+    }
+}

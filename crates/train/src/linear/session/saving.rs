@@ -40,6 +40,12 @@ impl Session<'_> {
         {
             return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
         }
+        let leaves_unread = self.setup.feed.epoch_barrier;
+        if leaves_unread && progress.refills && !self.setup.feed.refill {
+            return Err(wrong(
+                "is of a run that fills blocks up with rows that follow, which one rank alone can; go on with --ranks 1",
+            ));
+        }
         if progress.plan != self.setup.plan.fingerprint() {
             return Err(wrong(
                 "is of another order, seed, memory budget or number of blocks",
@@ -93,7 +99,7 @@ impl Session<'_> {
     pub(super) fn save_is_cheap(&self) -> Result<bool, TrainError> {
         const BYTES_A_SECOND: f64 = 5e8;
         const MOST_SHARE: f64 = 0.03;
-        let cost = self.solver.table_bytes() as f64 / BYTES_A_SECOND;
+        let cost = self.solver.saved_bytes() as f64 / BYTES_A_SECOND;
         let cheap = cost <= MOST_SHARE * self.checkpointed.elapsed().as_secs_f64();
         self.ranks.any(cheap && self.ranks.rank() == 0)
     }
@@ -121,8 +127,9 @@ impl Session<'_> {
             Some(state) => state?,
             None => solver.save(),
         };
+        let traffic = self.ranks.traffic()?;
         if folder.is_written() {
-            self.write_checkpoint(&state, source, folder)?;
+            self.write_checkpoint(&state, traffic, source, folder)?;
         }
         self.checkpointed = Instant::now();
         self.unsaved = false;
@@ -132,9 +139,13 @@ impl Session<'_> {
     fn write_checkpoint(
         &self,
         state: &SavedState<'_>,
+        traffic: (u64, f64),
         source: &Source,
         folder: &RunFolder,
     ) -> Result<(), TrainError> {
+        let mut totals = self.totals();
+        totals.communication_bytes += traffic.0;
+        totals.communication_s += traffic.1;
         let progress = Progress {
             version: 0,
             checksum: 0,
@@ -143,6 +154,7 @@ impl Session<'_> {
             ranks: self.ranks.size() as u64,
             blocks: self.setup.plan.steps(),
             numbered: self.setup.numbered.is_some(),
+            refills: self.setup.feed.refill,
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
             epoch: state.epoch,
@@ -155,7 +167,7 @@ impl Session<'_> {
             snapshot_rows: state.snapshot_rows,
             attempt_below: self.attempt_below,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-            totals: self.totals(),
+            totals,
             access: source.access(),
             epochs: self.epochs.clone(),
         };

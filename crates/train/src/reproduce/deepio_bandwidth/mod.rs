@@ -226,7 +226,7 @@ fn run(
             ..data.clone()
         },
         order: Order::Full,
-        batch: shape.batch,
+        batch: Some(shape.batch),
         access: Access::Direct,
         memory_bytes: FEED_BYTES,
         memory_share: None,

@@ -1,0 +1,74 @@
+//! `pelton buckets`: what ways of putting sentences into batches cost.
+
+use std::io::{self, Write};
+
+use pelton_train::buckets::{
+    BucketsConfig, BucketsTable, LengthSource, buckets, histogram, in_terminal,
+};
+use pelton_train::write_atomically;
+
+use super::{Failure, print_json, print_with, with_console};
+use crate::arguments::BucketsArguments;
+use crate::console::interrupt_flag;
+
+/// Characters of a line of the picture.
+const COLUMNS: usize = 100;
+
+/// Compares policies on the lengths of a file.
+pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
+    let config = BucketsConfig {
+        path: arguments.file,
+        source: match arguments.column {
+            Some(column) => LengthSource::Column(column),
+            None => LengthSource::Lines(arguments.unit),
+        },
+        batch: arguments.batch,
+        policies: arguments.policy,
+    };
+    let interrupt = interrupt_flag();
+    let table = with_console(|_| buckets(&config, &interrupt))?;
+    if let Some(out) = &arguments.out {
+        let drawing = histogram(&table).to_svg();
+        let written = write_atomically(out, |path| std::fs::write(path, drawing));
+        written.map_err(pelton_train::TrainError::from)?;
+    }
+    if arguments.json {
+        return print_json(&table);
+    }
+    print_with(|out| print(&table, out))
+}
+
+fn print(table: &BucketsTable, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} sentences, {} tokens, {:.2} a sentence, {} the longest; batches of {}",
+        table.sentences,
+        table.tokens,
+        table.tokens / table.sentences.max(1) as f64,
+        table.longest,
+        table.batch
+    )?;
+    writeln!(
+        out,
+        "{:<30} {:>8} {:>9} {:>10} {:>9} {:>10} {:>8}",
+        "policy", "buckets", "batches", "padded", "dropped", "stretched", "RL*"
+    )?;
+    for row in &table.rows {
+        writeln!(
+            out,
+            "{:<30} {:>8} {:>9} {:>8.3} % {:>9} {:>10} {:>6.2} %",
+            row.policy,
+            row.buckets,
+            row.batches,
+            100.0 * row.padded_fraction,
+            row.dropped,
+            row.stretched,
+            100.0 * row.rl_exact
+        )?;
+    }
+    writeln!(out)?;
+    for line in in_terminal(table, COLUMNS) {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

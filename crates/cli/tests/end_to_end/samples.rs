@@ -1,0 +1,215 @@
+//! Records that are bytes: `index` says how they are found, `inspect` shows them, `bench` reads them, and
+//! what wants features refuses them.
+
+use std::fs;
+
+use crate::command::Place;
+
+fn write(place: &Place, name: &str, bytes: impl AsRef<[u8]>) {
+    fs::create_dir_all(place.path(name).parent().unwrap()).unwrap();
+    place.write(name, bytes);
+}
+
+/// A PNG of one grey pixel.
+const DOT: &[u8] = &[
+    0x89, b'P', b'N', b'G', 13, 10, 26, 10, 0, 0, 0, 13, b'I', b'H', b'D', b'R', 0, 0, 0, 1, 0, 0,
+    0, 1, 8, 0, 0, 0, 0, 0x3a, 0x7e, 0x9b, 0x55, 0, 0, 0, 10, b'I', b'D', b'A', b'T', 0x78, 0x9c,
+    0x63, 0x68, 0, 0, 0, 0x82, 0, 0x81, 0x77, 0xcd, 0x72, 0xb6, 0, 0, 0, 0, b'I', b'E', b'N', b'D',
+    0xae, 0x42, 0x60, 0x82,
+];
+
+/// Pictures of 2 × 3 with labels 5 and 6.
+fn idx(place: &Place) {
+    write(
+        place,
+        "x-labels-idx1-ubyte",
+        b"\0\0\x08\x01\0\0\0\x02\x05\x06",
+    );
+    let head = b"\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03";
+    let pixels = [0, 100, 255, 255, 100, 0, 9, 9, 9, 9, 9, 9];
+    write(place, "x-images-idx3-ubyte", [&head[..], &pixels].concat());
+}
+
+fn tar(place: &Place) {
+    write(place, "a.txt", "a red dot");
+    write(place, "a.png", DOT);
+    write(place, "b.txt", "nothing");
+    place
+        .shell("tar cf x.tar a.txt a.png b.txt")
+        .succeeded("tar");
+}
+
+#[test]
+fn index_says_how_records_are_found() {
+    let place = Place::new();
+    write(&place, "words.txt", "one\n\ntwo three\n");
+    let figures = place.json("index words.txt");
+    assert_eq!(figures["records"], 3);
+    assert_eq!(figures["contents"], "lines of text");
+    assert_eq!(figures["files"][0]["format"], "text");
+    assert_eq!(figures["files"][0]["access_pages"], 1.0);
+    let plain = place.ok("index words.txt").stdout;
+    assert!(
+        plain.contains("found by a list of starts, from a search for line ends"),
+        "{plain}"
+    );
+    assert!(
+        plain.contains("one random access uses 5 bytes and touches 1.0 pages of 4096"),
+        "{plain}"
+    );
+
+    idx(&place);
+    let plain = place.ok("index x-images-idx3-ubyte").stdout;
+    assert!(
+        plain.contains("found by arithmetic: 6 bytes each from byte 16 on"),
+        "{plain}"
+    );
+    assert!(plain.contains("labels             [5.0, 6.0]"), "{plain}");
+
+    tar(&place);
+    let figures = place.json("index x.tar");
+    assert_eq!(
+        (&figures["records"], &figures["source"]),
+        (&2.into(), &"built".into())
+    );
+    assert_eq!(place.json("index x.tar")["source"], "sidecar");
+
+    write(&place, "images/cat/1.png", DOT);
+    write(&place, "images/dog/1.png", DOT);
+    let figures = place.json("index images");
+    assert_eq!(figures["label_names"], serde_json::json!(["cat", "dog"]));
+    assert_eq!(figures["files"][0]["access_opens"], 1);
+    write(
+        &place,
+        "table.csv",
+        "file,animal\ncat/1.png,tiger\ndog/1,wolf\n",
+    );
+    let figures = place.json("index images --label-file table.csv --label animal");
+    assert_eq!(figures["label_names"], serde_json::json!(["tiger", "wolf"]));
+}
+
+#[test]
+fn inspect_shows_pictures_members_and_lines() {
+    let place = Place::new();
+    write(&place, "words.txt", "one\n\ntwo three\n");
+    assert_eq!(place.json("inspect words.txt --id 2")["text"], "two three");
+    assert!(
+        place
+            .ok("inspect words.txt --id 2")
+            .stdout
+            .contains("text: two three")
+    );
+    place.refuses(
+        "inspect words.txt --out x.png",
+        2,
+        &["words.txt", "no picture", "--out"],
+    );
+
+    idx(&place);
+    let view = place.json("inspect x-images-idx3-ubyte --id 1");
+    assert_eq!(view["picture_size"], serde_json::json!([3, 2]));
+    assert_eq!(view["label"], 6.0);
+    let plain = place.ok("inspect x-images-idx3-ubyte --out x.png").stdout;
+    // The two rows of pixels make one row of shades: light 127, 100 and 127 of 255.
+    assert!(plain.ends_with("picture of 3 × 2\n=-=\n"), "{plain}");
+    assert!(place.read("x.png").starts_with(b"\x89PNG"));
+    place.ok("inspect x-images-idx3-ubyte --id 1 --out x.png");
+    place.refuses(
+        "inspect x-images-idx3-ubyte --out words.txt",
+        2,
+        &["words.txt", "exists"],
+    );
+
+    tar(&place);
+    let view = place.json("inspect x.tar --id 0");
+    assert_eq!(view["members"][0]["extension"], "txt");
+    assert_eq!(view["members"][0]["text"], "a red dot");
+    assert_eq!(view["picture_size"], serde_json::json!([1, 1]));
+    let plain = place.ok("inspect x.tar").stdout;
+    assert!(plain.contains("9 bytes  .txt  a red dot"), "{plain}");
+
+    write(&place, "images/cat/1.png", DOT);
+    write(&place, "images/cat/2.png", &DOT[..40]);
+    let view = place.json("inspect images --out dot.png");
+    assert_eq!(view["label_name"], "cat");
+    assert!(
+        view["file"].as_str().unwrap().ends_with("images/cat/1.png"),
+        "{view}"
+    );
+    let view = place.json("inspect images --id 1");
+    assert!(view["picture_fault"].is_string(), "{view}");
+    place.refuses(
+        "inspect images --id 1 --out x.png",
+        2,
+        &["images/cat/2.png", "cannot be decoded"],
+    );
+    place.refuses(
+        "inspect images --out images/cat/1.png",
+        2,
+        &["images/cat/1.png", "exists"],
+    );
+}
+
+#[test]
+fn every_kind_of_bytes_is_benched() {
+    let place = Place::new();
+    write(&place, "words.txt", "one\n\ntwo three\n".repeat(100));
+    idx(&place);
+    tar(&place);
+    write(&place, "images/cat/1.png", DOT);
+    for (data, records) in [
+        ("words.txt", 300),
+        ("x-images-idx3-ubyte", 2),
+        ("x.tar", 2),
+        ("images", 1),
+    ] {
+        for access in ["direct", "window", "scatter"] {
+            let figures = place.json(&format!(
+                "bench {data} --access {access} --batch 1 --memory 8MiB --epochs 2"
+            ));
+            assert_eq!(
+                figures["examples"],
+                2 * records,
+                "{data} by {access}: {figures}"
+            );
+        }
+        place.json(&format!("bench {data} --cold --memory 8MiB --epochs 1"));
+    }
+    let figures =
+        place.json("bench words.txt --ranks 2 --cache peers --batch 8 --memory 8MiB --epochs 2");
+    assert_eq!(figures["examples"], 600, "{figures}");
+}
+
+#[test]
+fn features_are_asked_for_in_one_sentence() {
+    let place = Place::new();
+    write(&place, "train", "1 1:1\n-1 2:1\n");
+    write(&place, "images/cat/1.png", DOT);
+    idx(&place);
+    tar(&place);
+    for (data, kind) in [("x-images-idx3-ubyte", "idx"), ("x.tar", "tar")] {
+        let parts = [data, kind, "bytes and no features", "LIBSVM"];
+        place.refuses(&format!("train linear {data} --out run"), 2, &parts);
+        place.refuses(
+            &format!("train linear train --test {data} --out run"),
+            2,
+            &parts,
+        );
+        place.refuses(&format!("pack {data} -o x.prow"), 2, &parts);
+    }
+    place.refuses(
+        "train linear images --out run",
+        2,
+        &["images", "is a folder"],
+    );
+    place.refuses(
+        "train linear train --format text --out run",
+        2,
+        &["format text", "no features"],
+    );
+    place.refuses(
+        "index train --format jpeg",
+        2,
+        &["--format jpeg", "cifar100", "folder"],
+    );
+}

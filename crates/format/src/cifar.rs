@@ -1,0 +1,98 @@
+//! CIFAR-10 and CIFAR-100 in their binary form: records of one size with the class in front.
+//!
+//! ```text
+//! CIFAR-10    class u8 | red 32 × 32 | green 32 × 32 | blue 32 × 32                       3073 bytes
+//! CIFAR-100   coarse class u8 | fine class u8 | red | green | blue                        3074 bytes
+//! ```
+//!
+//! Places are arithmetic and nothing is scanned: the classes are 10, 100 or (coarse) 20, and a byte beyond
+//! them is a fault of its record. Their names are read from the text file that lies beside the data in
+//! the published archives, where it is there. Format: Krizhevsky, cs.toronto.edu/~kriz/cifar.html.
+
+use std::fs;
+use std::path::Path;
+
+use crate::contents::Contents;
+use crate::data_file::Places;
+use crate::delimited::LabelColumn;
+use crate::error::FormatError;
+use crate::kind::FormatKind;
+use crate::open::{Found, Source};
+use crate::sample::{SampleReading, SampleShape};
+
+/// Bytes of the pixels of a record.
+pub(crate) const CIFAR_PIXELS: usize = 3 * 32 * 32;
+
+/// Names files longer than this are none.
+const MOST_NAME_BYTES: u64 = 64 << 10;
+
+/// Bytes of a record.
+pub(crate) fn record_bytes(kind: FormatKind) -> u64 {
+    let labels = if kind == FormatKind::Cifar100 { 2 } else { 1 };
+    CIFAR_PIXELS as u64 + labels
+}
+
+/// Opens a file of CIFAR records.
+pub(crate) fn open(source: &Source<'_>, kind: FormatKind) -> Result<Found, FormatError> {
+    let bytes = record_bytes(kind);
+    let size = source.stamp.size;
+    if !size.is_multiple_of(bytes) {
+        return Err(FormatError::Cifar {
+            path: source.path.to_path_buf(),
+            size,
+            record_bytes: bytes,
+        });
+    }
+    let coarse = matches!(
+        source.options.label,
+        LabelColumn::First | LabelColumn::Position(1)
+    );
+    let (label, labels, names) = match kind {
+        FormatKind::Cifar100 if coarse => (0, 20, "coarse_label_names.txt"),
+        FormatKind::Cifar100 => (1, 100, "fine_label_names.txt"),
+        _ => (0, 10, "batches.meta.txt"),
+    };
+    let records = size / bytes;
+    let contents = Contents::Pixels {
+        height: 32,
+        width: 32,
+        channels: 3,
+        planar: true,
+    };
+    Ok(Found {
+        records,
+        bytes: size,
+        longest: bytes,
+        places: Places::Fixed { from: 0, bytes },
+        names: names_beside(source.path, names, labels),
+        ..Found::samples(
+            contents,
+            records * CIFAR_PIXELS as u64,
+            (0..labels).map(|label| label as f64).collect(),
+            SampleReading::one_class(SampleShape::Cifar { label, labels }),
+        )
+    })
+}
+
+/// The names of the classes, where a sound file of them lies beside the data.
+fn names_beside(path: &Path, name: &str, labels: usize) -> Vec<String> {
+    let file = path.with_file_name(name);
+    let small = fs::metadata(&file).is_ok_and(|status| status.len() <= MOST_NAME_BYTES);
+    let text = match small {
+        true => fs::read_to_string(&file).unwrap_or_default(),
+        false => String::new(),
+    };
+    let names: Vec<String> = text
+        .lines()
+        .map(|line| line.trim().to_string())
+        .filter(|line| !line.is_empty())
+        .collect();
+    let mut distinct = names.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if distinct.len() == labels && names.len() == labels {
+        names
+    } else {
+        Vec::new()
+    }
+}

@@ -1,0 +1,46 @@
+//! What a row of bytes holds.
+
+use std::fmt;
+
+/// What the rows of a data set hold: features, or a string of bytes of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Contents {
+    /// Numbers to train on: dense or sparse rows.
+    #[default]
+    Features,
+    /// A picture of `height` × `width` × `channels` unsigned bytes, row after row.
+    Pixels {
+        /// Rows of the picture.
+        height: u32,
+        /// Pixels a row.
+        width: u32,
+        /// Values a pixel.
+        channels: u32,
+        /// All of one channel before the next; otherwise the channels of a pixel lie side by side.
+        planar: bool,
+    },
+    /// An encoded image as its file holds it: JPEG, PNG or WebP.
+    Image,
+    /// One line of text without its line end, in whatever encoding the file has.
+    Text,
+    /// A range of a tar file whose members are one sample: see [`members`](crate::members).
+    Members,
+}
+
+impl fmt::Display for Contents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contents::Features => f.write_str("features"),
+            Contents::Pixels {
+                height,
+                width,
+                channels,
+                ..
+            } => write!(f, "pictures of {height} × {width} × {channels} bytes"),
+            Contents::Image => f.write_str("encoded images"),
+            Contents::Text => f.write_str("lines of text"),
+            Contents::Members => f.write_str("samples of tar members"),
+        }
+    }
+}

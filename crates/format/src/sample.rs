@@ -1,0 +1,80 @@
+//! Records that are strings of bytes: which part of a record is the row, and which class it has.
+
+use crate::cifar::CIFAR_PIXELS;
+use crate::codes::Codes;
+use crate::error::Fault;
+use crate::members::check_group;
+use crate::text::without_line_end;
+
+/// How a record's bytes become a row of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SampleShape {
+    /// All of them.
+    Whole,
+    /// A line without its end.
+    Line,
+    /// Label bytes, then pixels; the byte numbered `label` is the class.
+    Cifar { label: usize, labels: usize },
+    /// Headers and data of tar members.
+    Group,
+}
+
+/// What a decoder of samples needs besides classes.
+#[derive(Clone, Debug)]
+pub(crate) struct SampleReading {
+    pub(crate) shape: SampleShape,
+    pub(crate) codes: Codes,
+}
+
+impl SampleReading {
+    /// For records that say their class themselves, or are all of one.
+    pub(crate) fn one_class(shape: SampleShape) -> SampleReading {
+        SampleReading {
+            shape,
+            codes: Codes::One,
+        }
+    }
+}
+
+impl SampleShape {
+    /// The row that the bytes of a record hold, and its class as the file counts: what the record itself
+    /// says, or else `listed`.
+    #[inline]
+    pub(crate) fn row(
+        self,
+        bytes: &[u8],
+        listed: impl FnOnce() -> u32,
+    ) -> Result<(u32, &[u8]), Fault> {
+        match self {
+            SampleShape::Whole => Ok((listed(), bytes)),
+            SampleShape::Line => Ok((listed(), without_line_end(bytes))),
+            SampleShape::Cifar { label, labels } => {
+                if bytes.len() <= CIFAR_PIXELS + label {
+                    return Err(Fault::NoRecord);
+                }
+                let code = bytes[label];
+                if usize::from(code) >= labels {
+                    return Err(Fault::ClassByte {
+                        found: code,
+                        classes: labels as u32,
+                    });
+                }
+                Ok((u32::from(code), &bytes[bytes.len() - CIFAR_PIXELS..]))
+            }
+            SampleShape::Group => {
+                check_group(bytes)?;
+                Ok((listed(), bytes))
+            }
+        }
+    }
+
+    /// For fingerprints.
+    pub(crate) fn words(self) -> [u64; 2] {
+        match self {
+            SampleShape::Whole => [5, 0],
+            SampleShape::Line => [6, 0],
+            SampleShape::Cifar { label, .. } => [7, label as u64],
+            SampleShape::Group => [8, 0],
+        }
+    }
+}

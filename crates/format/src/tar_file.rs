@@ -1,0 +1,472 @@
+//! Tar files of samples, as WebDataset writes them: consecutive members with one key are a record.
+//!
+//! The key of a member is its path up to the first dot of the file name; the rest is its extension.
+//! A record is the range of the file from the first header of its first member to the next record, so
+//! it is read with one access, and [`members`](crate::members) splits it. Folders between members
+//! count to the record before them. Links, devices and names that start with a dot are passed over and
+//! counted in a note; sparse members are refused, since their data do not lie as they are used; and
+//! so is a key that comes back later, because one range cannot hold both parts.
+//!
+//! The class of a record is the number in its member `cls`, 0 where there is none.
+//!
+//! Cost: one walk over the headers, 512 bytes a member where members are long, all of the file where they
+//! are short; kept in a sidecar. 8 bytes a record while it is made. A thread a chunk was rejected: the walk is a chain, and
+//! one thread keeps up with memory.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
+
+use crate::codes::Codes;
+use crate::contents::Contents;
+use crate::data_file::Places;
+use crate::elias_fano::EliasFanoBuilder;
+use crate::error::{FormatError, excerpt};
+use crate::labels::{MOST_LABELS, bits};
+use crate::located::Located;
+use crate::members::NameParts;
+use crate::number::parse_f64;
+use crate::open::{Found, Source};
+use crate::sample::{SampleReading, SampleShape};
+use crate::sidecar::RecordShape;
+use crate::tar_header::BLOCK;
+use crate::tar_walk::{Broken, ByteSource, Entry, FileWindow, Step, step};
+
+/// Longest class member.
+const MOST_CLASS_BYTES: u64 = 64;
+/// How far behind an archive's end more of it is looked for.
+const LOOK_BEHIND_END: u64 = 1 << 20;
+/// Mean bytes of a sample that the list of places is made for at first.
+const EXPECTED_SAMPLE_BYTES: u64 = 16 << 10;
+
+/// What a walk counts besides records; the order is that of the sidecar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tallies {
+    links: u64,
+    devices: u64,
+    others: u64,
+    hidden: u64,
+    unlabelled: u64,
+    /// 1 where no block of zeros ends the archive.
+    unended: u64,
+    /// Where more lies behind the end; 0 where there is nothing.
+    behind: u64,
+}
+
+impl Tallies {
+    fn words(self) -> Vec<u64> {
+        let Tallies {
+            links,
+            devices,
+            others,
+            hidden,
+            unlabelled,
+            unended,
+            behind,
+        } = self;
+        vec![links, devices, others, hidden, unlabelled, unended, behind]
+    }
+
+    fn from_words(words: &[u64]) -> Tallies {
+        let at = |i: usize| words.get(i).copied().unwrap_or(0);
+        Tallies {
+            links: at(0),
+            devices: at(1),
+            others: at(2),
+            hidden: at(3),
+            unlabelled: at(4),
+            unended: at(5),
+            behind: at(6),
+        }
+    }
+
+    fn notes(self, path: &str, records: u64) -> Vec<String> {
+        let mut notes = Vec::new();
+        let passed = [
+            (self.links, "links"),
+            (self.devices, "devices or pipes"),
+            (self.others, "entries of unknown type"),
+            (self.hidden, "files whose names start with a dot"),
+        ];
+        for (count, what) in passed.into_iter().filter(|(count, _)| *count > 0) {
+            notes.push(format!(
+                "{path}: {count} {what} are no members of samples and are passed over"
+            ));
+        }
+        if self.unlabelled == records {
+            notes.push(format!(
+                "{path}: no sample has a member .cls, so all are of class 0"
+            ));
+        } else if self.unlabelled > 0 {
+            let count = self.unlabelled;
+            notes.push(format!(
+                "{path}: {count} of {records} samples have no member .cls and count as class 0"
+            ));
+        }
+        if self.unended > 0 {
+            notes.push(format!("{path}: ends without the blocks of zeros that end an archive; make sure that it is whole"));
+        }
+        if self.behind > 0 {
+            let at = self.behind;
+            notes.push(format!("{path}: what lies from byte {at} on, behind the end of the archive, is left out; extract and join archives with tar --concatenate"));
+        }
+        notes
+    }
+}
+
+/// Opens a tar file.
+pub(crate) fn open(source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+    let (located, index) = source.located(RecordShape::TarGroups, 0, notes, || scan(source))?;
+    let records = located.starts.len();
+    if records == 0 {
+        return Err(FormatError::Empty {
+            path: source.path.to_path_buf(),
+        });
+    }
+    let path = source.path.display().to_string();
+    notes.extend(Tallies::from_words(&located.tallies).notes(&path, records));
+    let first = located.starts.walk(0).next().unwrap_or(0);
+    let bytes = located.end - first;
+    Ok(Found {
+        records,
+        bytes,
+        longest: located.longest,
+        index,
+        places: Places::listed(located.starts, located.end),
+        ..Found::samples(
+            Contents::Members,
+            bytes,
+            located.labels,
+            SampleReading {
+                shape: SampleShape::Group,
+                codes: located.codes,
+            },
+        )
+    })
+}
+
+fn scan(source: &Source<'_>) -> Result<Located, FormatError> {
+    let failed = |e| FormatError::io(source.path, "read it", e);
+    let file = File::open(source.source).map_err(failed)?;
+    let mut window = FileWindow::new(&file, source.stamp.size);
+    let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
+    scan_samples(&mut window, interrupted).map_err(|why| why.at(source.path))
+}
+
+/// Why samples cannot be told.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    Broken {
+        member: String,
+        why: Broken,
+    },
+    Sparse {
+        member: String,
+        offset: u64,
+    },
+    Repeated {
+        key: String,
+        offset: u64,
+    },
+    BadClass {
+        member: String,
+        offset: u64,
+        found: String,
+    },
+    TooManyLabels,
+    Interrupted,
+}
+
+impl Refused {
+    fn at(self, path: &std::path::Path) -> FormatError {
+        let path = path.to_path_buf();
+        match self {
+            Refused::Broken { member, why } => match why {
+                Broken::Truncated { start, needed } => FormatError::TarTruncated {
+                    path,
+                    member,
+                    offset: start,
+                    needed,
+                },
+                Broken::Damaged { at, what } => FormatError::TarDamaged {
+                    path,
+                    offset: at,
+                    what,
+                },
+                Broken::Failed(error) => FormatError::io(&path, "read it", error),
+            },
+            Refused::Sparse { member, offset } => FormatError::TarSparse {
+                path,
+                member,
+                offset,
+            },
+            Refused::Repeated { key, offset } => FormatError::TarRepeated { path, key, offset },
+            Refused::BadClass {
+                member,
+                offset,
+                found,
+            } => FormatError::TarClass {
+                path,
+                member,
+                offset,
+                found,
+            },
+            Refused::TooManyLabels => FormatError::TooManyLabels {
+                path,
+                limit: MOST_LABELS,
+            },
+            Refused::Interrupted => FormatError::Interrupted { path },
+        }
+    }
+}
+
+/// Walks over all headers and puts members together.
+pub(crate) fn scan_samples(
+    source: &mut impl ByteSource,
+    interrupted: impl Fn() -> bool,
+) -> Result<Located, Refused> {
+    let mut samples = Samples::new();
+    let mut at = 0;
+    loop {
+        let entry = match step(source, at) {
+            Ok(Step::Entry(entry)) => entry,
+            Ok(Step::End { has_block }) => {
+                samples.tallies.unended = u64::from(!has_block);
+                break;
+            }
+            Err(why) => {
+                let member = member_at(source, &why).unwrap_or_else(|| samples.last_name());
+                return Err(Refused::Broken { member, why });
+            }
+        };
+        at = entry.end;
+        samples.add(source, &entry)?;
+        if interrupted() {
+            return Err(Refused::Interrupted);
+        }
+    }
+    samples.tallies.behind = behind_end(source, at).map_err(|error| Refused::Broken {
+        member: String::new(),
+        why: Broken::Failed(error),
+    })?;
+    Ok(samples.finish())
+}
+
+/// The name in the header that a truncated member has, where that much of it is there.
+fn member_at(source: &mut impl ByteSource, why: &Broken) -> Option<String> {
+    let Broken::Truncated { start, .. } = *why else {
+        return None;
+    };
+    if start.checked_add(BLOCK as u64)? > source.size() {
+        return None;
+    }
+    let block = source.bytes(start, BLOCK).ok()?;
+    let header = crate::tar_header::parse(block.first_chunk()?).ok()??;
+    Some(excerpt(&block[header.name]))
+}
+
+/// Where something other than zeros lies behind the block at `end`; 0 where nothing does.
+fn behind_end(source: &mut impl ByteSource, end: u64) -> std::io::Result<u64> {
+    let last = source.size().min(end.saturating_add(LOOK_BEHIND_END));
+    let mut at = end;
+    while at < last {
+        let length = (last - at).min(BLOCK as u64);
+        if source
+            .bytes(at, length as usize)?
+            .iter()
+            .any(|byte| *byte != 0)
+        {
+            return Ok(at);
+        }
+        at += length;
+    }
+    Ok(0)
+}
+
+/// Samples so far.
+struct Samples {
+    starts: EliasFanoBuilder,
+    codes: Vec<u32>,
+    labels: Vec<f64>,
+    known: HashMap<u64, u32>,
+    /// Hashes of the keys: two of a million are alike by chance once in 10^7 archives.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    key: u64,
+    /// The last member's name, for messages.
+    name: Vec<u8>,
+    has_class: bool,
+    end: u64,
+    longest: u64,
+    tallies: Tallies,
+}
+
+impl Samples {
+    fn new() -> Samples {
+        Samples {
+            starts: EliasFanoBuilder::new(EXPECTED_SAMPLE_BYTES),
+            codes: Vec::new(),
+            labels: vec![0.0],
+            known: HashMap::from([(bits(0.0), 0)]),
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            key: 0,
+            name: Vec::new(),
+            has_class: true,
+            end: 0,
+            longest: 0,
+            tallies: Tallies::default(),
+        }
+    }
+
+    fn last_name(&self) -> String {
+        match self.name.as_slice() {
+            [] => "the first".into(),
+            name => format!("the one after {}", excerpt(name)),
+        }
+    }
+
+    fn add(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+        self.read_name(source, entry)?;
+        if entry.sparse {
+            return Err(Refused::Sparse {
+                member: excerpt(&self.name),
+                offset: entry.start,
+            });
+        }
+        match entry.kind {
+            _ if entry.is_file() => {}
+            b'5' => return Ok(()),
+            b'1' | b'2' => {
+                self.tallies.links += 1;
+                return Ok(());
+            }
+            b'3' | b'4' | b'6' => {
+                self.tallies.devices += 1;
+                return Ok(());
+            }
+            _ => {
+                self.tallies.others += 1;
+                return Ok(());
+            }
+        }
+        let Some(parts) = NameParts::of(&self.name) else {
+            self.tallies.hidden += 1;
+            return Ok(());
+        };
+        let is_class = parts.extension.eq_ignore_ascii_case(b"cls");
+        let key = self.hasher.hash_one((parts.folder, parts.stem));
+        if self.starts.is_empty() || key != self.key {
+            if !self.seen.insert(key) {
+                return Err(Refused::Repeated {
+                    key: excerpt(&[parts.folder, parts.stem].concat()),
+                    offset: entry.start,
+                });
+            }
+            self.key = key;
+            self.begin(entry.start);
+        }
+        self.end = entry.end;
+        if is_class {
+            self.read_class(source, entry)?;
+        }
+        Ok(())
+    }
+
+    fn read_name(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+        self.name.clear();
+        for range in [&entry.prefix, &entry.name] {
+            let length = (range.end - range.start) as usize;
+            let part = source
+                .bytes(range.start, length)
+                .map_err(|error| Refused::Broken {
+                    member: String::new(),
+                    why: Broken::Failed(error),
+                })?;
+            self.name.extend_from_slice(part);
+            if range == &entry.prefix && length > 0 {
+                self.name.push(b'/');
+            }
+        }
+        Ok(())
+    }
+
+    /// A sample starts.
+    fn begin(&mut self, start: u64) {
+        self.close_sample(start);
+        self.has_class = false;
+        self.starts.push(start);
+        self.codes.push(0);
+    }
+
+    /// The last sample ends where the next one starts.
+    fn close_sample(&mut self, end: u64) {
+        if let Some(last) = self.starts.last() {
+            self.longest = self.longest.max(end - last);
+            self.tallies.unlabelled += u64::from(!self.has_class);
+        }
+    }
+
+    fn read_class(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
+        let length = entry.size.min(MOST_CLASS_BYTES) as usize;
+        let text = source
+            .bytes(entry.data, length)
+            .map_err(|error| Refused::Broken {
+                member: excerpt(&self.name),
+                why: Broken::Failed(error),
+            })?;
+        let value = match parse_f64(text.trim_ascii()) {
+            Ok(value) if entry.size <= MOST_CLASS_BYTES => value,
+            _ => {
+                return Err(Refused::BadClass {
+                    found: excerpt(text),
+                    member: excerpt(&self.name),
+                    offset: entry.data,
+                });
+            }
+        };
+        let next = self.labels.len() as u32;
+        let code = *self.known.entry(bits(value)).or_insert(next);
+        if code == next {
+            self.labels.push(value + 0.0);
+            if self.labels.len() > MOST_LABELS {
+                return Err(Refused::TooManyLabels);
+            }
+        }
+        if let Some(last) = self.codes.last_mut() {
+            *last = code;
+        }
+        self.has_class = true;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Located {
+        self.close_sample(self.end);
+        let first = self.starts.len();
+        drop_unused_zero(&mut self.labels, &mut self.codes);
+        let starts = self.starts.finish(self.end);
+        debug_assert_eq!(first, starts.len());
+        let begin = starts.walk(0).next().unwrap_or(0);
+        Located {
+            nonzeros: self.end - begin,
+            starts,
+            end: self.end,
+            labels: self.labels,
+            codes: Codes::new(self.codes),
+            index_end: 0,
+            longest: self.longest,
+            tallies: self.tallies.words(),
+        }
+    }
+}
+
+/// Class 0 is listed first for samples without a class; where none is of it, it is no class.
+fn drop_unused_zero(labels: &mut Vec<f64>, codes: &mut [u32]) {
+    if !codes.contains(&0) && labels.len() > 1 {
+        labels.remove(0);
+        for code in codes {
+            *code -= 1;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Batches of sentences of about one length: buckets and packed rows, by index arithmetic alone.
+//!
+//! A batch of sentences is as long as its longest, and what the others lack is padding that is
+//! computed and thrown away. Sentences are therefore put into buckets by length, and a batch is
+//! drawn from one bucket; or several sentences share a row.
+//!
+//! ```text
+//! lengths ─► LengthHistogram ─► BucketLayout       boundaries, batch sizes, padding, RL*
+//! Plan × BucketLayout        =  BucketPlan         step ─► bucket and ids
+//! Plan × Packing             =  PackPlan           step ─► rows of segments
+//! ```
+//!
+//! What is kept from the plan below: every sentence is used once an epoch, in an order that follows
+//! the plan's; the same for every number of ranks; and any (epoch, step) can be sought. The ids of
+//! an epoch stream into one queue a bucket, a queue that is full is a batch, and what is left in the
+//! queues at the end of the epoch is emitted as smaller batches. The published scheme
+//! ([`PublishedAuto`]) instead drops what does not fill a batch and repeats one order for ever.
+//!
+//! *Ranks.* A step is one global batch from one bucket; [`local_slots`](crate::local_slots) cuts it,
+//! so that all ranks compute on sentences of one bucket at every step, and on equally many where the
+//! batch is a multiple of the ranks.
+//!
+//! Source: Lin, "Bucketing in MXNet" (project report, 2016), for `static` and `auto`; the rest is
+//! derived here.
+
+mod policy;
+
+mod histogram;
+
+mod layout;
+
+mod optimal;
+
+mod table;
+
+mod plan;
+
+mod seek;
+
+mod packing;
+
+mod pack_plan;
+
+mod published;
+
+pub use histogram::LengthHistogram;
+pub use layout::{Bucket, BucketLayout};
+pub use pack_plan::{PackPlan, PackedRow, Segment};
+pub use packing::Packing;
+pub use plan::BucketPlan;
+pub use policy::BucketPolicy;
+pub use published::PublishedAuto;

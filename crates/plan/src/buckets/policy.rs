@@ -1,0 +1,185 @@
+//! How sentences are put together, and how that is written on a command line.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::packing::Packing;
+use crate::error::PlanError;
+
+/// How sentences are put together into batches.
+///
+/// Written as text: `none`, `static:10,20,30`, `auto`, `optimal:8`, `tokens:4096`, `pack:64`,
+/// `pack:64:8192`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BucketPolicy {
+    /// One bucket: every sentence is padded to the longest.
+    None,
+    /// Buckets that end at these lengths, rising; the last one stretches to the longest sentence.
+    Static(Vec<u32>),
+    /// A bucket ends at the first length at which it holds a full batch; sentences left over at the
+    /// long end join the last bucket.
+    Auto,
+    /// The boundaries of so many buckets that leave the least padding.
+    Optimal {
+        /// Buckets; fewer where there are fewer lengths.
+        buckets: u32,
+    },
+    /// Batches of as many sentences as stay within a number of padded tokens.
+    Tokens {
+        /// Most padded tokens of a batch that holds more than one sentence.
+        max: u64,
+    },
+    /// Sentences side by side in rows of one length.
+    Pack(Packing),
+}
+
+impl fmt::Display for BucketPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BucketPolicy::None => f.write_str("none"),
+            BucketPolicy::Static(boundaries) => {
+                f.write_str("static:")?;
+                for (place, boundary) in boundaries.iter().enumerate() {
+                    let comma = if place == 0 { "" } else { "," };
+                    write!(f, "{comma}{boundary}")?;
+                }
+                Ok(())
+            }
+            BucketPolicy::Auto => f.write_str("auto"),
+            BucketPolicy::Optimal { buckets } => write!(f, "optimal:{buckets}"),
+            BucketPolicy::Tokens { max } => write!(f, "tokens:{max}"),
+            BucketPolicy::Pack(packing) => write!(f, "{packing}"),
+        }
+    }
+}
+
+impl FromStr for BucketPolicy {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<BucketPolicy, PlanError> {
+        let parts: Vec<&str> = text.split(':').collect();
+        match parts.as_slice() {
+            ["none"] => Ok(BucketPolicy::None),
+            ["static", list] => boundaries(text, list).map(BucketPolicy::Static),
+            ["auto"] => Ok(BucketPolicy::Auto),
+            ["optimal", buckets] => Ok(BucketPolicy::Optimal {
+                buckets: length(text, buckets)?,
+            }),
+            ["tokens", max] => Ok(BucketPolicy::Tokens {
+                max: length(text, max)?.into(),
+            }),
+            ["pack", row_length] => {
+                Packing::new(length(text, row_length)?, Packing::DEFAULT_LOOK_AHEAD)
+                    .map(BucketPolicy::Pack)
+            }
+            ["pack", row_length, look_ahead] => {
+                Packing::new(length(text, row_length)?, length(text, look_ahead)?)
+                    .map(BucketPolicy::Pack)
+            }
+            _ => Err(PlanError::UnknownBucketPolicy {
+                text: text.to_owned(),
+            }),
+        }
+    }
+}
+
+/// The rising lengths of a list.
+fn boundaries(text: &str, list: &str) -> Result<Vec<u32>, PlanError> {
+    let boundaries: Vec<u32> = list
+        .split(',')
+        .map(|number| length(text, number))
+        .collect::<Result<_, _>>()?;
+    check_rising(&boundaries)?;
+    Ok(boundaries)
+}
+
+/// Refuses no boundaries and boundaries that do not rise.
+pub(super) fn check_rising(boundaries: &[u32]) -> Result<(), PlanError> {
+    if boundaries.is_empty() {
+        return Err(PlanError::NoBoundaries);
+    }
+    match boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
+        Some(pair) => Err(PlanError::FallingBoundaries {
+            first: pair[0],
+            second: pair[1],
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The whole number from 1 to 2^32 − 1 that `number`, a part of `text`, must be.
+fn length(text: &str, number: &str) -> Result<u32, PlanError> {
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    match number.parse::<u32>() {
+        Ok(length) if digits && length > 0 => Ok(length),
+        _ => Err(PlanError::BadLength {
+            text: text.to_owned(),
+            number: number.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: BucketPolicy) {
+        let policy: BucketPolicy = text.parse().unwrap();
+        assert_eq!(policy, expected);
+        assert_eq!(policy.to_string().parse::<BucketPolicy>().unwrap(), policy);
+    }
+
+    #[test]
+    fn each_form_is_read_and_written() {
+        check("none", BucketPolicy::None);
+        check("static:10,20,60", BucketPolicy::Static(vec![10, 20, 60]));
+        check("static:7", BucketPolicy::Static(vec![7]));
+        check("auto", BucketPolicy::Auto);
+        check("optimal:8", BucketPolicy::Optimal { buckets: 8 });
+        check("tokens:4096", BucketPolicy::Tokens { max: 4096 });
+        let packing = |row_length, look_ahead| {
+            BucketPolicy::Pack(Packing::new(row_length, look_ahead).unwrap())
+        };
+        check("pack:64", packing(64, Packing::DEFAULT_LOOK_AHEAD));
+        check("pack:64:100", packing(64, 100));
+    }
+
+    fn check_refused(text: &str, remedy: &str) {
+        let message = text.parse::<BucketPolicy>().unwrap_err().to_string();
+        assert!(message.contains(remedy), "{text}: {message}");
+    }
+
+    #[test]
+    fn other_forms_are_refused_with_a_remedy() {
+        for text in [
+            "",
+            "Auto",
+            "auto:3",
+            "static",
+            "pack",
+            "optimal",
+            "pack:1:2:3",
+        ] {
+            check_refused(text, "use none, static:");
+        }
+        for text in [
+            "static:",
+            "static:1,,2",
+            "static:0",
+            "static:-1",
+            "static:+1",
+            "optimal:0",
+            "optimal:x",
+            "tokens:4294967296",
+            "pack: 3",
+            "pack:3:0",
+        ] {
+            check_refused(text, "a whole number from 1 to 4294967295");
+        }
+        check_refused("static:10,10", "boundary 10 follows 10");
+        check_refused("static:10,20,5", "boundary 5 follows 20");
+        check_refused("pack:4000000000", "or less");
+        check_refused("pack:10:4000000000", "or less");
+    }
+}

@@ -1,0 +1,65 @@
+//! The frame of a plot: where values lie in it, its axes and their labels.
+
+use std::fmt::Write as _;
+
+use super::axis::Axis;
+use super::escape::escaped;
+
+/// Where the axes lie, in pixels.
+pub(super) struct Frame {
+    pub left: f64,
+    pub right: f64,
+    pub top: f64,
+    pub bottom: f64,
+    /// Baseline of the label below.
+    pub label: f64,
+}
+
+impl Frame {
+    pub fn across(&self, axis: &Axis, value: f64) -> f64 {
+        self.left + axis.place(value) * (self.right - self.left)
+    }
+
+    pub fn up(&self, axis: &Axis, value: f64) -> f64 {
+        self.bottom - axis.place(value) * (self.bottom - self.top)
+    }
+
+    /// Draws both axes with their ticks and labels.
+    pub fn axes(&self, page: &mut String, x: (&Axis, &str), y: (&Axis, &str)) {
+        let &Frame {
+            left,
+            right,
+            bottom,
+            label,
+            ..
+        } = self;
+        for (value, text) in &y.0.ticks {
+            let at = self.up(y.0, *value);
+            let _ = writeln!(
+                page,
+                "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+                 <text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
+                left - 8.0,
+                at + 4.5
+            );
+        }
+        for (value, text) in &x.0.ticks {
+            let at = self.across(x.0, *value);
+            let _ = writeln!(
+                page,
+                "<line class=\"axis\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
+                 <text class=\"middle\" x=\"{at:.1}\" y=\"{:.1}\">{text}</text>",
+                bottom + 5.0,
+                bottom + 20.0
+            );
+        }
+        let _ = writeln!(
+            page,
+            "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
+             <text class=\"label\" x=\"4\" y=\"14\">{}</text>\
+             <text class=\"label end\" x=\"{right}\" y=\"{label:.1}\">{}</text>",
+            escaped(y.1),
+            escaped(x.1)
+        );
+    }
+}
