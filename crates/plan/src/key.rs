@@ -33,6 +33,8 @@ pub enum Stage {
     PackedRows(u64),
     /// The order of the repeats of one window of an epoch; the number is the window's.
     Echo(u64),
+    /// What augmentation draws for the examples of an epoch.
+    Augment,
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -57,6 +59,7 @@ impl Stage {
             Stage::Remainders => (11, 0),
             Stage::PackedRows(window) => (12, window),
             Stage::Echo(window) => (13, window),
+            Stage::Augment => (14, 0),
         }
     }
 }
@@ -117,6 +120,7 @@ mod tests {
                     Stage::PackedRows(1),
                     Stage::Echo(0),
                     Stage::Echo(1),
+                    Stage::Augment,
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;
