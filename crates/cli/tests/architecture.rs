@@ -9,11 +9,12 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("storage", &[]),
     ("format", &["storage"]),
     ("plan", &[]),
     ("comm", &[]),
+    ("image", &["plan"]),
     ("cache", &["comm", "plan", "format", "storage"]),
     ("feed", &["plan", "format", "storage"]),
     ("linear", &["feed", "plan", "format", "storage"]),
