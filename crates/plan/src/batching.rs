@@ -172,6 +172,14 @@ impl Cuts {
         }
     }
 
+    /// Items of the longest run.
+    pub(crate) fn longest(&self) -> u64 {
+        match *self {
+            Cuts::Runs { items, size, .. } => size.min(items),
+            Cuts::Even { items, steps } => items.div_ceil(steps),
+        }
+    }
+
     /// The items of a step. Asserts that the epoch has it.
     pub(crate) fn range(&self, step: u64) -> Range<u64> {
         assert!(

@@ -261,6 +261,22 @@ pub enum PlanError {
         /// The batching.
         batching: String,
     },
+    /// A selection of other records than the plan's.
+    #[error(
+        "a selection from {found} records does not fit {records} records: make the selection from the same data"
+    )]
+    SelectionMismatch {
+        /// Records the selection was made from.
+        found: u64,
+        /// Records of the plan.
+        records: u64,
+    },
+    /// Bytes that are no stored selection.
+    #[error("the stored selection is damaged, as {what}: make the selection again")]
+    SelectionBytes {
+        /// What is wrong.
+        what: String,
+    },
     /// Units were given to an order that has none.
     #[error(
         "order {order} does not read in units: give --order page or opportunistic:LOADS, or leave \

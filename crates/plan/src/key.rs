@@ -33,6 +33,11 @@ pub enum Stage {
     PackedRows(u64),
     /// The order of the repeats of one window of an epoch; the number is the window's.
     Echo(u64),
+    /// The order of the repeats of one window of batches; the number is the window's.
+    BatchEcho(u64),
+    /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
+    /// epoch); the number is the part's.
+    Part(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -57,6 +62,8 @@ impl Stage {
             Stage::Remainders => (11, 0),
             Stage::PackedRows(window) => (12, window),
             Stage::Echo(window) => (13, window),
+            Stage::BatchEcho(window) => (15, window),
+            Stage::Part(part) => (16, part),
         }
     }
 }
@@ -117,6 +124,10 @@ mod tests {
                     Stage::PackedRows(1),
                     Stage::Echo(0),
                     Stage::Echo(1),
+                    Stage::BatchEcho(0),
+                    Stage::BatchEcho(1),
+                    Stage::Part(0),
+                    Stage::Part(1),
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;
