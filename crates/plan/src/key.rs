@@ -38,6 +38,8 @@ pub enum Stage {
     /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
     /// epoch); the number is the part's.
     Part(u64),
+    /// What augmentation draws for the examples of an epoch.
+    Augment,
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -64,6 +66,7 @@ impl Stage {
             Stage::Echo(window) => (13, window),
             Stage::BatchEcho(window) => (15, window),
             Stage::Part(part) => (16, part),
+            Stage::Augment => (14, 0),
         }
     }
 }
@@ -128,6 +131,7 @@ mod tests {
                     Stage::BatchEcho(1),
                     Stage::Part(0),
                     Stage::Part(1),
+                    Stage::Augment,
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;
