@@ -9,9 +9,10 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("storage", &[]),
-    ("format", &["storage"]),
+    ("text", &[]),
+    ("format", &["storage", "text"]),
     ("plan", &[]),
     ("comm", &[]),
     ("cache", &["comm", "plan", "format", "storage"]),
@@ -20,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     (
         "train",
         &[
-            "linear", "feed", "cache", "comm", "plan", "format", "storage",
+            "linear", "feed", "cache", "comm", "plan", "format", "text", "storage",
         ],
     ),
     ("cli", &["train", "comm"]),
