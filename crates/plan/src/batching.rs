@@ -180,6 +180,14 @@ impl Cuts {
         }
     }
 
+    /// Where the last run ends.
+    pub(crate) fn end(&self) -> u64 {
+        match *self {
+            Cuts::Runs { items, size, steps } => items.min(steps.saturating_mul(size)),
+            Cuts::Even { items, .. } => items,
+        }
+    }
+
     /// The items of a step. Asserts that the epoch has it.
     pub(crate) fn range(&self, step: u64) -> Range<u64> {
         assert!(

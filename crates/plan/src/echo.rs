@@ -91,6 +91,11 @@ impl Echo {
         self.thousandths == 1000
     }
 
+    /// The factor, where it is a whole number.
+    pub(crate) fn whole(self) -> Option<u64> {
+        (self.thousandths % 1000 == 0).then_some(self.thousandths / 1000)
+    }
+
     /// How often the first `examples` come out, together.
     fn times(self, examples: u64) -> u64 {
         // A plan numbers fewer than 2^63 records, and refuses more appearances.

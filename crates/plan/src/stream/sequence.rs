@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::batch::Draw;
 use super::mixture::Mixture;
-use crate::echo::{EchoPlan, Echoed};
+use crate::echo::{Echo, EchoPlan, Echoed};
 use crate::error::PlanError;
 use crate::plan::Plan;
 
@@ -73,6 +73,13 @@ impl Source {
         }
     }
 
+    pub(super) fn fingerprint(&self) -> u64 {
+        match self {
+            Source::Plan(plan) => plan.fingerprint(),
+            Source::Mixture(mixture) => mixture.fingerprint(),
+        }
+    }
+
     pub(super) fn memory_bytes(&self) -> u64 {
         match self {
             Source::Plan(plan) => plan.memory_bytes(),
@@ -82,11 +89,7 @@ impl Source {
 }
 
 impl Sequence {
-    pub(super) fn new(
-        source: Source,
-        echo: crate::echo::Echo,
-        seed: u64,
-    ) -> Result<Sequence, PlanError> {
+    pub(super) fn new(source: Source, echo: Echo, seed: u64) -> Result<Sequence, PlanError> {
         Ok(Sequence {
             echo: EchoPlan::new(source.examples(), echo, seed)?,
             source,
