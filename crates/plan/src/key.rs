@@ -40,6 +40,9 @@ pub enum Stage {
     Part(u64),
     /// What augmentation draws for the examples of an epoch.
     Augment,
+    /// The repeats that are drawn where the consumer waits: the batches of repeats before (in place of the epoch)
+    /// and the number of the round tell draws apart.
+    EchoDraw(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -67,6 +70,7 @@ impl Stage {
             Stage::BatchEcho(window) => (15, window),
             Stage::Part(part) => (16, part),
             Stage::Augment => (14, 0),
+            Stage::EchoDraw(round) => (17, round),
         }
     }
 }
@@ -132,6 +136,8 @@ mod tests {
                     Stage::Part(0),
                     Stage::Part(1),
                     Stage::Augment,
+                    Stage::EchoDraw(0),
+                    Stage::EchoDraw(1),
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;

@@ -43,6 +43,10 @@ pub struct StreamBatch {
     /// Batch echo: the number, within the epoch, of the fresh batch that this step repeats; `None` for a fresh
     /// one.
     pub repeat_of: Option<u64>,
+    /// The number, within the epoch, of the fresh batch that this is or repeats.
+    pub fresh_batch: u64,
+    /// How often the batch came out before in this epoch.
+    pub batch_copy: u32,
     /// Whether no later step of the epoch repeats this batch.
     pub last: bool,
 }
@@ -55,6 +59,8 @@ impl StreamBatch {
         self.bucket = None;
         self.padded_length = None;
         self.repeat_of = None;
+        self.fresh_batch = 0;
+        self.batch_copy = 0;
         self.last = true;
     }
 }

@@ -42,6 +42,7 @@ use crate::units::Units;
 /// ```
 #[derive(Debug)]
 pub struct StreamPlan {
+    records: u64,
     fresh: Fresh,
     selection: Option<Selection>,
     batch_echo: Echo,
@@ -100,6 +101,7 @@ impl StreamPlan {
             }),
         };
         Ok(StreamPlan {
+            records,
             fresh,
             selection,
             batch_echo: spec.batch_echo,
@@ -111,13 +113,13 @@ impl StreamPlan {
     /// Batches of an epoch. The same in every epoch, and known at once, unless examples that are put together by
     /// length come from a mixture, or are echoed or packed: then it costs a pass over the epoch, once.
     pub fn steps(&self, epoch: u64) -> u64 {
-        self.batch_echo(self.fresh.steps(epoch)).appearances()
+        self.echo_of(self.fresh.steps(epoch)).appearances()
     }
 
     /// Puts the global batch of a step into `out`, whatever that held. Asserts `step < steps`.
     pub fn batch(&self, epoch: u64, step: u64, out: &mut StreamBatch) {
         let fresh = self.fresh.steps(epoch);
-        let echo = self.batch_echo(fresh);
+        let echo = self.echo_of(fresh);
         let steps = echo.appearances();
         assert!(step < steps, "step {step} of {steps} an epoch");
         let (mut number, mut copy) = (step, 0);
@@ -129,6 +131,7 @@ impl StreamPlan {
         out.clear();
         self.fresh.fill(epoch, number, out);
         out.repeat_of = (copy > 0).then_some(number);
+        (out.fresh_batch, out.batch_copy) = (number, copy);
         out.last = copy + 1 == echo.times_of(number);
         for draw in &mut out.draws {
             // Examples appear once where batches are echoed.
@@ -140,6 +143,27 @@ impl StreamPlan {
                 draw.id = selection.get(draw.id);
             }
         }
+    }
+
+    /// Records of the data set that it is over.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How often each example appears.
+    pub fn echo(&self) -> Echo {
+        let sequence = self.fresh.sequence();
+        sequence.map_or(Echo::NONE, |sequence| sequence.echo().echo())
+    }
+
+    /// How often each batch appears.
+    pub fn batch_echo(&self) -> Echo {
+        self.batch_echo
     }
 
     /// The most draws of a global batch, or more.
@@ -268,7 +292,7 @@ impl StreamPlan {
         }
     }
 
-    fn batch_echo(&self, fresh: u64) -> EchoPlan {
+    fn echo_of(&self, fresh: u64) -> EchoPlan {
         let echo = EchoPlan::of_batches(fresh, self.batch_echo, self.seed);
         echo.expect("as many were counted when the stream was made")
     }
