@@ -11,7 +11,8 @@ use serde_json::Value;
 /// after it.
 const ARROWS: [(&str, &[&str]); 10] = [
     ("storage", &[]),
-    ("format", &["storage"]),
+    ("text", &[]),
+    ("format", &["storage", "text"]),
     ("plan", &[]),
     ("comm", &[]),
     ("image", &["plan"]),
@@ -21,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     (
         "train",
         &[
-            "linear", "feed", "cache", "comm", "plan", "format", "storage",
+            "linear", "feed", "cache", "comm", "plan", "format", "text", "storage",
         ],
     ),
     ("cli", &["train", "comm"]),

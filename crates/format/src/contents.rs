@@ -24,6 +24,17 @@ pub enum Contents {
     Image,
     /// One line of text without its line end, in whatever encoding the file has.
     Text,
+    /// A run of a text with so many words and newlines, as they lie there; the last one of a file may
+    /// have fewer.
+    Tokens {
+        /// Tokens of a run.
+        length: u32,
+    },
+    /// A run of so many bytes, whatever they are; the last one of a file may be shorter.
+    Bytes {
+        /// Bytes of a run.
+        length: u32,
+    },
     /// A range of a tar file whose members are one sample: see [`members`](crate::members).
     Members,
 }
@@ -40,6 +51,8 @@ impl fmt::Display for Contents {
             } => write!(f, "pictures of {height} × {width} × {channels} bytes"),
             Contents::Image => f.write_str("encoded images"),
             Contents::Text => f.write_str("lines of text"),
+            Contents::Tokens { length } => write!(f, "runs of {length} tokens of text"),
+            Contents::Bytes { length } => write!(f, "runs of {length} bytes"),
             Contents::Members => f.write_str("samples of tar members"),
         }
     }

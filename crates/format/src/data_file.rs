@@ -72,12 +72,18 @@ impl DataFile {
             (Places::Fixed { from, bytes }, _) => {
                 format!("by arithmetic: {bytes} bytes each from byte {from} on")
             }
+            (Places::Cut { bytes, .. }, _) => {
+                format!("by arithmetic: {bytes} bytes each, and the last one shorter")
+            }
             (Places::Files(_), _) => "by its place in the listing: each is a file".into(),
             (Places::Listed { .. }, FormatKind::Packed) => {
                 "by the list of starts in the file".into()
             }
             (Places::Listed { .. }, FormatKind::Tar) => {
                 "by a list of starts, from a walk over the headers of members".into()
+            }
+            (Places::Listed { .. }, FormatKind::Tokens(_)) => {
+                "by a list of starts, from a count of words and line ends".into()
             }
             (Places::Listed { .. }, _) => "by a list of starts, from a search for line ends".into(),
         }
@@ -190,6 +196,8 @@ impl Stamp {
 pub(crate) enum Places {
     /// Each `bytes` long, from `from` on.
     Fixed { from: u64, bytes: u64 },
+    /// Each `bytes` long, from the start of the file on, but for the last, which ends with it at `end`.
+    Cut { bytes: u64, end: u64 },
     /// From each start to the next, the last to `end`.
     Listed { starts: Arc<EliasFano>, end: u64 },
     /// Each a file of a set.
@@ -209,6 +217,10 @@ impl Places {
     pub(crate) fn get(&self, i: u64) -> (u64, u64) {
         match self {
             Places::Fixed { from, bytes } => (from + i * bytes, *bytes),
+            Places::Cut { bytes, end } => {
+                let start = i * bytes;
+                (start, (*bytes).min(end - start))
+            }
             Places::Listed { starts, end } => {
                 let mut walk = starts.walk(i);
                 let start = walk.next().expect("the record exists");
@@ -221,7 +233,7 @@ impl Places {
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
             // The set's own bytes are counted with the file it stands for.
-            Places::Fixed { .. } | Places::Files(_) => 0,
+            Places::Fixed { .. } | Places::Cut { .. } | Places::Files(_) => 0,
             Places::Listed { starts, .. } => starts.heap_bytes(),
         }
     }

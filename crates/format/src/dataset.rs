@@ -255,7 +255,7 @@ impl Dataset {
     pub fn record_bytes(&self) -> RecordBytes {
         let mut fixed = self.files.iter().map(|file| match file.places {
             Places::Fixed { bytes, .. } => Some(bytes),
-            Places::Listed { .. } | Places::Files(_) => None,
+            Places::Cut { .. } | Places::Listed { .. } | Places::Files(_) => None,
         });
         let first = fixed.next().flatten();
         match first {
@@ -396,7 +396,7 @@ impl<'a> Cursor<'a> {
         self.file = number;
         let i = id - file.first_id;
         let (starts, end) = match &file.places {
-            Places::Fixed { .. } | Places::Files(_) => {
+            Places::Fixed { .. } | Places::Cut { .. } | Places::Files(_) => {
                 let (offset, length) = file.places.get(i);
                 return Location {
                     file: number as u32,

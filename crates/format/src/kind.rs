@@ -1,5 +1,7 @@
 //! Which format a file is in, by its name and its first bytes.
 
+use std::fmt;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use crate::number::parse_f64;
@@ -30,9 +32,13 @@ pub enum FormatKind {
     Tar,
     /// A folder of image files.
     Folder,
+    /// Text as one stream, cut every so many words and newlines.
+    Tokens(NonZeroU32),
+    /// Bytes of any file, cut every so many.
+    Bytes(NonZeroU32),
 }
 
-/// All of them.
+/// Those that have no length in their names.
 const KINDS: [FormatKind; 11] = [
     FormatKind::Libsvm,
     FormatKind::Csv,
@@ -48,7 +54,7 @@ const KINDS: [FormatKind; 11] = [
 ];
 
 impl FormatKind {
-    /// What messages and reports call the format.
+    /// What messages call the format; without its length, where it has one.
     pub fn name(self) -> &'static str {
         match self {
             FormatKind::Libsvm => "libsvm",
@@ -62,12 +68,23 @@ impl FormatKind {
             FormatKind::Cifar100 => "cifar100",
             FormatKind::Tar => "tar",
             FormatKind::Folder => "folder",
+            FormatKind::Tokens(_) => "tokens",
+            FormatKind::Bytes(_) => "bytes",
         }
     }
 
-    /// The format called `name` in [`FormatKind::name`].
+    /// The format that is displayed as `name`, such as `csv` or `tokens:35`.
     pub fn from_name(name: &str) -> Option<FormatKind> {
-        KINDS.into_iter().find(|kind| kind.name() == name)
+        let Some((unit, length)) = name.split_once(':') else {
+            return KINDS.into_iter().find(|kind| kind.name() == name);
+        };
+        // A sign is no digit, though a number may begin with one.
+        let length = length.parse().ok().filter(|_| !length.starts_with('+'))?;
+        match unit {
+            "tokens" => Some(FormatKind::Tokens(length)),
+            "bytes" => Some(FormatKind::Bytes(length)),
+            _ => None,
+        }
     }
 
     /// Whether its records are rows of features.
@@ -84,7 +101,19 @@ impl FormatKind {
 
     /// The names of all formats, for messages.
     pub fn names() -> String {
-        KINDS.map(FormatKind::name).join(", ")
+        let plain = KINDS.map(FormatKind::name).join(", ");
+        format!("{plain}, tokens:LENGTH, bytes:LENGTH")
+    }
+}
+
+impl fmt::Display for FormatKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FormatKind::Tokens(length) | FormatKind::Bytes(length) => {
+                write!(f, "{}:{length}", self.name())
+            }
+            _ => f.write_str(self.name()),
+        }
     }
 }
 
@@ -290,11 +319,22 @@ mod tests {
         check("train.bin", b"\0", Some(FormatKind::Cifar100));
         check("other.bin", b"\0", None);
         check("x.tar", b"\0", Some(FormatKind::Tar));
-        for kind in FormatKind::names().split(", ") {
-            assert_eq!(
-                FormatKind::from_name(kind).map(FormatKind::name),
-                Some(kind)
-            );
+        for name in FormatKind::names().split(", ") {
+            let name = name.replace("LENGTH", "4294967295");
+            let kind = FormatKind::from_name(&name).unwrap();
+            assert_eq!(kind.to_string(), name);
+        }
+        for name in [
+            "",
+            "tokens",
+            "tokens:",
+            "tokens:0",
+            "bytes:-1",
+            "bytes:+1",
+            "bytes:4294967296",
+            "csv:3",
+        ] {
+            assert_eq!(FormatKind::from_name(name), None, "{name}");
         }
         assert_eq!(Compression::of(b"\x1f\x8b\x08"), Some(Compression::Gzip));
         assert_eq!(

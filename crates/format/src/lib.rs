@@ -8,7 +8,7 @@
 //! file: it sees the bytes of one record.
 //!
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
-//! lines of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
+//! lines or runs of tokens of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
 
 mod contents;
 mod error;
@@ -34,6 +34,7 @@ mod folder;
 mod idx;
 mod label_table;
 mod sample;
+mod stream;
 mod text;
 
 mod members;
@@ -41,6 +42,7 @@ mod tar_file;
 mod tar_header;
 mod tar_walk;
 
+mod chunks_in_order;
 mod compressed;
 mod elias_fano;
 mod fingerprint;
@@ -49,6 +51,7 @@ mod located;
 mod newlines;
 mod scan_chunk;
 mod sidecar;
+mod token_scan;
 
 pub use contents::Contents;
 pub use data_file::{DataFile, IndexSource, Numbering};

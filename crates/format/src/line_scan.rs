@@ -12,13 +12,12 @@
 //!
 //! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::chunks_in_order::{CHUNK, scan_in_order};
 use crate::codes::Codes;
 use crate::delimited::label_cell;
 use crate::elias_fano::EliasFanoBuilder;
@@ -27,9 +26,7 @@ use crate::labels::{LabelCollector, MOST_LABELS};
 use crate::libsvm::label_token;
 use crate::located::Located;
 use crate::number::parse_f64;
-use crate::scan_chunk::{
-    Backward, CHUNK, ChunkFound, LineShape, Scan, Stopped, Worker, last_index,
-};
+use crate::scan_chunk::{Backward, ChunkFound, LineShape, Scan, Stopped, Worker, last_index};
 use crate::text::without_line_end;
 
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
@@ -178,6 +175,24 @@ impl Merged {
         self.too_many_labels |= !self.labels.add(value);
     }
 
+    /// Takes over what the next chunk holds, and leaves its lists empty.
+    fn add(&mut self, scan: &Scan<'_>, chunk: u64, found: &mut ChunkFound) {
+        self.starts_after(scan.from + chunk * CHUNK, &found.starts);
+        for &label in &found.labels {
+            self.label(label);
+        }
+        self.index_end = self.index_end.max(found.index_end);
+        self.nonzeros += match scan.shape {
+            LineShape::Libsvm => found.colons,
+            LineShape::Text => found.text_bytes,
+            LineShape::Delimited { columns, .. } => {
+                found.starts.len() as u64 * (columns as u64 - 1)
+            }
+        };
+        found.starts.clear();
+        found.labels.clear();
+    }
+
     fn finish(mut self, path: &Path, size: u64) -> Result<Located, FormatError> {
         if self.too_many_labels {
             let path = path.to_path_buf();
@@ -258,102 +273,30 @@ impl Scan<'_> {
     /// `None` where only [`scan_lines`] can tell.
     fn in_parallel(&self, threads: usize) -> io::Result<Option<Merged>> {
         let chunks = (self.size - self.from).div_ceil(CHUNK);
-        let next = AtomicU64::new(0);
-        let stop = AtomicBool::new(false);
-        let queue = Mutex::new(MergeQueue {
-            merged: None,
-            next: 0,
-            waiting: BTreeMap::new(),
-            spare: Vec::new(),
-        });
-        let work = || -> Result<(), Stopped> {
-            let mut worker = Worker::new(self);
-            loop {
-                let chunk = next.fetch_add(1, Ordering::Relaxed);
+        let mut merged = None;
+        let outcome = scan_in_order(
+            chunks,
+            threads,
+            || Worker::new(self),
+            |worker, chunk, spare| {
                 self.check_interrupt().map_err(Stopped::Failed)?;
-                if chunk >= chunks || stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let spare = lock(&queue).spare.pop().unwrap_or_default();
-                let found = worker.scan_chunk(chunk, spare)?;
-                if !lock(&queue).add(self, chunk, found) {
-                    stop.store(true, Ordering::Relaxed);
-                }
-            }
-        };
-        let threads = threads.clamp(1, 64).min(chunks.max(1) as usize);
-        let outcome = std::thread::scope(|scope| {
-            let run = || {
-                let outcome = work();
-                if outcome.is_err() {
-                    stop.store(true, Ordering::Relaxed);
-                }
-                outcome
-            };
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
-            let mut outcome = run();
-            for other in others {
-                outcome = outcome.and(other.join().expect("a scanning thread does not panic"));
-            }
-            outcome
-        });
+                worker.scan_chunk(chunk, spare)
+            },
+            |chunk, found: &mut ChunkFound| {
+                let merged = merged.get_or_insert_with(|| {
+                    // The first chunk's mean length fixes the split of the offsets.
+                    let records = (found.starts.len() as u64).max(1);
+                    Merged::new(CHUNK.min(self.size - self.from) / records)
+                });
+                merged.add(self, chunk, found);
+                !merged.too_many_labels
+            },
+        );
         match outcome {
-            Ok(()) => {
-                let queue = queue
-                    .into_inner()
-                    .unwrap_or_else(|poisoned| poisoned.into_inner());
-                Ok(Some(queue.merged.unwrap_or_else(|| Merged::new(1))))
-            }
+            Ok(()) => Ok(Some(merged.unwrap_or_else(|| Merged::new(1)))),
             Err(Stopped::Irregular) => Ok(None),
             Err(Stopped::Failed(error)) => Err(error),
         }
-    }
-}
-
-fn lock(queue: &Mutex<MergeQueue>) -> std::sync::MutexGuard<'_, MergeQueue> {
-    queue
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// Chunks that came before their turn.
-struct MergeQueue {
-    merged: Option<Merged>,
-    next: u64,
-    waiting: BTreeMap<u64, ChunkFound>,
-    spare: Vec<ChunkFound>,
-}
-
-impl MergeQueue {
-    /// False when the scan may stop early.
-    fn add(&mut self, scan: &Scan<'_>, chunk: u64, found: ChunkFound) -> bool {
-        self.waiting.insert(chunk, found);
-        while let Some(mut found) = self.waiting.remove(&self.next) {
-            let merged = self.merged.get_or_insert_with(|| {
-                // The first chunk's mean length fixes the split of the offsets.
-                Merged::new(CHUNK.min(scan.size - scan.from) / (found.starts.len() as u64).max(1))
-            });
-            let base = scan.from + self.next * CHUNK;
-            merged.starts_after(base, &found.starts);
-            for &label in &found.labels {
-                merged.label(label);
-            }
-            merged.index_end = merged.index_end.max(found.index_end);
-            merged.nonzeros += match scan.shape {
-                LineShape::Libsvm => found.colons,
-                LineShape::Text => found.text_bytes,
-                LineShape::Delimited { columns, .. } => {
-                    found.starts.len() as u64 * (columns as u64 - 1)
-                }
-            };
-            self.next += 1;
-            found.starts.clear();
-            found.labels.clear();
-            self.spare.push(found);
-        }
-        self.merged
-            .as_ref()
-            .is_none_or(|merged| !merged.too_many_labels)
     }
 }
 #[cfg(test)]

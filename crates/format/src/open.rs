@@ -26,7 +26,7 @@ use crate::rows::Layout;
 use crate::sample::SampleReading;
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};
-use crate::{cifar, folder, idx, tar_file, text};
+use crate::{cifar, folder, idx, stream, tar_file, text};
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
@@ -246,6 +246,8 @@ pub(crate) fn open_file(
         FormatKind::Idx => idx::open(&text, notes)?,
         FormatKind::Cifar10 | FormatKind::Cifar100 => cifar::open(&text, kind)?,
         FormatKind::Tar => tar_file::open(&text, notes)?,
+        FormatKind::Tokens(length) => stream::open_tokens(&text, length, notes)?,
+        FormatKind::Bytes(length) => stream::open_bytes(&text, length),
         FormatKind::Folder => {
             return Err(FormatError::NotAFolder {
                 path: path.to_path_buf(),
@@ -365,6 +367,14 @@ impl Source<'_> {
         }
     }
 
+    /// How many threads scan.
+    pub(crate) fn scan_threads(&self) -> usize {
+        match self.options.scan_threads {
+            0 => std::thread::available_parallelism().map_or(2, usize::from),
+            threads => threads,
+        }
+    }
+
     fn libsvm(&self, notes: &mut Vec<String>) -> Result<Found, FormatError> {
         let (contents, index) = self.lines(LineShape::Libsvm, self.start(), notes)?;
         let features = contents
@@ -439,11 +449,7 @@ impl Source<'_> {
         notes: &mut Vec<String>,
     ) -> Result<(Located, IndexSource), FormatError> {
         self.located(RecordShape::Lines(shape), from, notes, || {
-            let threads = match self.options.scan_threads {
-                0 => std::thread::available_parallelism().map_or(2, usize::from),
-                threads => threads,
-            };
-            let interrupt = &self.options.interrupt;
+            let (threads, interrupt) = (self.scan_threads(), &self.options.interrupt);
             scan_file(
                 self.source,
                 shape,

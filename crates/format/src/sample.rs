@@ -17,6 +17,10 @@ pub(crate) enum SampleShape {
     Cifar { label: usize, labels: usize },
     /// Headers and data of tar members.
     Group,
+    /// All bytes, which were cut every `length` tokens.
+    Tokens { length: u32 },
+    /// All bytes, which were cut every `length` of them.
+    Bytes { length: u32 },
 }
 
 /// What a decoder of samples needs besides classes.
@@ -46,7 +50,9 @@ impl SampleShape {
         listed: impl FnOnce() -> u32,
     ) -> Result<(u32, &[u8]), Fault> {
         match self {
-            SampleShape::Whole => Ok((listed(), bytes)),
+            SampleShape::Whole | SampleShape::Tokens { .. } | SampleShape::Bytes { .. } => {
+                Ok((listed(), bytes))
+            }
             SampleShape::Line => Ok((listed(), without_line_end(bytes))),
             SampleShape::Cifar { label, labels } => {
                 if bytes.len() <= CIFAR_PIXELS + label {
@@ -75,6 +81,8 @@ impl SampleShape {
             SampleShape::Line => [6, 0],
             SampleShape::Cifar { label, .. } => [7, label as u64],
             SampleShape::Group => [8, 0],
+            SampleShape::Tokens { length } => [9, u64::from(length)],
+            SampleShape::Bytes { length } => [10, u64::from(length)],
         }
     }
 }

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
+use crate::chunks_in_order::CHUNK;
 use crate::delimited::bare;
 use crate::newlines::find_newlines;
 use crate::number::parse_f64;
@@ -19,9 +20,6 @@ const BEHIND: u64 = 256;
 const AHEAD: u64 = 256;
 /// The same where the label lies in the middle of a line.
 const AHEAD_OF_COLUMN: u64 = 64 << 10;
-
-/// Half of a small second-level cache, so that the bytes are still there when lines are looked at.
-pub(crate) const CHUNK: u64 = 256 << 10;
 
 /// What lines are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,12 +207,12 @@ fn lines_of_text(
 }
 
 #[cfg(unix)]
-fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
 #[cfg(windows)]
-fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buffer.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use pelton_storage::WholeFile;
@@ -27,6 +28,8 @@ pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x02";
 pub(crate) enum RecordShape {
     Lines(LineShape),
     TarGroups,
+    /// Runs of so many tokens of text.
+    Tokens(NonZeroU32),
 }
 
 /// Most counts kept for notes.
@@ -53,6 +56,7 @@ impl SidecarKey {
             }) => (2, u64::from(delimiter), label as u64, columns as u64),
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
             RecordShape::TarGroups => (4, 0, 0, 0),
+            RecordShape::Tokens(length) => (5, 0, 0, u64::from(length.get())),
         };
         let modified = self.stamp.modified_ns();
         [
@@ -167,7 +171,10 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         last = Some(start);
     }
     // Only where the shape of the records says nothing of their end may it lie before the file's.
-    let is_text = matches!(key.shape, RecordShape::Lines(_));
+    let is_text = match key.shape {
+        RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
+        RecordShape::TarGroups => false,
+    };
     let sound = found_longest == longest && (end == size || !is_text);
     sound.then_some(Located {
         starts,

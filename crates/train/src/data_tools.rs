@@ -94,7 +94,7 @@ impl FileFigures {
         let mean = |sum: u64| sum as f64 / sampled.max(1) as f64;
         FileFigures {
             path: file.path().display().to_string(),
-            format: file.kind().name().to_string(),
+            format: file.kind().to_string(),
             records: file.records(),
             located: file.located_by(),
             access_bytes: mean(bytes),
@@ -223,8 +223,12 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
             })
             .collect();
     }
-    if contents == Contents::Text {
-        view.text = Some(String::from_utf8_lossy(row).into_owned());
+    match contents {
+        Contents::Text | Contents::Tokens { .. } => {
+            view.text = Some(String::from_utf8_lossy(row).into_owned());
+        }
+        Contents::Bytes { .. } => view.text = text_of(row, row.len()),
+        _ => {}
     }
     match Picture::of(contents, row) {
         Some(Ok(picture)) => {

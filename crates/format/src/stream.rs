@@ -1,0 +1,68 @@
+//! Text and bytes as one stream, cut into records of so many tokens or bytes.
+//!
+//! `tokens:35` cuts a text every 35 tokens: words, and newlines, which end sentences. A record reaches from
+//! its first token to the byte before the first token of the next, so that all records together are
+//! the text from its first token on; the last one may have fewer tokens. `bytes:1024` cuts any file every
+//! 1024 bytes, by arithmetic, and the last record may be shorter likewise. Rows are the bytes of records as
+//! they lie there, all of one class: giving tokens their numbers is left to whoever has a vocabulary.
+
+use std::num::NonZeroU32;
+
+use crate::contents::Contents;
+use crate::data_file::Places;
+use crate::error::FormatError;
+use crate::open::{Found, Source};
+use crate::sample::{SampleReading, SampleShape};
+use crate::sidecar::RecordShape;
+use crate::token_scan::scan_tokens;
+
+/// Opens a text as records of `length` tokens.
+pub(crate) fn open_tokens(
+    source: &Source<'_>,
+    length: NonZeroU32,
+    notes: &mut Vec<String>,
+) -> Result<Found, FormatError> {
+    let (from, size) = (source.start(), source.stamp.size);
+    let shape = RecordShape::Tokens(length);
+    let (located, index) = source.located(shape, from, notes, || {
+        let (threads, interrupt) = (source.scan_threads(), &source.options.interrupt);
+        scan_tokens(source.source, length, from, size, threads, interrupt)
+    })?;
+    let length = length.get();
+    Ok(Found {
+        records: located.starts.len(),
+        bytes: located.nonzeros,
+        longest: located.longest,
+        index,
+        places: Places::listed(located.starts, size),
+        ..Found::samples(
+            Contents::Tokens { length },
+            located.nonzeros,
+            vec![0.0],
+            SampleReading::one_class(SampleShape::Tokens { length }),
+        )
+    })
+}
+
+/// Opens a file as records of `length` bytes.
+pub(crate) fn open_bytes(source: &Source<'_>, length: NonZeroU32) -> Found {
+    let size = source.stamp.size;
+    let length = length.get();
+    let bytes = u64::from(length);
+    let places = match size.is_multiple_of(bytes) {
+        true => Places::Fixed { from: 0, bytes },
+        false => Places::Cut { bytes, end: size },
+    };
+    Found {
+        records: size.div_ceil(bytes),
+        bytes: size,
+        longest: size.min(bytes),
+        places,
+        ..Found::samples(
+            Contents::Bytes { length },
+            size,
+            vec![0.0],
+            SampleReading::one_class(SampleShape::Bytes { length }),
+        )
+    }
+}

@@ -1,0 +1,89 @@
+//! What a token is.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::TextError;
+use crate::white_space::BlockBits;
+
+/// What a text is cut into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tokenizer {
+    /// Runs of bytes without white space.
+    #[default]
+    Whitespace,
+    /// Single bytes.
+    Bytes,
+}
+
+impl Tokenizer {
+    /// Tokens of a sentence.
+    pub fn count(self, sentence: &[u8]) -> usize {
+        match self {
+            Tokenizer::Bytes => sentence.len(),
+            Tokenizer::Whitespace => {
+                let mut after_space = true;
+                BlockBits::of_text(sentence)
+                    .map(|bits| bits.word_starts(&mut after_space).count_ones() as usize)
+                    .sum()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tokenizer::Whitespace => "whitespace",
+            Tokenizer::Bytes => "bytes",
+        })
+    }
+}
+
+impl FromStr for Tokenizer {
+    type Err = TextError;
+
+    fn from_str(text: &str) -> Result<Tokenizer, TextError> {
+        match text {
+            "whitespace" => Ok(Tokenizer::Whitespace),
+            "bytes" => Ok(Tokenizer::Bytes),
+            _ => Err(TextError::UnknownTokenizer {
+                found: text.to_string(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_back() {
+        for tokenizer in [Tokenizer::Whitespace, Tokenizer::Bytes] {
+            assert_eq!(
+                tokenizer.to_string().parse::<Tokenizer>().unwrap(),
+                tokenizer
+            );
+        }
+        let error = "words".parse::<Tokenizer>().unwrap_err();
+        assert!(matches!(error, TextError::UnknownTokenizer { .. }));
+        assert_eq!(
+            error.to_string(),
+            "'words' is no tokenizer: use whitespace or bytes"
+        );
+    }
+
+    #[test]
+    fn counts_what_a_plain_split_counts() {
+        let long = "ab  c ".repeat(50);
+        for text in ["", " ", "a", " a", "a ", "a\tb\r\n\x0bc\x0cd", &long] {
+            let expected = text
+                .split([' ', '\t', '\r', '\n', '\x0b', '\x0c'])
+                .filter(|word| !word.is_empty())
+                .count();
+            assert_eq!(Tokenizer::Whitespace.count(text.as_bytes()), expected);
+            assert_eq!(Tokenizer::Bytes.count(text.as_bytes()), text.len());
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Numbers for tokens.
+
+use rayon::prelude::*;
+
+use crate::error::TextError;
+use crate::tokenizer::Tokenizer;
+use crate::word_counts::WordCounts;
+use crate::word_table::WordTable;
+use crate::words::words;
+
+/// Tokens that stand for no text of their own; their numbers come first.
+///
+/// A word of a text that is spelled like one of them is that token, so `<unk>` in a corpus whose rare
+/// words were replaced by it is the unknown token and no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Special {
+    /// Fills rows up: `<pad>`.
+    Pad = 0,
+    /// Stands for every word without a number: `<unk>`.
+    Unknown = 1,
+    /// Begins a sentence: `<bos>`.
+    Begin = 2,
+    /// Ends a sentence: `<eos>`.
+    End = 3,
+}
+
+impl Special {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Special; 4] = [Special::Pad, Special::Unknown, Special::Begin, Special::End];
+
+    /// How many there are, which is the number of the first other token.
+    pub const COUNT: u32 = Special::ALL.len() as u32;
+
+    /// Its number.
+    pub const fn id(self) -> u32 {
+        self as u32
+    }
+
+    /// How it is spelled.
+    pub const fn spelling(self) -> &'static str {
+        match self {
+            Special::Pad => "<pad>",
+            Special::Unknown => "<unk>",
+            Special::Begin => "<bos>",
+            Special::End => "<eos>",
+        }
+    }
+}
+
+/// Which words get numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VocabularyOptions {
+    /// What a token is. Bytes have numbers all of them, whatever follows.
+    pub tokenizer: Tokenizer,
+    /// Words that come less often have none.
+    pub min_count: u64,
+    /// Most tokens of the vocabulary, the special ones among them.
+    pub max_size: Option<u32>,
+}
+
+impl Default for VocabularyOptions {
+    fn default() -> VocabularyOptions {
+        VocabularyOptions {
+            tokenizer: Tokenizer::Whitespace,
+            min_count: 1,
+            max_size: None,
+        }
+    }
+}
+
+/// What is put around an encoded sentence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// `<bos>` before it.
+    pub begin: bool,
+    /// `<eos>` after it.
+    pub end: bool,
+}
+
+/// Every byte, so that a token of one byte is a slice.
+const BYTES: [u8; 256] = {
+    let mut bytes = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        bytes[i] = i as u8;
+        i += 1;
+    }
+    bytes
+};
+
+/// Numbers for the tokens of a text: the special ones from 0, then words by count, the most frequent
+/// first, and by their bytes where counts are equal; or the 256 bytes in order.
+///
+/// Memory: the bytes of the words and about 20 more a word. A look-up takes one hash and one comparison.
+#[derive(Clone, Debug)]
+pub struct Vocabulary {
+    tokenizer: Tokenizer,
+    /// The special tokens and the words.
+    words: WordTable,
+    /// How often each came; of bytes none is kept.
+    counts: Vec<u64>,
+}
+
+impl Vocabulary {
+    /// Counts the words of sentences, one after another.
+    ///
+    /// Errors: no room for the special tokens, more words than have numbers.
+    pub fn from_sentences<S: AsRef<[u8]>>(
+        sentences: impl IntoIterator<Item = S>,
+        options: &VocabularyOptions,
+    ) -> Result<Vocabulary, TextError> {
+        check(options)?;
+        if options.tokenizer == Tokenizer::Bytes {
+            return Vocabulary::of_bytes();
+        }
+        let mut counts = WordCounts::default();
+        for sentence in sentences {
+            words(sentence.as_ref()).try_for_each(|word| counts.add(word, 1))?;
+        }
+        Vocabulary::of_counts(&counts, options)
+    }
+
+    /// Counts the words of chunks of sentences on all threads of the pool it is called in; the result is
+    /// that of [`Vocabulary::from_sentences`].
+    ///
+    /// Errors: no room for the special tokens, more words than have numbers.
+    pub fn from_chunks<C>(
+        chunks: impl ParallelIterator<Item = C>,
+        options: &VocabularyOptions,
+    ) -> Result<Vocabulary, TextError>
+    where
+        C: IntoIterator,
+        C::Item: AsRef<[u8]>,
+    {
+        check(options)?;
+        match options.tokenizer {
+            Tokenizer::Bytes => Vocabulary::of_bytes(),
+            Tokenizer::Whitespace => {
+                Vocabulary::of_counts(&WordCounts::of_chunks(chunks)?, options)
+            }
+        }
+    }
+
+    /// Counts the words of a text that lies in memory, likewise.
+    ///
+    /// Errors: no room for the special tokens, more words than have numbers.
+    pub fn from_text(text: &[u8], options: &VocabularyOptions) -> Result<Vocabulary, TextError> {
+        check(options)?;
+        match options.tokenizer {
+            Tokenizer::Bytes => Vocabulary::of_bytes(),
+            Tokenizer::Whitespace => Vocabulary::of_counts(&WordCounts::of_text(text)?, options),
+        }
+    }
+
+    /// The vocabulary of bytes, which needs no text.
+    fn of_bytes() -> Result<Vocabulary, TextError> {
+        Ok(Vocabulary {
+            tokenizer: Tokenizer::Bytes,
+            words: with_specials(0, 0)?,
+            counts: Vec::new(),
+        })
+    }
+
+    fn of_counts(
+        counts: &WordCounts,
+        options: &VocabularyOptions,
+    ) -> Result<Vocabulary, TextError> {
+        let sorted = counts.sorted();
+        let room = options.max_size.unwrap_or(u32::MAX) as usize;
+        let mut vocabulary = Vocabulary {
+            tokenizer: Tokenizer::Whitespace,
+            words: with_specials(0, 0)?,
+            counts: vec![0; Special::ALL.len()],
+        };
+        for (word, count) in sorted {
+            if let Some(special) = vocabulary.words.number(word) {
+                vocabulary.counts[special as usize] += count;
+            } else if count >= options.min_count && vocabulary.counts.len() < room {
+                vocabulary.words.insert(word)?;
+                vocabulary.counts.push(count);
+            } else {
+                vocabulary.counts[Special::Unknown.id() as usize] += count;
+            }
+        }
+        Ok(vocabulary)
+    }
+
+    /// The parts of a vocabulary whose words are the special tokens and then others.
+    pub(crate) fn from_parts(
+        tokenizer: Tokenizer,
+        words: WordTable,
+        counts: Vec<u64>,
+    ) -> Vocabulary {
+        Vocabulary {
+            tokenizer,
+            words,
+            counts,
+        }
+    }
+
+    /// What a token is.
+    pub fn tokenizer(&self) -> Tokenizer {
+        self.tokenizer
+    }
+
+    /// Number of tokens, the special ones among them; their numbers are below it.
+    pub fn size(&self) -> u32 {
+        match self.tokenizer {
+            Tokenizer::Whitespace => self.words.len() as u32,
+            Tokenizer::Bytes => Special::COUNT + 256,
+        }
+    }
+
+    /// Bytes it takes in memory.
+    pub fn heap_bytes(&self) -> u64 {
+        self.words.heap_bytes() + 8 * self.counts.capacity() as u64
+    }
+
+    /// The number of a token, which is that of `<unk>` for a word that has none.
+    #[inline]
+    pub fn id(&self, token: &[u8]) -> u32 {
+        let number = match (self.tokenizer, token) {
+            (Tokenizer::Bytes, [byte]) => Some(id_of_byte(*byte)),
+            _ => self.words.number(token),
+        };
+        number.unwrap_or(Special::Unknown.id())
+    }
+
+    /// The bytes of a token, where one has the number.
+    pub fn token(&self, id: u32) -> Option<&[u8]> {
+        if (id as usize) < self.words.len() {
+            return Some(self.words.word(id));
+        }
+        match self.tokenizer {
+            Tokenizer::Whitespace => None,
+            Tokenizer::Bytes => {
+                let byte = (id - Special::COUNT) as usize;
+                BYTES.get(byte..byte + 1)
+            }
+        }
+    }
+
+    /// How often the token with this number comes in the text that was counted, so that `<unk>` has the
+    /// counts of all words without a number; `None` where there is no such token or bytes are tokens.
+    pub fn count(&self, id: u32) -> Option<u64> {
+        self.counts.get(id as usize).copied()
+    }
+
+    /// Appends the numbers of a sentence's tokens, with what is asked for at its ends.
+    pub fn encode(&self, sentence: &[u8], ends: Ends, out: &mut Vec<u32>) {
+        if ends.begin {
+            out.push(Special::Begin.id());
+        }
+        match self.tokenizer {
+            Tokenizer::Bytes => out.extend(sentence.iter().copied().map(id_of_byte)),
+            Tokenizer::Whitespace => {
+                let unknown = Special::Unknown.id();
+                out.extend(words(sentence).map(|word| self.words.number(word).unwrap_or(unknown)));
+            }
+        }
+        if ends.end {
+            out.push(Special::End.id());
+        }
+    }
+
+    /// Appends the text of tokens: words with a blank between, or bytes side by side. `<pad>`, `<bos>` and
+    /// `<eos>` leave nothing behind.
+    ///
+    /// Errors: a number that no token has; `out` is then as before.
+    pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<(), TextError> {
+        let before = out.len();
+        let silent = [Special::Pad, Special::Begin, Special::End].map(Special::id);
+        let mut is_first = true;
+        for (position, &id) in ids.iter().enumerate() {
+            let Some(token) = self.token(id) else {
+                out.truncate(before);
+                let size = self.size();
+                return Err(TextError::UnknownId { position, id, size });
+            };
+            if silent.contains(&id) {
+                continue;
+            }
+            if !is_first && self.tokenizer == Tokenizer::Whitespace {
+                out.push(b' ');
+            }
+            is_first = false;
+            out.extend_from_slice(token);
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn id_of_byte(byte: u8) -> u32 {
+    Special::COUNT + u32::from(byte)
+}
+
+fn check(options: &VocabularyOptions) -> Result<(), TextError> {
+    match options.max_size {
+        Some(found) if found < Special::COUNT => Err(TextError::MaxSize {
+            found,
+            least: Special::COUNT,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A table of the special tokens, with room for others.
+pub(crate) fn with_specials(words: usize, bytes: usize) -> Result<WordTable, TextError> {
+    let mut table = WordTable::with_capacity(words, bytes);
+    for special in Special::ALL {
+        table.insert(special.spelling().as_bytes())?;
+    }
+    Ok(table)
+}

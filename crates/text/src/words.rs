@@ -1,0 +1,108 @@
+//! The words of a text, one after another.
+
+use std::iter::FusedIterator;
+
+use crate::white_space::{BlockBits, filled};
+
+/// The words of `text`: its runs of bytes without white space.
+#[inline]
+pub fn words(text: &[u8]) -> Words<'_> {
+    Words {
+        text,
+        base: 0,
+        next: 0,
+        edges: 0,
+        in_word: false,
+    }
+}
+
+/// Walks over the words of a text; see [`words`].
+#[derive(Clone, Debug)]
+pub struct Words<'a> {
+    text: &'a [u8],
+    /// Where the block of `edges` begins.
+    base: usize,
+    /// Where the next block begins.
+    next: usize,
+    /// Bytes of the block, not yet passed, that differ from the one before them in being of a word.
+    edges: u64,
+    /// Whether the last byte of the block is of a word.
+    in_word: bool,
+}
+
+impl Words<'_> {
+    #[inline]
+    fn next_edge(&mut self) -> Option<usize> {
+        while self.edges == 0 {
+            if self.next >= self.text.len() {
+                return None;
+            }
+            let rest = &self.text[self.next..];
+            let bits = match rest.first_chunk() {
+                Some(block) => BlockBits::of(block),
+                None => BlockBits::of(&filled(rest)),
+            };
+            let of_words = !bits.spaces;
+            self.edges = of_words ^ (of_words << 1 | u64::from(self.in_word));
+            self.in_word = of_words >> 63 == 1;
+            self.base = self.next;
+            self.next += 64;
+        }
+        let edge = self.base + self.edges.trailing_zeros() as usize;
+        self.edges &= self.edges - 1;
+        Some(edge)
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.next_edge()?;
+        let end = self.next_edge().unwrap_or(self.text.len());
+        Some(&self.text[start..end])
+    }
+}
+
+impl FusedIterator for Words<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::white_space::is_white_space;
+    use proptest::prelude::*;
+
+    fn check(text: &[u8]) {
+        let expected = text
+            .split(|byte| is_white_space(*byte))
+            .filter(|word| !word.is_empty());
+        assert!(words(text).eq(expected), "{}", text.escape_ascii());
+    }
+
+    #[test]
+    fn words_that_meet_the_ends_of_blocks() {
+        for length in 0..200 {
+            for cut in 0..=length {
+                let mut text = vec![b'a'; length];
+                check(&text);
+                if cut < length {
+                    text[cut] = b'\n';
+                    check(&text);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn words_of_any_text(text in "[ab\\n\\t\\r \u{e9}]{0,300}") {
+            check(text.as_bytes());
+        }
+
+        #[test]
+        fn words_of_any_bytes(text in prop::collection::vec(any::<u8>(), 0..300)) {
+            check(&text);
+        }
+    }
+}
