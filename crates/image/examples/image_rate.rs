@@ -5,9 +5,9 @@
 //! The folder's JPEG files are read into memory first. A round runs every case on every file, the cases
 //! one after the other on each, each time beginning with the next one, so that whatever else the machine
 //! does meets all of them alike. Prints one CSV line a case and round, one of the rate with the least time
-//! of each file (`undisturbed`), and the medians as comments. The bare
-//! loops reuse their buffers, do no checks, and draw no numbers: their crops are those the pipeline draws, made
-//! before the clock starts, and in the first round their pixels are compared with the pipeline's.
+//! of each file (`undisturbed`), and the medians as comments. The bare loops reuse their buffers, do no
+//! checks, and draw no numbers: their crops are those the pipeline draws, made before the clock starts, and
+//! before the first round their pixels are compared with the pipeline's.
 
 use std::hint::black_box;
 use std::path::Path;
