@@ -27,6 +27,9 @@ const VALUES: usize = (SIDE * SIDE * 3) as usize;
 /// A crop of the pipeline `rrc:224,flip`: top, left, height, width, and whether it is mirrored.
 type Crop = (u32, u32, u32, u32, bool);
 
+/// What is done with each image.
+type Run = Box<dyn FnMut(&Image)>;
+
 struct Image {
     bytes: Vec<u8>,
     key: u64,
@@ -52,7 +55,7 @@ fn main() {
         );
     }
     println!("case,round,images_per_second");
-    let mut cases: [(&str, Vec<f64>, Box<dyn FnMut(&Image)>); 6] = [
+    let mut cases: [(&str, Vec<f64>, Run); 6] = [
         (
             "decode bare",
             Vec::new(),
@@ -72,7 +75,7 @@ fn main() {
         (
             "decode + rrc:224 flip to floats",
             Vec::new(),
-            case(Ours::new(), Ours::to_floats),
+            case(Ours::new(), Ours::augment_as_floats),
         ),
         (
             "rrc:224 flip of one decoded image",
@@ -108,7 +111,7 @@ fn main() {
     }
 }
 
-fn case<T: 'static>(mut state: T, run: fn(&mut T, &Image)) -> Box<dyn FnMut(&Image)> {
+fn case<T: 'static>(mut state: T, run: fn(&mut T, &Image)) -> Run {
     Box::new(move |image| run(&mut state, image))
 }
 
@@ -258,7 +261,7 @@ impl Ours {
         black_box(&self.out);
     }
 
-    fn to_floats(&mut self, image: &Image) {
+    fn augment_as_floats(&mut self, image: &Image) {
         self.decode(image);
         let out = Output::Floats(&mut self.floats);
         let done = self
