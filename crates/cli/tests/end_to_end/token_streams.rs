@@ -56,7 +56,7 @@ fn inspect_shows_a_run() {
     assert!(plain.contains("text: the cat\n"), "{plain}");
 
     let view = place.json("inspect words.txt --format bytes:10 --id 2");
-    assert_eq!(view["text"], "mat");
+    assert_eq!(view["text"], " mat");
     assert_eq!(view["length"], 5);
     place.write("x.bin", b"\0\x01\x02");
     let view = place.json("inspect x.bin --format bytes:2");
