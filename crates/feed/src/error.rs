@@ -1,5 +1,7 @@
 //! Why a feed could not start or go on.
 
+use std::path::PathBuf;
+
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 
@@ -51,6 +53,28 @@ pub enum FeedError {
         /// Bytes that were there.
         found: u64,
     },
+    /// An example could not be decoded, augmented or put into its batch.
+    #[error(
+        "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with --on-bad-record skip", path = path.display()
+    )]
+    Example {
+        /// The file.
+        path: PathBuf,
+        /// Number of the record in its file, from 0.
+        record: u64,
+        /// Byte offset of the record.
+        offset: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A saved state that cannot be gone on from.
+    #[error(
+        "the state of the loader cannot be used: {0}; begin anew, or resume with what it was saved with"
+    )]
+    State(String),
+    /// Stages that do not go together, or not with this data set.
+    #[error("{0}")]
+    Stages(String),
     /// The access path cannot serve this order or filter.
     #[error("access path `{access}` cannot be used here: {reason}")]
     Unsupported {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_format::{Dataset, RowTable};
-use pelton_plan::{Order, Plan};
+use pelton_plan::{Batching, Order, Plan};
 
 use crate::access::{AccessCase, AccessChoice, choose_access};
 use crate::error::FeedError;
 use crate::meters::Meters;
 use crate::options::{Access, FeedOptions};
 use crate::pane::Pane;
-use crate::planner::{Cursor, PlannedBatch, Planner};
+use crate::planner::{Cursor, PlannedBatch, Planner, ReadList};
 use crate::ranges::Merge;
 use crate::reader::{Reader, Shared};
 use crate::scatter::{self, Scatter};
@@ -140,6 +140,43 @@ impl Feed {
             meters: Meters::default(),
             left_at: None,
         })
+    }
+
+    /// A feed that reads, at each step, what `list` says: at most `most_rows` records, spread over the whole
+    /// data set.
+    pub(crate) fn of_list(
+        dataset: Arc<Dataset>,
+        most_rows: u64,
+        list: ReadList,
+        options: &FeedOptions,
+    ) -> Result<Feed, FeedError> {
+        let records = dataset.records();
+        // Stands in where the budget is divided and the access path chosen.
+        let batching = Batching::Examples(most_rows.clamp(1, records.max(1)));
+        let plan = Plan::new(records, Order::Full, batching, 0).map_err(|error| {
+            FeedError::Unsupported {
+                access: options.access.to_string(),
+                reason: error.to_string(),
+            }
+        })?;
+        let options = FeedOptions {
+            scratch_dir: None,
+            ..options.clone()
+        };
+        let plan = Arc::new(plan);
+        let mut feed = Feed::new(dataset, Arc::clone(&plan), &options)?;
+        feed.planner = Planner::of_list(plan, list, &options, feed.sizes.pane_batches);
+        Ok(feed)
+    }
+
+    /// Takes the rows of the batch lent last; [`Feed::recycler`] takes them back.
+    pub(crate) fn take_rows(&mut self) -> RowTable {
+        std::mem::take(&mut self.current.rows)
+    }
+
+    /// Takes back rows that were taken, so that their memory is used again.
+    pub(crate) fn recycler(&self) -> Recycler {
+        Recycler(Arc::clone(&self.shared))
     }
 
     /// The access path in use.
@@ -293,6 +330,19 @@ impl Feed {
             ends_epoch: self.planner.ends_epoch(end),
             rows,
         };
+    }
+}
+
+/// Where rows go that were taken from a feed.
+#[derive(Clone, Debug)]
+pub(crate) struct Recycler(Arc<Shared>);
+
+impl Recycler {
+    /// Their memory is used again once no other table lists rows of the same segments.
+    pub fn give(&self, rows: RowTable) {
+        if let Some(segments) = rows.into_segments() {
+            self.0.give_rows(segments);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod access;
 mod error;
 mod feed;
 mod kept;
+mod loader;
 mod meters;
 mod options;
 mod pane;
@@ -33,6 +34,11 @@ mod sizing;
 pub use access::{AccessChoice, choose_access};
 pub use error::FeedError;
 pub use feed::{Batch, Feed, choose_path};
+pub use loader::{
+    Appearance, AutoEcho, BadExample, BadExamples, Collate, Data, Decode, EchoPoint, Element,
+    Loader, LoaderMeters, LoaderOptions, LoaderState, Sample, SampleBatch, SampleFn, Shape,
+    StageFailure, StageMeters, StageVerdict, Stages,
+};
 pub use meters::{Meters, Remedies, Verdict};
 pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
 pub use planner::Cursor;

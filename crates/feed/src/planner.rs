@@ -47,8 +47,13 @@ pub(crate) struct PlannedPane {
     pub kept: Option<Kept>,
 }
 
+/// Appends the ids that the next step reads and says which step it is; `None` after the last.
+pub(crate) type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
+
 pub(crate) struct Planner {
     plan: Arc<Plan>,
+    /// What is read instead of the plan's batches.
+    list: Option<ReadList>,
     cursor: Cursor,
     step: u64,
     end_epoch: u64,
@@ -75,6 +80,7 @@ impl Planner {
         };
         Planner {
             plan,
+            list: None,
             cursor: start,
             step,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
@@ -84,6 +90,18 @@ impl Planner {
             batches_planned: 0,
             tracks,
         }
+    }
+
+    /// A planner of what `list` says, `batches_per_pane` steps together.
+    pub fn of_list(
+        plan: Arc<Plan>,
+        list: ReadList,
+        options: &FeedOptions,
+        batches_per_pane: u64,
+    ) -> Planner {
+        let mut planner = Planner::new(plan, options, batches_per_pane, false);
+        planner.list = Some(list);
+        planner
     }
 
     /// Epoch of the next batch, or `None` when there is none.
@@ -116,6 +134,9 @@ impl Planner {
     /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
     /// (batch number since the feed began, id) has declined some records. `None` at the end.
     pub fn plan_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Option<PlannedPane> {
+        if let Some(list) = &mut self.list {
+            return listed_pane(list, self.batches_per_pane);
+        }
         let epoch = self.next_epoch()?;
         if epoch != self.cursor.epoch {
             self.cursor = Cursor { epoch, next: 0 };
@@ -244,4 +265,27 @@ impl Planner {
             self.cursor.next += len as u64;
         }
     }
+}
+
+/// The next `batches` steps of a list.
+fn listed_pane(list: &mut ReadList, batches: u64) -> Option<PlannedPane> {
+    let mut pane = PlannedPane::default();
+    while (pane.batches.len() as u64) < batches {
+        let start = pane.ids.len();
+        let Some(place) = list(&mut pane.ids) else {
+            break;
+        };
+        pane.batches.push(PlannedBatch {
+            epoch: place.epoch,
+            step: place.next,
+            start,
+            len: pane.ids.len() - start,
+            end: Cursor {
+                next: place.next + 1,
+                ..place
+            },
+        });
+    }
+    pane.own = pane.ids.len() as u64;
+    (!pane.batches.is_empty()).then_some(pane)
 }

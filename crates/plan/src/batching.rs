@@ -172,6 +172,22 @@ impl Cuts {
         }
     }
 
+    /// Items of the longest run.
+    pub(crate) fn longest(&self) -> u64 {
+        match *self {
+            Cuts::Runs { items, size, .. } => size.min(items),
+            Cuts::Even { items, steps } => items.div_ceil(steps),
+        }
+    }
+
+    /// Where the last run ends.
+    pub(crate) fn end(&self) -> u64 {
+        match *self {
+            Cuts::Runs { items, size, steps } => items.min(steps.saturating_mul(size)),
+            Cuts::Even { items, .. } => items,
+        }
+    }
+
     /// The items of a step. Asserts that the epoch has it.
     pub(crate) fn range(&self, step: u64) -> Range<u64> {
         assert!(

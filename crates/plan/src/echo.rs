@@ -91,11 +91,18 @@ impl Echo {
         self.thousandths == 1000
     }
 
+    /// The factor, where it is a whole number.
+    pub(crate) fn whole(self) -> Option<u64> {
+        (self.thousandths % 1000 == 0).then_some(self.thousandths / 1000)
+    }
+
     /// How often the first `examples` come out, together.
     fn times(self, examples: u64) -> u64 {
-        let times = u128::from(examples) * u128::from(self.thousandths) / 1000;
         // A plan numbers fewer than 2^63 records, and refuses more appearances.
-        times as u64
+        match examples.checked_mul(self.thousandths) {
+            Some(product) => product / 1000,
+            None => (u128::from(examples) * u128::from(self.thousandths) / 1000) as u64,
+        }
     }
 }
 
@@ -153,25 +160,27 @@ pub struct EchoPlan {
     examples: u64,
     echo: Echo,
     seed: u64,
+    /// The stage of the order of a window's repeats.
+    stage: fn(u64) -> Stage,
 }
 
 /// The fresh examples of one window, and the repeats of the one before, which come out together.
-struct Phase {
+pub(crate) struct Phase {
     /// Appearances before it.
-    start: u64,
+    pub(crate) start: u64,
     /// Places of the fresh examples.
-    fresh: Range<u64>,
+    pub(crate) fresh: Range<u64>,
     /// The number of repeats.
-    repeats: u64,
+    pub(crate) repeats: u64,
 }
 
 impl Phase {
-    fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.fresh.end - self.fresh.start + self.repeats
     }
 
     /// Fresh examples before the `slot`-th appearance of the phase.
-    fn fresh_before(&self, slot: u64) -> u64 {
+    pub(crate) fn fresh_before(&self, slot: u64) -> u64 {
         let fresh = self.fresh.end - self.fresh.start;
         (u128::from(slot) * u128::from(fresh) / u128::from(self.len().max(1))) as u64
     }
@@ -190,7 +199,20 @@ impl EchoPlan {
             examples,
             echo,
             seed,
+            stage: Stage::Echo,
         })
+    }
+
+    /// Over epochs of `batches` batches, which come out several times as examples do otherwise: windows are
+    /// of batches, and their repeats come in an order of their own.
+    pub fn of_batches(batches: u64, echo: Echo, seed: u64) -> Result<EchoPlan, PlanError> {
+        let stage = Stage::BatchEcho;
+        EchoPlan::new(batches, echo, seed).map(|plan| EchoPlan { stage, ..plan })
+    }
+
+    /// How often the example at a place of the epoch's order comes out.
+    pub fn times_of(&self, position: u64) -> u32 {
+        (self.echo.times(position + 1) - self.echo.times(position)) as u32
     }
 
     /// The echo.
@@ -259,7 +281,7 @@ impl EchoPlan {
         }
     }
 
-    fn window(&self, number: u64) -> Range<u64> {
+    pub(crate) fn window(&self, number: u64) -> Range<u64> {
         let window = u64::from(self.echo.window);
         let start = number.saturating_mul(window).min(self.examples);
         start..start.saturating_add(window).min(self.examples)
@@ -270,7 +292,7 @@ impl EchoPlan {
         self.echo.times(position) - position
     }
 
-    fn phase(&self, number: u64) -> Phase {
+    pub(crate) fn phase(&self, number: u64) -> Phase {
         let fresh = self.window(number);
         let repeated = match number.checked_sub(1) {
             Some(window) => self.window(window),
@@ -285,7 +307,7 @@ impl EchoPlan {
     }
 
     /// The phase that a place of the epoch falls into.
-    fn phase_of(&self, place: u64) -> u64 {
+    pub(crate) fn phase_of(&self, place: u64) -> u64 {
         let phases = self.examples.div_ceil(u64::from(self.echo.window)) + 1;
         let (mut low, mut high) = (0, phases);
         while high - low > 1 {
@@ -300,13 +322,12 @@ impl EchoPlan {
     }
 
     /// The repeats of a window in their order.
-    fn repeats(&self, epoch: u64, window: u64) -> Vec<Echoed> {
+    pub(crate) fn repeats(&self, epoch: u64, window: u64) -> Vec<Echoed> {
         let places = self.window(window);
         let half = places.start + (places.end - places.start) / 2;
-        let times =
-            |position: u64| (self.echo.times(position + 1) - self.echo.times(position)) as u32;
+        let times = |position| self.times_of(position);
         let most = places.clone().map(times).max().unwrap_or(0);
-        let mut rng = KeyedRng::new(key(self.seed, epoch, Stage::Echo(window)));
+        let mut rng = KeyedRng::new(key(self.seed, epoch, (self.stage)(window)));
         let mut repeats = Vec::new();
         for copy in 1..most {
             for side in [places.start..half, half..places.end] {

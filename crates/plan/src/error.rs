@@ -261,6 +261,119 @@ pub enum PlanError {
         /// The batching.
         batching: String,
     },
+    /// A weight that is no share.
+    #[error(
+        "part {part} of the mixture has the weight {weight}: give 0 or a positive number, for instance 0.25"
+    )]
+    BadWeight {
+        /// The part, counted from 0.
+        part: usize,
+        /// Its weight.
+        weight: String,
+    },
+    /// A mixture of nothing.
+    #[error(
+        "the weights of the mixture have no sum to be shares of: give at least one part a positive weight, for \
+         instance 1"
+    )]
+    NoWeight,
+    /// A part of a mixture without a record.
+    #[error(
+        "part {part} of the mixture has a weight and no record to draw: give it the weight 0, or a filter that keeps \
+         some of its records"
+    )]
+    EmptyPart {
+        /// The part, counted from 0.
+        part: usize,
+    },
+    /// A part of a mixture that is not of the data.
+    #[error(
+        "part {part} of the mixture is records {start}..{end} of {records}: give a range that ends at {records} at \
+         the latest"
+    )]
+    PartOutside {
+        /// The part, counted from 0.
+        part: usize,
+        /// Its first record.
+        start: u64,
+        /// The record after its last.
+        end: u64,
+        /// Records there are.
+        records: u64,
+    },
+    /// An epoch of a mixture longer than its counts are exact for.
+    #[error("an epoch of {examples} examples of a mixture is too long: give {limit} or fewer")]
+    MixtureEpoch {
+        /// Examples asked for.
+        examples: u64,
+        /// Most examples allowed.
+        limit: u64,
+    },
+    /// A mixture in an order of its own.
+    #[error(
+        "order {order} does not go with a mixture, which draws its parts in random order: give --order full, or \
+         leave the mixture out"
+    )]
+    MixtureOrder {
+        /// The order.
+        order: String,
+    },
+    /// The length of an epoch of no mixture.
+    #[error(
+        "an epoch without a mixture has every record once and not {examples} examples: leave the number out, or \
+         give a mixture of one part"
+    )]
+    EpochWithoutMixture {
+        /// Examples asked for.
+        examples: u64,
+    },
+    /// Examples and batches that both come out several times.
+    #[error(
+        "examples are echoed {examples} times and batches {batches} times, of which one alone saves what the other \
+         would: echo one of the two"
+    )]
+    TwoEchoes {
+        /// The factor for examples.
+        examples: String,
+        /// The factor for batches.
+        batches: String,
+    },
+    /// Batches are echoed that have pieces of one example in common.
+    #[error(
+        "{packing} cuts the longest example, of {longest} tokens, into rows of several batches, which batch echo would \
+         repeat apart: give rows of {longest} tokens, or echo the examples"
+    )]
+    EchoedCuts {
+        /// The packing.
+        packing: String,
+        /// The greatest length.
+        longest: u32,
+    },
+    /// Buckets of examples that have no length.
+    #[error(
+        "bucket policy {policy} needs the length of every example: say what the lengths are, or leave the buckets \
+         out"
+    )]
+    NoLengths {
+        /// The policy.
+        policy: String,
+    },
+    /// A selection of other records than the plan's.
+    #[error(
+        "a selection from {found} records does not fit {records} records: make the selection from the same data"
+    )]
+    SelectionMismatch {
+        /// Records the selection was made from.
+        found: u64,
+        /// Records of the plan.
+        records: u64,
+    },
+    /// Bytes that are no stored selection.
+    #[error("the stored selection is damaged, as {what}: make the selection again")]
+    SelectionBytes {
+        /// What is wrong.
+        what: String,
+    },
     /// Units were given to an order that has none.
     #[error(
         "order {order} does not read in units: give --order page or opportunistic:LOADS, or leave \

@@ -33,6 +33,16 @@ pub enum Stage {
     PackedRows(u64),
     /// The order of the repeats of one window of an epoch; the number is the window's.
     Echo(u64),
+    /// The order of the repeats of one window of batches; the number is the window's.
+    BatchEcho(u64),
+    /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
+    /// epoch); the number is the part's.
+    Part(u64),
+    /// What augmentation draws for the examples of an epoch.
+    Augment,
+    /// The repeats that are drawn where the consumer waits: the batches of repeats before (in place of the epoch)
+    /// and the number of the round tell draws apart.
+    EchoDraw(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
     /// Generated data; the number tells generators and columns apart.
@@ -57,6 +67,10 @@ impl Stage {
             Stage::Remainders => (11, 0),
             Stage::PackedRows(window) => (12, window),
             Stage::Echo(window) => (13, window),
+            Stage::BatchEcho(window) => (15, window),
+            Stage::Part(part) => (16, part),
+            Stage::Augment => (14, 0),
+            Stage::EchoDraw(round) => (17, round),
         }
     }
 }
@@ -117,6 +131,13 @@ mod tests {
                     Stage::PackedRows(1),
                     Stage::Echo(0),
                     Stage::Echo(1),
+                    Stage::BatchEcho(0),
+                    Stage::BatchEcho(1),
+                    Stage::Part(0),
+                    Stage::Part(1),
+                    Stage::Augment,
+                    Stage::EchoDraw(0),
+                    Stage::EchoDraw(1),
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;

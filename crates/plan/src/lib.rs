@@ -48,6 +48,8 @@ mod buckets;
 
 mod echo;
 
+mod stream;
+
 mod permutation;
 
 mod feistel;
@@ -82,4 +84,5 @@ pub use randomness::{
 };
 pub use rng::KeyedRng;
 pub use split::local_slots;
+pub use stream::{Draw, Part, Piece, Selection, StreamBatch, StreamPlan, StreamSpec, share_of};
 pub use units::Units;

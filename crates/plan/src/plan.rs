@@ -263,6 +263,20 @@ impl Plan {
         }
     }
 
+    /// The most examples of a step, or a little more. A pass over the units of a `page` order.
+    pub(crate) fn largest_step(&self) -> u64 {
+        match (&self.source, self.order) {
+            (Source::Page { units, .. }, _) => {
+                let longest = (0..units.len()).map(|unit| run_len(&units.unit_records(unit)));
+                let units_a_step = self.cuts.longest();
+                longest.max().unwrap_or(0).saturating_mul(units_a_step)
+            }
+            (_, Order::Block { blocks, .. }) => self.records.div_ceil(blocks),
+            _ => self.cuts.longest(),
+        }
+        .min(self.records)
+    }
+
     /// The positions of the epoch's order that a step covers. O(1), for `page` one pass over the
     /// units before it. Asserts `step < steps`.
     pub fn step_positions(&self, epoch: u64, step: u64) -> Range<u64> {

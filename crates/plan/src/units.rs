@@ -12,6 +12,7 @@
 use std::ops::Range;
 
 use crate::key::mix;
+use crate::stream::Selection;
 
 /// A cut of the records `0..records` into units.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +71,25 @@ impl Units {
             records,
             unit_bytes,
             cut: Cut::Even { records_a_unit: 1 },
+        }
+    }
+
+    /// The same units with the records that a selection keeps, by their numbers; units without one are left
+    /// out. The selection is of as many records.
+    pub(crate) fn kept(&self, selection: &Selection) -> Units {
+        let mut starts = Starts::default();
+        let mut before = 0;
+        for unit in 0..self.len() {
+            let end = selection.rank(self.unit_records(unit).end);
+            if end > before {
+                starts.push(before);
+            }
+            before = end;
+        }
+        Units {
+            records: before,
+            unit_bytes: self.unit_bytes,
+            cut: starts.finish(before),
         }
     }
 

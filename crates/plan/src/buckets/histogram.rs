@@ -29,8 +29,23 @@ impl LengthHistogram {
         LengthHistogram::from_counts(short.chain(long).collect())
     }
 
+    /// The sum of histograms, each with what one of its sentences counts for; a length that occurs counts at
+    /// least once.
+    pub(crate) fn weighted(
+        histograms: impl IntoIterator<Item = (LengthHistogram, f64)>,
+    ) -> LengthHistogram {
+        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+        for (histogram, weight) in histograms {
+            for (length, count) in histogram.counts {
+                let weighted = (count as f64 * weight).round() as u64;
+                *counts.entry(length).or_default() += weighted.max(1);
+            }
+        }
+        LengthHistogram::from_counts(counts.into_iter().collect())
+    }
+
     /// From lengths that rise and how many sentences each has.
-    fn from_counts(counts: Vec<(u32, u64)>) -> LengthHistogram {
+    pub(crate) fn from_counts(counts: Vec<(u32, u64)>) -> LengthHistogram {
         LengthHistogram {
             sentences: counts.iter().map(|&(_, count)| count).sum(),
             tokens: counts

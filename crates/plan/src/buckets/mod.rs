@@ -43,6 +43,9 @@ mod pack_plan;
 
 mod published;
 
+pub(crate) use pack_plan::{Counter, MAX_PIECES, NextPieces};
+pub(crate) use table::Table;
+
 pub use histogram::LengthHistogram;
 pub use layout::{Bucket, BucketLayout};
 pub use pack_plan::{PackPlan, PackedRow, Segment};

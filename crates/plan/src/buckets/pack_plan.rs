@@ -77,7 +77,7 @@ struct Kept {
 }
 
 /// Most pieces a look-ahead could have, so that they can be counted in four bytes.
-const MAX_PIECES: u64 = 1 << 31;
+pub(crate) const MAX_PIECES: u64 = 1 << 31;
 
 /// Most counters of pieces by look-ahead and length, 4 bytes each.
 const MAX_COUNTERS: u64 = 1 << 23;
@@ -129,6 +129,11 @@ impl PackPlan {
     /// The plan whose order the sentences come in.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The length of each sentence.
+    pub(crate) fn lengths(&self) -> &Table {
+        &self.lengths
     }
 
     /// The packing.
@@ -238,7 +243,7 @@ impl PackPlan {
 
     /// Whether looking at all sentences at once is possible, and faster than doing it look-ahead by
     /// look-ahead up to a row.
-    fn counting_pays(&self, row: u64) -> bool {
+    pub(crate) fn counting_pays(&self, row: u64) -> bool {
         let row_length = u64::from(self.packing.row_length());
         let rows = self.tokens / u128::from(row_length);
         let counters = self.windows().saturating_mul(row_length + 1);
@@ -249,7 +254,7 @@ impl PackPlan {
     /// Where each look-ahead of an epoch begins. Sentences are taken by number, whose lengths lie side by
     /// side, and counted where the inverse of the order puts them: looking lengths up in the order that
     /// sentences come takes three times as long.
-    fn starts(&self, epoch: u64) -> Vec<u64> {
+    pub(crate) fn starts(&self, epoch: u64) -> Vec<u64> {
         const RUN: usize = 1024;
         let columns = self.packing.row_length() as usize + 1;
         let look_ahead = u64::from(self.packing.look_ahead());
@@ -376,7 +381,7 @@ struct Sentences {
 }
 
 /// Deals the pieces of each length in turn.
-struct NextPieces<'a> {
+pub(crate) struct NextPieces<'a> {
     pieces: &'a [Segment],
     /// For each length, falling: the next piece.
     next: Vec<(u32, usize)>,
@@ -384,7 +389,7 @@ struct NextPieces<'a> {
 
 impl<'a> NextPieces<'a> {
     /// Over pieces by falling length.
-    fn new(pieces: &'a [Segment]) -> NextPieces<'a> {
+    pub(crate) fn new(pieces: &'a [Segment]) -> NextPieces<'a> {
         let mut next: Vec<(u32, usize)> = Vec::new();
         for (place, piece) in pieces.iter().enumerate() {
             if next
@@ -397,7 +402,7 @@ impl<'a> NextPieces<'a> {
         NextPieces { pieces, next }
     }
 
-    fn row(&mut self, pattern: &Pattern) -> PackedRow {
+    pub(crate) fn row(&mut self, pattern: &Pattern) -> PackedRow {
         let mut segments = Vec::new();
         for &(length, count) in &pattern.pieces {
             let of_length = self.next.partition_point(|next| next.0 > length);
@@ -410,7 +415,7 @@ impl<'a> NextPieces<'a> {
 }
 
 /// Counts the pieces of a look-ahead by length; kept between look-aheads.
-struct Counter {
+pub(crate) struct Counter {
     packing: Packing,
     /// Pieces by length.
     counts: Vec<u32>,
@@ -419,7 +424,7 @@ struct Counter {
 }
 
 impl Counter {
-    fn new(packing: Packing) -> Counter {
+    pub(crate) fn new(packing: Packing) -> Counter {
         Counter {
             packing,
             counts: vec![0; packing.row_length() as usize + 1],
@@ -428,7 +433,7 @@ impl Counter {
     }
 
     /// The rows for sentences of these lengths.
-    fn pack(&mut self, lengths: &[u32]) -> Vec<Pattern> {
+    pub(crate) fn pack(&mut self, lengths: &[u32]) -> Vec<Pattern> {
         let pieces = self.count(lengths);
         self.packing.pack(&pieces)
     }

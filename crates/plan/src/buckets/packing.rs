@@ -67,7 +67,7 @@ impl Packing {
     }
 
     /// The pieces a sentence is cut into, as (start, length): whole rows, then what is left.
-    pub(super) fn pieces(self, length: u32) -> impl Iterator<Item = (u32, u32)> {
+    pub(crate) fn pieces(self, length: u32) -> impl Iterator<Item = (u32, u32)> {
         let whole = length.saturating_sub(1) / self.row_length;
         (0..=whole).map(move |piece| {
             let start = piece * self.row_length;
@@ -77,7 +77,7 @@ impl Packing {
 
     /// The rows for pieces given as (length, how many), lengths falling and no greater than a row.
     /// Patterns come in a fixed order, no two alike.
-    pub(super) fn pack(self, pieces: &[(u32, u32)]) -> Vec<Pattern> {
+    pub(crate) fn pack(self, pieces: &[(u32, u32)]) -> Vec<Pattern> {
         let mut rows = Rows::default();
         for &(length, count) in pieces {
             let mut count = count;
@@ -115,11 +115,11 @@ impl fmt::Display for Packing {
 
 /// Rows that hold pieces of the same lengths.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     /// How many rows there are of it.
-    pub(super) rows: u32,
+    pub(crate) rows: u32,
     /// Lengths, falling, and how many pieces a row has of each.
-    pub(super) pieces: Vec<(u32, u32)>,
+    pub(crate) pieces: Vec<(u32, u32)>,
 }
 
 /// Rows under way, by the room they have left.

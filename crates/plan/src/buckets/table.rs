@@ -4,7 +4,7 @@ use crate::key::{GOLDEN_GAMMA, mix};
 
 /// A number for each sentence: its bucket, or its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Table {
+pub(crate) enum Table {
     Bytes(Vec<u8>),
     Pairs(Vec<u16>),
     Words(Vec<u32>),
@@ -12,7 +12,7 @@ pub(super) enum Table {
 
 impl Table {
     /// The numbers `0..records` are turned into, none above `greatest`.
-    pub(super) fn new(records: u64, greatest: u32, number_of: impl Fn(u64) -> u32) -> Table {
+    pub(crate) fn new(records: u64, greatest: u32, number_of: impl Fn(u64) -> u32) -> Table {
         let numbers = (0..records).map(|id| {
             let number = number_of(id);
             assert!(number <= greatest, "sentence {id} has changed its length");
@@ -26,7 +26,7 @@ impl Table {
     }
 
     /// The numbers of some ids.
-    pub(super) fn gather(&self, ids: &[u64], out: &mut [u32]) {
+    pub(crate) fn gather(&self, ids: &[u64], out: &mut [u32]) {
         match self {
             Table::Bytes(table) => gather(table, ids, out),
             Table::Pairs(table) => gather(table, ids, out),
@@ -35,7 +35,7 @@ impl Table {
     }
 
     /// A digest of the numbers, whatever bytes they take.
-    pub(super) fn digest(&self) -> u64 {
+    pub(crate) fn digest(&self) -> u64 {
         fn of<T: Copy + Into<u32>>(table: &[T]) -> u64 {
             table.iter().fold(table.len() as u64, |state, &number| {
                 mix(state.wrapping_mul(GOLDEN_GAMMA) ^ u64::from(number.into()))
@@ -49,7 +49,7 @@ impl Table {
     }
 
     /// Bytes it takes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Table::Bytes(table) => table.len() as u64,
             Table::Pairs(table) => 2 * table.len() as u64,

@@ -1,0 +1,205 @@
+//! A batch while it is made: its examples are divided among threads, and whoever is last puts it together.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use bytes::BytesMut;
+use pelton_format::RowTable;
+
+use super::batch::{Element, SampleBatch};
+use super::held::Held;
+use super::stages::Sample;
+use crate::error::FeedError;
+use crate::planner::Cursor;
+
+/// Where a thread finds an example.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A row of the batch's own rows.
+    Row(u32),
+    /// Held since it first came out, or from now on.
+    Held(Arc<Held>),
+    /// It could not be read.
+    Missing(String),
+}
+
+/// One example of a batch.
+#[derive(Debug)]
+pub(crate) struct Example {
+    pub id: u64,
+    pub position: u64,
+    pub label: u32,
+    pub copy: u32,
+    /// Key of what is random about it.
+    pub key: u64,
+    /// Packing: the elements of the sample that are put here, where these are not all.
+    pub piece: Option<Range<usize>>,
+    pub source: Source,
+}
+
+impl Example {
+    /// Whether it is the first time in its epoch that the example comes out.
+    pub fn is_fresh(&self) -> bool {
+        self.copy == 0 && self.piece.as_ref().is_none_or(|piece| piece.start == 0)
+    }
+}
+
+/// What is known of the places of samples in the batch before they are made.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Slots {
+    /// All of so many bytes, of a shape.
+    Fixed {
+        bytes: usize,
+        shape: Vec<usize>,
+        element: Element,
+    },
+    /// Bytes from one offset to the next.
+    Offsets(Vec<usize>),
+    /// Nothing.
+    Unknown,
+}
+
+/// What a thread made of its part of a batch.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    Bytes(BytesMut),
+    Samples(Vec<Option<Arc<Sample>>>),
+}
+
+/// The step that a batch is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub place: Cursor,
+    pub end: Cursor,
+    pub ends_epoch: bool,
+    pub bucket: Option<u32>,
+    pub padded_length: Option<u32>,
+    pub global_examples: u64,
+    pub row_draws: Vec<u32>,
+    /// Number of the fresh batch, and whether it is kept for repeats.
+    pub fresh_batch: u64,
+    pub keep_batch: bool,
+    pub batch_copy: u32,
+    /// The batch is that one again, which the consumer's side has kept.
+    pub is_repeat: bool,
+}
+
+/// An example that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadExample {
+    /// Record id.
+    pub id: u64,
+    /// File, place and reason in one sentence.
+    pub problem: String,
+}
+
+/// An example that repeats by waiting may draw.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldExample {
+    pub id: u64,
+    pub position: u64,
+    pub epoch: u64,
+    pub held: Arc<Held>,
+}
+
+/// A finished batch.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub batch: SampleBatch,
+    pub bad: Vec<BadExample>,
+    pub fresh: u64,
+    /// What its examples are held by, for repeats by waiting.
+    pub held: Vec<HeldExample>,
+}
+
+/// A batch while it is made.
+#[derive(Debug)]
+pub(crate) struct Building {
+    pub head: Head,
+    pub examples: Vec<Example>,
+    pub rows: RwLock<Option<RowTable>>,
+    pub slots: Slots,
+    /// Examples of each part but the last.
+    chunk: usize,
+    pieces: Mutex<Vec<Option<Piece>>>,
+    failures: Mutex<Vec<(usize, String)>>,
+    remaining: AtomicUsize,
+    made: Mutex<Option<Result<Made, FeedError>>>,
+}
+
+impl Building {
+    pub fn new(
+        head: Head,
+        examples: Vec<Example>,
+        rows: Option<RowTable>,
+        slots: Slots,
+        chunk: usize,
+    ) -> Building {
+        let chunk = chunk.max(1);
+        // An empty batch has one part, so that somebody puts it together.
+        let parts = examples.len().div_ceil(chunk).max(1);
+        Building {
+            head,
+            examples,
+            rows: RwLock::new(rows),
+            slots,
+            chunk,
+            pieces: Mutex::new((0..parts).map(|_| None).collect()),
+            failures: Mutex::new(Vec::new()),
+            remaining: AtomicUsize::new(parts),
+            made: Mutex::new(None),
+        }
+    }
+
+    /// The parts of the batch with the examples of each.
+    pub fn parts(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        let (chunk, examples) = (self.chunk, self.examples.len());
+        (0..examples.div_ceil(chunk).max(1))
+            .map(move |part| (part, part * chunk..((part + 1) * chunk).min(examples)))
+    }
+
+    /// Bytes of the samples `range`, where that is known.
+    pub fn bytes_of(&self, range: &Range<usize>) -> Option<usize> {
+        match &self.slots {
+            Slots::Fixed { bytes, .. } => Some(bytes * range.len()),
+            Slots::Offsets(offsets) => Some(offsets[range.end] - offsets[range.start]),
+            Slots::Unknown => None,
+        }
+    }
+
+    /// Notes that an example could not be made.
+    pub fn failed(&self, example: usize, problem: String) {
+        lock(&self.failures).push((example, problem));
+    }
+
+    /// Hands in a part; true for the last one, whose thread puts the batch together.
+    pub fn hand_in(&self, part: usize, piece: Piece) -> bool {
+        lock(&self.pieces)[part] = Some(piece);
+        self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The parts in order and what failed, by example; for the thread that handed in the last.
+    pub fn take_parts(&self) -> (Vec<Piece>, Vec<(usize, String)>) {
+        let pieces = std::mem::take(&mut *lock(&self.pieces));
+        let mut failures = std::mem::take(&mut *lock(&self.failures));
+        failures.sort();
+        (pieces.into_iter().flatten().collect(), failures)
+    }
+
+    pub fn finish(&self, made: Result<Made, FeedError>) {
+        *lock(&self.made) = Some(made);
+    }
+
+    pub fn is_made(&self) -> bool {
+        lock(&self.made).is_some()
+    }
+
+    pub fn take_made(&self) -> Option<Result<Made, FeedError>> {
+        lock(&self.made).take()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,275 @@
+//! The thread that begins batches: takes rows from the feed as they come and divides the work among threads.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+
+use crossbeam_channel::Sender;
+use pelton_format::{Row, RowTable};
+use pelton_plan::{Draw, Stage, StreamPlan, key};
+
+use super::building::{Building, Example, Head, Slots, Source};
+use super::held::Held;
+use super::options::EchoPoint;
+use super::shared::Shared;
+use super::steps::{Origin, PlannedStep, Queue};
+use super::worker::{Task, Tasks};
+use crate::error::FeedError;
+use crate::feed::Feed;
+use crate::planner::Cursor;
+
+/// Bytes that one task copies where making samples is copying them.
+const COPY_BYTES: usize = 1 << 20;
+/// Most examples of a task otherwise.
+const MOST_EXAMPLES: usize = 16;
+
+/// Begins batches until there are none, or nobody wants them.
+pub(crate) struct Dispatcher {
+    shared: Arc<Shared>,
+    stream: Arc<StreamPlan>,
+    feed: Feed,
+    queue: Queue,
+    tasks: Tasks,
+    /// Examples that will come out again, by position in the epoch.
+    held: HashMap<u64, Arc<Held>>,
+    held_epoch: u64,
+}
+
+impl Dispatcher {
+    pub fn new(
+        shared: &Arc<Shared>,
+        stream: &Arc<StreamPlan>,
+        feed: Feed,
+        queue: Queue,
+        tasks: Tasks,
+    ) -> Dispatcher {
+        Dispatcher {
+            shared: Arc::clone(shared),
+            stream: Arc::clone(stream),
+            feed,
+            queue,
+            tasks,
+            held: HashMap::new(),
+            held_epoch: 0,
+        }
+    }
+
+    pub fn run(mut self) {
+        while self.shared.wait_for_room() {
+            match self.begin_next() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    // Handed out in its turn, behind the batches that were read before.
+                    let failed = Building::new(
+                        head_of(&PlannedStep::default()),
+                        vec![],
+                        None,
+                        Slots::Unknown,
+                        1,
+                    );
+                    failed.finish(Err(error));
+                    self.shared.push(Arc::new(failed));
+                    break;
+                }
+            }
+        }
+        self.shared.end();
+        *self.shared.feed_meters() = Some(self.feed.meters());
+    }
+
+    /// Begins the next batch; false when there is none.
+    fn begin_next(&mut self) -> Result<bool, FeedError> {
+        if self.feed.next_batch()?.is_none() {
+            return Ok(false);
+        }
+        *self.shared.feed_meters() = Some(self.feed.meters());
+        let rows = self.feed.take_rows();
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = queue
+            .pop_front()
+            .expect("a step for every batch of the feed");
+        drop(queue);
+        let examples = self.examples(&step, &rows);
+        let slots = self.slots(&examples, &rows);
+        let chunk = self.chunk(&examples, &slots);
+        let building = Building::new(head_of(&step), examples, Some(rows), slots, chunk);
+        send(&self.shared, &self.tasks, Arc::new(building));
+        Ok(true)
+    }
+
+    fn examples(&mut self, step: &PlannedStep, rows: &RowTable) -> Vec<Example> {
+        if step.place.epoch != self.held_epoch {
+            self.held.clear();
+            self.held_epoch = step.place.epoch;
+        }
+        let epoch_key = key(self.stream.seed(), step.place.epoch, Stage::Augment);
+        // Records that the feed left out as bad are missing among its rows.
+        let mut row_of_read = vec![None; step.reads.len()];
+        let mut row = 0;
+        for (read, &id) in step.reads.iter().enumerate() {
+            if rows.ids().get(row) == Some(&id) {
+                row_of_read[read] = Some(row as u32);
+                row += 1;
+            }
+        }
+        let mut examples = Vec::with_capacity(step.draws.len());
+        for (i, &(draw, origin)) in step.draws.iter().enumerate() {
+            let (label, source) = self.source(&draw, origin, &row_of_read, rows);
+            examples.push(Example {
+                id: draw.id,
+                position: draw.position,
+                label,
+                copy: draw.copy,
+                key: example_key(epoch_key, draw.position, self.augmented_as(&draw)),
+                piece: step.pieces.get(i).cloned(),
+                source,
+            });
+        }
+        for position in &step.drops {
+            self.held.remove(position);
+        }
+        examples
+    }
+
+    /// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
+    fn augmented_as(&self, draw: &Draw) -> u32 {
+        let anew = self.shared.options.echo_point == EchoPoint::BeforeAugment
+            && self.stream.batch_echo().is_none();
+        if anew { draw.copy } else { 0 }
+    }
+
+    fn source(
+        &mut self,
+        draw: &Draw,
+        origin: Origin,
+        row_of_read: &[Option<u32>],
+        rows: &RowTable,
+    ) -> (u32, Source) {
+        let missing = || (0, Source::Missing("it could not be read".to_owned()));
+        match origin {
+            Origin::Held => match self.held.get(&draw.position) {
+                Some(held) => (held.label, Source::Held(Arc::clone(held))),
+                None => missing(),
+            },
+            Origin::Read { read, keep } => {
+                if draw.copy > 0 {
+                    self.shared.read_again.fetch_add(1, Relaxed);
+                }
+                let Some(row) = row_of_read[read as usize] else {
+                    return missing();
+                };
+                let label = rows.label(row as usize);
+                let for_anyone = self.shared.options.auto_echo.is_some();
+                match rows.row(row as usize) {
+                    Row::Bytes(record) if keep || for_anyone => {
+                        let held = Held::new(label, record, &self.shared.allowance);
+                        if keep {
+                            self.held.insert(draw.position, Arc::clone(&held));
+                        }
+                        (label, Source::Held(held))
+                    }
+                    _ => (label, Source::Row(row)),
+                }
+            }
+        }
+    }
+
+    /// Where the samples of a batch go, where that is known.
+    fn slots(&self, examples: &[Example], rows: &RowTable) -> Slots {
+        if examples.iter().any(|example| example.piece.is_some()) {
+            return Slots::Unknown;
+        }
+        if let Some(slots) = &self.shared.fixed {
+            return slots.clone();
+        }
+        if !self.shared.copies_to_offsets() {
+            return Slots::Unknown;
+        }
+        let mut offsets = Vec::with_capacity(examples.len() + 1);
+        let mut end = 0;
+        offsets.push(0);
+        for example in examples {
+            end += match &example.source {
+                Source::Row(row) => match rows.row(*row as usize) {
+                    Row::Bytes(bytes) => bytes.len(),
+                    _ => return Slots::Unknown,
+                },
+                Source::Held(_) => return Slots::Unknown,
+                Source::Missing(_) => 0,
+            };
+            offsets.push(end);
+        }
+        Slots::Offsets(offsets)
+    }
+
+    fn chunk(&self, examples: &[Example], slots: &Slots) -> usize {
+        chunk_of(&self.shared, examples.len(), slots)
+    }
+}
+
+/// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
+pub(crate) fn chunk_of(shared: &Shared, examples: usize, slots: &Slots) -> usize {
+    if shared.copies() {
+        let mean = match slots {
+            Slots::Fixed { bytes, .. } => *bytes,
+            Slots::Offsets(offsets) => offsets[examples] / examples.max(1),
+            Slots::Unknown => 1,
+        };
+        return (COPY_BYTES / mean.max(1)).max(1);
+    }
+    examples
+        .div_ceil(4 * shared.options.threads.max(1))
+        .clamp(1, MOST_EXAMPLES)
+}
+
+/// Puts a batch behind the others and its parts before the threads.
+pub(crate) fn send(shared: &Arc<Shared>, tasks: &Tasks, building: Arc<Building>) {
+    shared.push(Arc::clone(&building));
+    send_parts(shared, &tasks.inorder, building);
+}
+
+/// Puts the parts of a batch before the threads.
+pub(crate) fn send_parts(shared: &Arc<Shared>, tasks: &Sender<Task>, building: Arc<Building>) {
+    let whole = building.bytes_of(&(0..building.examples.len()));
+    let mut whole = whole.map(|bytes| shared.pool.take(bytes));
+    for (part, examples) in building.parts() {
+        let place = whole.as_mut().map(|whole| {
+            let bytes = building.bytes_of(&examples).unwrap_or(0);
+            whole.split_to(bytes)
+        });
+        let task = Task {
+            building: Arc::clone(&building),
+            part,
+            examples,
+            place,
+        };
+        // Nobody receives any more once the loader is dropped.
+        let _ = tasks.send(task);
+    }
+}
+
+fn head_of(step: &PlannedStep) -> Head {
+    let end = Cursor {
+        next: step.place.next + 1,
+        ..step.place
+    };
+    Head {
+        place: step.place,
+        end,
+        ends_epoch: step.ends_epoch,
+        bucket: step.bucket,
+        padded_length: step.padded_length,
+        global_examples: step.global_examples,
+        row_draws: step.row_draws.clone(),
+        fresh_batch: step.fresh_batch,
+        keep_batch: step.keep_batch,
+        batch_copy: step.batch_copy,
+        is_repeat: step.is_repeat,
+    }
+}
+
+/// The key of what is random about one appearance of an example.
+pub(crate) fn example_key(epoch_key: u64, position: u64, copy: u32) -> u64 {
+    pelton_image::example_key(epoch_key, position, copy)
+}

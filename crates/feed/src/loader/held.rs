@@ -1,0 +1,138 @@
+//! Samples that are held because they come out again.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::stages::Sample;
+
+/// One example that comes out more than once.
+///
+/// What is held is the record's bytes until they are first decoded, and from then on the sample, as long as
+/// all such samples fit their allowance; otherwise the bytes stay and are decoded again each time.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub label: u32,
+    record: Mutex<Option<Arc<[u8]>>>,
+    sample: OnceLock<Result<Arc<Sample>, String>>,
+    allowance: Arc<Allowance>,
+    taken: AtomicU64,
+}
+
+/// Bytes that decoded samples may take together.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    left: AtomicU64,
+    /// Times that a sample had to be decoded again for want of memory.
+    pub again: AtomicU64,
+}
+
+impl Allowance {
+    pub fn new(bytes: u64) -> Arc<Allowance> {
+        Arc::new(Allowance {
+            left: AtomicU64::new(bytes),
+            again: AtomicU64::new(0),
+        })
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        self.left
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes))
+            .is_ok()
+    }
+}
+
+/// How a held example is had.
+pub(crate) enum Having {
+    /// The sample, made before.
+    Sample(Arc<Sample>),
+    /// The record, still to be decoded.
+    Record(Arc<[u8]>),
+    /// Why it could not be made.
+    Failed(String),
+}
+
+impl Held {
+    pub fn new(label: u32, record: &[u8], allowance: &Arc<Allowance>) -> Arc<Held> {
+        Arc::new(Held {
+            label,
+            record: Mutex::new(Some(record.into())),
+            sample: OnceLock::new(),
+            allowance: Arc::clone(allowance),
+            taken: AtomicU64::new(0),
+        })
+    }
+
+    pub fn get(&self) -> Having {
+        match self.sample.get() {
+            Some(Ok(sample)) => return Having::Sample(Arc::clone(sample)),
+            Some(Err(problem)) => return Having::Failed(problem.clone()),
+            None => {}
+        }
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*record {
+            Some(record) => Having::Record(Arc::clone(record)),
+            // Between the look above and this one another thread has put the sample there.
+            None => match self.sample.get() {
+                Some(Ok(sample)) => Having::Sample(Arc::clone(sample)),
+                Some(Err(problem)) => Having::Failed(problem.clone()),
+                None => unreachable!("the record goes only when the sample is there"),
+            },
+        }
+    }
+
+    /// Keeps what the record was made into, for the repeats, where memory allows.
+    pub fn put(&self, sample: &Arc<Sample>) {
+        let bytes = sample.data_bytes() as u64;
+        if self.sample.get().is_some() {
+            return;
+        }
+        if !self.allowance.take(bytes) {
+            self.allowance.again.fetch_add(1, Relaxed);
+            return;
+        }
+        if self.sample.set(Ok(Arc::clone(sample))).is_ok() {
+            self.taken.store(bytes, Relaxed);
+            *self.record.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        } else {
+            self.allowance.left.fetch_add(bytes, Relaxed);
+        }
+    }
+
+    pub fn fail(&self, problem: &str) {
+        if self.sample.set(Err(problem.to_owned())).is_ok() {
+            *self.record.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let taken = *self.taken.get_mut();
+        self.allowance.left.fetch_add(taken, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_held_within_the_allowance() {
+        let allowance = Allowance::new(10);
+        let sample = Arc::new(Sample::Bytes(vec![1; 8]));
+        let first = Held::new(0, b"record", &allowance);
+        let second = Held::new(0, b"other", &allowance);
+        assert!(matches!(first.get(), Having::Record(record) if &*record == b"record"));
+        first.put(&sample);
+        second.put(&sample);
+        assert!(matches!(first.get(), Having::Sample(held) if held == sample));
+        assert!(matches!(second.get(), Having::Record(_)), "no room");
+        assert_eq!(allowance.again.load(Relaxed), 1);
+        drop(first);
+        second.put(&sample);
+        assert!(matches!(second.get(), Having::Sample(_)), "room again");
+        let third = Held::new(0, b"bad", &allowance);
+        third.fail("it is bad");
+        assert!(matches!(third.get(), Having::Failed(problem) if problem == "it is bad"));
+    }
+}

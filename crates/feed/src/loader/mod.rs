@@ -1,0 +1,371 @@
+//! Batches of samples: a feed with stages behind it.
+//!
+//! A [`Loader`] executes a [`StreamPlan`]: records are read ahead by a [`Feed`], decoded, augmented and put
+//! together into batches by threads, and handed out in exactly the plan's order. Reading order:
+//!
+//! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
+//! * `steps` walks the plan and says what each step reads and what is held for repeats;
+//! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
+//!   write samples straight to their places in the batch's one buffer; whoever finishes last puts the batch
+//!   together (`collate`), so that no thread waits for another;
+//! * [`Loader::next_batch`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
+//!
+//! **Memory.** The budget is divided once, at the start: batches under way, ready and lent; records and samples
+//! held for repeats; what is left, the feed's look-ahead. Samples that do not fit are decoded again.
+//!
+//! **What is exact.** The sequence of examples, their augmentation and their grouping depend on the plan
+//! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
+//! even then the fresh examples keep their order, and each comes once.
+
+mod auto_echo;
+mod batch;
+mod budget;
+mod building;
+mod collate;
+mod dispatch;
+mod held;
+mod meters;
+mod options;
+mod shared;
+mod stages;
+mod state;
+mod steps;
+mod worker;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use pelton_format::{Dataset, Layout};
+use pelton_plan::StreamPlan;
+
+pub use batch::{Data, Element, SampleBatch, Shape};
+pub use building::BadExample;
+pub use meters::{LoaderMeters, StageMeters, StageVerdict};
+pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions};
+pub use stages::{Appearance, Collate, Decode, Sample, SampleFn, StageFailure, Stages};
+pub use state::LoaderState;
+
+use auto_echo::Repeats;
+use budget::Division;
+use building::{Building, Made};
+use dispatch::Dispatcher;
+use shared::{Front, Shared};
+use steps::StepPlanner;
+use worker::Tasks;
+
+use crate::error::FeedError;
+use crate::feed::Feed;
+use crate::options::{FeedOptions, OnBadRecord};
+use crate::planner::Cursor;
+
+/// Bad examples that are kept for the report.
+const MOST_BAD_KEPT: usize = 100;
+
+/// Reads, decodes, augments and puts together the batches of a plan within a memory budget.
+///
+/// Dropping it stops its threads.
+pub struct Loader {
+    shared: Arc<Shared>,
+    stream: Arc<StreamPlan>,
+    tasks: Option<Tasks>,
+    threads: Vec<JoinHandle<()>>,
+    repeats: Option<Repeats>,
+    /// Fresh batches that the plan repeats, by number.
+    kept: HashMap<u64, SampleBatch>,
+    place: Cursor,
+    failed: bool,
+    meters: LoaderMeters,
+    left_at: Option<Instant>,
+}
+
+impl Loader {
+    /// A loader of `stream` over `dataset`, which must have as many records as the stream was made for.
+    ///
+    /// Errors: stages that do not go together or with the data; a budget that does not hold what is needed.
+    pub fn new(
+        dataset: Arc<Dataset>,
+        stream: Arc<StreamPlan>,
+        stages: Stages,
+        options: &LoaderOptions,
+    ) -> Result<Loader, FeedError> {
+        check(&dataset, &stream, &stages, options)?;
+        let division = Division::new(&dataset, &stream, &stages, options)?;
+        tracing::info!(?division, ?stages, "loader begun");
+        let shared = Arc::new(Shared::new(
+            Arc::clone(&dataset),
+            stages,
+            options.clone(),
+            division.samples_bytes,
+            division.room,
+        ));
+        let planner = StepPlanner::new(
+            Arc::clone(&stream),
+            (options.rank, options.world_size),
+            options.start,
+            options.end_epoch,
+        );
+        let queue = steps::Queue::default();
+        let feed_options = FeedOptions {
+            access: options.access,
+            threads: options.read_threads.max(1),
+            on_bad_record: match options.bad_examples {
+                BadExamples::Fail => OnBadRecord::Fail,
+                // Counted here, with those that cannot be decoded.
+                _ => OnBadRecord::Skip { limit: None },
+            },
+            look_ahead: Some(division.look_ahead),
+            interrupt: Arc::clone(&options.interrupt),
+            device: options.device,
+            ..FeedOptions::with_memory(division.feed_bytes)
+        };
+        let list = planner.into_list(Arc::clone(&queue));
+        let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)?;
+        let _ = shared.recycler.set(feed.recycler());
+        let (tasks, receiver) = worker::task_queue();
+        let mut threads = Vec::new();
+        for _ in 0..options.threads.max(1) {
+            let (shared, receiver) = (Arc::clone(&shared), receiver.clone());
+            threads.push(std::thread::spawn(move || worker::run(&shared, &receiver)));
+        }
+        let dispatcher = Dispatcher::new(&shared, &stream, feed, queue, tasks.clone());
+        threads.push(std::thread::spawn(move || dispatcher.run()));
+        Ok(Loader {
+            repeats: options.auto_echo.map(|auto| {
+                Repeats::new(
+                    auto,
+                    stream.seed(),
+                    options.auto_batches,
+                    division.rank_batch,
+                )
+            }),
+            place: options.start,
+            shared,
+            stream,
+            tasks: Some(tasks),
+            threads,
+            kept: HashMap::new(),
+            failed: false,
+            meters: LoaderMeters::default(),
+            left_at: None,
+        })
+    }
+
+    /// The plan that is executed.
+    pub fn stream(&self) -> &Arc<StreamPlan> {
+        &self.stream
+    }
+
+    /// The next batch; `None` after the last epoch.
+    ///
+    /// The budget counts one batch in the consumer's hands.
+    ///
+    /// Errors: the first that the batch met, in its turn; after it the loader gives no more.
+    pub fn next_batch(&mut self) -> Result<Option<SampleBatch>, FeedError> {
+        let asked_at = Instant::now();
+        if let Some(left_at) = self.left_at.take() {
+            self.meters.compute_s += (asked_at - left_at).as_secs_f64();
+        }
+        let next = match self.failed {
+            true => Err(FeedError::Panicked(
+                "the loader was used after it had failed".to_owned(),
+            )),
+            false => self.next(),
+        };
+        self.failed = next.is_err();
+        self.meters.wait_s += asked_at.elapsed().as_secs_f64();
+        let Some(made) = next? else { return Ok(None) };
+        if self.meters.batches == 0 {
+            self.meters.first_batch_s = self.shared.began.elapsed().as_secs_f64();
+        }
+        let batch = self.count(made)?;
+        self.left_at = Some(Instant::now());
+        Ok(Some(batch))
+    }
+
+    /// Where this loader stands: what the consumer has got is before it.
+    pub fn state(&self) -> LoaderState {
+        LoaderState::new(
+            &self.shared.dataset,
+            &self.stream,
+            self.place,
+            self.repeats.as_ref().map_or(0, Repeats::batches),
+        )
+    }
+
+    /// Counters since the loader began.
+    pub fn meters(&self) -> LoaderMeters {
+        let mut meters = self.meters.clone();
+        if let Some(left_at) = self.left_at {
+            meters.compute_s += left_at.elapsed().as_secs_f64();
+        }
+        meters.wall_s = self.shared.began.elapsed().as_secs_f64();
+        meters.decoded_again = self.shared.allowance.again.load(Relaxed);
+        meters.read_again = self.shared.read_again.load(Relaxed);
+        meters.feed = self.shared.feed_meters().clone().unwrap_or_default();
+        meters.stages = self.shared.stage_meters(&meters);
+        meters
+    }
+
+    fn next(&mut self) -> Result<Option<Made>, FeedError> {
+        let Some(repeats) = &mut self.repeats else {
+            return match self.shared.front(true, None)? {
+                Front::Made(building) => self.taken(&building).map(Some),
+                Front::Pending | Front::End => Ok(None),
+            };
+        };
+        let tasks = self.tasks.clone().expect("present until dropped");
+        let front = match self.shared.front(false, None)? {
+            Front::Pending => {
+                let spare = repeats.prepare(&self.shared, &tasks, self.place);
+                self.shared.front(true, spare.as_deref())?
+            }
+            front => front,
+        };
+        let made = match front {
+            Front::Made(building) => Some(self.taken(&building)?),
+            Front::End => None,
+            Front::Pending => self
+                .repeats
+                .as_mut()
+                .and_then(Repeats::take_spare)
+                .transpose()?,
+        };
+        // Made while the consumer works, in case the next fresh batch is late again.
+        if let Some(repeats) = &mut self.repeats
+            && made.is_some()
+            && !self.shared.front_is_made()
+        {
+            repeats.prepare(&self.shared, &tasks, self.place);
+        }
+        Ok(made)
+    }
+
+    /// A fresh batch, or one that the plan repeats, out of the queue.
+    fn taken(&mut self, building: &Building) -> Result<Made, FeedError> {
+        let mut made = building.take_made().expect("it was seen to be made")?;
+        let head = &building.head;
+        if head.is_repeat {
+            let kept = match head.keep_batch {
+                true => self.kept.get(&head.fresh_batch).cloned(),
+                false => self.kept.remove(&head.fresh_batch),
+            };
+            let kept = kept.expect("a batch is kept while the plan repeats it");
+            made.batch = SampleBatch {
+                epoch: head.place.epoch,
+                step: head.place.next,
+                end: head.end,
+                ends_epoch: head.ends_epoch,
+                copies: vec![head.batch_copy; kept.ids.len()],
+                ..kept
+            };
+        } else if head.keep_batch {
+            self.kept.insert(head.fresh_batch, made.batch.clone());
+        }
+        if head.ends_epoch {
+            self.kept.clear();
+        }
+        self.place = head.end;
+        if let Some(repeats) = &mut self.repeats {
+            repeats.hold(std::mem::take(&mut made.held));
+        }
+        Ok(made)
+    }
+
+    fn count(&mut self, made: Made) -> Result<SampleBatch, FeedError> {
+        let Made {
+            batch, bad, fresh, ..
+        } = made;
+        let meters = &mut self.meters;
+        meters.batches += 1;
+        meters.fresh_examples += fresh;
+        meters.echoed_examples += (batch.len() as u64).saturating_sub(fresh);
+        let (padding, elements) = batch.data.padding();
+        meters.padded_elements += padding;
+        meters.elements += elements;
+        meters.batch_bytes += batch.data.bytes().len() as u64;
+        match self.shared.options.bad_examples {
+            BadExamples::Replace { .. } => meters.replaced_examples += bad.len() as u64,
+            _ => meters.skipped_examples += bad.len() as u64,
+        }
+        let found = meters.replaced_examples + meters.skipped_examples;
+        let limit = self.shared.options.bad_examples.limit();
+        if let Some(last) = bad.last()
+            && found > limit
+        {
+            self.failed = true;
+            return Err(FeedError::TooManyBadRecords {
+                found,
+                limit,
+                last: last.problem.clone(),
+            });
+        }
+        let room = MOST_BAD_KEPT.saturating_sub(meters.bad_examples.len());
+        meters.bad_examples.extend(bad.into_iter().take(room));
+        Ok(batch)
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.close();
+        self.tasks = None;
+        for thread in self.threads.drain(..) {
+            // A panic was already turned into a failure.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader")
+            .field("stages", &self.shared.stages)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Says what does not go together before anything is read.
+fn check(
+    dataset: &Dataset,
+    stream: &StreamPlan,
+    stages: &Stages,
+    options: &LoaderOptions,
+) -> Result<(), FeedError> {
+    let refuse = |text: &str| Err(FeedError::Stages(text.to_owned()));
+    assert_eq!(
+        dataset.records(),
+        stream.records(),
+        "the plan is for another data set"
+    );
+    assert!(options.rank < options.world_size, "rank of the world");
+    let of_bytes = dataset.layout() == Layout::Bytes;
+    if dataset.layout() == Layout::Sparse {
+        return refuse(
+            "sparse rows cannot be put into batches of samples; use them for `train linear`, or dense rows here",
+        );
+    }
+    if !of_bytes && !matches!(stages.decode, Decode::None) {
+        return refuse("rows of features need no decoder; leave --decode out");
+    }
+    if !of_bytes
+        && (!(stream.echo().is_none() && stream.batch_echo().is_none())
+            || options.auto_echo.is_some())
+    {
+        return refuse(
+            "rows of features cost nothing to read twice and are not echoed; leave --echo out",
+        );
+    }
+    if stages.augment.is_some() && !stages.gives_pictures(dataset) {
+        return refuse(
+            "augmentation is for pictures; decode them with --decode image, or leave --augment out",
+        );
+    }
+    if !stream.echo().is_none() && !stream.batch_echo().is_none() {
+        return refuse("examples and batches cannot both be echoed; name one of the two");
+    }
+    Ok(())
+}

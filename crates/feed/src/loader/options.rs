@@ -1,0 +1,159 @@
+//! How a loader runs.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use crate::options::{Access, DeviceSpeed};
+use crate::planner::Cursor;
+
+/// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
+/// examples' places whatever is chosen, so that ranks stay in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BadExamples {
+    /// The loader ends with the example's error.
+    #[default]
+    Fail,
+    /// It is left out of its batch, which is so much shorter.
+    Skip {
+        /// Most of them over the loader's life; `None` for no limit.
+        limit: Option<u64>,
+    },
+    /// The next good example of the same batch takes its place; where there is none it is left out.
+    Replace {
+        /// Most of them over the loader's life; `None` for no limit.
+        limit: Option<u64>,
+    },
+}
+
+impl BadExamples {
+    pub(crate) fn limit(self) -> u64 {
+        match self {
+            BadExamples::Fail => 0,
+            BadExamples::Skip { limit } | BadExamples::Replace { limit } => {
+                limit.unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl fmt::Display for BadExamples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, limit) = match self {
+            BadExamples::Fail => return f.write_str("fail"),
+            BadExamples::Skip { limit } => ("skip", limit),
+            BadExamples::Replace { limit } => ("replace", limit),
+        };
+        match limit {
+            Some(limit) => write!(f, "{name}:{limit}"),
+            None => f.write_str(name),
+        }
+    }
+}
+
+impl FromStr for BadExamples {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BadExamples, String> {
+        let bad = || {
+            format!(
+                "`{text}` is not a policy: use fail, skip, skip:LIMIT, replace or replace:LIMIT"
+            )
+        };
+        let (name, limit) = match text.split_once(':') {
+            Some((name, limit)) => (name, Some(limit.parse().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        match (name, limit) {
+            ("fail", None) => Ok(BadExamples::Fail),
+            ("skip", limit) => Ok(BadExamples::Skip { limit }),
+            ("replace", limit) => Ok(BadExamples::Replace { limit }),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Where repeats of examples come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EchoPoint {
+    /// Decoded samples are repeated, and each copy is augmented anew.
+    #[default]
+    BeforeAugment,
+    /// Augmented samples are repeated.
+    AfterAugment,
+}
+
+/// Repeats only where the consumer would otherwise wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AutoEcho {
+    /// Most appearances of an example, on average.
+    pub most: f64,
+    /// Fresh examples from which repeats are drawn: the last so many.
+    pub window: u32,
+}
+
+impl Default for AutoEcho {
+    fn default() -> AutoEcho {
+        AutoEcho {
+            most: 1000.0,
+            window: 2048,
+        }
+    }
+}
+
+/// How a [`crate::Loader`] runs.
+#[derive(Clone, Debug)]
+pub struct LoaderOptions {
+    /// Bytes that it may hold: look-ahead, samples that will be repeated, batches under way, ready and lent.
+    pub memory_bytes: u64,
+    /// Threads that decode and augment.
+    pub threads: usize,
+    /// Threads that read.
+    pub read_threads: usize,
+    /// How records are read.
+    pub access: Access,
+    /// What happens to bad examples.
+    pub bad_examples: BadExamples,
+    /// Where repeats of the plan's echo come in.
+    pub echo_point: EchoPoint,
+    /// Repeats by waiting, beside those of the plan.
+    pub auto_echo: Option<AutoEcho>,
+    /// Where the first batch starts: its epoch and step.
+    pub start: Cursor,
+    /// Batches that were repeated by waiting before that.
+    pub auto_batches: u64,
+    /// First epoch that is not produced; `None` goes on for ever.
+    pub end_epoch: Option<u64>,
+    /// Number of this rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world_size: u32,
+    /// Set by whoever wants the loader to end early, with [`crate::FeedError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
+    /// Measured speed of the device that holds the data.
+    pub device: DeviceSpeed,
+}
+
+impl LoaderOptions {
+    /// Options with the given budget and every other choice at its default.
+    pub fn with_memory(memory_bytes: u64) -> LoaderOptions {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        LoaderOptions {
+            memory_bytes,
+            threads: processors,
+            read_threads: 2,
+            access: Access::Auto,
+            bad_examples: BadExamples::Fail,
+            echo_point: EchoPoint::BeforeAugment,
+            auto_echo: None,
+            start: Cursor::default(),
+            auto_batches: 0,
+            end_epoch: None,
+            rank: 0,
+            world_size: 1,
+            interrupt: Arc::default(),
+            device: DeviceSpeed::default(),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! What the threads of a loader share.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use pelton_format::{Contents, Dataset, Layout, RowTable};
+
+use super::batch::{Element, Pool};
+use super::building::{Building, Made, Slots};
+use super::held::Allowance;
+use super::meters::{LoaderMeters, StageCounters, StageMeters};
+use super::options::LoaderOptions;
+use super::stages::{Collate, Decode, Stages};
+use crate::error::FeedError;
+use crate::feed::Recycler;
+use crate::meters::Meters;
+
+/// How often whoever waits looks whether it is to end.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What the threads of a loader share.
+pub(crate) struct Shared {
+    pub dataset: Arc<Dataset>,
+    pub contents: Contents,
+    pub stages: Stages,
+    pub options: LoaderOptions,
+    pub counters: StageCounters,
+    pub pool: Arc<Pool>,
+    pub allowance: Arc<Allowance>,
+    pub read_again: AtomicU64,
+    pub began: Instant,
+    pub recycler: OnceLock<Recycler>,
+    pub fixed: Option<Slots>,
+    feed_meters: Mutex<Option<Meters>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Batches under way or ready, in the order they will be handed out.
+    queue: VecDeque<Arc<Building>>,
+    /// No batch follows those in the queue.
+    ended: bool,
+    failure: Option<FeedError>,
+    closed: bool,
+    /// Batches that the consumer has not taken yet may be so many.
+    room: usize,
+}
+
+/// What the consumer finds.
+pub(crate) enum Front {
+    Made(Arc<Building>),
+    /// The next batch is not ready.
+    Pending,
+    End,
+}
+
+impl Shared {
+    pub fn new(
+        dataset: Arc<Dataset>,
+        stages: Stages,
+        options: LoaderOptions,
+        allowance_bytes: u64,
+        room: usize,
+    ) -> Shared {
+        Shared {
+            contents: dataset.contents(),
+            options,
+            counters: StageCounters::default(),
+            pool: Arc::default(),
+            allowance: Allowance::new(allowance_bytes),
+            read_again: AtomicU64::new(0),
+            began: Instant::now(),
+            recycler: OnceLock::new(),
+            fixed: fixed_slots(&dataset, &stages),
+            feed_meters: Mutex::new(None),
+            dataset,
+            stages,
+            state: Mutex::new(State {
+                room,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Whether samples are the records' own bytes, so that making them is copying them.
+    pub fn copies(&self) -> bool {
+        let stages = &self.stages;
+        let as_is = matches!(stages.decode, Decode::None)
+            && stages.map.is_none()
+            && stages.augment.is_none()
+            && stages.map_each.is_none();
+        match self.contents {
+            Contents::Pixels {
+                planar, channels, ..
+            } => as_is && (channels == 1 || planar == stages.planar),
+            _ => as_is,
+        }
+    }
+
+    pub fn augments(&self) -> bool {
+        self.stages.augment.is_some() || self.stages.map_each.is_some()
+    }
+
+    /// Whether samples are the records' own bytes, of whatever length.
+    pub fn copies_to_offsets(&self) -> bool {
+        let ragged = matches!(self.stages.collate, Collate::Auto | Collate::Ragged);
+        self.copies() && ragged && self.dataset.layout() == Layout::Bytes
+    }
+
+    pub fn feed_meters(&self) -> MutexGuard<'_, Option<Meters>> {
+        self.feed_meters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stages that were used, in the order in which records pass them.
+    pub fn stage_meters(&self, meters: &LoaderMeters) -> Vec<StageMeters> {
+        let counters = &self.counters;
+        let threads = self.options.threads.max(1) as u64;
+        let idle_s = counters.idle_ns.load(Relaxed) as f64 * 1e-9;
+        let read_threads = self.options.read_threads.max(1) as u64;
+        let read_s = meters.feed.read_s + meters.feed.decode_s;
+        let mut stages = vec![StageMeters {
+            name: "read",
+            threads: read_threads,
+            busy_s: read_s,
+            wait_s: (read_threads as f64 * meters.wall_s - read_s).max(0.0),
+            records: meters.feed.records,
+            bytes: meters.feed.read_bytes,
+        }];
+        let named = [
+            ("decode", &counters.decode),
+            ("map", &counters.map),
+            ("augment", &counters.augment),
+            ("collate", &counters.collate),
+        ];
+        for (name, counter) in named {
+            let stage = counter.read(name, threads, idle_s);
+            if stage.busy_s > 0.0 {
+                stages.push(stage);
+            }
+        }
+        stages
+    }
+
+    /// What is wrong with an example, and where.
+    pub fn bad_example(&self, id: u64, problem: &str) -> FeedError {
+        let place = self.dataset.locate(id);
+        let file = &self.dataset.files()[place.file as usize];
+        let record = id - file.first_id();
+        FeedError::Example {
+            path: file.record_path(record),
+            record,
+            offset: place.offset,
+            problem: problem.to_owned(),
+        }
+    }
+
+    /// Gives rows back to the feed they were taken from.
+    pub fn recycle(&self, rows: RowTable) {
+        if let Some(recycler) = self.recycler.get() {
+            recycler.give(rows);
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// Ends all work: the consumer is gone.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.changed.notify_all();
+    }
+
+    pub fn fail(&self, error: FeedError) {
+        let mut state = self.state();
+        if state.failure.is_none() {
+            state.failure = Some(error);
+        }
+        state.closed = true;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    pub fn panicked(&self, panic: &(dyn Any + Send)) {
+        let message = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        self.fail(FeedError::Panicked(message));
+    }
+
+    /// Waits until another batch may be begun; false when none is wanted any more.
+    pub fn wait_for_room(&self) -> bool {
+        let mut state = self.state();
+        while !state.closed && state.queue.len() >= state.room {
+            state = self.wait(state);
+        }
+        !state.closed
+    }
+
+    /// Puts a batch behind the others.
+    pub fn push(&self, building: Arc<Building>) {
+        self.state().queue.push_back(building);
+    }
+
+    /// No batch follows.
+    pub fn end(&self) {
+        self.state().ended = true;
+        self.changed.notify_all();
+    }
+
+    /// A batch is made.
+    pub fn made(&self, building: &Building, made: Result<Made, FeedError>) {
+        building.finish(made);
+        // Under the lock, so that a consumer that has just looked is already waiting.
+        drop(self.state());
+        self.changed.notify_all();
+    }
+
+    /// The next batch; with `until`, a batch that is waited for instead if it comes earlier.
+    pub fn front(&self, wait: bool, other: Option<&Building>) -> Result<Front, FeedError> {
+        let mut state = self.state();
+        loop {
+            if self.options.interrupt.load(Relaxed) {
+                state.closed = true;
+                drop(state);
+                self.changed.notify_all();
+                return Err(FeedError::Interrupted);
+            }
+            if let Some(front) = state.queue.front()
+                && front.is_made()
+            {
+                let front = state.queue.pop_front().expect("it was just seen");
+                drop(state);
+                self.changed.notify_all();
+                return Ok(Front::Made(front));
+            }
+            if state.closed {
+                let failure = state.failure.take();
+                return Err(failure.unwrap_or_else(|| {
+                    FeedError::Panicked("the loader was used after it had failed".to_owned())
+                }));
+            }
+            if state.ended && state.queue.is_empty() {
+                return Ok(Front::End);
+            }
+            if !wait || other.is_some_and(Building::is_made) {
+                return Ok(Front::Pending);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Whether the next batch is ready.
+    pub fn front_is_made(&self) -> bool {
+        self.state()
+            .queue
+            .front()
+            .is_some_and(|front| front.is_made())
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, INTERRUPT_INTERVAL);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The dimensions of a picture in the order in which they lie in a batch.
+pub(crate) fn order_of([height, width, channels]: [u32; 3], planar: bool) -> Vec<usize> {
+    let [height, width, channels] = [height, width, channels].map(|n| n as usize);
+    match planar {
+        true => vec![channels, height, width],
+        false => vec![height, width, channels],
+    }
+}
+
+/// Where samples go, as far as that is known of every batch.
+pub(crate) fn fixed_slots(dataset: &Dataset, stages: &Stages) -> Option<Slots> {
+    if stages.map.is_some() || stages.map_each.is_some() || stages.collate == Collate::Ragged {
+        return None;
+    }
+    let known = match dataset.contents() {
+        Contents::Pixels {
+            height,
+            width,
+            channels,
+            ..
+        } => Some([height, width, channels]),
+        _ => None,
+    };
+    let fixed = |dimensions, element: Element| {
+        let shape = order_of(dimensions, stages.planar);
+        Slots::Fixed {
+            bytes: shape.iter().product::<usize>() * element.bytes(),
+            shape,
+            element,
+        }
+    };
+    let Some(augment) = &stages.augment else {
+        return match (known, dataset.layout()) {
+            (Some(dimensions), _) => Some(fixed(dimensions, Element::U8)),
+            (None, Layout::Dense { width }) => Some(Slots::Fixed {
+                bytes: 4 * width,
+                shape: vec![width],
+                element: Element::F32,
+            }),
+            _ => None,
+        };
+    };
+    let (height, width) = match (augment.fixed_size(), known) {
+        (Some(size), _) => size,
+        (None, Some([height, width, _])) => augment.output_size(height, width).ok()?,
+        (None, None) => return None,
+    };
+    let channels = augment.channels() as u32;
+    let element = match augment.normalises() {
+        true => Element::F32,
+        false => Element::U8,
+    };
+    Some(fixed([height, width, channels], element))
+}

@@ -1,0 +1,102 @@
+//! Where a loader stands, as a small document.
+
+use pelton_format::Dataset;
+use pelton_plan::StreamPlan;
+use serde::{Deserialize, Serialize};
+
+use super::options::LoaderOptions;
+use crate::error::FeedError;
+use crate::planner::Cursor;
+
+const VERSION: u32 = 1;
+
+/// Where a loader stands: everything before `step` of `epoch` was handed out, nothing after it.
+///
+/// It does not say how many ranks there were: the plan's batches are global, and any number of ranks goes on
+/// with the same ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoaderState {
+    version: u32,
+    /// Fingerprint of the data, as hexadecimal digits.
+    data: String,
+    /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
+    plan: String,
+    /// Epoch of the next batch.
+    pub epoch: u64,
+    /// Its step.
+    pub step: u64,
+    /// Batches of repeats that `auto` echo handed out by decisions of the clock.
+    #[serde(default)]
+    pub auto_batches: u64,
+}
+
+impl LoaderState {
+    pub(crate) fn new(
+        dataset: &Dataset,
+        stream: &StreamPlan,
+        place: Cursor,
+        auto_batches: u64,
+    ) -> LoaderState {
+        LoaderState {
+            version: VERSION,
+            data: format!("{:016x}", dataset.fingerprint()),
+            plan: format!("{:016x}", stream.fingerprint()),
+            epoch: place.epoch,
+            step: place.next,
+            auto_batches,
+        }
+    }
+
+    /// The state as one line of JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and text")
+    }
+
+    /// The state that a line of JSON says.
+    ///
+    /// Errors: text that is no such state, or of another version.
+    pub fn from_json(text: &str) -> Result<LoaderState, FeedError> {
+        let refuse = |problem: String| FeedError::State(problem);
+        let state: LoaderState = serde_json::from_str(text)
+            .map_err(|error| refuse(format!("it cannot be read ({error})")))?;
+        if state.version != VERSION {
+            return Err(refuse(format!(
+                "it has version {}, this program reads version {VERSION}",
+                state.version
+            )));
+        }
+        Ok(state)
+    }
+
+    /// Options with which a loader goes on from here.
+    ///
+    /// Errors: a state of other data or of another plan, or a step that the plan does not have.
+    pub fn resume(
+        &self,
+        dataset: &Dataset,
+        stream: &StreamPlan,
+        options: &LoaderOptions,
+    ) -> Result<LoaderOptions, FeedError> {
+        let refuse = |problem: &str| Err(FeedError::State(problem.to_owned()));
+        if self.data != format!("{:016x}", dataset.fingerprint()) {
+            return refuse("it is of other data, or the data changed");
+        }
+        if self.plan != format!("{:016x}", stream.fingerprint()) {
+            return refuse(
+                "it is of another order, seed, batch, echo, bucket policy, mixture or filter",
+            );
+        }
+        if self.step > stream.steps(self.epoch) {
+            return refuse("its step is beyond the end of its epoch");
+        }
+        Ok(LoaderOptions {
+            start: Cursor {
+                epoch: self.epoch,
+                next: self.step,
+            },
+            auto_batches: self.auto_batches,
+            ..options.clone()
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! Which records a rank reads at each step, and what it holds for repeats.
+//!
+//! The plan is walked ahead of the consumer: every step's draws that this rank takes are compared with what is
+//! held by then, so that a repeat is read again only where its example was never read here: after a run
+//! was resumed within a window, or where ranks of equal shares leave a repeat to another rank.
+
+use std::collections::HashSet;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pelton_plan::{Draw, StreamBatch, StreamPlan, share_of};
+
+use crate::planner::{Cursor, ReadList};
+
+/// Where the sample of a draw comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Read now, as the `read`-th of the step's ids, and held afterwards if `keep`.
+    Read { read: u32, keep: bool },
+    /// Held since an earlier step.
+    Held,
+}
+
+/// What one step does on this rank.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlannedStep {
+    pub place: Cursor,
+    pub ends_epoch: bool,
+    pub global_examples: u64,
+    pub bucket: Option<u32>,
+    pub padded_length: Option<u32>,
+    /// This rank's draws in order, each with where it comes from.
+    pub draws: Vec<(Draw, Origin)>,
+    /// Packing: the elements of each draw's sample that are packed.
+    pub pieces: Vec<std::ops::Range<usize>>,
+    /// Packing: how many draws each of this rank's rows holds.
+    pub row_draws: Vec<u32>,
+    /// Ids that are read for it.
+    pub reads: Vec<u64>,
+    /// Positions whose samples are held no longer after this step.
+    pub drops: Vec<u64>,
+    /// Batch echo: the fresh batch of the epoch that this is or repeats.
+    pub fresh_batch: u64,
+    /// Whether that batch is held and is emitted again as it is.
+    pub is_repeat: bool,
+    /// Whether the batch is held after this step.
+    pub keep_batch: bool,
+    /// How often the batch came out before.
+    pub batch_copy: u32,
+}
+
+/// Walks a plan and tells the feed what to read.
+pub(crate) struct StepPlanner {
+    stream: Arc<StreamPlan>,
+    rank: u32,
+    world_size: u32,
+    next: Cursor,
+    end_epoch: u64,
+    held: HashSet<u64>,
+    held_batches: HashSet<u64>,
+    batch: StreamBatch,
+    mine: Vec<u32>,
+}
+
+/// Steps that were planned and are not yet begun.
+pub(crate) type Queue = Arc<Mutex<VecDeque<PlannedStep>>>;
+
+impl StepPlanner {
+    pub fn new(
+        stream: Arc<StreamPlan>,
+        (rank, world_size): (u32, u32),
+        next: Cursor,
+        end_epoch: Option<u64>,
+    ) -> StepPlanner {
+        StepPlanner {
+            stream,
+            rank,
+            world_size,
+            next,
+            end_epoch: end_epoch.unwrap_or(u64::MAX),
+            held: HashSet::new(),
+            held_batches: HashSet::new(),
+            batch: StreamBatch::default(),
+            mine: Vec::new(),
+        }
+    }
+
+    /// What the feed reads; each step is put into `queue` as it is planned.
+    pub fn into_list(mut self, queue: Queue) -> ReadList {
+        Box::new(move |ids| {
+            let step = self.next_step()?;
+            ids.extend_from_slice(&step.reads);
+            let place = step.place;
+            queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_back(step);
+            Some(place)
+        })
+    }
+
+    /// The next step; `None` after the last epoch, and where epochs have no steps.
+    pub fn next_step(&mut self) -> Option<PlannedStep> {
+        let mut steps = self.stream.steps(self.next.epoch);
+        if self.next.next >= steps {
+            self.next = Cursor {
+                epoch: self.next.epoch + 1,
+                next: 0,
+            };
+            self.held.clear();
+            self.held_batches.clear();
+            steps = self.stream.steps(self.next.epoch);
+        }
+        let place = self.next;
+        if place.epoch >= self.end_epoch || steps == 0 {
+            return None;
+        }
+        self.stream.batch(place.epoch, place.next, &mut self.batch);
+        self.next.next += 1;
+        let mut step = PlannedStep {
+            place,
+            ends_epoch: self.next.next >= steps,
+            global_examples: self.batch.draws.len() as u64,
+            bucket: self.batch.bucket,
+            padded_length: self.batch.padded_length,
+            ..PlannedStep::default()
+        };
+        self.mine.clear();
+        share_of(&self.batch, self.rank, self.world_size, &mut self.mine);
+        self.hold_batch(&mut step);
+        self.take_draws(&mut step);
+        Some(step)
+    }
+
+    fn hold_batch(&mut self, step: &mut PlannedStep) {
+        let number = self.batch.fresh_batch;
+        step.fresh_batch = number;
+        step.batch_copy = self.batch.batch_copy;
+        step.is_repeat = self.held_batches.contains(&number);
+        step.keep_batch = !self.batch.last;
+        if self.batch.last {
+            self.held_batches.remove(&number);
+        } else {
+            self.held_batches.insert(number);
+        }
+    }
+
+    fn take_draws(&mut self, step: &mut PlannedStep) {
+        let packed = !self.batch.row_draws.is_empty();
+        if packed {
+            let mut starts = Vec::with_capacity(self.batch.row_draws.len());
+            let mut start = 0;
+            for &draws in &self.batch.row_draws {
+                starts.push(start);
+                start += draws;
+            }
+            for row in std::mem::take(&mut self.mine) {
+                let (start, draws) = (starts[row as usize], self.batch.row_draws[row as usize]);
+                step.row_draws.push(draws);
+                for i in start..start + draws {
+                    self.take(i, step);
+                }
+            }
+        } else {
+            for i in 0..self.mine.len() {
+                self.take(self.mine[i], step);
+            }
+        }
+        // A rank may hold what another one uses last.
+        for draw in self.batch.draws.iter().filter(|draw| draw.last) {
+            if self.held.remove(&draw.position) {
+                step.drops.push(draw.position);
+            }
+        }
+    }
+
+    fn take(&mut self, index: u32, step: &mut PlannedStep) {
+        let draw = self.batch.draws[index as usize];
+        if let Some(piece) = self.batch.pieces.get(index as usize) {
+            let start = piece.start as usize;
+            step.pieces.push(start..start + piece.length as usize);
+        }
+        if step.is_repeat {
+            return;
+        }
+        let origin = if self.held.contains(&draw.position) {
+            Origin::Held
+        } else {
+            let home = draw.position % u64::from(self.world_size) == u64::from(self.rank);
+            // Repeated batches are held themselves.
+            let keep = !draw.last && self.stream.batch_echo().is_none() && home;
+            if keep {
+                self.held.insert(draw.position);
+            }
+            step.reads.push(draw.id);
+            Origin::Read {
+                read: step.reads.len() as u32 - 1,
+                keep,
+            }
+        };
+        step.draws.push((draw, origin));
+    }
+}

@@ -1,0 +1,567 @@
+//! Loaders hand out exactly what the plan says, whatever the stages, threads, access path and place they
+//! begin at.
+
+mod fixtures;
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fixtures::open;
+use pelton_feed::{
+    Access, AutoEcho, BadExamples, Collate, Cursor, EchoPoint, FeedError, Loader, LoaderOptions,
+    LoaderState, Sample, SampleBatch, Shape, Stages,
+};
+use pelton_format::Dataset;
+use pelton_plan::{Order, StreamBatch, StreamPlan, StreamSpec};
+
+/// Lines whose content says which they are, of different lengths.
+fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
+    let line = |id: u64| format!("id {id} {}", "word ".repeat((id * 7 % 13) as usize));
+    let text: Vec<String> = (0..records).map(line).collect();
+    let path = folder.join("lines.txt");
+    fs::write(&path, text.join("\n")).unwrap();
+    open(&[path])
+}
+
+fn spec(batch: u64, echo: &str, batch_echo: &str) -> StreamSpec {
+    StreamSpec {
+        echo: echo.parse().unwrap(),
+        batch_echo: batch_echo.parse().unwrap(),
+        ..StreamSpec::new(Order::Full, batch, 7)
+    }
+}
+
+fn stream(dataset: &Dataset, spec: &StreamSpec) -> Arc<StreamPlan> {
+    Arc::new(StreamPlan::new(dataset.records(), spec, None, None, None).unwrap())
+}
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        end_epoch: Some(2),
+        threads: 3,
+        ..LoaderOptions::with_memory(4 << 20)
+    }
+}
+
+/// The id that a line begins with.
+fn said(bytes: &[u8]) -> u64 {
+    let digits = bytes.split(|&byte| byte == b' ').nth(1).unwrap();
+    std::str::from_utf8(digits).unwrap().parse().unwrap()
+}
+
+/// Samples of a batch, as bytes.
+fn samples(batch: &SampleBatch) -> Vec<Vec<u8>> {
+    let size = batch.data.element.bytes();
+    let bytes = batch.data.bytes();
+    match &batch.data.shape {
+        Shape::Ragged { offsets } => offsets
+            .windows(2)
+            .map(|pair| bytes[pair[0] as usize * size..pair[1] as usize * size].to_vec())
+            .collect(),
+        Shape::Stacked { sample } => {
+            let each = sample.iter().product::<usize>() * size;
+            bytes.chunks(each.max(1)).map(<[u8]>::to_vec).collect()
+        }
+        Shape::Padded { length, sample, .. } => {
+            let each = length * sample.iter().product::<usize>() * size;
+            bytes.chunks(each.max(1)).map(<[u8]>::to_vec).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is compared of a batch: its place, its ids and copies, and its samples.
+type Seen = (u64, u64, Vec<u64>, Vec<u32>, Vec<Vec<u8>>);
+
+fn seen(batch: &SampleBatch) -> Seen {
+    (
+        batch.epoch,
+        batch.step,
+        batch.ids.clone(),
+        batch.copies.clone(),
+        samples(batch),
+    )
+}
+
+fn run(
+    dataset: &Arc<Dataset>,
+    stream: &Arc<StreamPlan>,
+    stages: &Stages,
+    options: &LoaderOptions,
+) -> Vec<Seen> {
+    let mut loader = Loader::new(
+        Arc::clone(dataset),
+        Arc::clone(stream),
+        stages.clone(),
+        options,
+    )
+    .unwrap();
+    let mut all = Vec::new();
+    while let Some(batch) = loader.next_batch().unwrap() {
+        all.push(seen(&batch));
+    }
+    all
+}
+
+/// The ids and copies that the plan lists.
+fn planned(stream: &StreamPlan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
+    let mut batch = StreamBatch::default();
+    let mut all = Vec::new();
+    for epoch in 0..epochs {
+        for step in 0..stream.steps(epoch) {
+            stream.batch(epoch, step, &mut batch);
+            let ids = batch.draws.iter().map(|draw| draw.id).collect();
+            let copies = batch.draws.iter().map(|draw| draw.copy).collect();
+            all.push((epoch, step, ids, copies));
+        }
+    }
+    all
+}
+
+/// Marks every sample with the random key of its appearance, in place of an augmentation.
+fn marked() -> Stages {
+    Stages {
+        map_each: Some(Arc::new(|sample, appearance| {
+            let Sample::Bytes(bytes) = sample else {
+                return Err("lines are bytes".into());
+            };
+            bytes.extend_from_slice(format!(" #{:016x}", appearance.key).as_bytes());
+            Ok(())
+        })),
+        collate: Collate::Ragged,
+        ..Stages::default()
+    }
+}
+
+fn all_kinds() -> Vec<(StreamSpec, EchoPoint)> {
+    let before = EchoPoint::BeforeAugment;
+    vec![
+        (spec(7, "1", "1"), before),
+        (spec(7, "2:16", "1"), before),
+        (spec(7, "2.5:8", "1"), EchoPoint::AfterAugment),
+        (spec(7, "1", "2:4"), before),
+        (spec(1000, "3", "1"), before),
+        (
+            StreamSpec {
+                order: Order::Sequential,
+                drop_last: true,
+                ..spec(10, "1.3:20", "1")
+            },
+            before,
+        ),
+    ]
+}
+
+#[test]
+fn batches_are_those_of_the_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 150);
+    for (spec, echo_point) in all_kinds() {
+        let stream = stream(&dataset, &spec);
+        for (threads, access) in [(1, Access::Direct), (4, Access::Window { gap_bytes: None })] {
+            let options = LoaderOptions {
+                echo_point,
+                threads,
+                access,
+                ..options()
+            };
+            for stages in [Stages::default(), marked()] {
+                let all = run(&dataset, &stream, &stages, &options);
+                let found: Vec<_> = all
+                    .iter()
+                    .map(|(epoch, step, ids, copies, _)| {
+                        (*epoch, *step, ids.clone(), copies.clone())
+                    })
+                    .collect();
+                assert_eq!(found, planned(&stream, 2), "{spec:?}");
+                for (_, _, ids, _, samples) in &all {
+                    let said: Vec<u64> = samples.iter().map(|sample| said(sample)).collect();
+                    assert_eq!(&said, ids);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loader_goes_on_from_any_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 60);
+    for (spec, echo_point) in all_kinds() {
+        let stream = stream(&dataset, &spec);
+        let options = LoaderOptions {
+            echo_point,
+            ..options()
+        };
+        let whole = run(&dataset, &stream, &marked(), &options);
+        for done in (0..=whole.len()).step_by(3) {
+            let mut loader = Loader::new(
+                Arc::clone(&dataset),
+                Arc::clone(&stream),
+                marked(),
+                &options,
+            )
+            .unwrap();
+            for _ in 0..done {
+                loader.next_batch().unwrap().unwrap();
+            }
+            let state = LoaderState::from_json(&loader.state().to_json()).unwrap();
+            drop(loader);
+            let options = state.resume(&dataset, &stream, &options).unwrap();
+            let rest = run(&dataset, &stream, &marked(), &options);
+            assert!(rest == whole[done..], "{spec:?} after {done}");
+        }
+    }
+}
+
+#[test]
+fn ranks_share_every_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 100);
+    for (spec, echo_point) in all_kinds() {
+        let stream = stream(&dataset, &spec);
+        let whole = run(
+            &dataset,
+            &stream,
+            &marked(),
+            &LoaderOptions {
+                echo_point,
+                ..options()
+            },
+        );
+        for world_size in [2, 3] {
+            let parts: Vec<Vec<Seen>> = (0..world_size)
+                .map(|rank| {
+                    let options = LoaderOptions {
+                        rank,
+                        world_size,
+                        echo_point,
+                        ..options()
+                    };
+                    run(&dataset, &stream, &marked(), &options)
+                })
+                .collect();
+            for (step, whole) in whole.iter().enumerate() {
+                let mut expected = whole.4.clone();
+                let mut found: Vec<Vec<u8>> =
+                    parts.iter().flat_map(|part| part[step].4.clone()).collect();
+                expected.sort();
+                found.sort();
+                assert_eq!(found, expected, "{spec:?}, {world_size} ranks, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_are_augmented_anew_or_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 40);
+    let distinct = |spec: &StreamSpec, echo_point| {
+        let stream = stream(&dataset, spec);
+        let options = LoaderOptions {
+            echo_point,
+            end_epoch: Some(1),
+            ..options()
+        };
+        let all = run(&dataset, &stream, &marked(), &options);
+        let samples = all.into_iter().flat_map(|seen| seen.4);
+        samples.collect::<HashSet<_>>().len()
+    };
+    assert_eq!(distinct(&spec(8, "3", "1"), EchoPoint::BeforeAugment), 120);
+    assert_eq!(distinct(&spec(8, "3", "1"), EchoPoint::AfterAugment), 40);
+    assert_eq!(distinct(&spec(8, "1", "3:2"), EchoPoint::BeforeAugment), 40);
+}
+
+#[test]
+fn little_memory_gives_the_same_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 400);
+    let stream = stream(&dataset, &spec(4, "3:32", "1"));
+    let whole = run(&dataset, &stream, &marked(), &options());
+    let least = (0..)
+        .map(|i| 20_000 + i * 20_000)
+        .find(|&memory_bytes| {
+            let options = LoaderOptions {
+                memory_bytes,
+                ..options()
+            };
+            let loader = Loader::new(
+                Arc::clone(&dataset),
+                Arc::clone(&stream),
+                marked(),
+                &options,
+            );
+            match loader {
+                Ok(_) => true,
+                Err(FeedError::BudgetTooSmall { needed, budget, .. }) => {
+                    assert!(needed > budget);
+                    false
+                }
+                Err(other) => panic!("{other}"),
+            }
+        })
+        .unwrap();
+    assert!(least < 2 << 20, "{least} bytes");
+    let options = LoaderOptions {
+        memory_bytes: least,
+        ..options()
+    };
+    assert!(run(&dataset, &stream, &marked(), &options) == whole);
+}
+
+/// A function that fails on some records.
+fn failing(bad: &'static [u64]) -> Stages {
+    Stages {
+        map: Some(Arc::new(|sample, appearance| {
+            let _ = sample;
+            match bad.contains(&appearance.id) {
+                true => Err("it does not like it".into()),
+                false => Ok(()),
+            }
+        })),
+        ..Stages::default()
+    }
+}
+
+#[test]
+fn bad_examples_follow_the_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 30);
+    let bad: &[u64] = &[3, 4, 17];
+    for echo in ["1", "2"] {
+        let stream = stream(&dataset, &spec(5, echo, "1"));
+        let plan = planned(&stream, 1);
+        let policy = |text: &str| LoaderOptions {
+            bad_examples: text.parse::<BadExamples>().unwrap(),
+            end_epoch: Some(1),
+            ..options()
+        };
+        let skipped = run(&dataset, &stream, &failing(bad), &policy("skip"));
+        let replaced = run(&dataset, &stream, &failing(bad), &policy("replace"));
+        assert_eq!((skipped.len(), replaced.len()), (plan.len(), plan.len()));
+        for (i, (_, _, ids, _)) in plan.iter().enumerate() {
+            let good: Vec<u64> = ids.iter().copied().filter(|id| !bad.contains(id)).collect();
+            assert_eq!(skipped[i].2, good, "left out");
+            let whole = if good.is_empty() { 0 } else { ids.len() };
+            assert_eq!(replaced[i].2.len(), whole, "filled up");
+            assert!(replaced[i].2.iter().all(|id| good.contains(id)));
+            for seen in [&skipped[i], &replaced[i]] {
+                let said: Vec<u64> = seen.4.iter().map(|sample| said(sample)).collect();
+                assert_eq!(said, seen.2, "each with its own sample");
+            }
+        }
+        let ended = |options: &LoaderOptions| {
+            let stages = failing(bad);
+            let mut loader =
+                Loader::new(Arc::clone(&dataset), Arc::clone(&stream), stages, options).unwrap();
+            let mut batches = 0;
+            loop {
+                match loader.next_batch() {
+                    Ok(Some(_)) => batches += 1,
+                    Ok(None) => panic!("it should fail"),
+                    Err(error) => {
+                        assert!(loader.next_batch().is_err(), "it gives no more");
+                        return (batches, error);
+                    }
+                }
+            }
+        };
+        let first = plan
+            .iter()
+            .position(|(_, _, ids, _)| ids.iter().any(|id| bad.contains(id)));
+        let (batches, error) = ended(&policy("fail"));
+        assert_eq!(Some(batches), first, "batches before it are handed out");
+        let text = error.to_string();
+        assert!(
+            text.contains("lines.txt: record ") && text.contains("does not like it"),
+            "{text}"
+        );
+        let (_, error) = ended(&policy("skip:2"));
+        assert!(
+            matches!(error, FeedError::TooManyBadRecords { limit: 2, .. }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_function_that_panics_ends_the_loader() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 30);
+    let stream = stream(&dataset, &spec(5, "1", "1"));
+    let stages = Stages {
+        map: Some(Arc::new(|_, appearance| {
+            assert!(appearance.id != 11, "eleven");
+            Ok(())
+        })),
+        ..Stages::default()
+    };
+    let mut loader = Loader::new(dataset, stream, stages, &options()).unwrap();
+    let error = std::iter::from_fn(|| loader.next_batch().transpose())
+        .find_map(Result::err)
+        .unwrap();
+    assert!(error.to_string().contains("eleven"), "{error}");
+}
+
+#[test]
+fn padding_and_stacking() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 50);
+    let stream = stream(&dataset, &spec(8, "1", "1"));
+    let with = |collate| Stages {
+        collate,
+        ..Stages::default()
+    };
+    let one = LoaderOptions {
+        end_epoch: Some(1),
+        ..options()
+    };
+    let mut loader = Loader::new(
+        Arc::clone(&dataset),
+        Arc::clone(&stream),
+        with(Collate::Pad),
+        &one,
+    )
+    .unwrap();
+    let (mut padding, mut all) = (0, 0);
+    while let Some(batch) = loader.next_batch().unwrap() {
+        let Shape::Padded {
+            length, lengths, ..
+        } = &batch.data.shape
+        else {
+            panic!("{:?}", batch.data.shape);
+        };
+        assert_eq!(lengths.iter().max().copied().unwrap() as usize, *length);
+        for ((row, &id), &own) in samples(&batch).iter().zip(&batch.ids).zip(lengths) {
+            assert_eq!(said(row), id);
+            assert!(row[own as usize..].iter().all(|&byte| byte == 0));
+            padding += length - own as usize;
+            all += length;
+        }
+    }
+    let meters = loader.meters();
+    assert_eq!(
+        (meters.padded_elements, meters.elements),
+        (padding as u64, all as u64)
+    );
+    assert!(meters.padded_fraction() > 0.1);
+    let mut loader = Loader::new(dataset, stream, with(Collate::Stack), &one).unwrap();
+    let error = std::iter::from_fn(|| loader.next_batch().transpose())
+        .find_map(Result::err)
+        .unwrap();
+    let text = error.to_string();
+    assert!(
+        text.contains("has the shape") && text.contains("lines.txt"),
+        "{text}"
+    );
+}
+
+#[test]
+fn repeats_fill_the_waiting_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 200);
+    let stream = stream(&dataset, &spec(4, "1", "1"));
+    let auto = LoaderOptions {
+        auto_echo: Some(AutoEcho {
+            most: 20.0,
+            window: 64,
+        }),
+        threads: 1,
+        end_epoch: Some(1),
+        ..options()
+    };
+    let slow = Stages {
+        map: Some(Arc::new(|_, _| {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(())
+        })),
+        ..marked()
+    };
+    let mut loader = Loader::new(Arc::clone(&dataset), Arc::clone(&stream), slow, &auto).unwrap();
+    let mut fresh = Vec::new();
+    let mut last: Vec<u64> = Vec::new();
+    let mut distinct = HashSet::new();
+    let mut samples_seen = 0;
+    while let Some(batch) = loader.next_batch().unwrap() {
+        if batch.copies[0] == 0 {
+            fresh.extend(batch.ids.clone());
+        }
+        assert!(
+            batch.ids.iter().all(|id| !last.contains(id)),
+            "a batch apart"
+        );
+        samples_seen += batch.len();
+        distinct.extend(samples(&batch));
+        last = batch.ids;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let plan: Vec<u64> = planned(&stream, 1).into_iter().flat_map(|b| b.2).collect();
+    assert_eq!(
+        fresh, plan,
+        "fresh examples keep their order, and each comes once"
+    );
+    let meters = loader.meters();
+    assert_eq!(meters.fresh_examples, 200);
+    assert!(meters.echoed_examples >= 200, "{}", meters.echoed_examples);
+    assert_eq!(
+        distinct.len(),
+        samples_seen,
+        "each repeat is augmented anew"
+    );
+    assert_eq!(loader.state().auto_batches * 4, meters.echoed_examples);
+
+    // A consumer that is slower than the source gets no repeats.
+    let mut loader = Loader::new(dataset, stream, marked(), &auto).unwrap();
+    while loader.next_batch().unwrap().is_some() {
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    let meters = loader.meters();
+    assert!(meters.echoed_examples <= 20, "{}", meters.echoed_examples);
+}
+
+#[test]
+fn a_state_of_something_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 50);
+    let first = stream(&dataset, &spec(8, "1", "1"));
+    let other = stream(&dataset, &spec(9, "1", "1"));
+    let loader = Loader::new(
+        Arc::clone(&dataset),
+        Arc::clone(&first),
+        marked(),
+        &options(),
+    )
+    .unwrap();
+    let state = loader.state();
+    let refused = |state: &LoaderState, stream: &StreamPlan| {
+        let error = state.resume(&dataset, stream, &options()).unwrap_err();
+        assert!(matches!(error, FeedError::State(_)));
+        error.to_string()
+    };
+    assert!(refused(&state, &other).contains("another order"));
+    let mut beyond = state.clone();
+    beyond.step = 8;
+    assert!(refused(&beyond, &first).contains("beyond"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let data = lines(elsewhere.path(), 49);
+    let error = state.resume(&data, &first, &options()).unwrap_err();
+    assert!(error.to_string().contains("other data"), "{error}");
+    let json = state.to_json();
+    for text in [
+        "",
+        "{}",
+        "[1]",
+        &json.replace("\"version\":1", "\"version\":2"),
+        &json[..20],
+    ] {
+        let error = LoaderState::from_json(text).unwrap_err();
+        assert!(matches!(error, FeedError::State(_)), "{text}: {error}");
+    }
+    assert_eq!(LoaderState::from_json(&json).unwrap(), state);
+    let options = state.resume(&dataset, &first, &options()).unwrap();
+    assert_eq!(options.start, Cursor::default());
+}

@@ -1,0 +1,156 @@
+//! Encoded bytes to pixels.
+//!
+//! The format is known by the first bytes, never by a name. What comes out is what the file holds, as
+//! bytes: RGB, or one channel where the file is grey.
+//!
+//! - CMYK and YCCK (JPEG) become RGB; 16 bits a channel (PNG) become the upper 8; palettes become RGB.
+//! - Alpha is dropped: the colours are those stored, not blended with any background. That is what
+//!   Pillow's `convert("RGB")` does.
+//! - An orientation stated in EXIF is not applied, as PyTorch's and TensorFlow's loaders do not.
+//! - Colour profiles are ignored, as they do.
+//! - Of an animation the first frame is taken.
+//!
+//! JPEG is decoded by zune-jpeg. Decoding a smaller picture straight from the DCT coefficients was
+//! measured and left out, see `examples/image_rate.rs`.
+
+mod jpeg;
+mod png;
+mod webp;
+
+use std::fmt;
+
+use crate::{ImageError, Pixels};
+
+/// What an image is encoded as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// JPEG: baseline and progressive.
+    Jpeg,
+    /// PNG.
+    Png,
+    /// WebP, lossy and lossless.
+    Webp,
+}
+
+impl Format {
+    /// The format of an image that begins with these bytes.
+    ///
+    /// ```
+    /// use pelton_image::Format;
+    /// assert_eq!(Format::of(b"\x89PNG\r\n\x1a\n..."), Some(Format::Png));
+    /// assert_eq!(Format::of(b"GIF89a"), None);
+    /// ```
+    pub fn of(bytes: &[u8]) -> Option<Format> {
+        match bytes {
+            [0xFF, 0xD8, 0xFF, ..] => Some(Format::Jpeg),
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some(Format::Png),
+            [
+                b'R',
+                b'I',
+                b'F',
+                b'F',
+                _,
+                _,
+                _,
+                _,
+                b'W',
+                b'E',
+                b'B',
+                b'P',
+                ..,
+            ] => Some(Format::Webp),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Jpeg => "JPEG",
+            Format::Png => "PNG",
+            Format::Webp => "WebP",
+        })
+    }
+}
+
+/// What an image may ask for. A decoder's own tables aside, decoding takes at most 4 bytes a pixel, a
+/// progressive JPEG up to 8 more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most pixels of one image. One that declares more is refused before memory is taken for it.
+    pub most_pixels: u64,
+}
+
+impl Default for Limits {
+    /// 2^26 pixels, 8192 x 8192: more than cameras make, and 200 MB as RGB.
+    fn default() -> Limits {
+        Limits {
+            most_pixels: 1 << 26,
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self, format: Format, width: u32, height: u32) -> Result<(), ImageError> {
+        if width == 0 || height == 0 {
+            return Err(ImageError::NoPixels {
+                format,
+                width,
+                height,
+            });
+        }
+        if u64::from(width) * u64::from(height) > self.most_pixels {
+            return Err(ImageError::TooManyPixels {
+                format,
+                width,
+                height,
+                most: self.most_pixels,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Decodes an image into `pixels`, whose memory is used again.
+///
+/// Errors: every way in which the bytes are no whole image of a known format within the limits; `pixels`
+/// is then empty. Bytes after the image's end are ignored.
+///
+/// ```
+/// use pelton_image::{ImageError, Limits, Pixels, decode};
+///
+/// let mut pixels = Pixels::new();
+/// let refused = decode(b"GIF89a", &Limits::default(), &mut pixels).unwrap_err();
+/// assert!(matches!(refused, ImageError::NotAnImage { .. }));
+/// ```
+pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Format, ImageError> {
+    let Some(format) = Format::of(bytes) else {
+        pixels.clear();
+        let begins = bytes[..bytes.len().min(8)].to_vec();
+        return Err(ImageError::NotAnImage { begins });
+    };
+    let decoded = match format {
+        Format::Jpeg => jpeg::decode(bytes, limits, pixels),
+        Format::Png => png::decode(bytes, limits, pixels),
+        Format::Webp => webp::decode(bytes, limits, pixels),
+    };
+    match decoded {
+        Ok(()) => Ok(format),
+        Err(error) => {
+            pixels.clear();
+            Err(error)
+        }
+    }
+}
+
+/// Drops the last of `CHANNELS` + 1 channels in place, keeping the memory.
+fn drop_alpha<const CHANNELS: usize>(data: &mut Vec<u8>) {
+    let pixels = data.len() / (CHANNELS + 1);
+    for pixel in 1..pixels {
+        let from = pixel * (CHANNELS + 1);
+        data.copy_within(from..from + CHANNELS, pixel * CHANNELS);
+    }
+    data.truncate(pixels * CHANNELS);
+}

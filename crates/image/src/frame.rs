@@ -1,0 +1,301 @@
+//! The image while it goes through the stages.
+//!
+//! What only selects pixels costs nothing here: a crop narrows the area that is looked at, a flip sets a
+//! mark, and a resize waits until its pixels are needed, by which time it may write straight into the
+//! caller's slice. Pixels are copied where a stage changes them.
+
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
+use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
+use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+
+use crate::crop::Rectangle;
+use crate::write::Part;
+use crate::{Pixels, colour};
+
+/// Memory that augmentation works in. One a thread, used for image after image: once it has grown to the
+/// largest of them, nothing is allocated but the resizer's weights, some kilobytes an image.
+#[derive(Default)]
+pub struct Workspace {
+    resizer: Resizer,
+    /// The image, where it is no longer the source's.
+    front: Vec<u8>,
+    /// Where the next one is made.
+    back: Vec<u8>,
+}
+
+impl Workspace {
+    /// Without memory.
+    pub fn new() -> Workspace {
+        Workspace::default()
+    }
+}
+
+impl std::fmt::Debug for Workspace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workspace")
+            .field("bytes", &(self.front.capacity() + self.back.capacity()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// An image between two stages.
+pub(crate) struct Frame<'a> {
+    source: &'a Pixels,
+    work: &'a mut Workspace,
+    /// Whether the pixels are in `work.front`; else they are the source's.
+    owned: bool,
+    /// Size and channels of the buffer with the pixels.
+    height: u32,
+    width: u32,
+    channels: usize,
+    /// The part of the buffer that is the image, before it is mirrored.
+    area: Rectangle,
+    /// The size that the part is to be resized to.
+    resized: Option<(u32, u32)>,
+    /// Whether left and right are exchanged.
+    mirrored: bool,
+}
+
+impl<'a> Frame<'a> {
+    pub fn new(source: &'a Pixels, work: &'a mut Workspace) -> Frame<'a> {
+        let (height, width) = (source.height(), source.width());
+        Frame {
+            source,
+            work,
+            owned: false,
+            height,
+            width,
+            channels: source.channels(),
+            area: Rectangle::all(height, width),
+            resized: None,
+            mirrored: false,
+        }
+    }
+
+    /// Height and width as the next stage sees them.
+    pub fn size(&self) -> (u32, u32) {
+        self.resized.unwrap_or((self.area.height, self.area.width))
+    }
+
+    pub fn flip(&mut self) {
+        self.mirrored = !self.mirrored;
+    }
+
+    pub fn resize(&mut self, height: u32, width: u32) {
+        if self.size() != (height, width) {
+            self.settle_size();
+            self.resized = Some((height, width));
+        }
+    }
+
+    /// Takes a part of the image, which lies inside it.
+    pub fn crop(&mut self, part: Rectangle) {
+        if (part.height, part.width) == self.size() {
+            return;
+        }
+        self.settle_size();
+        self.area = Rectangle {
+            top: self.area.top + part.top,
+            left: self.area.left + self.unmirrored(part),
+            ..part
+        };
+    }
+
+    /// Where a part of the image begins in a row that is not mirrored.
+    fn unmirrored(&self, part: Rectangle) -> u32 {
+        if self.mirrored {
+            self.area.width - part.left - part.width
+        } else {
+            part.left
+        }
+    }
+
+    /// Takes a part of the image that may reach beyond it, where it is black.
+    pub fn crop_beyond(&mut self, top: i64, left: i64, (height, width): (u32, u32)) {
+        let (all_height, all_width) = self.size();
+        let (rows, above) = overlap(top, height, all_height);
+        let (columns, before) = overlap(left, width, all_width);
+        let inside = Rectangle {
+            top: rows.start,
+            left: columns.start,
+            height: rows.end - rows.start,
+            width: columns.end - columns.start,
+        };
+        if (inside.height, inside.width) == (height, width) {
+            return self.crop(inside);
+        }
+        let seen = inside.height > 0 && inside.width > 0;
+        if seen {
+            self.crop(inside);
+            self.settle_size();
+        }
+        let mut back = std::mem::take(&mut self.work.back);
+        back.clear();
+        back.resize(height as usize * width as usize * self.channels, 0);
+        if seen {
+            let before = if self.mirrored {
+                width - before - inside.width
+            } else {
+                before
+            };
+            let row = width as usize * self.channels;
+            let start = before as usize * self.channels;
+            let length = inside.width as usize * self.channels;
+            let lines = back.chunks_exact_mut(row).skip(above as usize);
+            for (to, from) in lines.zip(self.part().rows()) {
+                to[start..start + length].copy_from_slice(from);
+            }
+        }
+        self.work.back = back;
+        self.swap_in(height, width);
+    }
+
+    /// Blackens a part of the image, which lies inside it.
+    pub fn blacken(&mut self, part: Rectangle) {
+        self.own();
+        let start = self.area.left + self.unmirrored(part);
+        let start = start as usize * self.channels;
+        let length = part.width as usize * self.channels;
+        let top = (self.area.top + part.top) as usize;
+        let row = self.width as usize * self.channels;
+        let rows = self.work.front.chunks_exact_mut(row).skip(top);
+        for line in rows.take(part.height as usize) {
+            line[start..start + length].fill(0);
+        }
+    }
+
+    /// Changes colours.
+    pub fn change(&mut self, change: colour::Change) {
+        self.own();
+        colour::change(&mut self.work.front, self.channels, change);
+    }
+
+    /// Makes one channel of three.
+    pub fn grey(&mut self) {
+        if self.channels == 1 {
+            return;
+        }
+        self.settle_size();
+        let mut back = std::mem::take(&mut self.work.back);
+        back.clear();
+        for row in self.part().rows() {
+            back.extend(
+                row.as_chunks::<3>()
+                    .0
+                    .iter()
+                    .map(|&pixel| colour::grey(pixel)),
+            );
+        }
+        self.work.back = back;
+        self.channels = 1;
+        self.swap_in(self.area.height, self.area.width);
+    }
+
+    /// The pixels as they are to be written; a resize that was waiting is done.
+    pub fn finished(&mut self) -> Part<'_> {
+        self.settle_size();
+        self.part()
+    }
+
+    /// Does the waiting resize straight into `out`, where nothing else is to be done. Says whether.
+    pub fn resize_into(&mut self, channels: usize, out: &mut [u8]) -> bool {
+        let Some(size) = self.resized else {
+            return false;
+        };
+        if self.mirrored || self.channels != channels {
+            return false;
+        }
+        self.run_resizer(size, out);
+        true
+    }
+
+    fn part(&self) -> Part<'_> {
+        Part {
+            data: if self.owned {
+                &self.work.front
+            } else {
+                self.source.data()
+            },
+            row: self.width,
+            channels: self.channels,
+            area: self.area,
+            mirrored: self.mirrored,
+        }
+    }
+
+    /// The image is now all of what was made in `work.back`.
+    fn swap_in(&mut self, height: u32, width: u32) {
+        std::mem::swap(&mut self.work.front, &mut self.work.back);
+        self.owned = true;
+        (self.height, self.width) = (height, width);
+        self.area = Rectangle::all(height, width);
+        self.resized = None;
+    }
+
+    /// Makes the image one of its own, whose pixels can be changed: all of `work.front`.
+    fn own(&mut self) {
+        self.settle_size();
+        if self.owned && self.area == Rectangle::all(self.height, self.width) {
+            return;
+        }
+        let mut back = std::mem::take(&mut self.work.back);
+        back.clear();
+        for row in self.part().rows() {
+            back.extend_from_slice(row);
+        }
+        self.work.back = back;
+        self.swap_in(self.area.height, self.area.width);
+    }
+
+    /// Does the resize that waits.
+    fn settle_size(&mut self) {
+        let Some((height, width)) = self.resized else {
+            return;
+        };
+        let mut back = std::mem::take(&mut self.work.back);
+        back.resize(height as usize * width as usize * self.channels, 0);
+        self.run_resizer((height, width), &mut back);
+        self.work.back = back;
+        self.swap_in(height, width);
+    }
+
+    fn run_resizer(&mut self, size: (u32, u32), out: &mut [u8]) {
+        if self.channels == 3 {
+            self.run_resizer_on::<U8x3>(size, out);
+        } else {
+            self.run_resizer_on::<U8>(size, out);
+        }
+    }
+
+    /// Bilinear with a support that grows with the scale, as in Pillow. The crop is an image of its own,
+    /// beyond whose edges nothing is seen; a crop box would let the filter look at what lies around it.
+    fn run_resizer_on<P: InnerPixel + PixelTrait>(&mut self, size: (u32, u32), out: &mut [u8]) {
+        const INSIDE: &str = "areas lie inside their buffer";
+        let Workspace { resizer, front, .. } = &mut *self.work;
+        let data = if self.owned {
+            front.as_slice()
+        } else {
+            self.source.data()
+        };
+        let whole = TypedImageRef::<P>::from_buffer(self.width, self.height, data).expect(INSIDE);
+        let area = self.area;
+        let part = TypedCroppedImage::new(whole, area.left, area.top, area.width, area.height);
+        let (height, width) = size;
+        let mut made = TypedImage::<P>::from_buffer(width, height, out).expect("out has the size");
+        let options = ResizeOptions::new()
+            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+            .use_alpha(false);
+        resizer
+            .resize_typed(&part.expect(INSIDE), &mut made, &options)
+            .expect("an image resizes to its own type");
+    }
+}
+
+/// Of one axis: which pixels of an image of `length` lie in the `wanted` ones from `start` on, and how
+/// many of the wanted ones come before them.
+fn overlap(start: i64, wanted: u32, length: u32) -> (std::ops::Range<u32>, u32) {
+    let within = |place: i64| place.clamp(0, i64::from(length)) as u32;
+    let first = within(start);
+    let last = within(start + i64::from(wanted));
+    (first..last, (i64::from(first) - start) as u32)
+}

@@ -1,0 +1,72 @@
+//! Images for training: encoded bytes to pixels, and pixels to examples that differ each time.
+//!
+//! ```text
+//! bytes of a file → decode → Pixels → Pipeline::apply(key) → the caller's part of a batch
+//! ```
+//!
+//! [`decode`] recognises JPEG, PNG and WebP by their first bytes and gives RGB or grey bytes; what
+//! declares too many pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of
+//! [`Augment`]s with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes
+//! or floats, in either [`Layout`], straight into a slice. All randomness comes from one key an example:
+//! the same key gives the same pixels, whichever thread asks, and [`example_key`] makes it of the
+//! epoch's key, the example's id and the number of its copy.
+//!
+//! Both work in memory that is kept: one [`Pixels`] and one [`Workspace`] a thread.
+//!
+//! A crop only narrows what is looked at, a flip only sets a mark, and a resize waits until its pixels
+//! are needed. So `rrc:224,flip` reads the decoded image once and writes 224 x 224 pixels; there is no
+//! copy of the crop. Other pipelines copy where a stage changes pixels.
+//!
+//! ```
+//! use pelton_image::{Layout, Output, Pipeline, Pixels, Workspace, example_key};
+//! use pelton_plan::{Stage, key};
+//!
+//! // What decode() would have filled.
+//! let mut pixels = Pixels::new();
+//! pixels.set(2, 3, 1, Layout::Hwc, &[10, 20, 30, 40, 50, 60]);
+//!
+//! let pipeline: Pipeline = "resize:4x6,flip:1".parse()?;
+//! let mut batch = vec![0; 2 * pipeline.sample_bytes(pelton_image::Values::Bytes).unwrap()];
+//! let mut work = Workspace::new();
+//! for (copy, out) in batch.chunks_exact_mut(4 * 6 * 3).enumerate() {
+//!     let key = example_key(key(7, 0, Stage::Augment), 123, copy as u32);
+//!     pipeline.apply(&pixels, key, &mut work, Output::Bytes(out))?;
+//! }
+//! assert_eq!(batch[..3], [30, 30, 30]);
+//! # Ok::<(), pelton_image::ImageError>(())
+//! ```
+
+mod pixels;
+
+mod decode;
+
+mod augment;
+
+mod pipeline;
+
+mod frame;
+
+mod crop;
+
+mod colour;
+
+mod write;
+
+mod error;
+
+pub use augment::Augment;
+pub use decode::{Format, Limits, decode};
+pub use error::ImageError;
+pub use frame::Workspace;
+pub use pipeline::{Layout, Output, Pipeline, Values};
+pub use pixels::Pixels;
+
+use pelton_plan::KeyedRng;
+
+/// The key of one appearance of an example: `copy` counts its appearances within an epoch from 0, which
+/// differ where examples are echoed before augmentation. `epoch_key` is that of
+/// [`pelton_plan::Stage::Augment`].
+pub fn example_key(epoch_key: u64, id: u64, copy: u32) -> u64 {
+    let of_id = KeyedRng::at(epoch_key, id).next_u64();
+    KeyedRng::at(of_id, u64::from(copy)).next_u64()
+}

@@ -1,0 +1,392 @@
+//! Stages one after the other, from pixels to the caller's slice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pelton_plan::KeyedRng;
+
+use crate::augment::{Augment, MOST_SIDE};
+use crate::crop::{self, Rectangle};
+use crate::frame::{Frame, Workspace};
+use crate::write::{self, Tables};
+use crate::{ImageError, Pixels, colour};
+
+/// In which order the values of an image lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Layout {
+    /// Height, width, channels: the values of a pixel side by side.
+    #[default]
+    Hwc,
+    /// Channels, height, width: one plane a channel.
+    Chw,
+}
+
+/// Where an image is written to: its part of a batch.
+#[derive(Debug)]
+pub enum Output<'a> {
+    /// As bytes.
+    Bytes(&'a mut [u8]),
+    /// As floats: normalised, or from 0 to 1 where nothing normalises.
+    Floats(&'a mut [f32]),
+}
+
+/// What an output consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Values {
+    /// One byte a value.
+    Bytes,
+    /// Four bytes a value.
+    Floats,
+}
+
+impl Values {
+    /// Bytes of one.
+    pub fn bytes(self) -> usize {
+        match self {
+            Values::Bytes => 1,
+            Values::Floats => 4,
+        }
+    }
+}
+
+/// Stages in the order in which they act, spelt with commas between them.
+///
+/// ```
+/// use pelton_image::{Augment, Pipeline, Values};
+///
+/// let pipeline: Pipeline = "rrc:224,flip,jitter:0.4:0.4:0.4:0.1,normalise".parse()?;
+/// assert_eq!(pipeline.fixed_size(), Some((224, 224)));
+/// assert_eq!(pipeline.sample_bytes(Values::Floats), Some(224 * 224 * 3 * 4));
+/// assert_eq!(pipeline.stages()[1], Augment::Flip { chance: 0.5 });
+/// assert_eq!(pipeline.to_string(), "rrc:224,flip,jitter:0.4:0.4:0.4:0.1,normalise");
+/// # Ok::<(), pelton_image::ImageError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Pipeline {
+    stages: Vec<Augment>,
+    channels: usize,
+    layout: Layout,
+    /// What floats are made with.
+    tables: Box<Tables>,
+}
+
+/// Stages, channels and layout decide everything else.
+impl PartialEq for Pipeline {
+    fn eq(&self, other: &Pipeline) -> bool {
+        (&self.stages, self.channels, self.layout) == (&other.stages, other.channels, other.layout)
+    }
+}
+
+impl Pipeline {
+    /// These stages; none leave an image as it is. The output has one channel after `grey` and three
+    /// otherwise, side by side.
+    pub fn new(stages: Vec<Augment>) -> Result<Pipeline, ImageError> {
+        let mut after_normalise = false;
+        let mut normalised = ([0.0; 3], [1.0; 3]);
+        for stage in &stages {
+            stage.check().map_err(|rule| ImageError::BadStage {
+                text: stage.to_string(),
+                stage: stage.name(),
+                rule,
+            })?;
+            match *stage {
+                Augment::CutOut { .. } => (),
+                _ if after_normalise => {
+                    let stage = stage.to_string();
+                    return Err(ImageError::AfterNormalise { stage });
+                }
+                Augment::Normalise { mean, deviation } => {
+                    after_normalise = true;
+                    normalised = (mean, deviation);
+                }
+                _ => (),
+            }
+        }
+        let channels = if stages.contains(&Augment::Grey) {
+            1
+        } else {
+            3
+        };
+        let pipeline = Pipeline {
+            stages,
+            channels: 3,
+            layout: Layout::Hwc,
+            tables: Box::new(write::tables(normalised.0, normalised.1)),
+        };
+        pipeline.with_channels(channels)
+    }
+
+    /// With so many channels in the output: grey images are given three equal ones, colours are made
+    /// grey. Asserts that they are 1 or 3.
+    pub fn with_channels(mut self, channels: usize) -> Result<Pipeline, ImageError> {
+        assert!(channels == 1 || channels == 3, "an image is grey or RGB");
+        let same = |values: &[f32; 3]| values[0] == values[1] && values[1] == values[2];
+        for stage in &self.stages {
+            if let Augment::Normalise { mean, deviation } = stage
+                && channels == 1
+                && !(same(mean) && same(deviation))
+            {
+                return Err(ImageError::NormaliseChannels);
+            }
+        }
+        self.channels = channels;
+        Ok(self)
+    }
+
+    /// With this layout of the output.
+    pub fn with_layout(mut self, layout: Layout) -> Pipeline {
+        self.layout = layout;
+        self
+    }
+
+    /// The stages.
+    pub fn stages(&self) -> &[Augment] {
+        &self.stages
+    }
+
+    /// Channels of the output.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// Layout of the output.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Whether it makes floats of bytes, so that the output must be floats.
+    pub fn normalises(&self) -> bool {
+        let normalises = |stage: &Augment| matches!(stage, Augment::Normalise { .. });
+        self.stages.iter().any(normalises)
+    }
+
+    /// Height and width of every output, where they do not depend on the image.
+    pub fn fixed_size(&self) -> Option<(u32, u32)> {
+        self.stages.iter().fold(None, |size, stage| match *stage {
+            Augment::Resize { height, width } => Some((height, width)),
+            Augment::Crop { side }
+            | Augment::RandomCrop { side, .. }
+            | Augment::RandomResizedCrop { side, .. } => Some((side, side)),
+            // What it makes of a size that is known lies within bounds, or is refused for every image.
+            Augment::ResizeShorter { side } => size.and_then(|(height, width)| {
+                let (height, width) = crop::shorter_to(side, height, width);
+                Some((u32::try_from(height).ok()?, u32::try_from(width).ok()?))
+            }),
+            _ => size,
+        })
+    }
+
+    /// Height and width of the output for an image of this size.
+    ///
+    /// Errors: a side that grows too long, or an image too small for its random crop.
+    pub fn output_size(&self, height: u32, width: u32) -> Result<(u32, u32), ImageError> {
+        let mut size = (height, width);
+        for stage in &self.stages {
+            size = size_after(stage, size)?;
+        }
+        Ok(size)
+    }
+
+    /// Bytes of every output, where they do not depend on the image.
+    pub fn sample_bytes(&self, values: Values) -> Option<usize> {
+        let (height, width) = self.fixed_size()?;
+        Some(height as usize * width as usize * self.channels * values.bytes())
+    }
+
+    /// Augments one image and writes it to `out`, which holds exactly the output.
+    ///
+    /// Deterministic in `key` ([`crate::example_key`]); a stage draws the same whatever the stages before
+    /// it drew.
+    ///
+    /// Errors: those of [`Pipeline::output_size`], and bytes asked of a pipeline that normalises. Asserts
+    /// that `source` has pixels and that `out` has as many values as the output.
+    pub fn apply(
+        &self,
+        source: &Pixels,
+        key: u64,
+        work: &mut Workspace,
+        out: Output<'_>,
+    ) -> Result<(), ImageError> {
+        assert!(!source.data().is_empty(), "the image has pixels");
+        if self.normalises() && matches!(out, Output::Bytes(_)) {
+            return Err(ImageError::NormaliseBytes);
+        }
+        let mut frame = Frame::new(source, work);
+        for (number, stage) in self.byte_stages() {
+            act(stage, &mut frame, &mut stream(key, number))?;
+        }
+        if self.channels == 1 {
+            frame.grey();
+        }
+        let (size, layout) = (frame.size(), self.layout);
+        let values = size.0 as usize * size.1 as usize * self.channels;
+        match out {
+            Output::Bytes(out) => {
+                assert_eq!(out.len(), values, "values of the output");
+                let side_by_side = layout == Layout::Hwc || self.channels == 1;
+                if !(side_by_side && frame.resize_into(self.channels, out)) {
+                    write::bytes(frame.finished(), self.channels, layout, out);
+                }
+            }
+            Output::Floats(out) => {
+                assert_eq!(out.len(), values, "values of the output");
+                let part = frame.finished();
+                write::floats(part, self.channels, layout, &self.tables, out);
+                for (number, stage) in self.numbered().skip(self.byte_stages().count()) {
+                    if let &Augment::CutOut { side } = stage {
+                        let hole = hole(side, size, &mut stream(key, number));
+                        write::fill(out, size, self.channels, layout, hole, 0.0);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn numbered(&self) -> impl Iterator<Item = (u64, &Augment)> {
+        (0..).zip(&self.stages)
+    }
+
+    /// The stages that act on bytes: those before normalisation.
+    fn byte_stages(&self) -> impl Iterator<Item = (u64, &Augment)> {
+        let is_bytes = |(_, stage): &(u64, &Augment)| !matches!(stage, Augment::Normalise { .. });
+        self.numbered().take_while(is_bytes)
+    }
+}
+
+/// What stage `number` draws from. It has 2^32 numbers of the key's stream to itself.
+fn stream(key: u64, number: u64) -> KeyedRng {
+    KeyedRng::at(key, number << 32)
+}
+
+/// The size after a stage.
+fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32), ImageError> {
+    /// Most pixels that a resize makes.
+    const MOST: u64 = (MOST_SIDE as u64).pow(2);
+    Ok(match *stage {
+        Augment::ResizeShorter { side } => {
+            let (to_height, to_width) = crop::shorter_to(side, height, width);
+            // The shorter side is bounded, so the product does not overflow.
+            if to_height * to_width > MOST {
+                return Err(ImageError::ResizedTooLarge {
+                    width: to_width,
+                    height: to_height,
+                    from_width: width,
+                    from_height: height,
+                    most: MOST,
+                });
+            }
+            (to_height as u32, to_width as u32)
+        }
+        Augment::Resize { height, width } => (height, width),
+        Augment::RandomCrop { side, padding } => {
+            let (height, width) = (height + 2 * padding, width + 2 * padding);
+            if side > height || side > width {
+                return Err(ImageError::SmallerThanCrop {
+                    side,
+                    width,
+                    height,
+                });
+            }
+            (side, side)
+        }
+        Augment::Crop { side } | Augment::RandomResizedCrop { side, .. } => (side, side),
+        Augment::Flip { .. }
+        | Augment::Jitter { .. }
+        | Augment::CutOut { .. }
+        | Augment::Grey
+        | Augment::Normalise { .. } => (height, width),
+    })
+}
+
+/// Does one stage on bytes.
+fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(), ImageError> {
+    let (height, width) = frame.size();
+    // Refuses what cannot be done; a size it gives was refused before memory is taken for it.
+    let (to_height, to_width) = size_after(stage, (height, width))?;
+    match *stage {
+        Augment::ResizeShorter { .. } | Augment::Resize { .. } => frame.resize(to_height, to_width),
+        Augment::Crop { side } => {
+            // torchvision pads what is too small and takes the middle of that.
+            let middle = |length: u32| {
+                let black = side.saturating_sub(length);
+                i64::from(crop::middle(length + black, side)) - i64::from(black / 2)
+            };
+            frame.crop_beyond(middle(height), middle(width), (side, side));
+        }
+        Augment::RandomCrop { side, padding } => {
+            let mut place = |length: u32| {
+                let places = u64::from(length + 2 * padding - side) + 1;
+                rng.below(places) as i64 - i64::from(padding)
+            };
+            let (top, left) = (place(height), place(width));
+            frame.crop_beyond(top, left, (side, side));
+        }
+        Augment::RandomResizedCrop { side, least, most } => {
+            frame.crop(crop::random_resized_crop(height, width, (least, most), rng));
+            frame.resize(side, side);
+        }
+        Augment::Flip { chance } => {
+            if rng.next_f64() < chance {
+                frame.flip();
+            }
+        }
+        Augment::Jitter {
+            brightness,
+            contrast,
+            saturation,
+            hue,
+        } => {
+            let strengths = [brightness, contrast, saturation, hue];
+            for change in colour::draw_changes(strengths, rng).into_iter().flatten() {
+                frame.change(change);
+            }
+        }
+        Augment::CutOut { side } => frame.blacken(hole(side, (height, width), rng)),
+        Augment::Grey => frame.grey(),
+        Augment::Normalise { .. } => unreachable!("it is done when the image is written"),
+    }
+    Ok(())
+}
+
+/// A square of `side` around a random pixel, as far as it lies in the image (DeVries & Taylor, "Improved
+/// regularization of convolutional neural networks with cutout", 2017).
+fn hole(side: u32, (height, width): (u32, u32), rng: &mut KeyedRng) -> Rectangle {
+    let mut span = |length: u32| {
+        let centre = rng.below(u64::from(length)) as u32;
+        let start = centre.saturating_sub(side / 2);
+        // From centre - side/2 on, so many pixels as the side has, before what lies outside is cut off.
+        let end = (centre + side - side / 2).min(length);
+        (start, end - start)
+    };
+    let ((top, height), (left, width)) = (span(height), span(width));
+    Rectangle {
+        top,
+        left,
+        height,
+        width,
+    }
+}
+
+impl FromStr for Pipeline {
+    type Err = ImageError;
+
+    /// Stages with commas between them; nothing is a pipeline without stages.
+    fn from_str(text: &str) -> Result<Pipeline, ImageError> {
+        if text.is_empty() {
+            return Pipeline::new(Vec::new());
+        }
+        let stages: Result<Vec<Augment>, ImageError> = text.split(',').map(str::parse).collect();
+        Pipeline::new(stages?)
+    }
+}
+
+impl fmt::Display for Pipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, stage) in self.stages.iter().enumerate() {
+            let comma = if place > 0 { "," } else { "" };
+            write!(f, "{comma}{stage}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! The plan of a whole input pipeline: which examples each step uses, how often, and in which batch.
+//!
+//! ```text
+//! records ─► Selection ─► order or mixture ─► echo ─► runs, buckets or packed rows ─► echo of batches ─► ranks
+//!            0..kept      0..examples         places   fresh batches                  steps              share_of
+//! ```
+//!
+//! Each stage is arithmetic on the numbers of the one before, so that any (epoch, step) follows from the stream's
+//! description: there is no state to store but these two, on any number of ranks.
+//!
+//! | batches | seeking |
+//! |---|---|
+//! | runs | a window of the echo |
+//! | runs of `page` and `queue` orders | as their plan |
+//! | buckets, packed rows of examples that appear once | a pass over the epoch's ids, by their inverse |
+//! | buckets, packed rows of echoed examples or mixtures | the appearances before, one after the other |
+//!
+//! Rejected: stages that are iterators over one another, as input pipelines mostly are. Each then has a buffer and a
+//! generator to store, and a resumed run reads again what it had read.
+
+mod plan;
+
+mod spec;
+
+mod batch;
+
+mod selection;
+
+mod mixture;
+
+mod sequence;
+
+mod runs;
+
+mod queues;
+
+mod rows;
+
+pub use batch::{Draw, Piece, StreamBatch, share_of};
+pub use plan::StreamPlan;
+pub use selection::Selection;
+pub use spec::{Part, StreamSpec};
