@@ -68,8 +68,8 @@ impl<'a> Iterator for Words<'a> {
 
 impl FusedIterator for Words<'_> {}
 
-/// Tells `each` where every word of a text lies: as [`words`], in half the time, for it takes the words of a
-/// block without coming back in between.
+/// Tells `each` where every word of a text lies: as [`words`], but it takes the words of a block without
+/// coming back in between.
 #[inline]
 pub(crate) fn for_each_word(text: &[u8], mut each: impl FnMut(Range<usize>)) {
     // Where the word began that goes on from block to block.
