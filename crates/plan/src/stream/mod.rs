@@ -34,7 +34,11 @@ mod runs;
 
 mod queues;
 
+mod slices;
+
 mod rows;
+
+mod held;
 
 pub use batch::{Draw, Piece, StreamBatch, share_of};
 pub use plan::StreamPlan;

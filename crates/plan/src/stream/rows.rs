@@ -38,7 +38,7 @@ pub(super) struct Rows {
 enum Lengths {
     Own(Table),
     /// Of a plan that packs the same examples, in which a place is found faster.
-    OfPlan(PackPlan),
+    OfPlan(Box<PackPlan>),
 }
 
 /// What was found out; most recently used first.
@@ -100,7 +100,7 @@ impl Rows {
         let shortest_piece = lengths.iter().map(last_piece).min().unwrap_or(0);
         let length_at = |number: u64| lengths[number as usize];
         let lengths = match plan {
-            Some(plan) => Lengths::OfPlan(PackPlan::new(plan, packing, length_at)?),
+            Some(plan) => Lengths::OfPlan(Box::new(PackPlan::new(plan, packing, length_at)?)),
             None => Lengths::Own(Table::new(kept, longest, length_at)),
         };
         Ok(Rows {
