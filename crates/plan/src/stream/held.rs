@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::batch::StreamBatch;
-use crate::echo::EchoPlan;
+use crate::echo::{EchoPlan, Echoed};
 
 /// Fresh batches of up to two windows.
 #[derive(Debug, Default)]
@@ -26,37 +26,56 @@ struct HeldWindow {
 const WINDOWS: usize = 2;
 
 impl HeldBatches {
-    /// Copies a fresh batch of an epoch into `out`; `make` makes those that are not known.
+    /// Copies a batch of an epoch into `out`, as it is when it is fresh; `make` makes those that are not known.
     pub(super) fn copy(
         &self,
         echo: &EchoPlan,
-        (epoch, batch): (u64, u64),
+        epoch: u64,
+        asked: Echoed,
         out: &mut StreamBatch,
         make: impl Fn(u64, &mut StreamBatch),
     ) {
-        let number = batch / u64::from(echo.echo().window());
-        let first = echo.window(number).start;
+        let number = asked.position / u64::from(echo.echo().window());
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = |window: &HeldWindow| (window.epoch, window.number) == (epoch, number);
-        if !windows.iter().any(known) {
-            // The earliest window is done with, and so is one of another epoch.
-            windows.sort_by_key(|window| (window.epoch == epoch, window.number));
-            if windows.len() == WINDOWS {
-                windows.remove(0);
+        let mut fill = |number, until| {
+            let window = window_of(&mut windows, epoch, number);
+            let first = echo.window(number).start;
+            for batch in first + window.batches.len() as u64..until {
+                let mut fresh = StreamBatch::default();
+                make(batch, &mut fresh);
+                window.batches.push(fresh);
             }
-            windows.push(HeldWindow {
-                epoch,
-                number,
-                batches: Vec::new(),
-            });
+        };
+        // Among the fresh batches of a window come repeats of all of the one before. They are made first, so
+        // that whoever makes them moves forward only.
+        if asked.copy > 0 {
+            fill(number, echo.window(number).end);
+        } else {
+            if let Some(before) = number.checked_sub(1) {
+                fill(before, echo.window(before).end);
+            }
+            fill(number, asked.position + 1);
         }
-        let window = windows.iter_mut().find(|window| known(window));
-        let window = window.expect("it is known by now");
-        while first + window.batches.len() as u64 <= batch {
-            let mut fresh = StreamBatch::default();
-            make(first + window.batches.len() as u64, &mut fresh);
-            window.batches.push(fresh);
-        }
-        out.clone_from(&window.batches[(batch - first) as usize]);
+        let window = window_of(&mut windows, epoch, number);
+        let place = asked.position - echo.window(number).start;
+        out.clone_from(&window.batches[place as usize]);
     }
+}
+
+/// A window, which takes the place of the earliest, or of one of another epoch, where it is new.
+fn window_of(windows: &mut Vec<HeldWindow>, epoch: u64, number: u64) -> &mut HeldWindow {
+    let known = |window: &HeldWindow| (window.epoch, window.number) == (epoch, number);
+    let place = windows.iter().position(known).unwrap_or_else(|| {
+        windows.sort_by_key(|window| (window.epoch == epoch, window.number));
+        if windows.len() == WINDOWS {
+            windows.remove(0);
+        }
+        windows.push(HeldWindow {
+            epoch,
+            number,
+            batches: Vec::new(),
+        });
+        windows.len() - 1
+    });
+    &mut windows[place]
 }

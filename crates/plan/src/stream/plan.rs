@@ -11,7 +11,7 @@ use super::sequence::{Sequence, Source};
 use super::spec::StreamSpec;
 use crate::batching::Batching;
 use crate::buckets::{BucketLayout, BucketPlan, BucketPolicy, Packing};
-use crate::echo::{Echo, EchoPlan};
+use crate::echo::{Echo, EchoPlan, Echoed};
 use crate::error::PlanError;
 use crate::key::{GOLDEN_GAMMA, mix};
 use crate::order::Order;
@@ -123,20 +123,23 @@ impl StreamPlan {
         let echo = self.batch_echo(fresh);
         let steps = echo.appearances();
         assert!(step < steps, "step {step} of {steps} an epoch");
-        let (mut number, mut copy) = (step, 0);
+        let mut asked = Echoed {
+            position: step,
+            copy: 0,
+        };
         if !self.batch_echo.is_none() {
             let mut echoed = Vec::with_capacity(1);
             echo.fill(epoch, step..step + 1, &mut echoed);
-            (number, copy) = (echoed[0].position, echoed[0].copy);
+            asked = echoed[0];
         }
+        let (number, copy) = (asked.position, asked.copy);
         if self.batch_echo.is_none() || self.fresh.is_sought_at_once() {
             out.clear();
             self.fresh.fill(epoch, number, out);
         } else {
-            self.held
-                .copy(&echo, (epoch, number), out, |number, batch| {
-                    self.fresh.fill(epoch, number, batch);
-                });
+            self.held.copy(&echo, epoch, asked, out, |number, batch| {
+                self.fresh.fill(epoch, number, batch);
+            });
         }
         out.repeat_of = (copy > 0).then_some(number);
         out.last = copy + 1 == echo.times_of(number);
