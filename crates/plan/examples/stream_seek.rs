@@ -3,7 +3,8 @@
 //!
 //! Prints one CSV line a case: making the plan (passes over the lengths, where it asks for them), the first seek into
 //! an epoch that was not looked at before, counting its steps included, and walking on from there. A seek is
-//! index arithmetic on one thread.
+//! index arithmetic on one thread; beside its time by the clock stands the time the thread had a processor, which tells
+//! more where others use the machine.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -58,7 +59,7 @@ fn main() {
     });
     println!(
         "order,buckets,echo,batch_echo,filter,mixture,records,batch,plan_s,seek_middle_s,seek_last_s,\
-         walk_us_a_step,memory_bytes"
+         seek_middle_cpu_s,seek_last_cpu_s,walk_cpu_us_a_step,memory_bytes"
     );
     for (order, policy, echo, batch_echo, filtered, mixed) in CASES {
         let order: Order = order.parse().expect("a known order");
@@ -76,7 +77,7 @@ fn main() {
             spec.mixture = Some((0..3).map(part).collect());
             spec.epoch_examples = Some(records);
         }
-        let keeps = |id: u64| mix(id ^ 0xF1) % 10 > 0;
+        let keeps = |id: u64| !mix(id ^ 0xF1).is_multiple_of(10);
         let selection = filtered.then(|| Selection::new(records, keeps));
         let units = match order {
             Order::Page { unit_bytes } => Some(pelton_plan::Units::fixed(records, 88, unit_bytes)),
@@ -86,9 +87,9 @@ fn main() {
         let stream = StreamPlan::new(records, &spec, selection, units, Some(&length_of));
         let stream = stream.expect("a sound stream");
         let made = began.elapsed().as_secs_f64();
-        let [middle, last, walk] = times(&stream);
+        let [middle, last, middle_cpu, last_cpu, walk] = times(&stream);
         println!(
-            "{order},{policy},{echo},{batch_echo},{},{},{records},32,{made:.3},{middle:.3},{last:.3},{:.2},{}",
+            "{order},{policy},{echo},{batch_echo},{},{},{records},32,{made:.3},{middle:.3},{last:.3},{middle_cpu:.3},{last_cpu:.3},{:.2},{}",
             if filtered { "9 of 10" } else { "" },
             if mixed { "3 parts" } else { "" },
             1e6 * walk,
@@ -97,25 +98,38 @@ fn main() {
     }
 }
 
-/// Seconds to the middle step of an epoch, to nearly the last of another, and of a step that follows.
-fn times(stream: &StreamPlan) -> [f64; 3] {
+/// Seconds that this thread has had a processor; by the clock where the system does not tell.
+fn cpu_seconds(began: Instant) -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat
+        .split(' ')
+        .next()
+        .and_then(|first| first.parse::<u64>().ok());
+    nanoseconds.map_or_else(|| began.elapsed().as_secs_f64(), |ns| 1e-9 * ns as f64)
+}
+
+/// Seconds to the middle step of an epoch and to nearly the last of another, by the clock and of a processor, and of a
+/// step that follows.
+fn times(stream: &StreamPlan) -> [f64; 5] {
     const WALKED: u64 = 1000;
     let mut batch = StreamBatch::default();
+    let start = Instant::now();
     let mut seek = |epoch, place: f64| {
-        let began = Instant::now();
+        let (began, cpu) = (Instant::now(), cpu_seconds(start));
         let step = (place * stream.steps(epoch) as f64) as u64;
         stream.batch(epoch, step, black_box(&mut batch));
-        (began.elapsed().as_secs_f64(), step)
+        (
+            began.elapsed().as_secs_f64(),
+            cpu_seconds(start) - cpu,
+            step,
+        )
     };
-    let (middle, step) = seek(1, 0.5);
-    let (last, _) = seek(2, 0.999);
-    let began = Instant::now();
-    // The first of them finds its way back to the middle of the other epoch, which is not walking.
-    stream.batch(1, step, &mut batch);
-    let back = began.elapsed();
+    let (last, last_cpu, _) = seek(2, 0.999);
+    let (middle, middle_cpu, step) = seek(1, 0.5);
+    let cpu = cpu_seconds(start);
     for walked in 1..=WALKED {
         stream.batch(1, step + walked, black_box(&mut batch));
     }
-    let walk = (began.elapsed() - back).as_secs_f64() / WALKED as f64;
-    [middle, last, walk]
+    let walk = (cpu_seconds(start) - cpu) / WALKED as f64;
+    [middle, last, middle_cpu, last_cpu, walk]
 }

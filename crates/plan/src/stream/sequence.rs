@@ -79,21 +79,10 @@ impl Source {
 
     /// Shows every example of an epoch with its position, in runs of consecutive numbers.
     /// Asserts that the order has an inverse.
-    pub(super) fn by_number(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
+    pub(super) fn by_number(&self, epoch: u64, visit: impl FnMut(&[u64], &[u64])) {
         match self {
             Source::Mixture(mixture) => mixture.by_number(epoch, visit),
-            Source::Plan(plan) => {
-                let (mut numbers, mut positions) = ([0; RUN], [0; RUN]);
-                for first in (0..plan.records()).step_by(RUN) {
-                    let end = plan.records().min(first + RUN as u64);
-                    let len = (end - first) as usize;
-                    for (slot, number) in numbers[..len].iter_mut().zip(first..) {
-                        *slot = number;
-                    }
-                    plan.positions_of(epoch, first..end, &mut positions[..len]);
-                    visit(&numbers[..len], &positions[..len]);
-                }
-            }
+            Source::Plan(plan) => plan.by_number(epoch, visit),
         }
     }
 
