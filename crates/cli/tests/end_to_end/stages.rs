@@ -69,7 +69,7 @@ fn figures_of_a_pipeline() {
     assert_eq!(kept["examples"], expected);
 
     pictures(&place, 100);
-    let flags = "--augment randomcrop:4:1,flip,normalise --batch 16 --planar";
+    let flags = "--augment randomcrop:4:1,flip,normalise:0.5:0.25 --batch 16 --planar";
     let figures = place.json(&format!("bench p-images-idx3-ubyte {flags}"));
     assert_eq!(figures["batch_bytes"], 100 * 16 * 4, "floats");
     assert!(names(&figures).contains(&"augment"));
