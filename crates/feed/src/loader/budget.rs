@@ -86,6 +86,25 @@ impl Division {
     }
 }
 
+impl Division {
+    /// What a feed that got too little says, of the loader's whole budget.
+    pub fn of_the_whole(&self, error: FeedError, budget: u64) -> FeedError {
+        match error {
+            FeedError::BudgetTooSmall { needed, what, .. } => {
+                let missing = needed.saturating_sub(self.feed_bytes) as f64 / FEED_SHARE;
+                // What samples may take grows with the budget, and is taken from the same rest.
+                let share = if self.samples_bytes > 0 { 0.5 } else { 1.0 };
+                FeedError::BudgetTooSmall {
+                    budget,
+                    needed: budget + (missing / share * 4.0 / 3.0).ceil() as u64,
+                    what: format!("batches, samples held for echo, and, to read ahead, {what}"),
+                }
+            }
+            error => error,
+        }
+    }
+}
+
 fn mean_record(dataset: &Dataset) -> u64 {
     crate::sizing::pane_row_bytes(dataset)
 }

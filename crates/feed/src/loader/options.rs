@@ -17,12 +17,12 @@ pub enum BadExamples {
     Fail,
     /// It is left out of its batch, which is so much shorter.
     Skip {
-        /// Most of them over the loader's life; `None` for no limit.
+        /// Most records that this may happen to over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
     /// The next good example of the same batch takes its place; where there is none it is left out.
     Replace {
-        /// Most of them over the loader's life; `None` for no limit.
+        /// Most records that this may happen to over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
 }
