@@ -59,8 +59,8 @@ pub(super) fn rows(setting: &Setting, measured: &[Measured]) -> Vec<Row> {
         move |_: &Measured, means: &Means| once.map(|once| value(&once) / value(means))
     };
     let gain_of = |condition: Condition| {
-        let is_published = condition.factor_before() == Some(PUBLISHED_FACTOR)
-            && setting.ratio == PUBLISHED_RATIO;
+        let is_published =
+            condition.factor_before() == Some(PUBLISHED_FACTOR) && setting.ratio == PUBLISHED_RATIO;
         is_published.then_some(json!(PUBLISHED_GAIN))
     };
     let worth_of = |condition: Condition| {
@@ -78,11 +78,7 @@ pub(super) fn rows(setting: &Setting, measured: &[Measured]) -> Vec<Row> {
         &nothing,
         &over_once(|means| means.modelled_s),
     ));
-    rows.extend(table.column(
-        "worth of a repeat in fresh examples",
-        &worth_of,
-        &worth,
-    ));
+    rows.extend(table.column("worth of a repeat in fresh examples", &worth_of, &worth));
     rows.extend(table.column(
         "fresh examples of e = 1 over those needed",
         &fewer_fresh,
@@ -217,7 +213,7 @@ pub(super) fn notes(
         ),
         "net: one hidden layer of 64 units, stochastic gradient descent with momentum 0.9, constant rate".to_string(),
         format!(
-            "target: accuracy {:.4} (mean of three looks in a row, {} fresh examples apart): the lowest over {} seeds after {} passes with e = 1 at its best rate",
+            "target: accuracy {:.4} (mean of three looks in a row at the mean of the weights of {} fresh examples each): the lowest over {} seeds after {} passes with e = 1 at its best rate",
             until.target, setting.look_every, config.seeds, experiment.epochs
         ),
         format!(
@@ -227,7 +223,7 @@ pub(super) fn notes(
             edges(measured)
         ),
         format!(
-            "time is real: a step takes {} ms, what the net does not need of it is waited; the device gives {:.0} pictures a second, {} steps for a batch; looking at the test pictures costs no time; e is from {} fresh examples back, batches likewise, and of auto from its default of 2048",
+            "time is real: a step takes {} ms, what the net does not need of it is waited; the device gives {:.0} pictures a second, {} steps for a batch; looking at the test pictures costs no time; repeats are drawn from windows of {} fresh examples, those of auto from the last 2048",
             experiment.step_ms,
             setting.batch as f64 / (setting.ratio * setting.step_s),
             setting.ratio,

@@ -52,6 +52,9 @@ pub(super) struct Perceptron {
     sizes: Sizes,
     weights: Vec<f32>,
     velocity: Vec<f32>,
+    /// Sum of the weights after each step since the last [`Perceptron::take_mean`], and their number.
+    sum: Vec<f32>,
+    summed: u32,
     /// Of the last batch: gradient, hidden units, and what the loss would gain from them and from the logits.
     gradient: Vec<f32>,
     hidden: Vec<f32>,
@@ -80,6 +83,8 @@ impl Perceptron {
         Perceptron {
             sizes,
             velocity: vec![0.0; weights.len()],
+            sum: vec![0.0; weights.len()],
+            summed: 0,
             gradient: vec![0.0; weights.len()],
             weights,
             hidden: Vec::new(),
@@ -99,6 +104,21 @@ impl Perceptron {
             *velocity = momentum * *velocity + gradient;
             *weight -= rate * *velocity;
         }
+        add_scaled(&mut self.sum, 1.0, &self.weights);
+        self.summed += 1;
+    }
+
+    /// A net with the mean of the weights since the last call: with a constant rate single weights go up and
+    /// down with the last few batches, which their mean does not (Polyak and Juditsky, 1992).
+    pub fn take_mean(&mut self) -> Perceptron {
+        let mut mean = self.clone();
+        if self.summed > 0 {
+            mean.weights.fill(0.0);
+            add_scaled(&mut mean.weights, 1.0 / self.summed as f32, &self.sum);
+        }
+        self.sum.fill(0.0);
+        self.summed = 0;
+        mean
     }
 
     /// Quality on held-out pictures.
@@ -332,6 +352,28 @@ mod tests {
             net.step(&pictures, &labels, 0.1, 0.9);
         }
         assert_eq!(net.weights, expected);
+    }
+
+    #[test]
+    fn the_mean_is_over_the_steps_since_the_last() {
+        let mut net = Perceptron::new(SIZES, 2);
+        let (pictures, labels) = batch(5, SIZES, 2);
+        assert_eq!(net.take_mean().weights, net.weights, "no step yet");
+        for steps in [1, 4] {
+            let mut sum = vec![0.0_f64; net.weights.len()];
+            for _ in 0..steps {
+                net.step(&pictures, &labels, 0.1, 0.9);
+                let each = sum.iter_mut().zip(&net.weights);
+                each.for_each(|(sum, &weight)| *sum += f64::from(weight));
+            }
+            let before = net.weights.clone();
+            let mean = net.take_mean();
+            for (mean, sum) in mean.weights.iter().zip(sum) {
+                // A few roundings of weights below 2.
+                assert!((f64::from(*mean) - sum / f64::from(steps)).abs() < 2e-6);
+            }
+            assert_eq!(net.weights, before);
+        }
     }
 
     #[test]

@@ -32,18 +32,45 @@ fn every_condition_is_in_the_table() {
     let config = config(folder.path());
     std::fs::create_dir_all(folder.path().join("data")).unwrap();
     let table = echo_table(&config, &Arc::default(), &mut |_| {}).unwrap();
-    let names = ["e = 1", "e = 3, before", "e = 2, after", "e = 2, batches", "auto"];
-    for figure in ["time of e = 1", "worth", "fresh examples to", "learning rate"] {
-        let rows = table.rows.iter().filter(|row| row.figure.starts_with(figure));
+    let names = [
+        "e = 1",
+        "e = 3, before",
+        "e = 2, after",
+        "e = 2, batches",
+        "auto",
+    ];
+    for figure in [
+        "time of e = 1",
+        "worth",
+        "fresh examples to",
+        "learning rate",
+    ] {
+        let rows = table
+            .rows
+            .iter()
+            .filter(|row| row.figure.starts_with(figure));
         let methods: Vec<&str> = rows.map(|row| row.method.as_str()).collect();
         assert_eq!(methods.len(), names.len(), "{figure}");
-        assert!(methods.iter().zip(names).all(|(method, name)| method.starts_with(name)));
+        assert!(
+            methods
+                .iter()
+                .zip(names)
+                .all(|(method, name)| method.starts_with(name))
+        );
     }
     let raw = std::fs::read_to_string(&table.files[0]).unwrap();
     let lines: Vec<Vec<&str>> = raw.lines().map(|line| line.split(',').collect()).collect();
     let phase = |name: &str| lines.iter().filter(|line| line[1] == name).count();
-    assert_eq!((phase("target"), phase("tuning"), phase("measured")), (2, 10, 5));
-    assert!(table.notes.iter().any(|note| note.contains("are generated")));
+    assert_eq!(
+        (phase("target"), phase("tuning"), phase("measured")),
+        (2, 10, 5)
+    );
+    assert!(
+        table
+            .notes
+            .iter()
+            .any(|note| note.contains("are generated"))
+    );
 }
 
 #[test]
@@ -73,7 +100,10 @@ fn fixed_factors_use_each_fresh_example_so_often() {
         let open = repeats * f64::from(2 * setting.window) / used as f64;
         let most = 2.0 * repeats;
         let echoed = trial.echoed as f64;
-        assert!(echoed <= most && echoed >= most - open, "{condition:?}: {echoed}");
+        assert!(
+            echoed <= most && echoed >= most - open,
+            "{condition:?}: {echoed}"
+        );
         assert!(trial.looks.len() >= 5 && trial.reached.is_none());
     }
 }
@@ -93,7 +123,10 @@ fn paced_trainings_take_the_time_of_source_and_consumer() {
         source_s.max(trial.steps as f64 * setting.step_s)
     };
     for condition in [
-        Condition::Fixed { factor: 3.0, point: Point::Before },
+        Condition::Fixed {
+            factor: 3.0,
+            point: Point::Before,
+        },
         Condition::Auto,
     ] {
         let trial = setting.train(condition, 0.02, 1, true, until).unwrap();

@@ -30,7 +30,7 @@ const LOADER_BYTES: u64 = 64 << 20;
 const HIDDEN: usize = 64;
 /// What of the last steps' gradients goes on.
 const MOMENTUM: f32 = 0.9;
-/// Evaluations whose mean says how good a net is: single ones go up and down with the last few batches.
+/// Looks whose mean accuracy says how good a net is.
 const SMOOTHED: usize = 3;
 /// The end of a step is waited for by looking at the clock for so long, since a sleeping thread wakes late.
 const AWAKE: Duration = Duration::from_micros(200);
@@ -197,7 +197,8 @@ impl Setting {
         let mut spec = StreamSpec::new(Order::Full, self.batch, seed);
         let mut options = LoaderOptions {
             threads: 1,
-            read_threads: 1,
+            // One is asked while the other's pictures come, so that the device is never idle.
+            read_threads: 2,
             access: Access::Direct,
             // A batch at a time, as a stream from afar comes.
             look_ahead: Some(2 * self.batch),
@@ -260,12 +261,16 @@ impl Setting {
             let mut send = None;
             if paced {
                 send = Some(sender);
-                scope.spawn(move || receiver.into_iter().for_each(|(net, look)| look_at(net, look)));
+                scope.spawn(move || {
+                    receiver
+                        .into_iter()
+                        .for_each(|(net, look)| look_at(net, look))
+                });
             }
-            let mut look = |net: &Perceptron, look: Look| match &send {
+            let mut look = |net: Perceptron, look: Look| match &send {
                 // The receiver ends after the sender alone.
-                Some(sender) => drop(sender.send((net.clone(), look))),
-                None => look_at(net.clone(), look),
+                Some(sender) => drop(sender.send((net, look))),
+                None => look_at(net, look),
             };
             let loader = self.loader(condition, seed, paced)?;
             let clock = Clock::new(began, paced.then_some(self.step_s));
@@ -286,7 +291,7 @@ impl Setting {
         until: Until,
         mut clock: Clock,
         done: &AtomicBool,
-        look: &mut dyn FnMut(&Perceptron, Look),
+        look: &mut dyn FnMut(Perceptron, Look),
     ) -> Result<Trial, TrainError> {
         let mut net = self.net(seed);
         let (mut fresh, mut used, mut next_look) = (0, 0, self.look_every);
@@ -308,7 +313,7 @@ impl Setting {
                     wall_s: clock.wall_s(),
                     ..Look::default()
                 };
-                look(&net, at);
+                look(net.take_mean(), at);
             }
         }
         let meters = loader.meters();

@@ -13,6 +13,8 @@ use crate::error::TrainError;
 
 /// Added to a seed, so that rates are not chosen on the trainings that are measured.
 const OTHER_SEEDS: u64 = 1000;
+/// Most seeds for choosing.
+const MOST_SEEDS: u64 = 3;
 
 /// A chosen rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,9 +85,11 @@ fn grid(
     phase: &str,
     raw: &mut Raw,
 ) -> Result<Vec<(f32, Vec<Trial>)>, TrainError> {
-    let seeds: Vec<u64> = (0..config.seeds).map(|seed| OTHER_SEEDS + seed).collect();
+    let seeds: Vec<u64> = (0..config.seeds.min(MOST_SEEDS))
+        .map(|seed| OTHER_SEEDS + seed)
+        .collect();
     let paced = condition == Condition::Auto;
-    let with = |rate: f32| -> Result<(f32, Vec<Trial>), TrainError> {
+    let with = |rate: f32, until: Until| -> Result<(f32, Vec<Trial>), TrainError> {
         let trials = seeds
             .iter()
             .map(|&seed| setting.train(condition, rate, seed, paced, until));
@@ -93,13 +97,24 @@ fn grid(
     };
     let rates: Vec<f32> = config.experiment.rates.iter().map(|&r| r as f32).collect();
     let by_rate: Vec<(f32, Vec<Trial>)> = if paced {
-        rates.into_iter().map(with).collect::<Result<_, _>>()?
+        let mut until = until;
+        let mut by_rate = Vec::new();
+        for rate in rates {
+            let (rate, trials) = with(rate, until)?;
+            if trials.iter().all(|trial| trial.reached.is_some()) {
+                // A rate that needs twice as much will not be the best, and need not be waited for.
+                let most = trials.iter().map(|trial| trial.fresh).max();
+                until.fresh = until.fresh.min(2 * most.unwrap_or(until.fresh));
+            }
+            by_rate.push((rate, trials));
+        }
+        by_rate
     } else {
         let with = &with;
         std::thread::scope(|scope| {
             let started: Vec<_> = rates
                 .into_iter()
-                .map(|rate| scope.spawn(move || with(rate)))
+                .map(|rate| scope.spawn(move || with(rate, until)))
                 .collect();
             started
                 .into_iter()
