@@ -9,12 +9,13 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("storage", &[]),
     ("text", &[]),
     ("format", &["storage", "text"]),
     ("plan", &[]),
     ("comm", &[]),
+    ("image", &["plan"]),
     ("cache", &["comm", "plan", "format", "storage"]),
     ("feed", &["plan", "format", "storage"]),
     ("linear", &["feed", "plan", "format", "storage"]),

@@ -122,3 +122,179 @@ fn turn_hue(data: &mut [u8], turn: f32) {
         *pixel = [channel(5.0), channel(3.0), channel(1.0)];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pixels of the image in `tests/pillow.rs` from (2, 5) to (5, 7).
+    const SMALL: [u8; 18] = [
+        159, 230, 45, 201, 16, 87, 243, 58, 129, 202, 17, 88, 249, 64, 135, 40, 111, 182,
+    ];
+
+    #[track_caller]
+    fn check(what: Change, expected: [u8; 18]) {
+        let mut data = SMALL;
+        change(&mut data, 3, what);
+        assert_eq!(data, expected, "{what:?}");
+    }
+
+    /// `ImageEnhance.Brightness(image).enhance(0.6)` and so on; Pillow 13.0.0.
+    #[test]
+    fn factors_do_what_pillow_does() {
+        check(
+            Change::Brightness(0.6),
+            [
+                95, 138, 27, 120, 9, 52, 145, 34, 77, 121, 10, 52, 149, 38, 81, 24, 66, 109,
+            ],
+        );
+        check(
+            Change::Brightness(1.7),
+            [
+                255, 255, 76, 255, 27, 147, 255, 98, 219, 255, 28, 149, 255, 108, 229, 68, 188, 255,
+            ],
+        );
+        check(
+            Change::Contrast(0.35),
+            [
+                131, 155, 91, 145, 81, 105, 160, 95, 120, 146, 81, 106, 162, 97, 122, 89, 114, 139,
+            ],
+        );
+        check(
+            Change::Contrast(1.9),
+            [
+                197, 255, 0, 255, 0, 60, 255, 5, 140, 255, 0, 62, 255, 17, 152, 0, 106, 241,
+            ],
+        );
+        check(
+            Change::Saturation(0.25),
+            [
+                180, 198, 152, 109, 63, 81, 151, 105, 123, 110, 64, 82, 157, 111, 129, 83, 101, 119,
+            ],
+        );
+        check(
+            Change::Saturation(1.8),
+            [
+                135, 255, 0, 255, 0, 93, 255, 7, 135, 255, 0, 94, 255, 13, 141, 0, 121, 249,
+            ],
+        );
+    }
+
+    /// `image.convert("L")`.
+    #[test]
+    fn grey_is_pillows() {
+        let greys: Vec<u8> = SMALL
+            .as_chunks::<3>()
+            .0
+            .iter()
+            .map(|&pixel| grey(pixel))
+            .collect();
+        assert_eq!(greys, [188, 79, 121, 80, 127, 98]);
+    }
+
+    /// HSV and back by cases, as in Python's colorsys.
+    fn turned([red, green, blue]: [u8; 3], turn: f64) -> [f64; 3] {
+        let [r, g, b] = [red, green, blue].map(f64::from);
+        let (most, least) = (r.max(g).max(b), r.min(g).min(b));
+        if most == least {
+            return [r, g, b];
+        }
+        let part = |value: f64| (most - value) / (most - least);
+        let hue = if r == most {
+            part(b) - part(g)
+        } else if g == most {
+            2.0 + part(r) - part(b)
+        } else {
+            4.0 + part(g) - part(r)
+        };
+        let hue = (hue / 6.0 + turn).rem_euclid(1.0) * 6.0;
+        let saturation = (most - least) / most;
+        let (sector, f) = (hue.floor(), hue.fract());
+        let p = most * (1.0 - saturation);
+        let q = most * (1.0 - saturation * f);
+        let t = most * (1.0 - saturation * (1.0 - f));
+        match sector as u32 % 6 {
+            0 => [most, t, p],
+            1 => [q, most, p],
+            2 => [p, most, t],
+            3 => [p, q, most],
+            4 => [t, p, most],
+            _ => [most, p, q],
+        }
+    }
+
+    #[test]
+    fn hue_turns_as_through_hsv() {
+        let levels = [0, 1, 60, 128, 200, 254, 255];
+        for red in levels {
+            for green in levels {
+                for blue in levels {
+                    for turn in [-0.5, -0.31, -0.1, -0.001, 0.0, 0.05, 0.25, 0.4999, 0.5] {
+                        let mut pixel = [red, green, blue];
+                        let expected = turned(pixel, turn);
+                        change(&mut pixel, 3, Change::Hue(turn as f32));
+                        for (value, expected) in pixel.iter().zip(expected) {
+                            // Half for rounding; floats of 24 bits err by less than the rest.
+                            let off = (f64::from(*value) - expected).abs();
+                            assert!(off <= 0.501, "{red} {green} {blue} by {turn}: {pixel:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn changes_of_nothing_leave_all_as_it_is() {
+        for what in [
+            Change::Brightness(1.0),
+            Change::Contrast(1.0),
+            Change::Saturation(1.0),
+            Change::Hue(0.0),
+        ] {
+            check(what, SMALL);
+        }
+        let mut grey = [7, 90, 200];
+        change(&mut grey, 1, Change::Saturation(0.0));
+        change(&mut grey, 1, Change::Hue(0.3));
+        assert_eq!(grey, [7, 90, 200]);
+        change(&mut grey, 1, Change::Contrast(0.0));
+        assert_eq!(grey, [99, 99, 99]);
+    }
+
+    #[test]
+    fn draws_fill_their_ranges_in_every_order() {
+        let mut orders = std::collections::HashSet::new();
+        let (mut least, mut most) = ([f32::MAX; 4], [f32::MIN; 4]);
+        for key in 0..2000 {
+            let drawn = draw_changes([0.4, 2.0, 0.1, 0.25], &mut KeyedRng::new(key));
+            let places = drawn.map(|change| {
+                let (place, number) = match change.expect("all have a strength") {
+                    Change::Brightness(number) => (0, number),
+                    Change::Contrast(number) => (1, number),
+                    Change::Saturation(number) => (2, number),
+                    Change::Hue(number) => (3, number),
+                };
+                least[place] = least[place].min(number);
+                most[place] = most[place].max(number);
+                place
+            });
+            orders.insert(places);
+        }
+        assert_eq!(orders.len(), 24);
+        // Of 2000 uniform numbers the outermost lie within 1/100 of the ends, but for e^-20.
+        for (place, (from, to)) in [(0.6, 1.4), (0.0, 3.0), (0.9, 1.1), (-0.25, 0.25)]
+            .iter()
+            .enumerate()
+        {
+            let slack = (to - from) / 100.0;
+            assert!(
+                (from..&(from + slack)).contains(&&least[place]),
+                "{least:?}"
+            );
+            assert!((to - slack..=*to).contains(&most[place]), "{most:?}");
+        }
+        let none = draw_changes([0.0; 4], &mut KeyedRng::new(1));
+        assert_eq!(none, [None; 4]);
+    }
+}

@@ -6,13 +6,24 @@ use crate::Layout;
 /// grey, three are red, green and blue.
 ///
 /// Made once a thread and filled again and again: its memory is kept.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Pixels {
     height: u32,
     width: u32,
     channels: usize,
     data: Vec<u8>,
+    /// Encoded bytes as a decoder is given them, where they differ from the caller's.
+    pub(crate) encoded: Vec<u8>,
 }
+
+impl PartialEq for Pixels {
+    fn eq(&self, other: &Pixels) -> bool {
+        let shape = |pixels: &Pixels| (pixels.height, pixels.width, pixels.channels);
+        shape(self) == shape(other) && self.data == other.data
+    }
+}
+
+impl Eq for Pixels {}
 
 impl Pixels {
     /// Without pixels.

@@ -93,7 +93,9 @@ impl Echo {
 
     /// The factor, where it is a whole number.
     pub(crate) fn whole(self) -> Option<u64> {
-        (self.thousandths % 1000 == 0).then_some(self.thousandths / 1000)
+        self.thousandths
+            .is_multiple_of(1000)
+            .then_some(self.thousandths / 1000)
     }
 
     /// How often the first `examples` come out, together.

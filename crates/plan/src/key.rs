@@ -147,6 +147,13 @@ mod tests {
         assert_eq!(seen.len(), keys);
     }
 
+    /// `key(7, 3, 14)` and `key(0, 0, 14)` of `tests/golden/orders.py`.
+    #[test]
+    fn keys_of_augmentation_stay() {
+        assert_eq!(key(7, 3, Stage::Augment), 0xF24F_80D2_3F44_6D0E);
+        assert_eq!(key(0, 0, Stage::Augment), 0xCDED_8A76_D237_7C31);
+    }
+
     #[test]
     fn every_seed_bit_moves_about_half_of_the_key() {
         for bit in 0..64 {

@@ -16,7 +16,8 @@
 //! epoch and [`Stage`]. [`local_slots`] gives each rank its share of a global batch, [`assign_slots`]
 //! gives it one of the same size from what it holds already, a [`BucketPlan`] or [`PackPlan`] regroups the
 //! ids of a plan by the lengths of what they name, and [`Randomness`] says how well an order
-//! shuffles.
+//! shuffles. A [`StreamPlan`] is the plan of a whole input pipeline: a [`Selection`] of records or a mixture, an
+//! order, echo, buckets and batches in one, sought as a plan is.
 //!
 //! ```
 //! use pelton_plan::{Batching, Order, Plan, local_slots};

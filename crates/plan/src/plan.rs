@@ -377,6 +377,22 @@ impl Plan {
         }
     }
 
+    /// Shows every id of an epoch with its position, in runs of consecutive ids.
+    /// Asserts that the order [is invertible](Self::is_invertible).
+    pub(crate) fn by_number(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
+        const RUN: u64 = 1024;
+        let (mut ids, mut positions) = ([0; RUN as usize], [0; RUN as usize]);
+        for first in (0..self.records).step_by(RUN as usize) {
+            let end = self.records.min(first + RUN);
+            let len = (end - first) as usize;
+            for (slot, id) in ids[..len].iter_mut().zip(first..) {
+                *slot = id;
+            }
+            self.positions_of(epoch, first..end, &mut positions[..len]);
+            visit(&ids[..len], &positions[..len]);
+        }
+    }
+
     /// Replaces each id by its position in an epoch's order, the ids being in any order. Asserts that
     /// the order [is invertible](Self::is_invertible) and that the ids exist.
     pub fn positions_of_each(&self, epoch: u64, places: &mut [u64]) {

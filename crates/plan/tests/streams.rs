@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use pelton_plan::{
-    BucketPolicy, Draw, Echo, EchoPlan, Order, Part, Selection, StreamBatch, StreamPlan,
-    StreamSpec, Units, mix, share_of,
+    Batching, BucketPlan, BucketPolicy, Draw, Echo, EchoPlan, Order, PackPlan, Part, Plan,
+    Selection, StreamBatch, StreamPlan, StreamSpec, Units, expected_remote_share, mix, share_of,
 };
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn length_of(id: u64) -> u32 {
 
 impl Pipeline {
     fn keeps(&self, id: u64) -> bool {
-        self.dropped_one_in == 0 || mix(id) % self.dropped_one_in != 0
+        self.dropped_one_in == 0 || !mix(id).is_multiple_of(self.dropped_one_in)
     }
 
     fn kept(&self) -> Vec<u64> {
@@ -361,6 +361,327 @@ proptest! {
             for (&drawn, part) in drawn.iter().zip(parts) {
                 let share = (epoch + 1) as f64 * plan.examples(0) as f64 * part.weight / sum;
                 prop_assert!((drawn as f64 - share).abs() < 1.0 + 1e-9);
+            }
+        }
+    }
+}
+
+fn ids(batch: &StreamBatch) -> Vec<u64> {
+    batch.draws.iter().map(|draw| draw.id).collect()
+}
+
+/// A stream that adds nothing to a plan is that plan, also where it gets there another way.
+#[test]
+fn a_stream_of_one_stage_is_that_stage() {
+    for order in [
+        "sequential",
+        "full",
+        "queue:40",
+        "page:1",
+        "block:7:permute",
+        "opportunistic:4:1",
+    ] {
+        let order: Order = order.parse().unwrap();
+        for policy in ["", "auto", "tokens:90", "pack:15:64", "pack:40:100"] {
+            let (records, batch, seed, epoch) = (1500, 20, 3, 4);
+            let plan = || Plan::new(records, order, Batching::Examples(batch), seed).unwrap();
+            let mut spec = StreamSpec::new(order, batch, seed);
+            spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
+            let stream = StreamPlan::new(records, &spec, None, None, Some(&length_of)).unwrap();
+            let steps = walk(&stream, epoch);
+            let mut expected: Vec<(Vec<u64>, Option<u32>)> = Vec::new();
+            let mut of_step = Vec::new();
+            match &spec.buckets {
+                None => {
+                    for step in 0..plan().steps() {
+                        plan().batch_ids(epoch, step, &mut of_step);
+                        expected.push((std::mem::take(&mut of_step), None));
+                    }
+                    assert_eq!(stream.fingerprint(), plan().fingerprint());
+                    assert_eq!(stream.randomness(), Some(plan().randomness()));
+                }
+                Some(BucketPolicy::Pack(packing)) => {
+                    let packed = PackPlan::new(plan(), *packing, length_of).unwrap();
+                    for step in 0..packed.steps(epoch) {
+                        let mut rows = Vec::new();
+                        packed.batch_rows(epoch, step, &mut rows);
+                        let mut found = steps[step as usize].pieces.iter();
+                        for (row, &draws) in rows.iter().zip(&steps[step as usize].row_draws) {
+                            assert_eq!(row.segments.len(), draws as usize);
+                            for segment in &row.segments {
+                                let piece = found.next().unwrap();
+                                assert_eq!(
+                                    (piece.start, piece.length),
+                                    (segment.start, segment.length)
+                                );
+                                of_step.push(segment.id);
+                            }
+                        }
+                        expected.push((std::mem::take(&mut of_step), None));
+                    }
+                    assert_eq!(
+                        stream.padded_fraction(epoch),
+                        Some(packed.padded_fraction(epoch))
+                    );
+                }
+                Some(policy) => {
+                    let buckets = BucketPlan::new(plan(), policy, length_of).unwrap();
+                    for step in 0..buckets.steps() {
+                        let bucket = buckets.batch_ids(epoch, step, &mut of_step);
+                        expected.push((std::mem::take(&mut of_step), Some(bucket as u32)));
+                    }
+                    assert_eq!(stream.bucket_layout(), Some(buckets.layout()));
+                }
+            }
+            assert_eq!(steps.len(), expected.len(), "{order} {policy}");
+            for (batch, (of_step, bucket)) in steps.iter().zip(&expected) {
+                assert_eq!(
+                    (&ids(batch), batch.bucket),
+                    (of_step, *bucket),
+                    "{order} {policy}"
+                );
+                let mut at = vec![0; 1];
+                for draw in &batch.draws {
+                    plan().fill_ids(epoch, draw.position, &mut at);
+                    assert_eq!(at[0], draw.id, "{order} {policy}");
+                }
+            }
+        }
+    }
+}
+
+/// Most repeats are on the rank that took the fresh example, on any number of ranks.
+#[test]
+fn repeats_stay_where_the_fresh_example_was() {
+    let mut spec = StreamSpec::new(Order::Full, 64, 1);
+    spec.echo = "3:256".parse().unwrap();
+    let stream = StreamPlan::new(20_000, &spec, None, None, None).unwrap();
+    for world_size in [2, 4, 7] {
+        let mut rank_of = HashMap::new();
+        let (mut moved, mut repeats) = (0, 0);
+        for batch in walk(&stream, 0) {
+            let mut takers = vec![0; batch.draws.len()];
+            for rank in 0..world_size {
+                let mut share = Vec::new();
+                share_of(&batch, rank, world_size, &mut share);
+                share.iter().for_each(|&slot| takers[slot as usize] = rank);
+            }
+            for (draw, rank) in batch.draws.iter().zip(takers) {
+                if draw.copy == 0 {
+                    rank_of.insert(draw.position, rank);
+                }
+                repeats += u64::from(draw.copy > 0);
+                moved += u64::from(rank_of[&draw.position] != rank);
+            }
+        }
+        // Both appearances are assigned with a share of at most that bound left over.
+        let bound = 2.0 * expected_remote_share(64, world_size);
+        assert!(
+            (moved as f64) < bound * repeats as f64,
+            "{moved} of {repeats}"
+        );
+    }
+}
+
+fn check_refused(change: impl FnOnce(&mut StreamSpec), says: &str) {
+    let mut spec = StreamSpec::new(Order::Full, 8, 0);
+    change(&mut spec);
+    let lengths: &dyn Fn(u64) -> u32 = &length_of;
+    let no_lengths = says.starts_with("bucket policy auto");
+    let refused = StreamPlan::new(100, &spec, None, None, (!no_lengths).then_some(lengths));
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains(says), "{message}");
+}
+
+#[test]
+fn impossible_streams_are_refused_with_a_remedy() {
+    let parts = |parts: &[(u64, u64, f64)]| {
+        let part = |&(start, end, weight)| Part {
+            ids: start..end,
+            weight,
+        };
+        Some(parts.iter().map(part).collect::<Vec<Part>>())
+    };
+    let mixed = |of: &[(u64, u64, f64)], says: &str| {
+        check_refused(|spec| spec.mixture = parts(of), says);
+    };
+    for weight in [-1.0, f64::NAN, f64::INFINITY] {
+        mixed(
+            &[(0, 9, 1.0), (9, 20, weight)],
+            "part 1 of the mixture has the weight",
+        );
+    }
+    mixed(&[], "at least one part a positive weight");
+    mixed(&[(0, 9, 0.0)], "at least one part a positive weight");
+    mixed(&[(0, 9, f64::MAX), (0, 9, f64::MAX)], "have no sum");
+    mixed(
+        &[(0, 9, 1.0), (9, 9, 1.0)],
+        "part 1 of the mixture has a weight and no record",
+    );
+    mixed(&[(0, 101, 1.0)], "records 0..101 of 100");
+    #[allow(clippy::reversed_empty_ranges)]
+    mixed(&[(9, 3, 1.0)], "records 9..3 of 100");
+    check_refused(
+        |spec| {
+            spec.mixture = parts(&[(0, 9, 1.0)]);
+            spec.epoch_examples = Some(1 << 60);
+        },
+        "give 9007199254740992 or fewer",
+    );
+    check_refused(
+        |spec| {
+            spec.mixture = parts(&[(0, 9, 1.0)]);
+            spec.order = Order::Sequential;
+        },
+        "give --order full",
+    );
+    check_refused(|spec| spec.epoch_examples = Some(7), "not 7 examples");
+    let echo = |text: &str| text.parse::<Echo>().unwrap();
+    check_refused(
+        |spec| (spec.echo, spec.batch_echo) = (echo("2"), echo("1.5")),
+        "examples are echoed 2 times and batches 1.5 times",
+    );
+    check_refused(
+        |spec| spec.buckets = Some(BucketPolicy::Auto),
+        "bucket policy auto needs",
+    );
+    check_refused(
+        |spec| {
+            spec.buckets = Some("pack:5".parse().unwrap());
+            spec.batch_echo = echo("2");
+        },
+        "give rows of 20 tokens",
+    );
+    check_refused(
+        |spec| {
+            spec.buckets = Some("static:9".parse().unwrap());
+            spec.drop_last = true;
+        },
+        "batching 8:drop-last does not go with buckets",
+    );
+    check_refused(|spec| spec.batch = 0, "give --batch 1 or more");
+    let other = Selection::new(99, |_| true);
+    let spec = StreamSpec::new(Order::Full, 8, 0);
+    let refused = StreamPlan::new(100, &spec, Some(other), None, None).unwrap_err();
+    assert!(
+        refused.to_string().contains("a selection from 99 records"),
+        "{refused}"
+    );
+    let units = Units::fixed(100, 4, 8);
+    let refused = StreamPlan::new(100, &spec, None, Some(units), None).unwrap_err();
+    assert!(
+        refused.to_string().contains("leave the units out"),
+        "{refused}"
+    );
+}
+
+/// Fingerprints stand in checkpoints: they tell streams apart.
+#[test]
+fn fingerprints_tell_streams_apart() {
+    let mut seen = HashMap::new();
+    let mut check = |says: String, spec: &StreamSpec, selection: Option<Selection>| {
+        let stream = StreamPlan::new(100, spec, selection, None, Some(&length_of)).unwrap();
+        if let Some(other) = seen.insert(stream.fingerprint(), says.clone()) {
+            panic!("{says} and {other}");
+        }
+    };
+    let part = |end, weight| Part {
+        ids: 0..end,
+        weight,
+    };
+    for seed in 0..2 {
+        for policy in ["", "auto", "static:9", "pack:30", "pack:30:9"] {
+            for echo in ["1", "2", "1.5", "2:9"] {
+                for batch in [8, 9] {
+                    let mut spec = StreamSpec::new(Order::Full, batch, seed);
+                    spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
+                    spec.echo = echo.parse().unwrap();
+                    let says = format!("{spec:?}");
+                    check(says.clone(), &spec, None);
+                    check(
+                        says.clone() + " even",
+                        &spec,
+                        Some(Selection::new(100, |id| id % 2 == 0)),
+                    );
+                    check(
+                        says + " odd",
+                        &spec,
+                        Some(Selection::new(100, |id| id % 2 == 1)),
+                    );
+                    for parts in [
+                        vec![part(50, 1.0)],
+                        vec![part(50, 1.0), part(100, 1.0)],
+                        vec![part(50, 1.0), part(100, 2.0)],
+                    ] {
+                        spec.mixture = Some(parts);
+                        spec.epoch_examples = None;
+                        check(format!("{spec:?}"), &spec, None);
+                        spec.epoch_examples = Some(77);
+                        check(format!("{spec:?}"), &spec, None);
+                    }
+                    if echo != "1" {
+                        spec.mixture = None;
+                        spec.epoch_examples = None;
+                        (spec.batch_echo, spec.echo) = (spec.echo, Echo::NONE);
+                        check(format!("{spec:?}"), &spec, None);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Long epochs are sought by counting.
+#[test]
+fn late_steps_of_long_epochs_are_those_of_a_walk() {
+    let part = |ids, weight| Part { ids, weight };
+    let parts = vec![
+        part(0..30, 0.1),
+        part(10_000..40_000, 2.0),
+        part(40_000..90_000, 1.0),
+    ];
+    let cases = [
+        ("full", "auto", "2:100", "1", false),
+        ("full", "static:4,19", "1.5:64", "1", false),
+        ("full", "tokens:300", "3:2000", "1", true),
+        ("sequential", "optimal:3", "2.5:70000", "1", false),
+        ("opportunistic:9:20", "auto", "2", "1", false),
+        ("full", "auto", "1", "1", true),
+        ("full", "static:1,2,19", "1", "2.5:40", true),
+        ("full", "auto", "1", "2:40", false),
+        ("queue:500", "auto", "2", "1", false),
+        ("queue:500", "", "1", "2:9", false),
+        ("page:300", "auto", "1", "1.5:9", false),
+        ("full", "pack:30:500", "2", "1", false),
+        ("full", "pack:30:500", "1", "1", true),
+        ("full", "", "2", "1", true),
+    ];
+    for (order, policy, echo, batch_echo, mixed) in cases {
+        let mut spec = StreamSpec::new(order.parse().unwrap(), 37, 5);
+        spec.echo = echo.parse().unwrap();
+        spec.batch_echo = batch_echo.parse().unwrap();
+        spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
+        spec.mixture = mixed.then(|| parts.clone());
+        let pipeline = Pipeline {
+            records: 90_000,
+            spec,
+            dropped_one_in: 10,
+            epoch: 3,
+        };
+        let plan = pipeline.make();
+        let steps = walk(&plan, 3);
+        check_copies(&plan, &steps, policy.starts_with("pack"));
+        check_nothing_lost(&pipeline, &plan, &steps);
+        let mut batch = StreamBatch::default();
+        for place in 0..16 {
+            let step = (steps.len() - 1) * place / 15;
+            let entered = pipeline.make();
+            for (step, expected) in steps.iter().enumerate().skip(step).take(90) {
+                entered.batch(3, step as u64, &mut batch);
+                assert_eq!(
+                    &batch, expected,
+                    "{order} {policy} {echo} {batch_echo}: {step}"
+                );
             }
         }
     }

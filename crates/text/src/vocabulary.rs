@@ -6,7 +6,7 @@ use crate::error::TextError;
 use crate::tokenizer::Tokenizer;
 use crate::word_counts::WordCounts;
 use crate::word_table::WordTable;
-use crate::words::words;
+use crate::words::{for_each_word, words};
 
 /// Tokens that stand for no text of their own; their numbers come first.
 ///
@@ -256,7 +256,9 @@ impl Vocabulary {
             Tokenizer::Bytes => out.extend(sentence.iter().copied().map(id_of_byte)),
             Tokenizer::Whitespace => {
                 let unknown = Special::Unknown.id();
-                out.extend(words(sentence).map(|word| self.words.number(word).unwrap_or(unknown)));
+                for_each_word(sentence, |range| {
+                    out.push(self.words.number_in(sentence, range).unwrap_or(unknown));
+                });
             }
         }
         if ends.end {

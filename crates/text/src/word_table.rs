@@ -6,6 +6,7 @@
 //! collide; no result depends on it.
 
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -63,7 +64,7 @@ impl WordTable {
     /// The word of a number below [`WordTable::len`].
     #[inline]
     pub(crate) fn word(&self, number: u32) -> &[u8] {
-        word_at(&self.bytes, &self.starts, number)
+        &self.bytes[range_of(&self.starts, number)]
     }
 
     pub(crate) fn words(&self) -> impl Iterator<Item = &[u8]> {
@@ -71,28 +72,32 @@ impl WordTable {
     }
 
     #[inline]
-    fn hash(hashes: &RandomState, word: &[u8]) -> u64 {
-        let mut hasher = hashes.build_hasher();
-        hasher.write(word);
-        hasher.finish()
+    pub(crate) fn number(&self, word: &[u8]) -> Option<u32> {
+        self.number_in(word, 0..word.len())
+    }
+
+    /// The number of the word that lies at a range of a text.
+    #[inline]
+    pub(crate) fn number_in(&self, text: &[u8], range: Range<usize>) -> Option<u32> {
+        let key = Key::of(text, range);
+        self.find(&key, key.hash(&self.hashes))
     }
 
     #[inline]
-    pub(crate) fn number(&self, word: &[u8]) -> Option<u32> {
-        let hash = WordTable::hash(&self.hashes, word);
-        let found = self.numbers.find(hash, |&number| self.word(number) == word);
+    fn find(&self, key: &Key<'_>, hash: u64) -> Option<u32> {
+        let found = self.numbers.find(hash, |&number| {
+            key.is_at(&self.bytes, range_of(&self.starts, number))
+        });
         found.copied()
     }
 
     /// The number of a word, and whether it is new.
     #[inline]
     pub(crate) fn insert(&mut self, word: &[u8]) -> Result<(u32, bool), TextError> {
-        let hash = WordTable::hash(&self.hashes, word);
-        let found = self.numbers.find(hash, |&number| {
-            word_at(&self.bytes, &self.starts, number) == word
-        });
-        match found {
-            Some(number) => Ok((*number, false)),
+        let key = Key::of(word, 0..word.len());
+        let hash = key.hash(&self.hashes);
+        match self.find(&key, hash) {
+            Some(number) => Ok((number, false)),
             None => Ok((self.push(hash, word)?, true)),
         }
     }
@@ -106,7 +111,7 @@ impl WordTable {
         self.starts.push(end as u32);
         let (bytes, starts, hashes) = (&self.bytes, &self.starts, &self.hashes);
         self.numbers.insert_unique(hash, number, |&number| {
-            WordTable::hash(hashes, word_at(bytes, starts, number))
+            Key::of(bytes, range_of(starts, number)).hash(hashes)
         });
         Ok(number)
     }
@@ -124,9 +129,79 @@ fn check_room(words: u64, bytes: u64) -> Result<(), TextError> {
 }
 
 #[inline]
-fn word_at<'a>(bytes: &'a [u8], starts: &[u32], number: u32) -> &'a [u8] {
+fn range_of(starts: &[u32], number: u32) -> Range<usize> {
     let number = number as usize;
-    &bytes[starts[number] as usize..starts[number + 1] as usize]
+    starts[number] as usize..starts[number + 1] as usize
+}
+
+/// Most bytes of a word that is compared as one number.
+const SHORT: usize = 16;
+
+/// The first `i` bytes of a number, for each `i`.
+const MASKS: [u128; SHORT + 1] = {
+    let mut masks = [0; SHORT + 1];
+    let mut i = 1;
+    while i <= SHORT {
+        masks[i] = u128::MAX >> (128 - 8 * i);
+        i += 1;
+    }
+    masks
+};
+
+/// A word to look for. Nearly all are short, and are hashed and compared in a few cycles without a branch on
+/// their length.
+enum Key<'a> {
+    Short { length: usize, bytes: u128 },
+    Long(&'a [u8]),
+}
+
+impl<'a> Key<'a> {
+    #[inline]
+    fn of(text: &'a [u8], range: Range<usize>) -> Key<'a> {
+        let length = range.len();
+        match length <= SHORT {
+            true => Key::Short {
+                length,
+                bytes: short(text, range.start, length),
+            },
+            false => Key::Long(&text[range]),
+        }
+    }
+
+    #[inline]
+    fn hash(&self, hashes: &RandomState) -> u64 {
+        let mut hasher = hashes.build_hasher();
+        match self {
+            Key::Short { bytes, .. } => hasher.write_u128(*bytes),
+            Key::Long(word) => hasher.write(word),
+        }
+        hasher.finish()
+    }
+
+    #[inline]
+    fn is_at(&self, text: &[u8], range: Range<usize>) -> bool {
+        match self {
+            Key::Short { length, bytes } => {
+                range.len() == *length && short(text, range.start, *length) == *bytes
+            }
+            Key::Long(word) => text[range] == **word,
+        }
+    }
+}
+
+/// At most [`SHORT`] bytes of a text as a number.
+#[inline]
+fn short(text: &[u8], start: usize, length: usize) -> u128 {
+    let rest = &text[start..];
+    let bytes = match rest.first_chunk() {
+        Some(bytes) => *bytes,
+        None => {
+            let mut bytes = [0; SHORT];
+            bytes[..rest.len()].copy_from_slice(rest);
+            bytes
+        }
+    };
+    u128::from_le_bytes(bytes) & MASKS[length]
 }
 
 #[cfg(test)]
@@ -161,6 +236,24 @@ mod tests {
             "a word may be empty"
         );
         assert!(table.heap_bytes() >= 500 * 8);
+    }
+
+    #[test]
+    fn words_of_every_length() {
+        let mut table = WordTable::default();
+        // Zeros tell a word from a shorter one by nothing but its length.
+        let words: Vec<Vec<u8>> = (0..40)
+            .flat_map(|length| [vec![0; length], vec![b'a'; length]])
+            .skip(1)
+            .collect();
+        for (number, word) in (0..).zip(&words) {
+            assert_eq!(table.insert(word).unwrap(), (number, true), "{word:?}");
+        }
+        for (number, word) in (0..).zip(&words) {
+            let text = [b"ab", &word[..], b"cd"].concat();
+            let found = table.number_in(&text, 2..2 + word.len());
+            assert_eq!((table.word(number), found), (&word[..], Some(number)));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The words of a text, one after another.
 
 use std::iter::FusedIterator;
+use std::ops::Range;
 
 use crate::white_space::{BlockBits, filled};
 
@@ -67,6 +68,39 @@ impl<'a> Iterator for Words<'a> {
 
 impl FusedIterator for Words<'_> {}
 
+/// Tells `each` where every word of a text lies: as [`words`], but it takes the words of a block without
+/// coming back in between.
+#[inline]
+pub(crate) fn for_each_word(text: &[u8], mut each: impl FnMut(Range<usize>)) {
+    // Where the word began that goes on from block to block.
+    let mut open = None;
+    let mut base = 0;
+    for bits in BlockBits::of_text(text) {
+        let of_words = !bits.spaces;
+        let edges = of_words ^ (of_words << 1 | u64::from(open.is_some()));
+        let (mut starts, mut ends) = (edges & of_words, edges & bits.spaces);
+        let place = |bits: u64| base + bits.trailing_zeros() as usize;
+        if ends != 0
+            && let Some(start) = open.take()
+        {
+            each(start..place(ends));
+            ends &= ends - 1;
+        }
+        while ends != 0 {
+            each(place(starts)..place(ends));
+            starts &= starts - 1;
+            ends &= ends - 1;
+        }
+        if starts != 0 {
+            open = Some(place(starts));
+        }
+        base += 64;
+    }
+    if let Some(start) = open {
+        each(start..text.len());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +111,13 @@ mod tests {
         let expected = text
             .split(|byte| is_white_space(*byte))
             .filter(|word| !word.is_empty());
+        let mut ranges = Vec::new();
+        for_each_word(text, |range| ranges.push(&text[range]));
+        assert!(
+            ranges.into_iter().eq(expected.clone()),
+            "{}",
+            text.escape_ascii()
+        );
         assert!(words(text).eq(expected), "{}", text.escape_ascii());
     }
 

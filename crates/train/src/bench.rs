@@ -1,6 +1,8 @@
 //! The job `bench`: how fast batches arrive, without training.
 
+mod lengths;
 mod peers;
+mod stages;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,12 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction};
-use pelton_feed::{Access, Batch, Feed, FeedOptions, OnBadRecord, Share};
+use pelton_feed::{Access, Batch, Feed, FeedOptions, OnBadRecord, Share, StageMeters};
 use pelton_format::Row;
 use pelton_plan::{Batching, Order};
 use serde::Serialize;
 
 use peers::Peers;
+pub use stages::{DecodeSetting, EchoSetting, StagesConfig};
 
 use crate::bad_records::{check_limit, met_by_all};
 use crate::config::DataConfig;
@@ -57,6 +60,8 @@ pub struct BenchConfig {
     pub cold: bool,
     /// Where present, the data is read through the memory of all ranks.
     pub cache: Option<PeerConfig>,
+    /// Where present, records go through stages: decoded, augmented, echoed, put together.
+    pub stages: Option<StagesConfig>,
 }
 
 /// Peers' memory between the backend and the feeds.
@@ -152,8 +157,24 @@ pub struct BenchReport {
     pub rl_exact: f64,
     /// Memory budget.
     pub memory_bytes: u64,
+    /// Examples that came out for the first time in their epoch.
+    pub fresh_examples: u64,
+    /// Repeats of examples.
+    pub echoed_examples: u64,
+    /// Appearances that the plan leaves out.
+    pub dropped: u64,
+    /// Work of each stage.
+    pub stages: Vec<StageMeters>,
+    /// Elements of batches that are padding, over all.
+    pub padded_fraction: f64,
+    /// Bytes of the batches handed out.
+    pub batch_bytes: u64,
+    /// Examples of each part of a mixture in the first epoch.
+    pub mixture: Vec<u64>,
     /// Examples left out because they could not be decoded.
     pub skipped_records: u64,
+    /// Examples replaced by others of their batch because they could not be decoded.
+    pub replaced_records: u64,
     /// Ranks that shared the batches.
     pub ranks: u64,
     /// Bytes served from the reading rank's own memory.
@@ -234,6 +255,9 @@ fn measure(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
+    if let Some(stages) = &config.stages {
+        return measure_stages(config, stages, opened, comm, began, interrupt, observer);
+    }
     let data_bytes = opened.dataset.records() * pelton_feed::pane_row_bytes(&opened.dataset);
     let memory_bytes = match config.memory_share {
         Some(share) => (data_bytes as f64 * share) as u64,
@@ -297,6 +321,8 @@ fn measure(
     let randomness = plan.randomness();
     let mut report = BenchReport {
         examples: meters.records,
+        fresh_examples: meters.records,
+        stages: feed_stages(&meters, options.threads),
         read_bytes: meters.read_bytes,
         used_bytes: meters.used_bytes,
         written_bytes: meters.written_bytes,
@@ -328,6 +354,30 @@ fn measure(
         }
         (Some(comm), None) => report.over_ranks(comm),
         (None, _) => Ok(report.with_rates()),
+    }
+}
+
+fn measure_stages(
+    config: &BenchConfig,
+    stages: &StagesConfig,
+    opened: &OpenedData,
+    comm: Option<&Comm>,
+    began: Instant,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<BenchReport, TrainError> {
+    if config.cache.is_some() {
+        let text = "--cache peers serves rows as they are stored; leave out it or the stages";
+        return Err(TrainError::Config(text.to_string()));
+    }
+    let prepared = stages::prepare(config, stages, opened, comm, interrupt, observer)?;
+    if let Some(comm) = comm {
+        comm.barrier()?;
+    }
+    let report = prepared.run(config, stages, opened, began, interrupt, observer)?;
+    match comm {
+        Some(comm) => report.over_ranks(comm),
+        None => Ok(report.with_rates()),
     }
 }
 
@@ -368,6 +418,23 @@ fn touch(
     Ok(checksum)
 }
 
+/// Reading and decoding of rows, which the same threads do.
+fn feed_stages(meters: &pelton_feed::Meters, threads: usize) -> Vec<StageMeters> {
+    let whole = meters.wall_s * threads as f64;
+    let stage = |name, busy_s: f64, bytes| StageMeters {
+        name,
+        threads: threads as u64,
+        busy_s,
+        wait_s: (whole - busy_s).max(0.0),
+        records: meters.records,
+        bytes,
+    };
+    vec![
+        stage("read", meters.read_s, meters.read_bytes),
+        stage("decode", meters.decode_s, meters.used_bytes),
+    ]
+}
+
 impl BenchReport {
     fn with_rates(mut self) -> BenchReport {
         self.examples_per_s = self.examples as f64 / self.wall_s;
@@ -384,6 +451,10 @@ impl BenchReport {
             &mut self.used_bytes,
             &mut self.written_bytes,
             &mut self.skipped_records,
+            &mut self.replaced_records,
+            &mut self.fresh_examples,
+            &mut self.echoed_examples,
+            &mut self.batch_bytes,
             &mut self.local_bytes,
             &mut self.remote_bytes,
             &mut self.backend_bytes,

@@ -1,18 +1,13 @@
-//! The data side: `pelton index`, `inspect`, `pack`, `probe` and `bench`.
+//! The data side: `pelton index`, `inspect`, `pack`, and `probe`.
 
 use std::io::{self, IsTerminal, Write};
 
-use pelton_train::SharedData;
-use pelton_train::bench::{self, BenchConfig, PeerConfig};
 use pelton_train::data_tools::{self, DeviceProbe, FileFigures, ProbeOptions, ProbePattern};
 
 use super::{Failure, blocks, bytes_of, print_json, print_with, with_console};
-use crate::arguments::{
-    BenchArguments, CacheKind, IndexArguments, InspectArguments, PackArguments, ProbeArguments,
-};
-use crate::bytes::{Memory, human};
+use crate::arguments::{IndexArguments, InspectArguments, PackArguments, ProbeArguments};
+use crate::bytes::human;
 use crate::console::interrupt_flag;
-use crate::ranks;
 
 /// Locates the records of files.
 pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
@@ -250,102 +245,4 @@ fn print_probe(probe: &DeviceProbe, out: &mut impl Write) -> io::Result<()> {
         model.random_read_iops,
         model.random_write_iops
     )
-}
-
-/// Measures how fast batches arrive.
-pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
-    let (memory_bytes, memory_share) = match arguments.memory {
-        Memory::Bytes(bytes) => (bytes, None),
-        Memory::Share(share) => (0, Some(share)),
-    };
-    let (peer_bytes, peer_share) = match arguments.peer_memory {
-        Memory::Bytes(bytes) => (bytes, None),
-        Memory::Share(share) => (0, Some(share)),
-    };
-    let peers = PeerConfig {
-        memory_bytes: peer_bytes,
-        memory_share: peer_share,
-        mode: arguments.mode,
-        unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
-        near: !arguments.anywhere,
-        checksums: arguments.checksums,
-    };
-    let config = BenchConfig {
-        data: arguments.format.config(arguments.data),
-        order: arguments.order,
-        batch: arguments.batch,
-        access: arguments.access,
-        memory_bytes,
-        memory_share,
-        epochs: arguments.epochs,
-        seed: arguments.seed,
-        threads: arguments.threads,
-        on_bad_record: arguments.on_bad_record,
-        scratch_dir: arguments.scratch.unwrap_or_else(std::env::temp_dir),
-        cold: arguments.cold,
-        cache: arguments.cache.map(|CacheKind::Peers| peers),
-    };
-    let interrupt = interrupt_flag();
-    let ranks = ranks::asked(arguments.ranks)?;
-    let shared = SharedData::default();
-    let report = match ranks {
-        1 if config.cache.is_none() => {
-            with_console(|observer| bench::bench(&config, &interrupt, observer)).map(Some)
-        }
-        _ => ranks::run(ranks, |comm, observer| {
-            bench::bench_over_ranks(&config, comm, &shared, &interrupt, observer)
-        }),
-    };
-    let Some(report) = report? else {
-        return Ok(());
-    };
-    if arguments.json {
-        return print_json(&report);
-    }
-    print_with(|out| {
-        writeln!(
-            out,
-            "{:.3e} examples/s, {}/s used, order {} by {}",
-            report.examples_per_s,
-            human(report.bytes_per_s as u64),
-            report.order,
-            report.access
-        )?;
-        writeln!(
-            out,
-            "read {}, used {}: amplification {:.3}; written {}",
-            human(report.read_bytes),
-            human(report.used_bytes),
-            report.read_amplification,
-            human(report.written_bytes)
-        )?;
-        if let Some(pipeline) = &report.pipeline {
-            let served = (report.local_bytes + report.remote_bytes).max(1) as f64;
-            writeln!(
-                out,
-                "peers' memory {pipeline}: {} from a rank's own, {} from others' ({:.1} %), {} from the backend; {:.3} s of filling",
-                human(report.local_bytes),
-                human(report.remote_bytes),
-                100.0 * report.remote_bytes as f64 / served,
-                human(report.backend_bytes),
-                report.load_s
-            )?;
-        }
-        writeln!(
-            out,
-            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
-            report.first_batch_s,
-            report.cpu_s,
-            human(report.peak_rss_bytes),
-            human(report.memory_bytes)
-        )?;
-        writeln!(
-            out,
-            "randomness level {:.1} %, exact {:.1} %",
-            100.0 * report.rl,
-            100.0 * report.rl_exact
-        )?;
-        writeln!(out, "{}", report.verdict)?;
-        Ok(())
-    })
 }

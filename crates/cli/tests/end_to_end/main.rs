@@ -22,3 +22,4 @@ mod ranks_faults;
 mod real_data;
 mod repeated_runs;
 mod samples;
+mod token_streams;

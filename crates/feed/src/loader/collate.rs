@@ -283,7 +283,7 @@ impl PutTogether<'_> {
             Collate::Stack => self.stack(&views),
             Collate::Ragged => Ok(self.ragged(&views)),
             Collate::Auto if element == Element::U32 => self.pad(&views),
-            Collate::Auto if self.shared.augments() => self.stack(&views),
+            Collate::Auto if self.shared.stages.augment.is_some() => self.stack(&views),
             Collate::Auto => Ok(self.ragged(&views)),
         }
     }

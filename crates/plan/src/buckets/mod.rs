@@ -43,7 +43,7 @@ mod pack_plan;
 
 mod published;
 
-pub(crate) use pack_plan::{Counter, MAX_PIECES, NextPieces};
+pub(crate) use pack_plan::{Counter, MAX_PIECES, NextPieces, can_count, count_starts};
 pub(crate) use table::Table;
 
 pub use histogram::LengthHistogram;

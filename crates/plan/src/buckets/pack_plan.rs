@@ -243,52 +243,19 @@ impl PackPlan {
 
     /// Whether looking at all sentences at once is possible, and faster than doing it look-ahead by
     /// look-ahead up to a row.
-    pub(crate) fn counting_pays(&self, row: u64) -> bool {
+    fn counting_pays(&self, row: u64) -> bool {
         let row_length = u64::from(self.packing.row_length());
         let rows = self.tokens / u128::from(row_length);
-        let counters = self.windows().saturating_mul(row_length + 1);
         let is_late = u128::from(row) >= rows / 5 * 2;
-        is_late && self.plan.is_invertible() && counters <= MAX_COUNTERS
+        is_late && self.plan.is_invertible() && can_count(self.packing, self.windows())
     }
 
-    /// Where each look-ahead of an epoch begins. Sentences are taken by number, whose lengths lie side by
-    /// side, and counted where the inverse of the order puts them: looking lengths up in the order that
-    /// sentences come takes three times as long.
-    pub(crate) fn starts(&self, epoch: u64) -> Vec<u64> {
-        const RUN: usize = 1024;
-        let columns = self.packing.row_length() as usize + 1;
-        let look_ahead = u64::from(self.packing.look_ahead());
-        let mut counts = vec![0_u32; self.windows() as usize * columns];
-        let (mut ids, mut lengths, mut positions) = ([0; RUN], [0; RUN], [0; RUN]);
-        for first in (0..self.plan.records()).step_by(RUN) {
-            let len = (self.plan.records() - first).min(RUN as u64) as usize;
-            for (slot, id) in ids[..len].iter_mut().zip(first..) {
-                *slot = id;
-            }
-            self.lengths.gather(&ids[..len], &mut lengths[..len]);
-            self.plan
-                .positions_of(epoch, first..first + len as u64, &mut positions[..len]);
-            for (position, &length) in positions[..len].iter().zip(&lengths) {
-                let window = (position / look_ahead) as usize;
-                let of_window = &mut counts[window * columns..][..columns];
-                for (_, piece) in self.packing.pieces(length) {
-                    of_window[piece as usize] += 1;
-                }
-            }
-        }
-        let mut starts = vec![0];
-        let mut known = 0;
-        for of_window in counts.chunks_exact(columns) {
-            let pieces = (0..columns as u32).zip(of_window.iter().copied()).rev();
-            let pieces: Vec<(u32, u32)> = pieces.filter(|&(_, count)| count > 0).collect();
-            let patterns = self.packing.pack(&pieces);
-            known += patterns
-                .iter()
-                .map(|pattern| u64::from(pattern.rows))
-                .sum::<u64>();
-            starts.push(known);
-        }
-        starts
+    /// Where each look-ahead of an epoch begins.
+    fn starts(&self, epoch: u64) -> Vec<u64> {
+        let by_number = |visit: &mut dyn FnMut(&[u64], &[u64])| {
+            self.plan.by_number(epoch, visit);
+        };
+        count_starts(self.packing, self.windows(), &self.lengths, by_number)
     }
 
     /// The sentences of a look-ahead, in order.
@@ -371,6 +338,49 @@ impl PackPlan {
             mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
         })
     }
+}
+
+/// Whether the pieces of so many look-aheads can be counted at once.
+pub(crate) fn can_count(packing: Packing, windows: u64) -> bool {
+    let lengths = u64::from(packing.row_length()) + 1;
+    windows.saturating_mul(lengths) <= MAX_COUNTERS
+}
+
+/// The row at which each look-ahead begins, and the number of rows. `by_number` shows numbers of sentences, whose
+/// lengths lie side by side, with their positions, and pieces are counted there: looking lengths up in the order
+/// that sentences come takes three times as long.
+pub(crate) fn count_starts(
+    packing: Packing,
+    windows: u64,
+    lengths: &Table,
+    by_number: impl FnOnce(&mut dyn FnMut(&[u64], &[u64])),
+) -> Vec<u64> {
+    let columns = packing.row_length() as usize + 1;
+    let look_ahead = u64::from(packing.look_ahead());
+    let mut counts = vec![0_u32; windows as usize * columns];
+    let mut of_run = Vec::new();
+    by_number(&mut |numbers, positions| {
+        of_run.resize(numbers.len(), 0);
+        lengths.gather(numbers, &mut of_run);
+        for (position, &length) in positions.iter().zip(&of_run) {
+            let window = (position / look_ahead) as usize;
+            let of_window = &mut counts[window * columns..][..columns];
+            for (_, piece) in packing.pieces(length) {
+                of_window[piece as usize] += 1;
+            }
+        }
+    });
+    let mut starts = vec![0];
+    let mut known = 0;
+    for of_window in counts.chunks_exact(columns) {
+        let pieces = (0..columns as u32).zip(of_window.iter().copied()).rev();
+        let pieces: Vec<(u32, u32)> = pieces.filter(|&(_, count)| count > 0).collect();
+        let patterns = packing.pack(&pieces);
+        let rows = patterns.iter().map(|pattern| u64::from(pattern.rows));
+        known += rows.sum::<u64>();
+        starts.push(known);
+    }
+    starts
 }
 
 /// Sentences in the order they come.

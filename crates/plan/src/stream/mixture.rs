@@ -209,41 +209,67 @@ impl Mixture {
         let turns = self.turns(epoch);
         let order = Permutation::new(self.examples, key(self.seed, epoch, Stage::Order));
         order.fill(start, out);
-        match self.runs(&turns) {
-            Some(runs) => self.look_up_runs(&runs, out),
-            None => {
-                let ends: Vec<u64> = ends(&turns).collect();
-                for place in out {
-                    *place = self.look_up(&turns, &ends, *place);
-                }
-            }
+        let runs: Vec<Run> = self.runs(&turns).take(MOST_RUNS + 1).collect();
+        if runs.len() <= MOST_RUNS {
+            return self.look_up_runs(&runs, out);
+        }
+        let ends: Vec<u64> = ends(&turns).collect();
+        for place in out {
+            *place = self.look_up(&turns, &ends, *place);
         }
     }
 
-    /// The runs of an epoch, unless they are many.
-    fn runs(&self, turns: &[Turn]) -> Option<Vec<Run>> {
-        let mut runs = Vec::new();
-        let mut place = 0;
-        for (part, turn) in turns.iter().enumerate() {
-            let mut drawn = turn.drawn;
-            let end = place + turn.count;
-            while place < end {
-                if runs.len() == MOST_RUNS {
-                    return None;
+    /// The runs of an epoch, in order.
+    fn runs(&self, turns: &[Turn]) -> impl Iterator<Item = Run> {
+        let starts = std::iter::once(0).chain(ends(turns)).collect::<Vec<u64>>();
+        let of_part = move |(part, &turn): (usize, &Turn)| {
+            let (start, end) = (starts[part], starts[part + 1]);
+            let mut place = start;
+            std::iter::from_fn(move || {
+                let drawn = turn.drawn + u128::from(place - start);
+                (place < end).then(|| {
+                    let (pass, first) = self.parts[part].pass_of(drawn);
+                    let count = (self.parts[part].len() - first).min(end - place);
+                    place += count;
+                    Run {
+                        places: place - count..place,
+                        part,
+                        pass,
+                        first,
+                    }
+                })
+            })
+        };
+        turns.iter().enumerate().flat_map(of_part)
+    }
+
+    /// Shows every example of an epoch with its position, in runs of consecutive numbers: two inverses for each,
+    /// and one for records that an unfinished pass has no turn for.
+    pub(super) fn by_number(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
+        const RUN: usize = 1024;
+        let turns = self.turns(epoch);
+        let order = Permutation::new(self.examples, key(self.seed, epoch, Stage::Order));
+        let mut in_pass = [0; RUN];
+        let (mut numbers, mut places) = (Vec::with_capacity(RUN), Vec::with_capacity(RUN));
+        for run in self.runs(&turns) {
+            let part = &self.parts[run.part];
+            let pass = self.pass(run.part, run.pass);
+            let served = run.first..run.first + (run.places.end - run.places.start);
+            for first in (0..part.len()).step_by(RUN) {
+                let len = (part.len() - first).min(RUN as u64) as usize;
+                pass.fill_positions(first, &mut in_pass[..len]);
+                numbers.clear();
+                places.clear();
+                for (number, place) in (part.numbers.start + first..).zip(&in_pass[..len]) {
+                    if served.contains(place) {
+                        numbers.push(number);
+                        places.push(run.places.start + (place - served.start));
+                    }
                 }
-                let (pass, first) = self.parts[part].pass_of(drawn);
-                let count = (self.parts[part].len() - first).min(end - place);
-                runs.push(Run {
-                    places: place..place + count,
-                    part,
-                    pass,
-                    first,
-                });
-                place += count;
-                drawn += u128::from(count);
+                order.positions_of_each(&mut places);
+                visit(&numbers, &places);
             }
         }
-        Some(runs)
     }
 
     fn look_up_runs(&self, runs: &[Run], out: &mut [u64]) {

@@ -12,8 +12,8 @@
 //! |---|---|
 //! | runs | a window of the echo |
 //! | runs of `page` and `queue` orders | as their plan |
-//! | buckets, packed rows of examples that appear once | a pass over the epoch's ids, by their inverse |
-//! | buckets, packed rows of echoed examples or mixtures | the appearances before, one after the other |
+//! | buckets; packed rows of examples that appear once | a pass over the examples by number, at the positions that the inverse of the order gives |
+//! | the same over `page` and `queue` orders, packed rows of echoed examples | the appearances before, one after the other |
 //!
 //! Rejected: stages that are iterators over one another, as input pipelines mostly are. Each then has a buffer and a
 //! generator to store, and a resumed run reads again what it had read.
@@ -34,7 +34,11 @@ mod runs;
 
 mod queues;
 
+mod slices;
+
 mod rows;
+
+mod held;
 
 pub use batch::{Draw, Piece, StreamBatch, share_of};
 pub use plan::StreamPlan;

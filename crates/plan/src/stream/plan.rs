@@ -1,6 +1,7 @@
 //! Any step of any epoch of a stream.
 
 use super::batch::{Draw, StreamBatch};
+use super::held::HeldBatches;
 use super::mixture::Mixture;
 use super::queues::Queues;
 use super::rows::Rows;
@@ -10,7 +11,7 @@ use super::sequence::{Sequence, Source};
 use super::spec::StreamSpec;
 use crate::batching::Batching;
 use crate::buckets::{BucketLayout, BucketPlan, BucketPolicy, Packing};
-use crate::echo::{Echo, EchoPlan};
+use crate::echo::{Echo, EchoPlan, Echoed};
 use crate::error::PlanError;
 use crate::key::{GOLDEN_GAMMA, mix};
 use crate::order::Order;
@@ -46,6 +47,7 @@ pub struct StreamPlan {
     fresh: Fresh,
     selection: Option<Selection>,
     batch_echo: Echo,
+    held: HeldBatches,
     seed: u64,
     fingerprint: u64,
 }
@@ -53,13 +55,13 @@ pub struct StreamPlan {
 /// The batches of an epoch before they are echoed.
 #[derive(Debug)]
 enum Fresh {
-    Runs(Runs),
+    Runs(Box<Runs>),
     /// Of one bucket each, of examples that appear once, in an order that has an inverse.
-    Buckets(BucketPlan),
+    Buckets(Box<BucketPlan>),
     /// Of one bucket each.
-    Queues(Queues),
+    Queues(Box<Queues>),
     /// Of packed rows.
-    Rows(Rows),
+    Rows(Box<Rows>),
 }
 
 impl StreamPlan {
@@ -80,7 +82,7 @@ impl StreamPlan {
             units: units.as_ref(),
         };
         let fresh = match (&spec.buckets, length_of) {
-            (None, _) => Fresh::Runs(Runs::new(kept.sequence(spec)?, batching(spec))?),
+            (None, _) => Fresh::Runs(Box::new(Runs::new(kept.sequence(spec)?, batching(spec))?)),
             (Some(policy), None) => {
                 let policy = policy.to_string();
                 return Err(PlanError::NoLengths { policy });
@@ -105,6 +107,7 @@ impl StreamPlan {
             fresh,
             selection,
             batch_echo: spec.batch_echo,
+            held: HeldBatches::default(),
             seed: spec.seed,
             fingerprint,
         })
@@ -122,14 +125,24 @@ impl StreamPlan {
         let echo = self.echo_of(fresh);
         let steps = echo.appearances();
         assert!(step < steps, "step {step} of {steps} an epoch");
-        let (mut number, mut copy) = (step, 0);
+        let mut asked = Echoed {
+            position: step,
+            copy: 0,
+        };
         if !self.batch_echo.is_none() {
             let mut echoed = Vec::with_capacity(1);
             echo.fill(epoch, step..step + 1, &mut echoed);
-            (number, copy) = (echoed[0].position, echoed[0].copy);
+            asked = echoed[0];
         }
-        out.clear();
-        self.fresh.fill(epoch, number, out);
+        let (number, copy) = (asked.position, asked.copy);
+        if self.batch_echo.is_none() || self.fresh.is_sought_at_once() {
+            out.clear();
+            self.fresh.fill(epoch, number, out);
+        } else {
+            self.held.copy(&echo, epoch, asked, out, |number, batch| {
+                self.fresh.fill(epoch, number, batch);
+            });
+        }
         out.repeat_of = (copy > 0).then_some(number);
         (out.fresh_batch, out.batch_copy) = (number, copy);
         out.last = copy + 1 == echo.times_of(number);
@@ -221,7 +234,17 @@ impl StreamPlan {
             Fresh::Queues(queues) => queues.memory_bytes(),
             Fresh::Rows(rows) => rows.memory_bytes(),
         };
-        batches + self.selection.as_ref().map_or(0, Selection::memory_bytes)
+        let held = match self.batch_echo.is_none() || self.fresh.is_sought_at_once() {
+            true => 0,
+            false => {
+                let window = u64::from(self.batch_echo.window());
+                let draws = window
+                    .saturating_mul(2)
+                    .saturating_mul(self.largest_batch());
+                draws.min(self.appearances(0)) * size_of::<Draw>() as u64
+            }
+        };
+        batches + held + self.selection.as_ref().map_or(0, Selection::memory_bytes)
     }
 
     /// A number that two streams share when they give the same batches by construction; kept in checkpoints so
@@ -315,6 +338,11 @@ impl Fresh {
             Fresh::Queues(queues) => queues.fill(epoch, step, out),
             Fresh::Rows(rows) => rows.fill(epoch, step, out),
         }
+    }
+
+    /// Whether any batch costs what the next one does.
+    fn is_sought_at_once(&self) -> bool {
+        matches!(self, Fresh::Runs(runs) if runs.sequence().source().is_invertible())
     }
 
     fn sequence(&self) -> Option<&Sequence> {
@@ -473,13 +501,14 @@ impl Kept<'_> {
                 let packing = packing.to_string();
                 return Err(PlanError::EchoedCuts { packing, longest });
             }
-            Ok(Fresh::Rows(rows))
+            Ok(Fresh::Rows(Box::new(rows)))
         } else if is_plain {
             let plan = self.plan(spec)?;
-            Ok(Fresh::Buckets(BucketPlan::new(plan, policy, length_at)?))
+            let plan = BucketPlan::new(plan, policy, length_at)?;
+            Ok(Fresh::Buckets(Box::new(plan)))
         } else {
             let queues = Queues::new(sequence, policy, batch, kept, seed, length_at)?;
-            Ok(Fresh::Queues(queues))
+            Ok(Fresh::Queues(Box::new(queues)))
         }
     }
 }

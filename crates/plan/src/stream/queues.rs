@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::batch::{Draw, StreamBatch};
 use super::sequence::{Sequence, Source};
+use super::slices::Slices;
 use crate::buckets::{BucketLayout, BucketPolicy, LengthHistogram, Table};
 use crate::error::PlanError;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
@@ -36,9 +37,17 @@ pub(super) struct Queues {
 /// What was found out; most recently used first.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Appearances of each bucket in an epoch.
-    counts: Vec<(u64, Vec<u64>)>,
+    counts: Vec<Counts>,
     cursors: Vec<Cursor>,
+}
+
+/// Appearances of each bucket in an epoch.
+#[derive(Debug)]
+struct Counts {
+    epoch: u64,
+    totals: Vec<u64>,
+    /// By slices, where they were counted.
+    slices: Option<Slices>,
 }
 
 /// The queues of an epoch after some of its appearances.
@@ -102,8 +111,8 @@ impl Queues {
     /// Batches of an epoch.
     pub(super) fn steps(&self, epoch: u64) -> u64 {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = self.counts(&mut kept, epoch);
-        let buckets = self.layout.buckets().iter().zip(counts);
+        let totals = &self.counts(&mut kept, epoch).totals;
+        let buckets = self.layout.buckets().iter().zip(totals);
         buckets
             .map(|(bucket, count)| count.div_ceil(bucket.capacity))
             .sum()
@@ -130,27 +139,40 @@ impl Queues {
     /// Puts the draws of a step into `out`. Asserts that the epoch has it.
     pub(super) fn fill(&self, epoch: u64, step: u64, out: &mut StreamBatch) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = self.counts(&mut kept, epoch).to_vec();
+        let totals = self.counts(&mut kept, epoch).totals.clone();
+        let steps = |of: fn(u64, u64) -> u64| -> u64 {
+            let buckets = self.layout.buckets().iter().zip(&totals);
+            buckets
+                .map(|(bucket, &total)| of(total, bucket.capacity))
+                .sum()
+        };
+        let (full, all) = (
+            steps(|total, capacity| total / capacity),
+            steps(u64::div_ceil),
+        );
         let best = (0..kept.cursors.len())
             .filter(|&index| kept.cursors[index].epoch == epoch)
             .filter(|&index| kept.cursors[index].step <= step)
             .max_by_key(|&index| kept.cursors[index].step);
-        let mut cursor = match best {
-            Some(index) => kept.cursors.remove(index),
-            None => {
-                kept.cursors.truncate(CURSORS - 1);
-                self.start(epoch)
-            }
+        let known = best.map(|index| kept.cursors[index].step).unwrap_or(0);
+        let is_far = step - known > all / 4;
+        let is_counted = kept.counts[0].slices.is_some() && step - known > all / 64;
+        let mut cursor = if Slices::pay(&self.sequence) && (is_far || is_counted) {
+            kept.cursors.truncate(CURSORS - 1);
+            self.start_near(&mut kept.counts[0], step)
+        } else if let Some(index) = best {
+            kept.cursors.remove(index)
+        } else {
+            kept.cursors.truncate(CURSORS - 1);
+            self.start(epoch)
         };
-        let full = self.layout.buckets().iter().zip(&counts);
-        let full: u64 = full.map(|(bucket, count)| count / bucket.capacity).sum();
         let bucket = if step < full {
             let bucket = self.walk(&mut cursor, step + 1, &mut out.draws);
             bucket.expect("the epoch has the step")
         } else {
             // Walking to a remainder leaves the queues as they are, for the other remainders.
             self.walk(&mut cursor, full + 1, &mut out.draws);
-            let bucket = self.remainder(epoch, step - full, &counts);
+            let bucket = self.remainder(epoch, step - full, &totals);
             out.draws.extend_from_slice(&cursor.queues[bucket]);
             bucket
         };
@@ -221,11 +243,11 @@ impl Queues {
     }
 
     /// The bucket whose remainder is emitted as number `place` of an epoch.
-    fn remainder(&self, epoch: u64, place: u64, counts: &[u64]) -> usize {
-        let buckets = self.layout.buckets().iter().zip(counts);
+    fn remainder(&self, epoch: u64, place: u64, totals: &[u64]) -> usize {
+        let buckets = self.layout.buckets().iter().zip(totals);
         let with_remainder = (0_u32..)
             .zip(buckets)
-            .filter(|(_, (bucket, count))| *count % bucket.capacity > 0);
+            .filter(|(_, (bucket, total))| *total % bucket.capacity > 0);
         let mut order: Vec<u32> = with_remainder.map(|(number, _)| number).collect();
         if !self.sequence.source().is_same_every_epoch() {
             KeyedRng::new(key(self.seed, epoch, Stage::Remainders)).shuffle(&mut order);
@@ -234,25 +256,43 @@ impl Queues {
     }
 
     /// Appearances of each bucket in an epoch.
-    fn counts<'a>(&self, kept: &'a mut Kept, epoch: u64) -> &'a [u64] {
-        let known = kept.counts.iter().position(|counts| counts.0 == epoch);
+    fn counts<'a>(&self, kept: &'a mut Kept, epoch: u64) -> &'a mut Counts {
+        let known = kept.counts.iter().position(|counts| counts.epoch == epoch);
         let counts = match known {
             Some(place) => kept.counts.remove(place),
-            None => (epoch, self.count(epoch)),
+            None => self.count(epoch),
         };
         kept.counts.truncate(EPOCHS - 1);
         kept.counts.insert(0, counts);
-        &kept.counts[0].1
+        &mut kept.counts[0]
     }
 
-    fn count(&self, epoch: u64) -> Vec<u64> {
+    fn count(&self, epoch: u64) -> Counts {
         let echo = self.sequence.echo();
         let buckets = self.layout.buckets();
-        if let (Source::Plan(_), Some(times)) = (self.sequence.source(), echo.echo().whole()) {
-            let counts = buckets.iter().map(|bucket| bucket.sentences * times);
-            return counts.collect();
+        let mut slices = None;
+        let totals =
+            if let (Source::Plan(_), Some(times)) = (self.sequence.source(), echo.echo().whole()) {
+                let totals = buckets.iter().map(|bucket| bucket.sentences * times);
+                totals.collect()
+            } else if Slices::pay(&self.sequence) {
+                slices.insert(self.slices(epoch)).totals()
+            } else {
+                self.count_in_order(epoch)
+            };
+        Counts {
+            epoch,
+            totals,
+            slices,
         }
-        let mut counts = vec![0; buckets.len()];
+    }
+
+    fn slices(&self, epoch: u64) -> Slices {
+        Slices::new(&self.sequence, &self.layout, &self.bucket_of, epoch)
+    }
+
+    fn count_in_order(&self, epoch: u64) -> Vec<u64> {
+        let mut totals = vec![0; self.layout.buckets().len()];
         let (mut numbers, mut of_run) = ([0; RUN as usize], [0; RUN as usize]);
         let examples = self.sequence.source().examples();
         for first in (0..examples).step_by(RUN as usize) {
@@ -262,16 +302,30 @@ impl Queues {
                 .fill(epoch, first, &mut numbers[..len]);
             self.bucket_of.gather(&numbers[..len], &mut of_run[..len]);
             for (position, &bucket) in (first..).zip(&of_run[..len]) {
-                counts[bucket as usize] += u64::from(echo.times_of(position));
+                totals[bucket as usize] += u64::from(self.sequence.echo().times_of(position));
             }
         }
-        counts
+        totals
+    }
+
+    /// A cursor from which `step` is not far.
+    fn start_near(&self, counts: &mut Counts, step: u64) -> Cursor {
+        let epoch = counts.epoch;
+        let slices = counts.slices.get_or_insert_with(|| self.slices(epoch));
+        let standing = slices.standing(&self.sequence, &self.layout, &self.bucket_of, epoch, step);
+        Cursor {
+            step: standing.step,
+            place: standing.place,
+            queues: standing.queues,
+            ..self.start(epoch)
+        }
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let draw = size_of::<Draw>() as u64;
         let queues = draw * self.most_waiting() + (draw + 4) * RUN;
-        let counts = (8 * EPOCHS * self.layout.buckets().len()) as u64;
+        let buckets = self.layout.buckets().len();
+        let counts = EPOCHS as u64 * (8 * buckets as u64 + Slices::most_bytes(buckets));
         self.sequence.memory_bytes() + self.bucket_of.bytes() + counts + CURSORS as u64 * queues
     }
 

@@ -9,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::batch::{Draw, Piece, StreamBatch};
 use super::sequence::Sequence;
-use crate::buckets::{Counter, MAX_PIECES, NextPieces, PackPlan, Packing, Segment, Table};
+use crate::buckets::{
+    Counter, MAX_PIECES, NextPieces, PackPlan, Packing, Segment, Table, can_count, count_starts,
+};
 use crate::error::PlanError;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::plan::Plan;
@@ -17,6 +19,9 @@ use crate::rng::KeyedRng;
 
 const EPOCHS: usize = 2;
 const WINDOWS: usize = 2;
+
+/// Fewer examples are packed faster in turn than counted.
+const COUNTED: u64 = 1 << 16;
 
 /// Batches of packed rows.
 #[derive(Debug)]
@@ -27,7 +32,8 @@ pub(super) struct Rows {
     batch: u64,
     seed: u64,
     lengths: Lengths,
-    /// The greatest length, and that of the shortest piece.
+    /// Of the lengths; then the length of the shortest piece.
+    mean_length: f64,
     longest: u32,
     shortest_piece: u32,
     kept: Mutex<Kept>,
@@ -37,8 +43,8 @@ pub(super) struct Rows {
 #[derive(Debug)]
 enum Lengths {
     Own(Table),
-    /// Of a plan that packs the same examples, in which a place is found faster.
-    OfPlan(PackPlan),
+    /// Of a plan that packs the same examples, and knows how random that is.
+    OfPlan(Box<PackPlan>),
 }
 
 /// What was found out; most recently used first.
@@ -93,6 +99,8 @@ impl Rows {
             let packing = packing.to_string();
             return Err(PlanError::CutTooOften { packing, longest });
         }
+        let tokens: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+        let mean_length = tokens as f64 / kept.max(1) as f64;
         let last_piece = |&length: &u32| match length % packing.row_length() {
             0 => length.min(packing.row_length()),
             rest => rest,
@@ -100,7 +108,7 @@ impl Rows {
         let shortest_piece = lengths.iter().map(last_piece).min().unwrap_or(0);
         let length_at = |number: u64| lengths[number as usize];
         let lengths = match plan {
-            Some(plan) => Lengths::OfPlan(PackPlan::new(plan, packing, length_at)?),
+            Some(plan) => Lengths::OfPlan(Box::new(PackPlan::new(plan, packing, length_at)?)),
             None => Lengths::Own(Table::new(kept, longest, length_at)),
         };
         Ok(Rows {
@@ -109,6 +117,7 @@ impl Rows {
             batch,
             seed,
             lengths,
+            mean_length,
             longest,
             shortest_piece,
             kept: Mutex::default(),
@@ -221,11 +230,11 @@ impl Rows {
                 EpochRows { epoch, starts }
             }
         };
-        if let Lengths::OfPlan(plan) = &self.lengths
-            && rows.starts.len() == 1
-            && plan.counting_pays(row)
-        {
-            rows.starts = plan.starts(epoch);
+        if rows.starts.len() == 1 && self.counting_pays(row) {
+            let by_number = |visit: &mut dyn FnMut(&[u64], &[u64])| {
+                self.sequence.source().by_number(epoch, visit);
+            };
+            rows.starts = count_starts(self.packing, self.windows(), self.table(), by_number);
         }
         let mut counter = Counter::new(self.packing);
         let mut ahead = Ahead::default();
@@ -239,6 +248,25 @@ impl Rows {
         kept.epochs.insert(0, rows);
     }
 
+    /// Whether looking at all examples at once is possible, and faster than doing it look-ahead by look-ahead up to
+    /// a row. Repeats stand at places of their own, which are not found by number.
+    fn counting_pays(&self, row: u64) -> bool {
+        let examples = self.sequence.appearances();
+        let rows = examples as f64 * self.mean_length / f64::from(self.packing.row_length());
+        row as f64 >= 0.4 * rows
+            && examples >= COUNTED
+            && self.sequence.echo().echo().is_none()
+            && self.sequence.source().is_invertible()
+            && can_count(self.packing, self.windows())
+    }
+
+    fn table(&self) -> &Table {
+        match &self.lengths {
+            Lengths::Own(table) => table,
+            Lengths::OfPlan(plan) => plan.lengths(),
+        }
+    }
+
     /// The appearances of a look-ahead, in order.
     fn ahead(&self, epoch: u64, window: u64, into: &mut Ahead) {
         let look_ahead = u64::from(self.packing.look_ahead());
@@ -249,11 +277,7 @@ impl Rows {
         into.numbers.clear();
         into.numbers.extend(into.draws.iter().map(|draw| draw.id));
         into.lengths.resize(into.draws.len(), 0);
-        let lengths = match &self.lengths {
-            Lengths::Own(table) => table,
-            Lengths::OfPlan(plan) => plan.lengths(),
-        };
-        lengths.gather(&into.numbers, &mut into.lengths);
+        self.table().gather(&into.numbers, &mut into.lengths);
     }
 
     fn window<'a>(&self, kept: &'a mut Kept, epoch: u64, number: u64) -> &'a Window {
@@ -329,12 +353,8 @@ impl Rows {
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
-        let lengths = match &self.lengths {
-            Lengths::Own(table) => table,
-            Lengths::OfPlan(plan) => plan.lengths(),
-        };
         [
-            lengths.digest(),
+            self.table().digest(),
             self.packing.row_length().into(),
             self.packing.look_ahead().into(),
             self.batch,

@@ -237,11 +237,20 @@ fn digest(records: u64, words: &[u64]) -> u64 {
 }
 
 /// Where a word has its `place`-th set bit, of which there are more.
-fn nth_one(mut word: u64, place: u32) -> u32 {
+fn nth_one(mut word: u64, mut place: u32) -> u32 {
+    let mut at = 0;
+    for half in [32, 16, 8, 4] {
+        let ones = (word & ((1 << half) - 1)).count_ones();
+        if place >= ones {
+            place -= ones;
+            word >>= half;
+            at += half;
+        }
+    }
     for _ in 0..place {
         word &= word - 1;
     }
-    word.trailing_zeros()
+    at + word.trailing_zeros()
 }
 
 #[cfg(test)]

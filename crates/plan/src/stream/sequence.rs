@@ -32,6 +32,9 @@ pub(super) enum Source {
 
 const PHASES: usize = 3;
 
+/// Examples looked up at a time.
+const RUN: usize = 1024;
+
 /// The fresh examples of a window of an echo and the repeats of the one before.
 #[derive(Debug)]
 struct HeldPhase {
@@ -63,6 +66,23 @@ impl Source {
         match self {
             Source::Plan(plan) => plan.fill_ids(epoch, start, out),
             Source::Mixture(mixture) => mixture.fill(epoch, start, out),
+        }
+    }
+
+    /// Whether [`by_number`](Self::by_number) can be asked.
+    pub(super) fn is_invertible(&self) -> bool {
+        match self {
+            Source::Plan(plan) => plan.is_invertible(),
+            Source::Mixture(_) => true,
+        }
+    }
+
+    /// Shows every example of an epoch with its position, in runs of consecutive numbers.
+    /// Asserts that the order has an inverse.
+    pub(super) fn by_number(&self, epoch: u64, visit: impl FnMut(&[u64], &[u64])) {
+        match self {
+            Source::Mixture(mixture) => mixture.by_number(epoch, visit),
+            Source::Plan(plan) => plan.by_number(epoch, visit),
         }
     }
 
@@ -127,11 +147,10 @@ impl Sequence {
     }
 
     fn fill_once(&self, epoch: u64, places: Range<u64>, out: &mut Vec<Draw>) {
-        const RUN: u64 = 1024;
-        let mut numbers = [0; RUN as usize];
+        let mut numbers = [0; RUN];
         let mut start = places.start;
         while start < places.end {
-            let numbers = &mut numbers[..(places.end - start).min(RUN) as usize];
+            let numbers = &mut numbers[..(places.end - start).min(RUN as u64) as usize];
             self.source.fill(epoch, start, numbers);
             out.extend((start..).zip(&*numbers).map(|(position, &id)| Draw {
                 id,

@@ -64,6 +64,10 @@ def permutation(n, key, back=False):
             chosen = rng.below(last + 1)
             table[last], table[chosen] = table[chosen], table[last]
         return table.index if back else table.__getitem__
+    return network(n, key, back)
+
+
+def network(n, key, back=False):
     bits = (n - 1).bit_length()
     left_bits, right_bits = bits // 2, bits - bits // 2
     mixed = mixed_32 if n <= 1 << 32 else mixed_64

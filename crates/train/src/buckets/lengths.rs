@@ -9,6 +9,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::Ordering;
 
+use pelton_text::{LineLength, LineLengths};
+
 use super::npy_lengths;
 use crate::error::TrainError;
 use crate::event::Interrupt;
@@ -120,8 +122,17 @@ fn lines(
     unit: Unit,
     push: &mut impl FnMut(u32) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let mut line = Line::default();
-    let mut number = 1_u64;
+    let mut lines = LineLengths::default();
+    let mut number = 0_u64;
+    // Units and one for the end of the sentence.
+    let mut push_line = |line: LineLength| {
+        number += 1;
+        let units = match unit {
+            Unit::Words => line.words,
+            Unit::Bytes => line.bytes,
+        };
+        push(u32::try_from(units + 1).map_err(|_| too_long(path, number))?)
+    };
     loop {
         let bytes = reader
             .fill_buf()
@@ -129,51 +140,12 @@ fn lines(
         if bytes.is_empty() {
             break;
         }
-        for &byte in bytes {
-            if byte == b'\n' {
-                push(line.length(unit).ok_or_else(|| too_long(path, number))?)?;
-                line = Line::default();
-                number += 1;
-            } else {
-                line.push(byte);
-            }
-        }
+        lines.push(bytes, &mut push_line)?;
         let read = bytes.len();
         reader.consume(read);
     }
     // The last line may lack its end.
-    match line.bytes {
-        0 => Ok(()),
-        _ => push(line.length(unit).ok_or_else(|| too_long(path, number))?),
-    }
-}
-
-/// A line as far as it was read.
-#[derive(Default)]
-struct Line {
-    bytes: u64,
-    words: u64,
-    in_word: bool,
-    ends_in_return: bool,
-}
-
-impl Line {
-    fn push(&mut self, byte: u8) {
-        let is_space = byte.is_ascii_whitespace() || byte == 0x0b;
-        self.words += u64::from(!is_space && !self.in_word);
-        self.in_word = !is_space;
-        self.bytes += 1;
-        self.ends_in_return = byte == b'\r';
-    }
-
-    /// Units and one for the end of the sentence; `None` where that is 2^32 or more.
-    fn length(&self, unit: Unit) -> Option<u32> {
-        let units = match unit {
-            Unit::Words => self.words,
-            Unit::Bytes => self.bytes - u64::from(self.ends_in_return),
-        };
-        u32::try_from(units + 1).ok()
-    }
+    lines.finish().map_or(Ok(()), push_line)
 }
 
 /// Reads a column of text. The first line may name the columns.

@@ -24,7 +24,7 @@ pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use ranks::RunData;
-pub use setup::{Setup, plan_of, resolve, set_up};
+pub use setup::{Setup, plan_of, resolve, set_up, units_of};
 pub(crate) use source::hold_rows;
 
 use crate::config::{LinearConfig, Optimum};

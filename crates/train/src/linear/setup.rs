@@ -405,17 +405,24 @@ pub fn plan_of(
     batching: Batching,
     seed: u64,
 ) -> Result<Plan, TrainError> {
+    match units_of(dataset, order) {
+        Some(units) => Ok(Plan::over_units(units, order, batching, seed)?),
+        None => Ok(Plan::new(dataset.records(), order, batching, seed)?),
+    }
+}
+
+/// The units of an order of units.
+pub fn units_of(dataset: &Dataset, order: Order) -> Option<Units> {
     let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
-        return Ok(Plan::new(dataset.records(), order, batching, seed)?);
+        return None;
     };
-    let units = match dataset.record_bytes() {
+    Some(match dataset.record_bytes() {
         RecordBytes::Fixed(bytes) => Units::fixed(dataset.records(), bytes, unit_bytes),
         _ => Units::from_lengths(
             (0..dataset.records()).map(|id| dataset.locate(id).length),
             unit_bytes,
         ),
-    };
-    Ok(Plan::over_units(units, order, batching, seed)?)
+    })
 }
 
 fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {

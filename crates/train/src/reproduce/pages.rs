@@ -202,6 +202,7 @@ fn read_from_disk(
         on_bad_record: OnBadRecord::Fail,
         scratch_dir: config.out.clone(),
         cold: true,
+        stages: None,
         cache: None,
     };
     bench(&bench_config, interrupt, &mut |_| {})

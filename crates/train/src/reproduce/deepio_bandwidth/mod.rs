@@ -236,6 +236,7 @@ fn run(
         on_bad_record: OnBadRecord::Fail,
         scratch_dir: std::env::temp_dir(),
         cold: false,
+        stages: None,
         cache: measured.way.peers(shape.unit_bytes),
     };
     let shared = SharedData::default();

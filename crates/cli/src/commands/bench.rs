@@ -1,0 +1,223 @@
+//! `pelton bench`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use pelton_train::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
+use pelton_train::{BadExamples, OnBadRecord, SharedData};
+
+use super::{Failure, bytes_of, print_json, print_with, usage, with_console};
+use crate::arguments::{BenchArguments, CacheKind, StagesArguments};
+use crate::bytes::{Memory, human};
+use crate::console::interrupt_flag;
+use crate::ranks;
+
+/// Measures how fast batches arrive.
+pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
+    let (memory_bytes, memory_share) = match arguments.memory {
+        Memory::Bytes(bytes) => (bytes, None),
+        Memory::Share(share) => (0, Some(share)),
+    };
+    let (peer_bytes, peer_share) = match arguments.peer_memory {
+        Memory::Bytes(bytes) => (bytes, None),
+        Memory::Share(share) => (0, Some(share)),
+    };
+    let peers = PeerConfig {
+        memory_bytes: peer_bytes,
+        memory_share: peer_share,
+        mode: arguments.mode,
+        unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
+        near: !arguments.anywhere,
+        checksums: arguments.checksums,
+    };
+    let stages = stages_of(arguments.stages, arguments.on_bad_record)?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let config = BenchConfig {
+        data: arguments.format.config(arguments.data),
+        order: arguments.order,
+        batch: arguments.batch,
+        access: arguments.access,
+        memory_bytes,
+        memory_share,
+        epochs: arguments.epochs,
+        seed: arguments.seed,
+        threads: arguments
+            .threads
+            .unwrap_or(if stages.is_some() { processors } else { 3 }),
+        on_bad_record: rows_policy(arguments.on_bad_record),
+        scratch_dir: arguments.scratch.unwrap_or_else(std::env::temp_dir),
+        stages,
+        cold: arguments.cold,
+        cache: arguments.cache.map(|CacheKind::Peers| peers),
+    };
+    let interrupt = interrupt_flag();
+    let ranks = ranks::asked(arguments.ranks)?;
+    let shared = SharedData::default();
+    let report = match ranks {
+        1 if config.cache.is_none() => {
+            with_console(|observer| bench::bench(&config, &interrupt, observer)).map(Some)
+        }
+        _ => ranks::run(ranks, |comm, observer| {
+            bench::bench_over_ranks(&config, comm, &shared, &interrupt, observer)
+        }),
+    };
+    let Some(report) = report? else {
+        return Ok(());
+    };
+    if arguments.json {
+        return print_json(&report);
+    }
+    print_with(|out| {
+        writeln!(
+            out,
+            "{:.3e} examples/s, {}/s used, order {} by {}",
+            report.examples_per_s,
+            human(report.bytes_per_s as u64),
+            report.order,
+            report.access
+        )?;
+        writeln!(
+            out,
+            "read {}, used {}: amplification {:.3}; written {}",
+            human(report.read_bytes),
+            human(report.used_bytes),
+            report.read_amplification,
+            human(report.written_bytes)
+        )?;
+        write_stages(out, &report)?;
+        if let Some(pipeline) = &report.pipeline {
+            let served = (report.local_bytes + report.remote_bytes).max(1) as f64;
+            writeln!(
+                out,
+                "peers' memory {pipeline}: {} from a rank's own, {} from others' ({:.1} %), {} from the backend; {:.3} s of filling",
+                human(report.local_bytes),
+                human(report.remote_bytes),
+                100.0 * report.remote_bytes as f64 / served,
+                human(report.backend_bytes),
+                report.load_s
+            )?;
+        }
+        writeln!(
+            out,
+            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
+            report.first_batch_s,
+            report.cpu_s,
+            human(report.peak_rss_bytes),
+            human(report.memory_bytes)
+        )?;
+        writeln!(
+            out,
+            "randomness level {:.1} %, exact {:.1} %",
+            100.0 * report.rl,
+            100.0 * report.rl_exact
+        )?;
+        writeln!(out, "{}", report.verdict)?;
+        Ok(())
+    })
+}
+
+/// What the stages did, where there were any.
+fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
+    if report.batch_bytes == 0 {
+        return Ok(());
+    }
+    write!(
+        out,
+        "{} fresh and {} echoed examples in {} of batches",
+        report.fresh_examples,
+        report.echoed_examples,
+        human(report.batch_bytes)
+    )?;
+    if report.padded_fraction > 0.0 {
+        write!(out, ", {:.2} % padding", 100.0 * report.padded_fraction)?;
+    }
+    if report.dropped > 0 {
+        write!(out, ", {} left out by --drop-last", report.dropped)?;
+    }
+    let bad = report.skipped_records + report.replaced_records;
+    if bad > 0 {
+        write!(out, ", {bad} bad ones")?;
+    }
+    writeln!(out)?;
+    if !report.mixture.is_empty() {
+        writeln!(out, "examples of each file: {:?}", report.mixture)?;
+    }
+    for stage in &report.stages {
+        writeln!(
+            out,
+            "  {:<8} {} threads, {:>8.3} s busy ({:>3.0} %), {:>9} examples",
+            stage.name,
+            stage.threads,
+            stage.busy_s,
+            100.0 * stage.occupancy(report.wall_s),
+            stage.records
+        )?;
+    }
+    Ok(())
+}
+
+/// The stages that are asked for; `None` where nothing names one.
+fn stages_of(
+    arguments: StagesArguments,
+    bad_examples: BadExamples,
+) -> Result<Option<StagesConfig>, Failure> {
+    let StagesArguments {
+        decode,
+        augment,
+        echo,
+        buckets,
+        collate,
+        drop_last,
+        planar,
+        mix,
+        keep_lengths,
+        compute_ms,
+        read_threads,
+        state,
+        log,
+    } = arguments;
+    let any = decode.is_some()
+        || augment.is_some()
+        || echo.is_some()
+        || buckets.is_some()
+        || collate.is_some()
+        || drop_last
+        || planar
+        || mix.is_some()
+        || keep_lengths.is_some()
+        || compute_ms.is_some()
+        || read_threads.is_some()
+        || state.is_some()
+        || matches!(bad_examples, BadExamples::Replace { .. });
+    let compute_ms = compute_ms.unwrap_or(0.0);
+    if !(0.0..=1e6).contains(&compute_ms) {
+        return Err(usage(anyhow!(
+            "--compute-ms {compute_ms} is no time; give milliseconds from 0 to a million"
+        )));
+    }
+    Ok(any.then(|| StagesConfig {
+        decode: decode.unwrap_or_default(),
+        augment,
+        echo,
+        buckets,
+        collate: collate.unwrap_or_default(),
+        drop_last,
+        planar,
+        mix,
+        keep_lengths,
+        bad_examples,
+        compute: Duration::from_secs_f64(compute_ms / 1000.0),
+        read_threads: read_threads.unwrap_or(2),
+        state,
+        log,
+    }))
+}
+
+/// The policy of a feed without stages; replacing an example is a stage's matter.
+fn rows_policy(policy: BadExamples) -> OnBadRecord {
+    match policy {
+        BadExamples::Skip { limit } => OnBadRecord::Skip { limit },
+        BadExamples::Fail | BadExamples::Replace { .. } => OnBadRecord::Fail,
+    }
+}

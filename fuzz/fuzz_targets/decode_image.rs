@@ -1,0 +1,45 @@
+//! Images: arbitrary bytes, and edits of good files of each format.
+#![no_main]
+
+mod edits;
+
+use libfuzzer_sys::fuzz_target;
+use pelton_image::{Limits, Pixels, decode};
+
+const GOOD: [&[u8]; 13] = [
+    include_bytes!("../../crates/image/tests/images/full.jpg"),
+    include_bytes!("../../crates/image/tests/images/subsampled.jpg"),
+    include_bytes!("../../crates/image/tests/images/progressive.jpg"),
+    include_bytes!("../../crates/image/tests/images/restarts.jpg"),
+    include_bytes!("../../crates/image/tests/images/cmyk.jpg"),
+    include_bytes!("../../crates/image/tests/images/rgb.png"),
+    include_bytes!("../../crates/image/tests/images/interlaced.png"),
+    include_bytes!("../../crates/image/tests/images/see_through.png"),
+    include_bytes!("../../crates/image/tests/images/deep.png"),
+    include_bytes!("../../crates/image/tests/images/lossy.webp"),
+    include_bytes!("../../crates/image/tests/images/alpha.webp"),
+    include_bytes!("../../crates/image/tests/images/lossless.webp"),
+    include_bytes!("../../crates/image/tests/images/moving.webp"),
+];
+
+fn check(bytes: &[u8], pixels: &mut Pixels) {
+    let limits = Limits {
+        most_pixels: 1 << 16,
+    };
+    if decode(bytes, &limits, pixels).is_err() {
+        assert!(pixels.data().is_empty());
+        return;
+    }
+    let count = pixels.height() as usize * pixels.width() as usize;
+    assert!(count > 0 && count <= 1 << 16);
+    assert_eq!(pixels.data().len(), count * pixels.channels());
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut pixels = Pixels::new();
+    check(bytes, &mut pixels);
+    if let [which, script @ ..] = bytes {
+        let good = GOOD[usize::from(*which) % GOOD.len()];
+        check(&edits::edited(good, script), &mut pixels);
+    }
+});
