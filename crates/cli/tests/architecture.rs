@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     (
         "train",
         &[
-            "linear", "feed", "cache", "comm", "plan", "format", "text", "storage",
+            "linear", "feed", "cache", "comm", "image", "plan", "format", "text", "storage",
         ],
     ),
     ("cli", &["train", "comm"]),
