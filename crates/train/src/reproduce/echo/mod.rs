@@ -26,7 +26,7 @@ use super::{ReproduceConfig, Reproduction};
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 use pictures::Counts;
-use trial::{Condition, Point, Setting, Trial, Until};
+use trial::{Condition, Point, Run, Setting, Trial, Until};
 use tuning::Tuned;
 
 /// Pictures to train on and to test with, at scale 1.
@@ -92,7 +92,13 @@ pub(super) fn echo_table(
     // Seed by seed, so that what else the machine does meets all conditions alike.
     for seed in 0..config.seeds {
         for each in &mut measured {
-            let trial = setting.train(each.condition, each.tuned.rate, seed, true, until)?;
+            let trial = setting.train(&Run {
+                condition: each.condition,
+                rate: each.tuned.rate,
+                seed,
+                paced: true,
+                until,
+            })?;
             raw.line("measured", each.condition, each.tuned.rate, seed, &trial)?;
             each.trials.push(trial);
             advance("training in real time");

@@ -4,8 +4,11 @@
 //! others that mean nothing, under noise: a net must see many before it tells the classes apart, and what it has
 //! learnt by heart helps it little.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pelton_feed::{Loader, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset, OpenOptions};
@@ -13,6 +16,7 @@ use pelton_plan::{KeyedRng, Order, Selection, Stage, StreamPlan, StreamSpec, key
 
 use super::super::ReproduceConfig;
 use super::super::experiment::SetConfig;
+use super::super::interrupted;
 use crate::error::TrainError;
 use crate::event::Interrupt;
 use crate::run_folder::write_atomically;
@@ -63,7 +67,7 @@ pub(super) fn find(
 ) -> Result<Pictures, TrainError> {
     for set in &config.experiment.sets {
         let files = match set.rows {
-            Some(_) => Some(generated(&config.out.join("data"), counts)?),
+            Some(_) => Some(generated(&config.out.join("data"), counts, interrupt)?),
             None => real(config, set),
         };
         if let Some(files) = files {
@@ -174,26 +178,60 @@ fn read_some(
 }
 
 /// Files of generated pictures; those of an earlier run with the same numbers are used again.
-fn generated(folder: &Path, counts: Counts) -> Result<[PathBuf; 2], TrainError> {
+fn generated(
+    folder: &Path,
+    counts: Counts,
+    interrupt: &Interrupt,
+) -> Result<[PathBuf; 2], TrainError> {
     let file = |part: &str, count: u64, first: u64| {
         let pictures = folder.join(format!("blots-{part}-{count}-images-idx3-ubyte"));
         let labels = folder.join(format!("blots-{part}-{count}-labels-idx1-ubyte"));
         if !pictures.exists() || !labels.exists() {
-            let (pixels, classes) = draw(first..first + count);
-            let count = (count as u32).to_be_bytes();
-            let side = (SIDE as u32).to_be_bytes();
-            let head = [&[0, 0, 8, 1][..], &count];
-            let bytes = [&head.concat()[..], &classes].concat();
-            write_atomically(&labels, |path| std::fs::write(path, bytes))?;
-            let head = [&[0, 0, 8, 3][..], &count, &side, &side];
-            let bytes = [&head.concat()[..], &pixels].concat();
-            write_atomically(&pictures, |path| std::fs::write(path, bytes))?;
+            let numbers = first..first + count;
+            write_idx(&labels, count, &[], |out| {
+                let mut numbers = numbers.clone();
+                numbers.try_for_each(|number| out.write_all(&[class_of(number)]))
+            })?;
+            let side = SIDE as u32;
+            let written = write_idx(&pictures, count, &[side, side], |out| {
+                let blots = blots();
+                numbers.clone().try_for_each(|number| {
+                    if interrupt.load(Relaxed) {
+                        return Err(io::Error::other("interrupted"));
+                    }
+                    out.write_all(&draw(number, &blots))
+                })
+            });
+            if interrupt.load(Relaxed) {
+                return Err(interrupted());
+            }
+            written?;
         }
         Ok::<PathBuf, TrainError>(pictures)
     };
     let train = file("train", counts.train, 0)?;
     // Other numbers, so that no test picture is one of the training pictures.
     Ok([train, file("test", counts.test, 1 << 40)?])
+}
+
+/// Writes an IDX file of bytes whose records have these sizes.
+fn write_idx(
+    path: &Path,
+    count: u64,
+    sizes: &[u32],
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), TrainError> {
+    write_atomically(path, |path| {
+        let mut out = BufWriter::new(File::create(path)?);
+        out.write_all(&[0, 0, 8, 1 + sizes.len() as u8])?;
+        out.write_all(&(count as u32).to_be_bytes())?;
+        sizes
+            .iter()
+            .try_for_each(|size| out.write_all(&size.to_be_bytes()))?;
+        write(&mut out)?;
+        out.flush()
+    })?;
+    Ok(())
 }
 
 /// A round blot: row, column, radius and brightness.
@@ -219,38 +257,41 @@ impl Blot {
     }
 }
 
-/// Pixels and classes of the pictures with these numbers.
-fn draw(numbers: std::ops::Range<u64>) -> (Vec<u8>, Vec<u8>) {
-    let classes: Vec<Vec<Blot>> = (0..GENERATED_CLASSES)
-        .map(|class| {
-            let mut rng = KeyedRng::new(key(class, 0, CLASSES));
-            (0..6).map(|_| Blot::draw(&mut rng)).collect()
-        })
-        .collect();
-    let mut pixels = Vec::new();
-    let mut labels = Vec::new();
-    for number in numbers {
-        let mut rng = KeyedRng::new(key(number, 0, PICTURES));
-        let class = rng.below(GENERATED_CLASSES);
-        let moved = [0, 1].map(|_| rng.below(7) as f64 - 3.0);
-        let contrast = 0.4 + 0.6 * rng.next_f64();
-        let others: Vec<Blot> = (0..4).map(|_| Blot::draw(&mut rng)).collect();
-        for row in 0..SIDE {
-            for column in 0..SIDE {
-                let (row, column) = (row as f64, column as f64);
-                let own = classes[class as usize].iter();
-                let own: f64 = own
-                    .map(|blot| blot.at(row - moved[0], column - moved[1]))
-                    .sum();
-                let other: f64 = others.iter().map(|blot| blot.at(row, column)).sum();
-                let noise = 120.0 * (rng.next_f64() - 0.7);
-                let value = contrast * own + other + noise;
-                pixels.push(value.clamp(0.0, 255.0) as u8);
-            }
+/// The blots of every class.
+fn blots() -> Vec<Vec<Blot>> {
+    let of_class = |class| {
+        let mut rng = KeyedRng::new(key(class, 0, CLASSES));
+        (0..6).map(|_| Blot::draw(&mut rng)).collect()
+    };
+    (0..GENERATED_CLASSES).map(of_class).collect()
+}
+
+/// The class of the picture with this number.
+fn class_of(number: u64) -> u8 {
+    KeyedRng::new(key(number, 0, PICTURES)).below(GENERATED_CLASSES) as u8
+}
+
+/// The pixels of the picture with this number.
+fn draw(number: u64, blots: &[Vec<Blot>]) -> Vec<u8> {
+    let mut rng = KeyedRng::new(key(number, 0, PICTURES));
+    let own = &blots[rng.below(GENERATED_CLASSES) as usize];
+    let moved = [0, 1].map(|_| rng.below(7) as f64 - 3.0);
+    let contrast = 0.4 + 0.6 * rng.next_f64();
+    let others: Vec<Blot> = (0..4).map(|_| Blot::draw(&mut rng)).collect();
+    let mut pixels = Vec::with_capacity(SIDE * SIDE);
+    for row in 0..SIDE {
+        for column in 0..SIDE {
+            let (row, column) = (row as f64, column as f64);
+            let own: f64 = own
+                .iter()
+                .map(|blot| blot.at(row - moved[0], column - moved[1]))
+                .sum();
+            let other: f64 = others.iter().map(|blot| blot.at(row, column)).sum();
+            let noise = 120.0 * (rng.next_f64() - 0.7);
+            pixels.push((contrast * own + other + noise).clamp(0.0, 255.0) as u8);
         }
-        labels.push(class as u8);
     }
-    (pixels, labels)
+    pixels
 }
 
 #[cfg(test)]
@@ -259,17 +300,36 @@ mod tests {
 
     #[test]
     fn generated_pictures_are_of_all_classes_and_differ() {
-        let (pixels, labels) = draw(0..300);
-        assert_eq!(pixels.len(), 300 * SIDE * SIDE);
+        let blots = blots();
+        let mut pictures: Vec<Vec<u8>> = (0..300).map(|number| draw(number, &blots)).collect();
+        assert!(pictures.iter().all(|picture| picture.len() == SIDE * SIDE));
         for class in 0..GENERATED_CLASSES as u8 {
-            let count = labels.iter().filter(|&&label| label == class).count();
+            let count = (0..300).filter(|&number| class_of(number) == class).count();
             assert!((12..=55).contains(&count), "class {class}: {count}");
         }
-        let mut pictures: Vec<&[u8]> = pixels.chunks(SIDE * SIDE).collect();
+        assert_eq!(draw(7, &blots), pictures[7]);
         pictures.sort_unstable();
         pictures.dedup();
         assert_eq!(pictures.len(), 300);
-        assert_eq!(draw(7..8).0, pixels[7 * SIDE * SIDE..][..SIDE * SIDE]);
+    }
+
+    #[test]
+    fn generating_can_be_interrupted() {
+        let folder = tempfile::tempdir().unwrap();
+        let counts = Counts {
+            train: 20,
+            test: 10,
+        };
+        let interrupt = Interrupt::default();
+        interrupt.store(true, Relaxed);
+        let error = generated(folder.path(), counts, &interrupt).unwrap_err();
+        assert_eq!(error.exit_code(), 130);
+        interrupt.store(false, Relaxed);
+        let files = generated(folder.path(), counts, &interrupt).unwrap();
+        let bytes = |path: &PathBuf| std::fs::read(path).unwrap();
+        assert_eq!(bytes(&files[0]).len(), 16 + 20 * SIDE * SIDE);
+        assert_eq!(bytes(&files[1]).len(), 16 + 10 * SIDE * SIDE);
+        assert_eq!(bytes(&files[0])[16..][..SIDE * SIDE], draw(0, &blots()));
     }
 
     #[test]

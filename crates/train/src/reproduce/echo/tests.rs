@@ -92,8 +92,15 @@ fn fixed_factors_use_each_fresh_example_so_often() {
         (2.0, Point::Batches),
     ] {
         let condition = Condition::Fixed { factor, point };
-        let trial = setting.train(condition, 0.02, 3, false, until).unwrap();
-        let again = setting.train(condition, 0.02, 3, false, until).unwrap();
+        let run = Run {
+            condition,
+            rate: 0.02,
+            seed: 3,
+            paced: false,
+            until,
+        };
+        let trial = setting.train(&run).unwrap();
+        let again = setting.train(&run).unwrap();
         let seen = |trial: &Trial| -> Vec<(u64, u64, Quality)> {
             let looks = trial.looks.iter();
             looks
@@ -136,7 +143,14 @@ fn paced_trainings_take_the_time_of_source_and_consumer() {
         },
         Condition::Auto,
     ] {
-        let trial = setting.train(condition, 0.02, 1, true, until).unwrap();
+        let run = Run {
+            condition,
+            rate: 0.02,
+            seed: 1,
+            paced: true,
+            until,
+        };
+        let trial = setting.train(&run).unwrap();
         assert!(trial.fresh >= until.fresh);
         assert!(trial.wall_s >= floor_s(&trial), "{trial:?}");
         assert!(trial.steps * setting.batch >= trial.fresh);

@@ -100,6 +100,18 @@ pub(super) struct Until {
     pub fresh: u64,
 }
 
+/// Which training it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub condition: Condition,
+    /// The learning rate.
+    pub rate: f32,
+    pub seed: u64,
+    /// Whether source and steps take their time.
+    pub paced: bool,
+    pub until: Until,
+}
+
 /// A look at the held-out pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Look {
@@ -193,8 +205,8 @@ impl Setting {
         Ok(dataset.with_storage(|storage| Arc::new(Throttled::on(&device, storage))))
     }
 
-    fn loader(&self, condition: Condition, seed: u64, paced: bool) -> Result<Loader, TrainError> {
-        let mut spec = StreamSpec::new(Order::Full, self.batch, seed);
+    fn loader(&self, run: &Run) -> Result<Loader, TrainError> {
+        let mut spec = StreamSpec::new(Order::Full, self.batch, run.seed);
         let mut options = LoaderOptions {
             threads: 1,
             // One is asked while the other's pictures come, so that the device is never idle.
@@ -205,7 +217,7 @@ impl Setting {
             interrupt: Arc::clone(&self.interrupt),
             ..LoaderOptions::with_memory(LOADER_BYTES)
         };
-        match condition {
+        match run.condition {
             Condition::Fixed { factor, point } => {
                 let batches = (self.window / self.batch as u32).max(1);
                 match point {
@@ -218,7 +230,7 @@ impl Setting {
             }
             Condition::Auto => options.auto_echo = Some(AutoEcho::default()),
         }
-        let dataset = match paced {
+        let dataset = match run.paced {
             true => Arc::new(self.slow()?),
             false => Arc::clone(&self.pictures.train),
         };
@@ -238,14 +250,7 @@ impl Setting {
     }
 
     /// Trains until the target, or the end.
-    pub fn train(
-        &self,
-        condition: Condition,
-        rate: f32,
-        seed: u64,
-        paced: bool,
-        until: Until,
-    ) -> Result<Trial, TrainError> {
+    pub fn train(&self, run: &Run) -> Result<Trial, TrainError> {
         let test = (&self.pictures.test_pictures, &self.pictures.test_labels);
         let looks = Mutex::new(Vec::new());
         let done = AtomicBool::new(false);
@@ -253,13 +258,13 @@ impl Setting {
             look.quality = net.quality(test.0, test.1);
             let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
             looks.push(look);
-            done.store(reached(&looks, until.target).is_some(), Relaxed);
+            done.store(reached(&looks, run.until.target).is_some(), Relaxed);
         };
         let began = Instant::now();
         let trial = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel::<(Perceptron, Look)>();
             let mut send = None;
-            if paced {
+            if run.paced {
                 send = Some(sender);
                 scope.spawn(move || {
                     receiver
@@ -272,35 +277,32 @@ impl Setting {
                 Some(sender) => drop(sender.send((net, look))),
                 None => look_at(net, look),
             };
-            let loader = self.loader(condition, seed, paced)?;
-            let clock = Clock::new(began, paced.then_some(self.step_s));
-            self.steps(loader, rate, seed, until, clock, &done, &mut look)
+            let loader = self.loader(run)?;
+            let clock = Clock::new(began, run.paced.then_some(self.step_s));
+            self.steps(run, loader, clock, &done, &mut look)
         });
         let mut trial: Trial = trial?;
         trial.looks = looks.into_inner().unwrap_or_else(PoisonError::into_inner);
-        trial.reached = reached(&trial.looks, until.target);
+        trial.reached = reached(&trial.looks, run.until.target);
         Ok(trial)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn steps(
         &self,
+        run: &Run,
         mut loader: Loader,
-        rate: f32,
-        seed: u64,
-        until: Until,
         mut clock: Clock,
         done: &AtomicBool,
         look: &mut dyn FnMut(Perceptron, Look),
     ) -> Result<Trial, TrainError> {
-        let mut net = self.net(seed);
+        let mut net = self.net(run.seed);
         let (mut fresh, mut used, mut next_look) = (0, 0, self.look_every);
-        while fresh < until.fresh && !done.load(Relaxed) {
+        while fresh < run.until.fresh && !done.load(Relaxed) {
             let Some(batch) = loader.next_batch()? else {
                 break;
             };
             clock.begin();
-            net.step(batch.data.bytes(), &batch.labels, rate, MOMENTUM);
+            net.step(batch.data.bytes(), &batch.labels, run.rate, MOMENTUM);
             fresh += batch.fresh();
             used += batch.len() as u64;
             drop(batch);

@@ -8,7 +8,7 @@
 
 use super::super::ReproduceConfig;
 use super::Raw;
-use super::trial::{Condition, Point, Setting, Trial, Until, smoothed};
+use super::trial::{Condition, Point, Run, Setting, Trial, Until, smoothed};
 use crate::error::TrainError;
 
 /// Added to a seed, so that rates are not chosen on the trainings that are measured.
@@ -90,9 +90,15 @@ fn grid(
         .collect();
     let paced = condition == Condition::Auto;
     let with = |rate: f32, until: Until| -> Result<(f32, Vec<Trial>), TrainError> {
-        let trials = seeds
-            .iter()
-            .map(|&seed| setting.train(condition, rate, seed, paced, until));
+        let trials = seeds.iter().map(|&seed| {
+            setting.train(&Run {
+                condition,
+                rate,
+                seed,
+                paced,
+                until,
+            })
+        });
         Ok((rate, trials.collect::<Result<_, _>>()?))
     };
     let rates: Vec<f32> = config.experiment.rates.iter().map(|&r| r as f32).collect();
