@@ -14,7 +14,7 @@ use crate::error::TrainError;
 /// Added to a seed, so that rates are not chosen on the trainings that are measured.
 const OTHER_SEEDS: u64 = 1000;
 /// Most seeds for choosing.
-const MOST_SEEDS: u64 = 3;
+const MOST_SEEDS: u64 = 5;
 
 /// A chosen rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,50 +88,46 @@ fn grid(
     let seeds: Vec<u64> = (0..config.seeds.min(MOST_SEEDS))
         .map(|seed| OTHER_SEEDS + seed)
         .collect();
-    let paced = condition == Condition::Auto;
-    let with = |rate: f32, until: Until| -> Result<(f32, Vec<Trial>), TrainError> {
-        let trials = seeds.iter().map(|&seed| {
-            setting.train(&Run {
-                condition,
-                rate,
-                seed,
-                paced,
-                until,
-            })
-        });
-        Ok((rate, trials.collect::<Result<_, _>>()?))
-    };
-    let rates: Vec<f32> = config.experiment.rates.iter().map(|&r| r as f32).collect();
-    let by_rate: Vec<(f32, Vec<Trial>)> = if paced {
-        let mut until = until;
-        let mut by_rate = Vec::new();
-        for rate in rates {
-            let (rate, trials) = with(rate, until)?;
-            if trials.iter().all(|trial| trial.reached.is_some()) {
-                // A rate that needs twice as much will not be the best, and need not be waited for.
-                let most = trials.iter().map(|trial| trial.fresh).max();
-                until.fresh = until.fresh.min(2 * most.unwrap_or(until.fresh));
-            }
-            by_rate.push((rate, trials));
+    let mut until = until;
+    let mut by_rate = Vec::new();
+    for rate in config.experiment.rates.iter().map(|&rate| rate as f32) {
+        let run = |&seed: &u64| Run {
+            condition,
+            rate,
+            seed,
+            paced: condition == Condition::Auto,
+            until,
+        };
+        let runs: Vec<Run> = seeds.iter().map(run).collect();
+        let trials = trials(setting, &runs)?;
+        if trials.iter().all(|trial| trial.reached.is_some()) {
+            // A rate that needs twice as much will not be the best, and need not be waited for.
+            let most = trials.iter().map(|trial| trial.fresh).max();
+            until.fresh = until.fresh.min(2 * most.unwrap_or(until.fresh));
         }
-        by_rate
-    } else {
-        let with = &with;
-        std::thread::scope(|scope| {
-            let started: Vec<_> = rates
-                .into_iter()
-                .map(|rate| scope.spawn(move || with(rate, until)))
-                .collect();
-            started
-                .into_iter()
-                .map(|thread| thread.join().expect("a training does not panic"))
-                .collect::<Result<_, _>>()
-        })?
-    };
+        by_rate.push((rate, trials));
+    }
     for (rate, trials) in &by_rate {
         for (seed, trial) in seeds.iter().zip(trials) {
             raw.line(phase, condition, *rate, *seed, trial)?;
         }
     }
     Ok(by_rate)
+}
+
+/// The trainings of several seeds: side by side, where they do not depend on time.
+fn trials(setting: &Setting, runs: &[Run]) -> Result<Vec<Trial>, TrainError> {
+    if runs.iter().any(|run| run.paced) {
+        return runs.iter().map(|run| setting.train(run)).collect();
+    }
+    std::thread::scope(|scope| {
+        let started: Vec<_> = runs
+            .iter()
+            .map(|run| scope.spawn(|| setting.train(run)))
+            .collect();
+        started
+            .into_iter()
+            .map(|thread| thread.join().expect("a training does not panic"))
+            .collect()
+    })
 }
