@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::super::{ReproduceConfig, Row};
-use super::Measured;
 use super::trial::{Condition, Point, Reached, Setting, Trial, Until};
+use super::{Measured, tuning};
 
 /// The published gain of e = 5 at R = 6.
 const PUBLISHED_GAIN: f64 = 3.25;
@@ -214,11 +214,12 @@ pub(super) fn notes(
         "net: one hidden layer of 64 units, stochastic gradient descent with momentum 0.9, constant rate".to_string(),
         format!(
             "target: accuracy {:.4} (mean of three looks in a row at the mean of the weights of {} fresh examples each): the lowest over {} seeds after {} passes with e = 1 at its best rate",
-            until.target, setting.look_every, config.seeds, experiment.epochs
+            until.target, setting.look_every, tuning::seeds(config), experiment.epochs
         ),
         format!(
-            "rates: of {} the one whose trainings reach the target soonest, on seeds other than the {} whose means stand here; {}",
+            "rates: of {} the one whose trainings reach the target soonest, on {} seeds other than the {} whose means stand here; {}",
             rates.join(", "),
+            tuning::seeds(config),
             config.seeds,
             edges(measured)
         ),

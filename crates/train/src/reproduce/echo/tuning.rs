@@ -24,6 +24,11 @@ pub(super) struct Tuned {
     pub at_edge: bool,
 }
 
+/// Seeds for choosing.
+pub(super) fn seeds(config: &ReproduceConfig) -> u64 {
+    config.seeds.min(MOST_SEEDS)
+}
+
 /// The accuracy to reach.
 pub(super) fn target(
     setting: &Setting,
@@ -85,9 +90,7 @@ fn grid(
     phase: &str,
     raw: &mut Raw,
 ) -> Result<Vec<(f32, Vec<Trial>)>, TrainError> {
-    let seeds: Vec<u64> = (0..config.seeds.min(MOST_SEEDS))
-        .map(|seed| OTHER_SEEDS + seed)
-        .collect();
+    let seeds: Vec<u64> = (0..seeds(config)).map(|seed| OTHER_SEEDS + seed).collect();
     let mut until = until;
     let mut by_rate = Vec::new();
     for rate in config.experiment.rates.iter().map(|&rate| rate as f32) {
