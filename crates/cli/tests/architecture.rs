@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("comm", &[]),
     ("image", &["plan"]),
     ("cache", &["comm", "plan", "format", "storage"]),
-    ("feed", &["plan", "format", "storage"]),
+    ("feed", &["image", "text", "plan", "format", "storage"]),
     ("linear", &["feed", "plan", "format", "storage"]),
     (
         "train",

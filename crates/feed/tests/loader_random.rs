@@ -100,40 +100,54 @@ fn cases() -> impl Strategy<Value = Case> {
         any::<bool>(),
         1..4_u32,
     );
-    (orders, buckets, mixtures, filters, echo(), 1..12_u64, any::<u64>(), how).prop_map(
-        |(order, buckets, mixture, filter, (echo, batch_echo), batch, seed, how)| {
-            let (after, decodes, marks, start, threads, direct, world_size) = how;
-            let mixture = mixture.map(|[a, b]| {
-                let part = |ids, weight| Part { ids, weight };
-                vec![part(0..30, a), part(30..RECORDS, b)]
-            });
-            let order: Order = order.parse().unwrap();
-            Case {
-                spec: StreamSpec {
-                    echo,
-                    batch_echo,
-                    buckets: buckets.map(|policy| policy.parse().unwrap()),
-                    order: if mixture.is_some() { Order::Full } else { order },
-                    mixture,
-                    ..StreamSpec::new(order, batch, seed)
-                },
-                filter,
-                echo_point: match after {
-                    true => EchoPoint::AfterAugment,
-                    false => EchoPoint::BeforeAugment,
-                },
-                decodes,
-                marks,
-                start,
-                threads,
-                access: match direct {
-                    true => Access::Direct,
-                    false => Access::Window { gap_bytes: None },
-                },
-                world_size,
-            }
-        },
+    (
+        orders,
+        buckets,
+        mixtures,
+        filters,
+        echo(),
+        1..12_u64,
+        any::<u64>(),
+        how,
     )
+        .prop_map(
+            |(order, buckets, mixture, filter, (echo, batch_echo), batch, seed, how)| {
+                let (after, decodes, marks, start, threads, direct, world_size) = how;
+                let mixture = mixture.map(|[a, b]| {
+                    let part = |ids, weight| Part { ids, weight };
+                    vec![part(0..30, a), part(30..RECORDS, b)]
+                });
+                let order: Order = order.parse().unwrap();
+                Case {
+                    spec: StreamSpec {
+                        echo,
+                        batch_echo,
+                        buckets: buckets.map(|policy| policy.parse().unwrap()),
+                        order: if mixture.is_some() {
+                            Order::Full
+                        } else {
+                            order
+                        },
+                        mixture,
+                        ..StreamSpec::new(order, batch, seed)
+                    },
+                    filter,
+                    echo_point: match after {
+                        true => EchoPoint::AfterAugment,
+                        false => EchoPoint::BeforeAugment,
+                    },
+                    decodes,
+                    marks,
+                    start,
+                    threads,
+                    access: match direct {
+                        true => Access::Direct,
+                        false => Access::Window { gap_bytes: None },
+                    },
+                    world_size,
+                }
+            },
+        )
 }
 
 fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<StreamPlan>> {
@@ -195,8 +209,7 @@ fn run(
     options: &LoaderOptions,
     most: usize,
 ) -> (Vec<Seen>, LoaderState) {
-    let mut loader =
-        Loader::new(Arc::clone(dataset), Arc::clone(stream), stages, options).unwrap();
+    let mut loader = Loader::new(Arc::clone(dataset), Arc::clone(stream), stages, options).unwrap();
     let mut all = Vec::new();
     while all.len() < most {
         let Some(batch) = loader.next_batch().unwrap() else {

@@ -22,4 +22,5 @@ mod ranks_faults;
 mod real_data;
 mod repeated_runs;
 mod samples;
+mod stages;
 mod token_streams;
