@@ -81,7 +81,10 @@ impl Division {
             room: (LEAST_ROOM + more) as usize,
             samples_bytes,
             feed_bytes,
-            look_ahead: (LOOK_AHEAD_BYTES / record.max(1)).max(2 * rank_batch),
+            look_ahead: options
+                .look_ahead
+                .unwrap_or(LOOK_AHEAD_BYTES / record.max(1))
+                .max(2 * rank_batch),
         })
     }
 }
