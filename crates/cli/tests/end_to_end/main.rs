@@ -21,4 +21,5 @@ mod ranks_faults;
 mod real_data;
 mod repeated_runs;
 mod samples;
+mod stages_bad_input;
 mod token_streams;

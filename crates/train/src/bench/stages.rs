@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use pelton_comm::Comm;
 use pelton_feed::{
-    AutoEcho, BadExamples, Collate, Decode, EchoPoint, Loader, LoaderMeters, LoaderOptions,
-    LoaderState, SampleBatch, Stages,
+    AutoEcho, BadExamples, Collate, Decode, EchoPoint, FeedError, Loader, LoaderMeters,
+    LoaderOptions, LoaderState, SampleBatch, Stages,
 };
 use pelton_format::{Contents, Dataset};
 use pelton_image::{Layout, Pipeline};
@@ -394,11 +394,11 @@ impl Prepared {
             Some(path) => Some(Progress::open(path, stages.log.as_deref())?),
             None => None,
         };
-        if let Some(state) = progress
-            .as_ref()
-            .and_then(|progress| progress.state.as_ref())
+        if let Some(progress) = &progress
+            && let Some(state) = &progress.state
         {
-            options = state.resume(dataset, stream, &options)?;
+            let resumed = state.resume(dataset, stream, &options);
+            options = resumed.map_err(|error| of_file(&progress.path, &error))?;
         }
         let mut loader = Loader::new(
             Arc::clone(dataset),
@@ -533,8 +533,9 @@ impl Progress {
         let failed = |path: &Path, error: &std::io::Error| {
             TrainError::Config(format!("{}: {error}", path.display()))
         };
-        let (state, logged) = match fs::read_to_string(path) {
-            Ok(text) => {
+        let (state, logged) = match fs::read(path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
                 let (state, logged) = text.trim_end().rsplit_once('\n').unwrap_or((&text, "0"));
                 let logged = logged.parse().map_err(|_| {
                     TrainError::Config(format!(
@@ -542,7 +543,8 @@ impl Progress {
                         path.display()
                     ))
                 })?;
-                (Some(LoaderState::from_json(state)?), logged)
+                let state = LoaderState::from_json(state);
+                (Some(state.map_err(|error| of_file(path, &error))?), logged)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, 0),
             Err(error) => return Err(failed(path, &error)),
@@ -590,6 +592,11 @@ impl Progress {
         self.saved = Instant::now();
         Ok(())
     }
+}
+
+/// An error about a state, with the file that holds it.
+fn of_file(path: &Path, error: &FeedError) -> TrainError {
+    TrainError::Config(format!("{}: {error}", path.display()))
 }
 
 fn cannot_save(source: std::io::Error) -> TrainError {
