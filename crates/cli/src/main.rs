@@ -13,6 +13,7 @@ mod commands;
 mod console;
 mod logging;
 mod ranks;
+mod stage_arguments;
 
 use std::process::ExitCode;
 

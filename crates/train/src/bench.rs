@@ -2,6 +2,8 @@
 
 mod lengths;
 mod peers;
+mod progress;
+mod settings;
 mod stages;
 
 use std::fmt;
@@ -18,7 +20,7 @@ use pelton_plan::{Batching, Order};
 use serde::Serialize;
 
 use peers::Peers;
-pub use stages::{DecodeSetting, EchoSetting, StagesConfig};
+pub use settings::{DecodeSetting, EchoSetting, StagesConfig};
 
 use crate::bad_records::{check_limit, met_by_all};
 use crate::config::DataConfig;

@@ -16,6 +16,7 @@ mod data;
 mod demo;
 mod error;
 mod event;
+mod metrics_endpoint;
 mod summary;
 
 mod checkpoint;
@@ -38,6 +39,7 @@ pub use data::{Expected, OpenedData, SharedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::TrainError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
+pub use metrics_endpoint::{MetricsEndpoint, prometheus_text};
 pub use pelton_feed::{Access, BadExamples, Collate, OnBadRecord};
 pub use pelton_image::Pipeline;
 pub use pelton_linear::{InnerPasses, Loss};

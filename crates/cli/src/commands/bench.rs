@@ -8,10 +8,11 @@ use pelton_train::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConf
 use pelton_train::{BadExamples, OnBadRecord, SharedData};
 
 use super::{Failure, bytes_of, print_json, print_with, usage, with_console};
-use crate::arguments::{BenchArguments, CacheKind, StagesArguments};
+use crate::arguments::{BenchArguments, CacheKind};
 use crate::bytes::{Memory, human};
 use crate::console::interrupt_flag;
 use crate::ranks;
+use crate::stage_arguments::StagesArguments;
 
 /// Measures how fast batches arrive.
 pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
@@ -174,6 +175,7 @@ fn stages_of(
         keep_lengths,
         compute_ms,
         read_threads,
+        metrics,
         state,
         log,
     } = arguments;
@@ -188,6 +190,7 @@ fn stages_of(
         || keep_lengths.is_some()
         || compute_ms.is_some()
         || read_threads.is_some()
+        || metrics.is_some()
         || state.is_some()
         || matches!(bad_examples, BadExamples::Replace { .. });
     let compute_ms = compute_ms.unwrap_or(0.0);
@@ -209,6 +212,7 @@ fn stages_of(
         bad_examples,
         compute: Duration::from_secs_f64(compute_ms / 1000.0),
         read_threads: read_threads.unwrap_or(2),
+        metrics,
         state,
         log,
     }))

@@ -50,7 +50,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Inspect(arguments) => data::inspect(arguments),
         Command::Pack(arguments) => data::pack(arguments),
         Command::Probe(arguments) => data::probe(arguments),
-        Command::Bench(arguments) => bench::bench(arguments),
+        Command::Bench(arguments) => bench::bench(*arguments),
         Command::Buckets(arguments) => buckets::compare(arguments),
         Command::PlanCapacity(arguments) => capacity::plan(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),

@@ -21,5 +21,6 @@ mod ranks_faults;
 mod real_data;
 mod repeated_runs;
 mod samples;
+mod stages;
 mod stages_bad_input;
 mod token_streams;

@@ -22,6 +22,8 @@ struct Kept {
 
 /// The finished batch; called by the thread that handed in its last part.
 pub(crate) fn put_together(shared: &Shared, building: &Building) -> Result<Made, FeedError> {
+    let place = building.head.place;
+    let _span = tracing::debug_span!("collate", epoch = place.epoch, step = place.next).entered();
     let (pieces, failures) = building.take_parts();
     let rows = building.rows.write().expect("no reader panics").take();
     let kept = keep(shared, building, failures);
@@ -287,7 +289,7 @@ impl PutTogether<'_> {
             Collate::Stack => self.stack(&views),
             Collate::Ragged => Ok(self.ragged(&views)),
             Collate::Auto if element == Element::U32 => self.pad(&views),
-            Collate::Auto if self.shared.augments() => self.stack(&views),
+            Collate::Auto if self.shared.stages.augment.is_some() => self.stack(&views),
             Collate::Auto => Ok(self.ragged(&views)),
         }
     }

@@ -80,6 +80,7 @@ impl Dispatcher {
 
     /// Begins the next batch; false when there is none.
     fn begin_next(&mut self) -> Result<bool, FeedError> {
+        let _span = tracing::debug_span!("begin").entered();
         if self.feed.next_batch()?.is_none() {
             return Ok(false);
         }

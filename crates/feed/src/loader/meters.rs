@@ -153,9 +153,10 @@ impl fmt::Display for StageVerdict {
             _ if self.idle_processors => write!(f, "; more threads would help")?,
             _ => {}
         }
-        if self.echo >= 1.1 {
+        // A consumer that does nothing would do anything for free.
+        if self.echo >= 1.1 && self.waiting < 0.98 {
             // Rounded down: what is said to be free must be.
-            let echo = (self.echo.min(1000.0) * 10.0).floor() / 10.0;
+            let echo = (self.echo * 10.0).floor() / 10.0;
             write!(f, "; e = {echo} would be free")?;
         }
         Ok(())
@@ -204,4 +205,52 @@ pub(crate) struct StageCounters {
     pub collate: StageCounter,
     /// Nanoseconds that threads waited for work.
     pub idle_ns: AtomicU64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(wait_s: f64, compute_s: f64, busy: &[(&'static str, f64)], expected: &str) {
+        let stage = |&(name, busy_s): &(&'static str, f64)| StageMeters {
+            name,
+            threads: 2,
+            busy_s,
+            ..StageMeters::default()
+        };
+        let meters = LoaderMeters {
+            wait_s: wait_s + 0.5,
+            first_batch_s: 0.5,
+            compute_s,
+            wall_s: wait_s + compute_s + 0.5,
+            fresh_examples: 100,
+            stages: busy.iter().map(stage).collect(),
+            ..LoaderMeters::default()
+        };
+        assert_eq!(meters.verdict().to_string(), expected);
+    }
+
+    #[test]
+    fn the_verdict_names_the_busiest_stage_and_what_is_free() {
+        let busy = [("read", 1.0), ("decode", 20.37), ("augment", 0.2)];
+        check(
+            5.0,
+            5.0,
+            &busy,
+            "input-bound: decode, 2 threads busy 97 % (the consumer waited 50 % of the time); e = 2 would be free",
+        );
+        let busy = [("read", 20.0), ("decode", 1.0)];
+        check(
+            9.99,
+            0.01,
+            &busy,
+            "input-bound: read, 2 threads busy 95 % (the consumer waited 100 % of the time); a faster device or more memory would help",
+        );
+        check(
+            0.5,
+            9.5,
+            &busy,
+            "compute-bound: the consumer waited 5 % of the time for data",
+        );
+    }
 }

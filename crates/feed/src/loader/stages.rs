@@ -139,7 +139,7 @@ impl fmt::Debug for Decode {
 /// How the samples of a batch are put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collate {
-    /// `stack` where every sample has one shape by construction; `pack` where rows are packed; `pad` for
+    /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
     /// tokens; otherwise `ragged`.
     #[default]
     Auto,

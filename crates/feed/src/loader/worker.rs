@@ -85,6 +85,9 @@ pub(crate) fn run(shared: &Arc<Shared>, tasks: &TaskQueue) {
         }
         let building = Arc::clone(&task.building);
         let part = task.part;
+        let place = building.head.place;
+        let _span =
+            tracing::debug_span!("make", epoch = place.epoch, step = place.next, part).entered();
         let piece = catch_unwind(AssertUnwindSafe(|| worker.make(task)));
         match piece {
             Ok(piece) => {

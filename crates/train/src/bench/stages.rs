@@ -1,182 +1,31 @@
 //! Measuring a pipeline: decode, augment, echo, buckets and batches behind the feed.
 
-use std::fmt;
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pelton_comm::Comm;
-use pelton_feed::{
-    AutoEcho, BadExamples, Collate, Decode, EchoPoint, FeedError, Loader, LoaderMeters,
-    LoaderOptions, LoaderState, SampleBatch, Stages,
-};
+use pelton_feed::{Decode, EchoPoint, Loader, LoaderMeters, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset};
-use pelton_image::{Layout, Pipeline};
-use pelton_plan::{BucketPolicy, Echo, Part, Selection, StreamPlan, StreamSpec};
+use pelton_image::Layout;
+use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
 use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};
 
+use super::progress::Progress;
+use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
 use super::{BenchConfig, BenchReport};
 use crate::bench::lengths::{record_lengths, vocabulary_of};
 use crate::data::OpenedData;
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 use crate::linear::units_of;
-use crate::run_folder::write_atomically;
+use crate::metrics_endpoint::MetricsEndpoint;
 use crate::summary::{cpu_seconds, peak_rss_bytes};
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;
-
-/// What happens to records behind the feed.
-#[derive(Clone, Debug, Default)]
-pub struct StagesConfig {
-    /// How records become samples.
-    pub decode: DecodeSetting,
-    /// Augmentation of pictures.
-    pub augment: Option<Pipeline>,
-    /// Repeats.
-    pub echo: Option<EchoSetting>,
-    /// How examples are put together by length.
-    pub buckets: Option<BucketPolicy>,
-    /// How samples are put together.
-    pub collate: Collate,
-    /// Whether a last batch that is not full is left out.
-    pub drop_last: bool,
-    /// Whether pictures are put out as all of one channel before the next.
-    pub planar: bool,
-    /// Shares of the files in a mixture, in the order of the files.
-    pub mix: Option<Vec<f64>>,
-    /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
-    pub keep_lengths: Option<(u32, u32)>,
-    /// What happens to bad examples.
-    pub bad_examples: BadExamples,
-    /// Time that the consumer spends on each batch.
-    pub compute: Duration,
-    /// Threads that read.
-    pub read_threads: usize,
-    /// File that says where the pipeline stands after every batch, and from which it goes on.
-    pub state: Option<PathBuf>,
-    /// File to which the ids of every batch are appended before its state is saved.
-    pub log: Option<PathBuf>,
-}
-
-/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `words`, `bytes` or `member:EXT`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum DecodeSetting {
-    /// Bytes as they are.
-    #[default]
-    None,
-    /// Pictures of the named kind, or any.
-    Image(String),
-    /// Text as numbers of a vocabulary that is counted first.
-    Text(Tokenizer),
-    /// The bytes of a tar member.
-    Member(String),
-}
-
-impl FromStr for DecodeSetting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<DecodeSetting, String> {
-        match text {
-            "none" => return Ok(DecodeSetting::None),
-            "words" => return Ok(DecodeSetting::Text(Tokenizer::Whitespace)),
-            "bytes" => return Ok(DecodeSetting::Text(Tokenizer::Bytes)),
-            _ => {}
-        }
-        if let Some(extension) = text.strip_prefix("member:").filter(|e| !e.is_empty()) {
-            return Ok(DecodeSetting::Member(extension.to_owned()));
-        }
-        match Decode::image(text) {
-            Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
-            None => Err(format!(
-                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes or member:EXTENSION"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for DecodeSetting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DecodeSetting::None => f.write_str("none"),
-            DecodeSetting::Image(kind) => f.write_str(kind),
-            DecodeSetting::Text(Tokenizer::Whitespace) => f.write_str("words"),
-            DecodeSetting::Text(_) => f.write_str("bytes"),
-            DecodeSetting::Member(extension) => write!(f, "member:{extension}"),
-        }
-    }
-}
-
-/// Repeats, as text: `before:E[:WINDOW]`, `after:E[:WINDOW]`, `batch:E[:WINDOW]` or `auto[:MOST]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum EchoSetting {
-    /// Of examples.
-    Examples(Echo, EchoPoint),
-    /// Of batches.
-    Batches(Echo),
-    /// Where the consumer would wait.
-    Auto(AutoEcho),
-}
-
-impl FromStr for EchoSetting {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<EchoSetting, String> {
-        let bad = || {
-            format!(
-                "`{text}` is not an echo: use before:FACTOR[:WINDOW], after:FACTOR[:WINDOW], batch:FACTOR[:WINDOW] or auto[:MOST]"
-            )
-        };
-        let (kind, rest) = match text.split_once(':') {
-            Some((kind, rest)) => (kind, Some(rest)),
-            None => (text, None),
-        };
-        let echo = |text: &str| text.parse::<Echo>().map_err(|error| error.to_string());
-        match (kind, rest) {
-            ("before", Some(rest)) => {
-                Ok(EchoSetting::Examples(echo(rest)?, EchoPoint::BeforeAugment))
-            }
-            ("after", Some(rest)) => {
-                Ok(EchoSetting::Examples(echo(rest)?, EchoPoint::AfterAugment))
-            }
-            // Whole batches are large: a window of a few is held.
-            ("batch", Some(rest)) if !rest.contains(':') => {
-                Ok(EchoSetting::Batches(echo(&format!("{rest}:4"))?))
-            }
-            ("batch", Some(rest)) => Ok(EchoSetting::Batches(echo(rest)?)),
-            ("auto", None) => Ok(EchoSetting::Auto(AutoEcho::default())),
-            ("auto", Some(most)) => match most.parse() {
-                Ok(most) if (1.0..=1000.0).contains(&most) => Ok(EchoSetting::Auto(AutoEcho {
-                    most,
-                    ..AutoEcho::default()
-                })),
-                _ => Err(bad()),
-            },
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl EchoSetting {
-    fn of_examples(this: Option<EchoSetting>) -> Echo {
-        match this {
-            Some(EchoSetting::Examples(echo, _)) => echo,
-            _ => Echo::NONE,
-        }
-    }
-
-    fn of_batches(this: Option<EchoSetting>) -> Echo {
-        match this {
-            Some(EchoSetting::Batches(echo)) => echo,
-            _ => Echo::NONE,
-        }
-    }
-}
+/// Time between two looks at the counters for whoever asks for them.
+const SHOW_EVERY: Duration = Duration::from_millis(500);
 
 /// A pipeline ready to run.
 pub(super) struct Prepared {
@@ -310,7 +159,7 @@ fn stream(
         })
     });
     if let Some(selection) = &selection
-        && selection.len() == 0
+        && selection.is_empty()
     {
         return Err(TrainError::Config(
             "no record has a length that --keep-lengths keeps; name other lengths".to_owned(),
@@ -394,11 +243,8 @@ impl Prepared {
             Some(path) => Some(Progress::open(path, stages.log.as_deref())?),
             None => None,
         };
-        if let Some(progress) = &progress
-            && let Some(state) = &progress.state
-        {
-            let resumed = state.resume(dataset, stream, &options);
-            options = resumed.map_err(|error| of_file(&progress.path, &error))?;
+        if let Some(progress) = &progress {
+            options = progress.resume(dataset, stream, &options)?;
         }
         let mut loader = Loader::new(
             Arc::clone(dataset),
@@ -408,6 +254,17 @@ impl Prepared {
         )?;
         let opening_s = began.elapsed().as_secs_f64();
         let total = config.epochs.saturating_mul(stream.steps(0));
+        let endpoint = match &stages.metrics {
+            Some(address) => Some(MetricsEndpoint::start(address)?),
+            None => None,
+        };
+        if let Some(endpoint) = &endpoint {
+            let address = endpoint.address();
+            observer(Event::Note(&format!(
+                "counters at http://{address}/metrics"
+            )));
+        }
+        let mut shown = None;
         let mut checksum = 0.0;
         loop {
             let next = loader.next_batch();
@@ -425,6 +282,12 @@ impl Prepared {
                 .map(|&b| f64::from(b))
                 .sum::<f64>();
             consume(stages.compute, interrupt);
+            if let Some(endpoint) = &endpoint
+                && shown.is_none_or(|shown: Instant| shown.elapsed() >= SHOW_EVERY)
+            {
+                endpoint.update(&loader.meters());
+                shown = Some(Instant::now());
+            }
             if let Some(progress) = &mut progress {
                 progress.note(&batch, &loader.state())?;
             }
@@ -512,97 +375,6 @@ fn report(
         padded_fraction: meters.padded_fraction(),
         stages: meters.stages.clone(),
         ..BenchReport::default()
-    }
-}
-
-/// The file that says where a pipeline stands, and the file of ids.
-struct Progress {
-    path: PathBuf,
-    state: Option<LoaderState>,
-    log: Option<fs::File>,
-    logged: u64,
-    saved: Instant,
-}
-
-/// Time between two saves.
-const SAVE_EVERY: Duration = Duration::from_millis(100);
-
-impl Progress {
-    /// Opens both; what the log holds beyond the state is cut off.
-    fn open(path: &Path, log: Option<&Path>) -> Result<Progress, TrainError> {
-        let failed = |path: &Path, error: &std::io::Error| {
-            TrainError::Config(format!("{}: {error}", path.display()))
-        };
-        let (state, logged) = match fs::read(path) {
-            Ok(bytes) => {
-                let text = String::from_utf8_lossy(&bytes);
-                let (state, logged) = text.trim_end().rsplit_once('\n').unwrap_or((&text, "0"));
-                let logged = logged.parse().map_err(|_| {
-                    TrainError::Config(format!(
-                        "{}: is no state of a pipeline; remove it to begin anew",
-                        path.display()
-                    ))
-                })?;
-                let state = LoaderState::from_json(state);
-                (Some(state.map_err(|error| of_file(path, &error))?), logged)
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, 0),
-            Err(error) => return Err(failed(path, &error)),
-        };
-        let log = match log {
-            Some(log) => {
-                let file = fs::OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(log)
-                    .and_then(|file| file.set_len(logged).map(|()| file));
-                Some(file.map_err(|error| failed(log, &error))?)
-            }
-            None => None,
-        };
-        Ok(Progress {
-            path: path.to_owned(),
-            state,
-            log,
-            logged,
-            saved: Instant::now(),
-        })
-    }
-
-    /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
-    /// that is killed has logged beyond that is cut off again.
-    fn note(&mut self, batch: &SampleBatch, state: &LoaderState) -> Result<(), TrainError> {
-        if let Some(log) = &mut self.log {
-            let bytes: Vec<u8> = batch.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-            log.write_all(&bytes).map_err(cannot_save)?;
-            self.logged += bytes.len() as u64;
-        }
-        if self.saved.elapsed() >= SAVE_EVERY {
-            self.save(state)?;
-        }
-        Ok(())
-    }
-
-    fn save(&mut self, state: &LoaderState) -> Result<(), TrainError> {
-        if let Some(log) = &self.log {
-            log.sync_data().map_err(cannot_save)?;
-        }
-        let text = format!("{}\n{}\n", state.to_json(), self.logged);
-        write_atomically(&self.path, |file| fs::write(file, &text))?;
-        self.saved = Instant::now();
-        Ok(())
-    }
-}
-
-/// An error about a state, with the file that holds it.
-fn of_file(path: &Path, error: &FeedError) -> TrainError {
-    TrainError::Config(format!("{}: {error}", path.display()))
-}
-
-fn cannot_save(source: std::io::Error) -> TrainError {
-    TrainError::Output {
-        what: "log of the pipeline",
-        source,
     }
 }
 

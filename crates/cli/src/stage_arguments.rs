@@ -1,0 +1,77 @@
+//! The flags of the stages behind reading.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use pelton_train::bench::{DecodeSetting, EchoSetting};
+use pelton_train::{BucketPolicy, Collate, Pipeline};
+
+/// What happens to records behind reading; naming any of it takes records through stages.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Stages")]
+pub struct StagesArguments {
+    /// Samples from records: none, jpg, png, webp, image (any of these), words or bytes (numbers of a
+    /// vocabulary that is counted first), member:EXTENSION (of a tar file)
+    #[arg(long)]
+    pub decode: Option<DecodeSetting>,
+    /// Augmentation of pictures, such as rrc:224,flip: resize, crop, randomcrop, rrc, flip, jitter, cutout, grey,
+    /// normalise
+    #[arg(long)]
+    pub augment: Option<Pipeline>,
+    /// Repeats: before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST]
+    /// (only where the consumer would wait)
+    #[arg(long)]
+    pub echo: Option<EchoSetting>,
+    /// Batches of about one length: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or
+    /// pack:ROW_LENGTH[:LOOK_AHEAD]; lengths in tokens with --decode words or bytes, otherwise in bytes
+    #[arg(long)]
+    pub buckets: Option<BucketPolicy>,
+    /// How samples are put together: auto, stack, pad or ragged
+    #[arg(long)]
+    pub collate: Option<Collate>,
+    /// Leave out a last batch that is not full
+    #[arg(long)]
+    pub drop_last: bool,
+    /// Put pictures out as all of one channel before the next
+    #[arg(long)]
+    pub planar: bool,
+    /// Shares of the files in a mixture, such as 0.7,0.3, in the order of the files
+    #[arg(long, value_delimiter = ',', value_name = "SHARE")]
+    pub mix: Option<Vec<f64>>,
+    /// Keep records of these lengths only, such as 5..60, in the units of --buckets
+    #[arg(long, value_parser = parse_lengths, value_name = "FROM..TO")]
+    pub keep_lengths: Option<(u32, u32)>,
+    /// Milliseconds that a consumer would spend on each batch
+    #[arg(long, value_name = "MS")]
+    pub compute_ms: Option<f64>,
+    /// Threads that read, beside those of the stages (default: 2)
+    #[arg(long)]
+    pub read_threads: Option<usize>,
+    /// Serve the counters as Prometheus text at this address while it runs, such as 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
+    /// File that says where the pipeline stands; if it is there, go on from it
+    #[arg(long)]
+    pub state: Option<PathBuf>,
+    /// File for the ids of all batches that were consumed, 8 bytes each, little-endian; cut to what the state says
+    /// when the run goes on
+    #[arg(long, requires = "state")]
+    pub log: Option<PathBuf>,
+}
+
+fn parse_lengths(text: &str) -> Result<(u32, u32), String> {
+    let parsed = text.split_once("..").and_then(|(from, to)| {
+        let from = if from.is_empty() {
+            0
+        } else {
+            from.parse().ok()?
+        };
+        let to = if to.is_empty() {
+            u32::MAX
+        } else {
+            to.parse().ok()?
+        };
+        (from <= to).then_some((from, to))
+    });
+    parsed.ok_or_else(|| format!("`{text}` is no range of lengths; give FROM..TO, both included"))
+}

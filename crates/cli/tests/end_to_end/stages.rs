@@ -1,0 +1,172 @@
+//! `bench` with stages: what it prints, and runs that are killed and go on with nothing lost or repeated.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::command::Place;
+
+/// Sentences of different lengths.
+fn text(place: &Place, sentences: usize) {
+    let sentence = |i: usize| format!("s{i} {}\n", "word ".repeat(i * 7 % 23).trim_end());
+    place.write("text.txt", (0..sentences).map(sentence).collect::<String>());
+}
+
+/// Pictures of 4 × 4 as IDX.
+fn pictures(place: &Place, count: u32) {
+    let head = [
+        &[0, 0, 8, 3][..],
+        &count.to_be_bytes(),
+        &[0, 0, 0, 4, 0, 0, 0, 4],
+    ]
+    .concat();
+    let pixels: Vec<u8> = (0..count * 16).map(|i| (i * 7 % 251) as u8).collect();
+    place.write("p-images-idx3-ubyte", [head, pixels].concat());
+    let labels: Vec<u8> = (0..count).map(|i| (i % 10) as u8).collect();
+    let head = [&[0, 0, 8, 1][..], &count.to_be_bytes()].concat();
+    place.write("p-labels-idx1-ubyte", [head, labels].concat());
+}
+
+fn names(value: &serde_json::Value) -> Vec<&str> {
+    let stages = value["stages"].as_array().unwrap();
+    stages
+        .iter()
+        .map(|stage| stage["name"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn figures_of_a_pipeline() {
+    let place = Place::new();
+    text(&place, 1000);
+    let figures = place.json("bench text.txt --decode words --buckets auto --batch 32 --epochs 2");
+    assert_eq!(figures["fresh_examples"], 2000);
+    assert_eq!(figures["echoed_examples"], 0);
+    assert_eq!(figures["dropped"], 0);
+    let padded = figures["padded_fraction"].as_f64().unwrap();
+    assert!((0.0..0.1).contains(&padded), "{padded}");
+    assert_eq!(names(&figures)[..2], ["read", "decode"]);
+    assert_eq!(figures["stages"][1]["records"], 2000);
+    assert!(figures["stages"][1]["busy_s"].as_f64().unwrap() > 0.0);
+    assert!(figures["verdict"].as_str().unwrap().contains("bound"));
+
+    let padded = place.json("bench text.txt --decode words --batch 32")["padded_fraction"].clone();
+    assert!(padded.as_f64().unwrap() > 0.3, "without buckets {padded}");
+
+    let echoed = place.json("bench text.txt --echo before:2.5:64 --batch 10 --ranks 3");
+    assert_eq!(echoed["fresh_examples"], 1000);
+    assert_eq!(echoed["echoed_examples"], 1500);
+    assert_eq!(echoed["ranks"], 3);
+
+    let dropped = place.json("bench text.txt --drop-last --batch 64 --epochs 3");
+    assert_eq!(dropped["dropped"], 3 * (1000 % 64));
+    assert_eq!(dropped["examples"], 3 * (1000 - 1000 % 64));
+
+    let kept = place.json("bench text.txt --decode words --keep-lengths 3..10 --batch 8");
+    let words = |i: usize| 1 + i * 7 % 23 + 1;
+    let expected = (0..1000).filter(|&i| (3..=10).contains(&words(i))).count();
+    assert_eq!(kept["examples"], expected);
+
+    pictures(&place, 100);
+    let flags = "--augment randomcrop:4:1,flip,normalise --batch 16 --planar";
+    let figures = place.json(&format!("bench p-images-idx3-ubyte {flags}"));
+    assert_eq!(figures["batch_bytes"], 100 * 16 * 4, "floats");
+    assert!(names(&figures).contains(&"augment"));
+}
+
+#[test]
+fn files_in_a_mixture_have_their_shares() {
+    let place = Place::new();
+    text(&place, 300);
+    place.write("other.txt", "another sentence\n".repeat(100));
+    let figures = place.json("bench text.txt other.txt --mix 1,3 --batch 16");
+    assert_eq!(figures["mixture"], serde_json::json!([100, 300]));
+    assert_eq!(figures["examples"], 400);
+}
+
+#[test]
+fn waiting_consumers_get_repeats() {
+    let place = Place::new();
+    text(&place, 200);
+    // Slower than anything: no repeats.
+    let figures = place.json("bench text.txt --echo auto --batch 20 --compute-ms 30");
+    assert_eq!(figures["fresh_examples"], 200);
+    let verdict = figures["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("compute-bound"), "{verdict}");
+}
+
+/// Ids that a log holds.
+fn logged(place: &Place, name: &str) -> Vec<u64> {
+    let bytes = fs::read(place.path(name)).unwrap_or_default();
+    bytes
+        .chunks_exact(8)
+        .map(|id| u64::from_le_bytes(id.try_into().unwrap()))
+        .collect()
+}
+
+/// A run killed at random moments consumes, all in all, exactly what an undisturbed one does.
+#[test]
+fn killed_again_and_again_nothing_is_lost_or_repeated() {
+    let place = Place::new();
+    text(&place, 4000);
+    let kills: u32 = std::env::var("PELTON_STAGE_KILLS").map_or(12, |text| text.parse().unwrap());
+    let variants = [
+        "--decode words --buckets auto --batch 16",
+        "--echo before:2:100 --batch 24 --on-bad-record skip",
+        "--decode words --buckets pack:40 --batch 8 --threads 3",
+        "--echo batch:2:5 --batch 30 --order queue:500",
+    ];
+    for (number, flags) in variants.iter().enumerate() {
+        let whole = format!("bench text.txt {flags} --epochs 2 --state w{number} --log lw{number}");
+        place.ok(&whole);
+        let line = format!(
+            "bench text.txt {flags} --epochs 2 --compute-ms 4 --state s{number} --log l{number}"
+        );
+        let mut died = 0;
+        for kill in 0..kills {
+            let mut child = place.start(&line);
+            // From before the first batch to some batches after the last save.
+            std::thread::sleep(Duration::from_millis(u64::from(20 + kill * 97 % 280)));
+            kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+            died += u32::from(!child.wait().unwrap().success());
+        }
+        let rest = line.replace("--compute-ms 4", "");
+        place.ok(&rest);
+        let (expected, found) = (
+            logged(&place, &format!("lw{number}")),
+            logged(&place, &format!("l{number}")),
+        );
+        assert!(!expected.is_empty() && died > 0);
+        assert!(
+            found == expected,
+            "{flags}: {} of {} ids",
+            found.len(),
+            expected.len()
+        );
+        // Once more there is nothing left to do.
+        let again = place.json(&rest);
+        assert_eq!(again["examples"], 0);
+    }
+}
+
+/// Ctrl-C saves where the pipeline stands and says so.
+#[test]
+fn an_interrupted_pipeline_goes_on() {
+    let place = Place::new();
+    text(&place, 2000);
+    let line = "bench text.txt --batch 10 --compute-ms 5 --state s --log l";
+    let mut child = place.start(line);
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert!(!child.wait().unwrap().success());
+    let before = logged(&place, "l").len();
+    assert!(before < 2000);
+    let rest = place.json("bench text.txt --batch 10 --state s --log l");
+    assert_eq!(rest["examples"], 2000 - before);
+    let mut ids = logged(&place, "l");
+    ids.sort_unstable();
+    assert_eq!(ids, (0..2000).collect::<Vec<u64>>());
+    let other = "bench text.txt --batch 11 --state s --log l";
+    place.refuses(other, 2, &["it is of another order"]);
+}
