@@ -12,7 +12,7 @@ pub enum FeedError {
     /// Reading or writing failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A record could not be decoded, or a file changed.
+    /// A record could not be read or decoded, or a file changed.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The budget cannot hold two batches and the read buffers.
@@ -29,7 +29,7 @@ pub enum FeedError {
     },
     /// More bad records than the policy allows.
     #[error(
-        "{found} records could not be decoded, over the limit of {limit}; the last one: {last}"
+        "{found} records could not be read or decoded, over the limit of {limit}; the last one: {last}"
     )]
     TooManyBadRecords {
         /// Bad records met.
@@ -53,7 +53,7 @@ pub enum FeedError {
         /// Bytes that were there.
         found: u64,
     },
-    /// An example could not be decoded, augmented or put into its batch.
+    /// An example could not be read or decoded, augmented or put into its batch.
     #[error(
         "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with --on-bad-record skip", path = path.display()
     )]

@@ -179,6 +179,11 @@ impl Feed {
         Recycler(Arc::clone(&self.shared))
     }
 
+    /// Why record `id` is missing among the rows, where that is known.
+    pub(crate) fn reason(&self, id: u64) -> Option<String> {
+        self.shared.reason(id)
+    }
+
     /// The access path in use.
     pub fn access(&self) -> Access {
         self.access

@@ -12,7 +12,7 @@ pub struct Meters {
     pub records: u64,
     /// Batches handed to the consumer.
     pub batches: u64,
-    /// Records left out because they could not be decoded.
+    /// Records left out because they could not be read or decoded.
     pub skipped_records: u64,
     /// Ids of those records, in rising order.
     pub skipped_ids: Vec<u64>,

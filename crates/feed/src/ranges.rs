@@ -63,6 +63,11 @@ impl RangeBuffer {
         Ok(taken)
     }
 
+    /// How many records the last call read or tried to read.
+    pub fn taken(&self) -> usize {
+        self.range_of.len()
+    }
+
     /// Where in [`RangeBuffer::bytes`] record `i` of the last call lies, which is at `place`.
     pub fn record(
         &self,

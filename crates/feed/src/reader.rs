@@ -37,8 +37,18 @@ pub(crate) struct Shared {
     delivery: Mutex<Delivery>,
     changed: Condvar,
     spare: Mutex<Vec<Rows>>,
-    /// Ids of the records that could not be decoded.
-    bad: Mutex<BTreeSet<u64>>,
+    bad: Mutex<BadRecords>,
+}
+
+/// Reasons that are kept in words; of further bad records only the ids are.
+const MOST_REASONS: usize = 10_000;
+
+/// The records that could not be read or decoded.
+#[derive(Debug, Default)]
+struct BadRecords {
+    ids: BTreeSet<u64>,
+    /// File, place and reason in one sentence.
+    reasons: BTreeMap<u64, String>,
 }
 
 #[derive(Debug, Default)]
@@ -71,7 +81,7 @@ impl Shared {
             delivery: Mutex::new(Delivery::default()),
             changed: Condvar::new(),
             spare: Mutex::new(Vec::new()),
-            bad: Mutex::new(BTreeSet::new()),
+            bad: Mutex::default(),
         }
     }
 
@@ -163,32 +173,63 @@ impl Shared {
         }));
     }
 
-    /// Applies the policy for bad records.
+    /// Applies the policy to a record that could not be decoded.
     pub fn bad_record(&self, id: u64, error: FormatError) -> Result<(), FeedError> {
+        self.leave_out(id, error.into())
+    }
+
+    /// Applies the policy to a record that could not be read. A file of many records that is no longer as
+    /// it was opened ends the feed all the same: where its records lie is not known any more. In a folder
+    /// only the record is lost, unless the folder is gone.
+    pub fn unreadable(&self, id: u64, error: FeedError) -> Result<(), FeedError> {
+        if self.on_bad_record == OnBadRecord::Fail {
+            return Err(error);
+        }
+        self.dataset.check_unchanged()?;
+        let file = &self.dataset.files()[self.dataset.locate(id).file as usize];
+        if file.kind() == FormatKind::Folder && !file.path().is_dir() {
+            return Err(error);
+        }
+        self.leave_out(id, error)
+    }
+
+    fn leave_out(&self, id: u64, error: FeedError) -> Result<(), FeedError> {
         let OnBadRecord::Skip { limit } = self.on_bad_record else {
-            return Err(error.into());
+            return Err(error);
         };
         // Every epoch meets the same bad records; each counts once. The message names its place.
+        let reason = error.to_string();
         let found = {
-            let mut bad = self.bad.lock().expect("no holder of this lock panics");
-            bad.insert(id);
-            bad.len() as u64
+            let mut bad = self.bad();
+            bad.ids.insert(id);
+            if bad.reasons.len() < MOST_REASONS {
+                bad.reasons.insert(id, reason.clone());
+            }
+            bad.ids.len() as u64
         };
         self.meters.skipped_records.store(found, Ordering::Relaxed);
         match limit {
             Some(limit) if found > limit => Err(FeedError::TooManyBadRecords {
                 found,
                 limit,
-                last: error.to_string(),
+                last: reason,
             }),
             _ => Ok(()),
         }
     }
 
+    fn bad(&self) -> std::sync::MutexGuard<'_, BadRecords> {
+        self.bad.lock().expect("no holder of this lock panics")
+    }
+
     /// Ids of the records left out so far.
     pub fn bad_ids(&self) -> Vec<u64> {
-        let bad = self.bad.lock().expect("no holder of this lock panics");
-        bad.iter().copied().collect()
+        self.bad().ids.iter().copied().collect()
+    }
+
+    /// Why a record was left out: file, place and reason in one sentence.
+    pub fn reason(&self, id: u64) -> Option<String> {
+        self.bad().reasons.get(&id).cloned()
     }
 
     /// Runs one piece of loading work; a failure or panic of it ends the feed.
@@ -348,6 +389,8 @@ struct Worker {
     entries: Vec<Entry>,
     ids: Vec<u64>,
     locations: Vec<Location>,
+    /// Entries whose records are to be read again by themselves.
+    again: Vec<usize>,
 }
 
 impl Worker {
@@ -358,6 +401,7 @@ impl Worker {
             entries: Vec::new(),
             ids: Vec::new(),
             locations: Vec::new(),
+            again: Vec::new(),
         }
     }
 
@@ -398,11 +442,7 @@ impl Worker {
             .collect();
         let mut from = 0;
         while from < self.entries.len() {
-            let shared = &self.shared;
-            let places = &self.locations[from..];
-            let count = self.buffer.read(&shared.dataset, places, &shared.meters)?;
-            self.decode_round(from, count, &mut segments)?;
-            from += count;
+            from += self.load_round(from, &mut segments)?;
         }
         for (pane, segment) in panes.iter().zip(segments) {
             if let Some((rows, slots)) = segment {
@@ -427,7 +467,51 @@ impl Worker {
         self.ids.extend(self.entries.iter().map(|entry| entry.id));
     }
 
-    /// Decodes the records of the entries from `from` on that were just read, `count` of them.
+    /// Reads as many of the entries from `from` on as the buffer has room for and decodes them; returns how
+    /// many. Where not all can be read, those that failed are read again one by one, so that each is
+    /// judged by itself.
+    fn load_round(
+        &mut self,
+        from: usize,
+        segments: &mut [Option<(Rows, Vec<u32>)>],
+    ) -> Result<usize, FeedError> {
+        let shared = Arc::clone(&self.shared);
+        let places = &self.locations[from..];
+        let count = match self.buffer.read(&shared.dataset, places, &shared.meters) {
+            Ok(count) => {
+                self.decode_round(from, count, segments)?;
+                count
+            }
+            Err(error) if shared.on_bad_record == OnBadRecord::Fail => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "reads are repeated one by one");
+                self.again.extend(from..from + self.buffer.taken());
+                self.buffer.taken()
+            }
+        };
+        for i in std::mem::take(&mut self.again) {
+            self.load_alone(i, segments)?;
+        }
+        Ok(count)
+    }
+
+    /// Reads the record of entry `i` by itself and decodes it.
+    fn load_alone(
+        &mut self,
+        i: usize,
+        segments: &mut [Option<(Rows, Vec<u32>)>],
+    ) -> Result<(), FeedError> {
+        let shared = Arc::clone(&self.shared);
+        let place = self.locations[i];
+        let read = self.buffer.read(&shared.dataset, &[place], &shared.meters);
+        match read.and_then(|_| self.buffer.record(&shared.dataset, 0, &place)) {
+            Ok(range) => self.decode(i, range, segments),
+            Err(error) => shared.unreadable(self.entries[i].id, error),
+        }
+    }
+
+    /// Decodes the records of the entries from `from` on that were just read, `count` of them. Those that
+    /// did not come whole are noted to be read again where the policy leaves bad records out.
     fn decode_round(
         &mut self,
         from: usize,
@@ -435,26 +519,38 @@ impl Worker {
         segments: &mut [Option<(Rows, Vec<u32>)>],
     ) -> Result<(), FeedError> {
         let began = Instant::now();
-        let shared = &self.shared;
-        let dataset = &shared.dataset;
+        let shared = Arc::clone(&self.shared);
         let mut used_bytes = 0;
-        let round = from..from + count;
-        for (i, (entry, place)) in self.entries[round.clone()]
-            .iter()
-            .zip(&self.locations[round])
-            .enumerate()
-        {
-            let bytes = &self.buffer.bytes()[self.buffer.record(dataset, i, place)?];
-            let (rows, slots) = segments[entry.pane as usize]
-                .as_mut()
-                .expect("a segment for every pane with rows in the cell");
-            match dataset.decode(entry.id, bytes, rows) {
-                Ok(()) => slots.push(entry.slot),
-                Err(error) => shared.bad_record(entry.id, error)?,
+        for i in from..from + count {
+            let place = self.locations[i];
+            match self.buffer.record(&shared.dataset, i - from, &place) {
+                Ok(range) => self.decode(i, range, segments)?,
+                Err(error) if shared.on_bad_record == OnBadRecord::Fail => return Err(error),
+                Err(_) => self.again.push(i),
             }
             used_bytes += place.length;
         }
         shared.meters.count_decode(used_bytes, began.elapsed());
+        Ok(())
+    }
+
+    /// Decodes the record of entry `i`, which lies in the buffer at `range`.
+    #[inline]
+    fn decode(
+        &self,
+        i: usize,
+        range: std::ops::Range<usize>,
+        segments: &mut [Option<(Rows, Vec<u32>)>],
+    ) -> Result<(), FeedError> {
+        let entry = self.entries[i];
+        let (rows, slots) = segments[entry.pane as usize]
+            .as_mut()
+            .expect("a segment for every pane with rows in the cell");
+        let bytes = &self.buffer.bytes()[range];
+        match self.shared.dataset.decode(entry.id, bytes, rows) {
+            Ok(()) => slots.push(entry.slot),
+            Err(error) => self.shared.bad_record(entry.id, error)?,
+        }
         Ok(())
     }
 }

@@ -3,12 +3,11 @@
 //!
 //! Files are found by name (`.jpg`, `.jpeg`, `.png`, `.webp`) at any depth and listed class after class,
 //! by name within each, so ids do not depend on the order in which the filesystem lists them. What is
-//! read is checked against size and time of this listing when it is opened ([`FileSet`]). No sidecar
-//! keeps the list: it would have to look at every file to know that it still holds, which is most of what
-//! making it costs.
+//! read is checked against size and time of this listing when it is opened ([`FileSet`]). The listing is
+//! kept in a sidecar ([`crate::folder_index`]).
 //!
 //! Cost: one listing of all folders and one look at each file, in several threads: 2 to 2.6 µs a file where
-//! the filesystem's own entries lie in memory.
+//! the filesystem's own entries lie in memory. From the sidecar one look at each folder.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -16,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use pelton_storage::{FileSet, SetFile, Storage, changed_ns};
 
@@ -25,6 +24,7 @@ use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places, Stamp};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
+use crate::folder_index::{self, FolderKey};
 use crate::kind::FormatKind;
 use crate::label_table::LabelTable;
 use crate::open::{OpenOptions, Opened, Reading};
@@ -33,6 +33,8 @@ use crate::sample::{SampleReading, SampleShape};
 
 /// Endings of the names of images.
 const EXTENSIONS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
+/// Ending of the names of sidecars, which lie among the data.
+const INDEX_SUFFIX: &[u8] = b".pelton-index";
 /// Folders within folders, beyond which something is wrong.
 const MOST_DEPTH: usize = 64;
 /// Files that a thread looks at before it takes more.
@@ -47,11 +49,38 @@ struct Listed {
     class: u32,
 }
 
-/// Images with their classes.
-struct Listing {
+/// Images with their classes, before they were looked at.
+struct Walked {
     files: Vec<Listed>,
     names: Vec<String>,
-    others: u64,
+    remarks: Remarks,
+}
+
+/// Everything that opening a folder finds out.
+pub(crate) struct Listing {
+    pub(crate) set: FileSet,
+    pub(crate) codes: Codes,
+    /// Names of the classes; none where all images are of one class without a name.
+    pub(crate) names: Vec<String>,
+    /// The folders that were listed, below the root, with their times of last change.
+    pub(crate) folders: Vec<(PathBuf, i64)>,
+    /// Whether the times of the folders will show every change of the listing.
+    pub(crate) may_be_kept: bool,
+    pub(crate) remarks: Remarks,
+}
+
+/// What a user may want to know of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Remarks {
+    /// Files that are no images by name.
+    pub(crate) others: u64,
+    /// Folders that would be classes and hold no image.
+    pub(crate) empty_folders: Vec<PathBuf>,
+    /// Images without a row in the table, and the first of them.
+    pub(crate) without: u64,
+    pub(crate) first_without: PathBuf,
+    /// Rows of the table without an image.
+    pub(crate) unused: u64,
 }
 
 /// Opens a folder of images.
@@ -61,35 +90,12 @@ pub(crate) fn open(
     notes: &mut Vec<String>,
 ) -> Result<Opened, FormatError> {
     let began = Instant::now();
-    let mut walk = Walk {
-        root,
-        options,
-        others: 0,
-    };
-    let listing = match &options.label_file {
-        Some(table) => walk.by_table(table, notes)?,
-        None => walk.by_folder(notes)?,
-    };
+    let (listing, index) = listing(root, options, notes)?;
+    say(root, options, &listing, notes);
     let Listing {
-        files,
-        names,
-        others,
+        set, codes, names, ..
     } = listing;
-    if others > 0 {
-        notes.push(format!(
-            "{}: {others} files are no images by name ({}) and are left out",
-            root.display(),
-            EXTENSIONS.join(", ")
-        ));
-    }
-    if files.is_empty() {
-        return Err(FormatError::NoImages {
-            path: root.to_path_buf(),
-        });
-    }
-    let codes = Codes::new(files.iter().map(|file| file.class).collect());
-    let looked_at = look_at(root, files, options)?;
-    let set = Arc::new(FileSet::new(root, looked_at));
+    let set = Arc::new(set);
     let records = set.len() as u64;
     let bytes = set.bytes();
     let longest = (0..set.len()).map(|i| set.range(i).1).max().unwrap_or(0);
@@ -120,35 +126,150 @@ pub(crate) fn open(
         labels,
         names,
         reading: Reading::Sample(sample),
-        index: IndexSource::Built,
+        index,
         scan_seconds: began.elapsed().as_secs_f64(),
         parts: Some(set),
     })
+}
+
+/// From the sidecar where there is one that holds, otherwise by a walk that leaves one.
+fn listing(
+    root: &Path,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<(Listing, IndexSource), FormatError> {
+    let key = FolderKey::of(options)?;
+    let places = folder_index::places(root, options);
+    for place in &places {
+        if let Some(mut listing) = folder_index::load(place, &key, root) {
+            tracing::debug!(index = %place.display(), "listing read");
+            listing.set = listing.set.kept_at(place.clone());
+            return Ok((listing, IndexSource::Sidecar));
+        }
+        if place.exists() {
+            tracing::info!(index = %place.display(), "listing out of date or damaged: made anew");
+        }
+    }
+    let now = SystemTime::now();
+    let mut listing = walk(root, options)?;
+    match folder_index::store(&places, &key, &listing, now) {
+        Ok(Some(place)) => {
+            tracing::info!(index = %place.display(), "listing written");
+            listing.set = listing.set.kept_at(place);
+        }
+        Ok(None) => {}
+        Err((place, error)) => notes.push(format!(
+            "{}: its listing cannot be kept at {} ({error}), so it is listed anew each time",
+            root.display(),
+            place.display()
+        )),
+    }
+    Ok((listing, IndexSource::Built))
+}
+
+/// Lists the folders and looks at every image.
+fn walk(root: &Path, options: &OpenOptions) -> Result<Listing, FormatError> {
+    let mut walk = Walk {
+        root,
+        options,
+        folders: Vec::new(),
+        others: 0,
+        leads_nowhere: false,
+    };
+    let Walked {
+        files,
+        names,
+        remarks,
+    } = match &options.label_file {
+        Some(table) => walk.by_table(table)?,
+        None => walk.by_folder()?,
+    };
+    if files.is_empty() {
+        return Err(FormatError::NoImages {
+            path: root.to_path_buf(),
+        });
+    }
+    let codes = Codes::new(files.iter().map(|file| file.class).collect());
+    Ok(Listing {
+        set: FileSet::new(root, look_at(root, files, options)?),
+        codes,
+        names,
+        folders: walk.folders,
+        may_be_kept: !walk.leads_nowhere,
+        remarks: Remarks {
+            others: walk.others,
+            ..remarks
+        },
+    })
+}
+
+/// Puts into words what a user may want to know of a listing.
+fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<String>) {
+    let remarks = &listing.remarks;
+    for folder in &remarks.empty_folders {
+        notes.push(format!(
+            "{}: holds no images and is no class",
+            root.join(folder).display()
+        ));
+    }
+    match &options.label_file {
+        None if listing.names.is_empty() => notes.push(format!(
+            "{}: has no folders for classes, so all images are of class 0; a table names their classes with --label-file",
+            root.display()
+        )),
+        Some(table) if remarks.without > 0 => notes.push(format!(
+            "{}: has no row for {} images, among them {}, which are left out",
+            table.display(),
+            remarks.without,
+            root.join(&remarks.first_without).display()
+        )),
+        _ => {}
+    }
+    if let Some(table) = &options.label_file
+        && remarks.unused > 0
+    {
+        notes.push(format!(
+            "{}: {} rows name no image in {} and are left out",
+            table.display(),
+            remarks.unused,
+            root.display()
+        ));
+    }
+    if remarks.others > 0 {
+        notes.push(format!(
+            "{}: {} files are no images by name ({}) and are left out",
+            root.display(),
+            remarks.others,
+            EXTENSIONS.join(", ")
+        ));
+    }
 }
 
 /// A walk over folders.
 struct Walk<'a> {
     root: &'a Path,
     options: &'a OpenOptions,
+    /// Those listed so far, with their times of last change before.
+    folders: Vec<(PathBuf, i64)>,
     others: u64,
+    /// Whether there is a link to nothing among them.
+    leads_nowhere: bool,
 }
 
 impl Walk<'_> {
     /// Every folder in the root is a class.
-    fn by_folder(&mut self, notes: &mut Vec<String>) -> Result<Listing, FormatError> {
+    fn by_folder(&mut self) -> Result<Walked, FormatError> {
         let (mut loose, mut folders) = (Vec::new(), Vec::new());
         self.list(Path::new(""), &mut loose, &mut folders)?;
         folders.sort_unstable();
         let mut files = Vec::new();
         let mut names = Vec::new();
+        let mut remarks = Remarks::default();
         for folder in folders {
             let mut images = Vec::new();
             self.list_all(&folder, &mut images)?;
             if images.is_empty() {
-                notes.push(format!(
-                    "{}: holds no images and is no class",
-                    self.root.join(&folder).display()
-                ));
+                remarks.empty_folders.push(folder);
                 continue;
             }
             images.sort_unstable();
@@ -157,28 +278,21 @@ impl Walk<'_> {
             files.extend(images.into_iter().map(|name| Listed { name, class }));
         }
         loose.sort_unstable();
-        match (loose.first(), names.is_empty()) {
-            (Some(image), false) => {
-                return Err(FormatError::NoClass {
-                    path: self.root.join(image),
-                });
-            }
-            (Some(_), true) => notes.push(format!(
-                "{}: has no folders for classes, so all images are of class 0; a table names their classes with --label-file",
-                self.root.display()
-            )),
-            (None, _) => {}
+        if let (Some(image), false) = (loose.first(), names.is_empty()) {
+            return Err(FormatError::NoClass {
+                path: self.root.join(image),
+            });
         }
         files.extend(loose.into_iter().map(|name| Listed { name, class: 0 }));
-        Ok(Listing {
+        Ok(Walked {
             files,
             names,
-            others: self.others,
+            remarks,
         })
     }
 
     /// A table says which images are records and of what class.
-    fn by_table(&mut self, path: &Path, notes: &mut Vec<String>) -> Result<Listing, FormatError> {
+    fn by_table(&mut self, path: &Path) -> Result<Walked, FormatError> {
         let mut table = LabelTable::read(path, &self.options.file_column, &self.options.label)?;
         let mut images = Vec::new();
         self.list_all(Path::new(""), &mut images)?;
@@ -191,30 +305,20 @@ impl Walk<'_> {
                 None => without.push(name),
             }
         }
-        if let Some(first) = without.first() {
-            let first = self.root.join(first);
-            if files.is_empty() {
-                return Err(FormatError::Unlabelled {
-                    path: first,
-                    table: path.to_path_buf(),
-                });
-            }
-            notes.push(format!(
-                "{}: has no row for {} images, among them {}, which are left out",
-                path.display(),
-                without.len(),
-                first.display()
-            ));
+        let first_without = without.first().cloned().unwrap_or_default();
+        if files.is_empty() && !without.is_empty() {
+            return Err(FormatError::Unlabelled {
+                path: self.root.join(first_without),
+                table: path.to_path_buf(),
+            });
         }
-        if table.unused() > 0 {
-            notes.push(format!(
-                "{}: {} rows name no image in {} and are left out",
-                path.display(),
-                table.unused(),
-                self.root.display()
-            ));
-        }
-        Ok(without_empty_classes(files, table.names, self.others))
+        let remarks = Remarks {
+            without: without.len() as u64,
+            first_without,
+            unused: table.unused() as u64,
+            ..Remarks::default()
+        };
+        Ok(without_empty_classes(files, table.names, remarks))
     }
 
     /// Adds the images in and below `folder`.
@@ -246,6 +350,9 @@ impl Walk<'_> {
         if self.options.interrupt.load(Ordering::Relaxed) {
             return Err(FormatError::Interrupted { path: whole });
         }
+        // Before its entries: what comes later shows in the time.
+        let time = changed_ns(&fs::metadata(&whole).map_err(failed)?);
+        self.folders.push((folder.to_path_buf(), time));
         for entry in fs::read_dir(&whole).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
@@ -257,7 +364,11 @@ impl Walk<'_> {
                 // A link to nothing counts as a file, and looking at it says what is wrong.
                 match fs::metadata(entry.path()) {
                     Ok(status) => kind = status.file_type(),
-                    Err(_) if !is_image(&name) => continue,
+                    Err(_) if !is_image(&name) => {
+                        // What it leads to may come, and this folder's time will not tell.
+                        self.leads_nowhere = true;
+                        continue;
+                    }
                     Err(_) => {}
                 }
             }
@@ -265,7 +376,7 @@ impl Walk<'_> {
                 folders.push(folder.join(name));
             } else if is_image(&name) {
                 images.push(folder.join(name));
-            } else {
+            } else if !name.as_bytes().ends_with(INDEX_SUFFIX) {
                 self.others += 1;
             }
         }
@@ -285,7 +396,7 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
 }
 
 /// A table may have classes that no image here is of; they get no number.
-fn without_empty_classes(mut files: Vec<Listed>, names: Vec<String>, others: u64) -> Listing {
+fn without_empty_classes(mut files: Vec<Listed>, names: Vec<String>, remarks: Remarks) -> Walked {
     let mut numbers = vec![None; names.len()];
     for file in &files {
         numbers[file.class as usize] = Some(0);
@@ -300,10 +411,10 @@ fn without_empty_classes(mut files: Vec<Listed>, names: Vec<String>, others: u64
     for file in &mut files {
         file.class = numbers[file.class as usize].unwrap_or(0);
     }
-    Listing {
+    Walked {
         files,
         names: kept,
-        others,
+        remarks,
     }
 }
 

@@ -31,6 +31,7 @@ mod packed_writer;
 mod cifar;
 mod codes;
 mod folder;
+mod folder_index;
 mod idx;
 mod label_table;
 mod sample;

@@ -1,13 +1,18 @@
 //! Entry points over plain bytes, for fuzzing and measurements; no part of the interface.
 
 use std::io::Cursor;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use pelton_storage::FileSet;
+
+use crate::codes::Codes;
 use crate::data_file::Stamp;
 use crate::delimited::LabelColumn;
 pub use crate::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
+use crate::folder::{Listing, Remarks};
+use crate::folder_index::{self, FolderKey};
 pub use crate::idx::{IdxHeader, parse_idx_header};
 use crate::label_table::LabelTable;
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
@@ -145,6 +150,49 @@ fn key(size: u64, sample: u64) -> SidecarKey {
 /// its records where it is sound.
 pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
     sidecar::decode(bytes, &key(size, sample)).map(|contents| contents.starts)
+}
+
+/// A sound listing of a folder of images as its sidecar keeps it.
+pub fn folder_index() -> Vec<u8> {
+    let mut set = FileSet::empty("root");
+    for (name, size) in [("a/1.png", 5), ("a/2.png", 0), ("b/c/1.jpg", 70_000)] {
+        set.push(Path::new(name), size, 1_700_000_000_000_000_000);
+    }
+    let folders = ["", "a", "b", "b/c", "d"].map(|name| (PathBuf::from(name), 1));
+    let listing = Listing {
+        set,
+        codes: Codes::new(vec![0, 0, 1]),
+        names: vec!["a".into(), "b".into()],
+        folders: folders.to_vec(),
+        may_be_kept: true,
+        remarks: Remarks {
+            others: 3,
+            empty_folders: vec!["d".into()],
+            ..Remarks::default()
+        },
+    };
+    folder_index::encode(&FolderKey::plain(), &listing)
+}
+
+/// Puts the checksum at the end of such bytes right.
+pub fn mend_folder_index(bytes: &mut [u8]) {
+    if let Some((body, checksum)) = bytes.split_last_chunk_mut::<4>() {
+        *checksum = crc32c::crc32c(body).to_le_bytes();
+    }
+}
+
+/// The files below `root` that such bytes list, with the class of each, where they are sound.
+pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, String)>> {
+    let listing = folder_index::decode(bytes, &FolderKey::plain(), root)?;
+    let class = |i: usize| {
+        let code = listing.codes.get(i as u64) as usize;
+        listing.names.get(code).cloned().unwrap_or_default()
+    };
+    Some(
+        (0..listing.set.len())
+            .map(|i| (listing.set.path(i), class(i)))
+            .collect(),
+    )
 }
 
 /// Walks over a tar file that lies in memory; the ranges of its samples, and the class of each.

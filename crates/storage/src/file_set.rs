@@ -55,6 +55,8 @@ pub struct FileSet {
     /// Where each file starts, and the end of the last.
     starts: Vec<u64>,
     changed_ns: Vec<i64>,
+    /// A file that keeps this list for other runs.
+    kept_at: Option<PathBuf>,
     /// Used last at the end.
     open: Mutex<Vec<(usize, Arc<File>)>>,
 }
@@ -62,25 +64,51 @@ pub struct FileSet {
 impl FileSet {
     /// The files `files` below `root`, in that order.
     pub fn new(root: impl Into<PathBuf>, files: impl IntoIterator<Item = SetFile>) -> FileSet {
-        let mut set = FileSet {
+        let mut set = FileSet::empty(root);
+        for file in files {
+            set.push(&file.name, file.size, file.changed_ns);
+        }
+        set.shrink();
+        set
+    }
+
+    /// No file below `root` yet.
+    pub fn empty(root: impl Into<PathBuf>) -> FileSet {
+        FileSet {
             root: root.into(),
             names: Vec::new(),
             name_ends: Vec::new(),
             starts: vec![0],
             changed_ns: Vec::new(),
+            kept_at: None,
             open: Mutex::default(),
-        };
-        let mut end = 0u64;
-        for file in files {
-            set.names
-                .extend_from_slice(file.name.as_os_str().as_encoded_bytes());
-            set.name_ends.push(set.names.len() as u64);
-            end = end.saturating_add(file.size);
-            set.starts.push(end);
-            set.changed_ns.push(file.changed_ns);
         }
-        set.names.shrink_to_fit();
-        set
+    }
+
+    /// Adds the file at `name` below the root, of `size` bytes and last changed at `changed_ns`.
+    pub fn push(&mut self, name: &Path, size: u64, changed_ns: i64) {
+        self.names
+            .extend_from_slice(name.as_os_str().as_encoded_bytes());
+        self.name_ends.push(self.names.len() as u64);
+        self.starts.push(self.bytes().saturating_add(size));
+        self.changed_ns.push(changed_ns);
+    }
+
+    /// Gives back the memory that adding has taken ahead.
+    pub fn shrink(&mut self) {
+        self.names.shrink_to_fit();
+        self.name_ends.shrink_to_fit();
+        self.starts.shrink_to_fit();
+        self.changed_ns.shrink_to_fit();
+    }
+
+    /// Says which file keeps this list for other runs. It is removed once a file of the set proves not to
+    /// be as listed, so that the next run does not meet the same error.
+    pub fn kept_at(self, path: PathBuf) -> FileSet {
+        FileSet {
+            kept_at: Some(path),
+            ..self
+        }
     }
 
     /// Number of files.
@@ -102,6 +130,11 @@ impl FileSet {
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         *self.starts.last().expect("the first start is always there")
+    }
+
+    /// Time of last change of file `i` as listed; panics unless `i` is below [`FileSet::len`].
+    pub fn changed_ns(&self, i: usize) -> i64 {
+        self.changed_ns[i]
     }
 
     /// Path of file `i`; panics unless `i` is below [`FileSet::len`].
@@ -144,7 +177,19 @@ impl FileSet {
         } else {
             return Ok(file);
         };
-        Err(StorageError::Changed { path, what })
+        Err(self.changed(i, what))
+    }
+
+    /// File `i` is not as listed.
+    fn changed(&self, i: usize, what: String) -> StorageError {
+        if let Some(kept_at) = &self.kept_at {
+            // Gone already, or in a folder that became read-only: the error is the file's all the same.
+            let _ = std::fs::remove_file(kept_at);
+        }
+        StorageError::Changed {
+            path: self.path(i),
+            what,
+        }
     }
 
     /// File `i`, kept open for further parts of it.
@@ -191,13 +236,8 @@ impl FileSet {
         if read.filled == length {
             return Ok(());
         }
-        Err(StorageError::Changed {
-            path: self.path(part.file),
-            what: format!(
-                "it ends at byte {}",
-                part.offset - start + read.filled as u64
-            ),
-        })
+        let end = part.offset - start + read.filled as u64;
+        Err(self.changed(part.file, format!("it ends at byte {end}")))
     }
 }
 

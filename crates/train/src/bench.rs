@@ -173,9 +173,9 @@ pub struct BenchReport {
     pub batch_bytes: u64,
     /// Examples of each part of a mixture in the first epoch.
     pub mixture: Vec<u64>,
-    /// Examples left out because they could not be decoded.
+    /// Examples left out because they could not be read or decoded.
     pub skipped_records: u64,
-    /// Examples replaced by others of their batch because they could not be decoded.
+    /// Examples replaced by others of their batch because they could not be read or decoded.
     pub replaced_records: u64,
     /// Ranks that shared the batches.
     pub ranks: u64,

@@ -116,7 +116,7 @@ pub struct Totals {
     pub visits: u64,
     /// Rows trained on or evaluated; loaded ones that were not used do not count.
     pub rows: u64,
-    /// Records that could not be decoded. Every pass meets the same ones, so the larger count is
+    /// Records that could not be read or decoded. Every pass meets the same ones, so the larger count is
     /// taken, not the sum.
     pub skipped_records: u64,
     /// Bytes that ranks sent to one another.

@@ -63,7 +63,7 @@ pub struct LinearSummary {
     pub features: u64,
     /// Classes.
     pub classes: u64,
-    /// Examples left out because they could not be decoded.
+    /// Examples left out because they could not be read or decoded.
     pub skipped_records: u64,
     /// Ranks that trained together.
     pub ranks: u64,

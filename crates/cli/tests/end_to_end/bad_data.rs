@@ -295,7 +295,7 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
         assert!(summary.contains("\"skipped_records\": 3"), "{summary}");
         let report = String::from_utf8(place.read("run/report.html")).unwrap();
         assert!(
-            report.contains("3 records could not be decoded"),
+            report.contains("3 records could not be read or decoded"),
             "{memory}"
         );
         place.ok(&format!("{line} --on-bad-record skip:3"));

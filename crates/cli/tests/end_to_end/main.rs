@@ -23,4 +23,5 @@ mod real_data;
 mod repeated_runs;
 mod samples;
 mod stages;
+mod stages_bad_input;
 mod token_streams;

@@ -26,7 +26,7 @@ fn bad_records_are_counted_over_all_ranks() {
     damaged(&place, "bad", &[101, 2501, 4001, 5901]);
     place.libsvm("good", 1000);
     let over = &[
-        "4 records could not be decoded, over the limit of 3",
+        "4 records could not be read or decoded, over the limit of 3",
         "bad: line 5901",
         "write index:value",
     ];

@@ -20,7 +20,7 @@ pub(crate) enum Source {
     Row(u32),
     /// Held since it first came out, or from now on.
     Held(Arc<Held>),
-    /// It could not be read.
+    /// It could not be read; file, place and reason in one sentence.
     Missing(String),
 }
 

@@ -119,14 +119,18 @@ fn keep(
     let mut is_bad = vec![false; count];
     let mut bad = Vec::with_capacity(failures.len());
     for (i, problem) in failures {
-        let error = shared.bad_example(building.examples[i].id, &problem);
+        let example = &building.examples[i];
+        let error = shared.bad_example(example.id, &problem);
         if shared.options.bad_examples == BadExamples::Fail {
             return Err(error);
         }
         is_bad[i] = true;
         bad.push(BadExample {
-            id: building.examples[i].id,
-            problem: error.to_string(),
+            id: example.id,
+            problem: match example.source {
+                Source::Missing(_) => problem,
+                Source::Row(_) | Source::Held(_) => error.to_string(),
+            },
         });
     }
     let replace = matches!(shared.options.bad_examples, BadExamples::Replace { .. });

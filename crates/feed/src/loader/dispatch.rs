@@ -147,18 +147,17 @@ impl Dispatcher {
         row_of_read: &[Option<u32>],
         rows: &RowTable,
     ) -> (u32, Source) {
-        let missing = || (0, Source::Missing("it could not be read".to_owned()));
         match origin {
             Origin::Held => match self.held.get(&draw.position) {
                 Some(held) => (held.label, Source::Held(Arc::clone(held))),
-                None => missing(),
+                None => (0, self.missing(draw.id)),
             },
             Origin::Read { read, keep } => {
                 if draw.copy > 0 {
                     self.shared.read_again.fetch_add(1, Relaxed);
                 }
                 let Some(row) = row_of_read[read as usize] else {
-                    return missing();
+                    return (0, self.missing(draw.id));
                 };
                 let label = rows.label(row as usize);
                 let for_anyone = self.shared.options.auto_echo.is_some();
@@ -174,6 +173,14 @@ impl Dispatcher {
                 }
             }
         }
+    }
+
+    fn missing(&self, id: u64) -> Source {
+        let reason = self.feed.reason(id);
+        Source::Missing(reason.unwrap_or_else(|| {
+            let error = self.shared.bad_example(id, "it could not be read");
+            error.to_string()
+        }))
     }
 
     /// Where the samples of a batch go, where that is known.

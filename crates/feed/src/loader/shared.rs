@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use pelton_format::{Contents, Dataset, Layout, RowTable};
+use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
 
 use super::batch::{Element, Pool};
 use super::building::{Building, Made, Slots};
@@ -157,7 +157,11 @@ impl Shared {
         FeedError::Example {
             path: file.record_path(record),
             record,
-            offset: place.offset,
+            // Each record of a folder is a file of its own.
+            offset: match file.kind() {
+                FormatKind::Folder => 0,
+                _ => place.offset,
+            },
             problem: problem.to_owned(),
         }
     }

@@ -5,7 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{LoaderState, SampleBatch};
+use pelton_feed::{FeedError, LoaderOptions, LoaderState, SampleBatch};
+use pelton_format::Dataset;
+use pelton_plan::StreamPlan;
 
 use crate::error::TrainError;
 use crate::run_folder::write_atomically;
@@ -13,7 +15,7 @@ use crate::run_folder::write_atomically;
 /// The file that says where a pipeline stands, and the file of ids.
 pub(super) struct Progress {
     path: PathBuf,
-    pub state: Option<LoaderState>,
+    state: Option<LoaderState>,
     log: Option<fs::File>,
     logged: u64,
     saved: Instant,
@@ -28,8 +30,9 @@ impl Progress {
         let failed = |path: &Path, error: &std::io::Error| {
             TrainError::Config(format!("{}: {error}", path.display()))
         };
-        let (state, logged) = match fs::read_to_string(path) {
-            Ok(text) => {
+        let (state, logged) = match fs::read(path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
                 let (state, logged) = text.trim_end().rsplit_once('\n').unwrap_or((&text, "0"));
                 let logged = logged.parse().map_err(|_| {
                     TrainError::Config(format!(
@@ -37,7 +40,8 @@ impl Progress {
                         path.display()
                     ))
                 })?;
-                (Some(LoaderState::from_json(state)?), logged)
+                let state = LoaderState::from_json(state);
+                (Some(state.map_err(|error| of_file(path, &error))?), logged)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => (None, 0),
             Err(error) => return Err(failed(path, &error)),
@@ -60,6 +64,21 @@ impl Progress {
             logged,
             saved: Instant::now(),
         })
+    }
+
+    /// Options with which the pipeline goes on from where the file says, or begins where there was none.
+    pub fn resume(
+        &self,
+        dataset: &Dataset,
+        stream: &StreamPlan,
+        options: &LoaderOptions,
+    ) -> Result<LoaderOptions, TrainError> {
+        match &self.state {
+            Some(state) => state
+                .resume(dataset, stream, options)
+                .map_err(|error| of_file(&self.path, &error)),
+            None => Ok(options.clone()),
+        }
     }
 
     /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
@@ -85,6 +104,11 @@ impl Progress {
         self.saved = Instant::now();
         Ok(())
     }
+}
+
+/// An error about a state, with the file that holds it.
+fn of_file(path: &Path, error: &FeedError) -> TrainError {
+    TrainError::Config(format!("{}: {error}", path.display()))
 }
 
 fn cannot_save(source: std::io::Error) -> TrainError {

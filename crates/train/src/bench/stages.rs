@@ -243,11 +243,8 @@ impl Prepared {
             Some(path) => Some(Progress::open(path, stages.log.as_deref())?),
             None => None,
         };
-        if let Some(state) = progress
-            .as_ref()
-            .and_then(|progress| progress.state.as_ref())
-        {
-            options = state.resume(dataset, stream, &options)?;
+        if let Some(progress) = &progress {
+            options = progress.resume(dataset, stream, &options)?;
         }
         let mut loader = Loader::new(
             Arc::clone(dataset),

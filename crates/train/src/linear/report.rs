@@ -138,7 +138,7 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
     row(
         "left out",
         summary.skipped_records.to_string(),
-        "records that could not be decoded",
+        "records that could not be read or decoded",
     );
     rows
 }
@@ -237,7 +237,7 @@ fn notes(summary: &LinearSummary) -> Vec<String> {
     }
     if summary.skipped_records > 0 {
         notes.push(format!(
-            "{} records could not be decoded and were left out.",
+            "{} records could not be read or decoded and were left out.",
             summary.skipped_records
         ));
     }
