@@ -96,7 +96,9 @@ def pictures(records):
         for _ in range(records):
             out.write(os.urandom(record))
 
-    return made(f"pictures-{records}-idx4-ubyte", write), len(start), record
+    labels = bytes([0, 0, 8, 1]) + records.to_bytes(4, "big") + bytes(number % 10 for number in range(records))
+    made(f"{records}-labels-idx1-ubyte", lambda out: out.write(labels))
+    return made(f"{records}-images-idx4-ubyte", write), len(start), record
 
 
 def tiny_tar(samples):
