@@ -13,8 +13,8 @@ import peers
 import samples
 
 BATCH = 64
-ROUNDS = 5
-COLD_ROUNDS = 3
+ROUNDS = 3
+COLD_ROUNDS = 2
 THREADS = 2
 COLUMNS = "part,case,system,round,examples_per_s,bytes_per_s,cpu_s,peak_rss_bytes,first_batch_s,mean_queue_depth,access,verdict".split(",")
 FLAGS = ["--batch", BATCH, "--collate", "stack", "--order", "full", "--memory", "256MiB"]

@@ -10,7 +10,7 @@ import time
 import peers
 import samples
 
-ROUNDS = 3
+ROUNDS = 2
 COLUMNS = "data,bytes,case,round,first_batch_s,opened_s,wall_s,process_s,cpu_s,peak_rss_bytes".split(",")
 BATCHES = {
     "rows of bytes": ["--batch", 64],
