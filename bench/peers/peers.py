@@ -1,7 +1,7 @@
 """What the drivers of this folder share: running Pelton and others, and files of raw results.
 
-Every driver is `python3 bench/peers/NAME.py`, needs nothing beyond Python's standard library, and writes
-its rows to bench/results/NAME.csv under a header that names machine, date and command. Data is made in
+Every driver is `python3 bench/peers/NAME.py`, needs nothing beyond Python's standard library unless it says so,
+and writes its rows to bench/results/NAME.csv under a header that names machine, date and command. Data is made in
 PELTON_BENCH_DIR (default: bench-data in the current folder; up to 20 GB) and may be deleted afterwards.
 Pelton is taken from PELTON (default: target/release/pelton); build it first, with the examples:
 
@@ -154,6 +154,13 @@ class Results:
             return f"{value:.6g}" if isinstance(value, float) and abs(value) < 1e5 else str(value)
 
         line = ",".join(show(row.get(column, "")).replace(",", ";") for column in self.columns)
+        self.write(line)
+
+    def note(self, text):
+        """A comment below the rows so far, such as their medians."""
+        self.write(f"# {text}")
+
+    def write(self, line):
         with open(self.path, "a") as file:
             file.write(line + "\n")
         print(line, flush=True)
