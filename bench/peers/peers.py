@@ -133,6 +133,16 @@ def fio(path, *options, seconds=5):
     return max(job["read"]["bw_bytes"], job["write"]["bw_bytes"])
 
 
+def machine():
+    """Processor, cores and memory, as /proc says them."""
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown processor")
+    flags = next((line for line in lines if line.startswith("flags")), "")
+    vectors = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "no AVX2"
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{model} ({vectors}), {os.cpu_count()} cores, {gib:.0f} GiB"
+
+
 class Results:
     """Raw rows of one driver, printed and kept."""
 
@@ -142,7 +152,7 @@ class Results:
         load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
         header = [
             f"python3 bench/peers/{pathlib.Path(sys.argv[0]).name} {' '.join(sys.argv[1:])}".strip(),
-            f"{datetime.date.today()}; Xeon (AVX-512), virtual machine, 2 cores, 23 GiB; virtual NVMe-like disk (ext4); load {load}",
+            f"{datetime.date.today()}; {machine()}, virtual NVMe-like disk (ext4); load {load}",
             f"commit {run(['git', 'rev-parse', '--short', 'HEAD'], cwd=REPOSITORY).strip()}",
         ]
         lines = header + ([note] if note else [])
