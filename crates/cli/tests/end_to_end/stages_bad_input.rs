@@ -219,7 +219,7 @@ fn flags_that_do_not_fit_the_data() {
         ("--mix 1", ["--mix", "2 files"]),
         ("--mix 0.5,0.3,0.2", ["3 shares", "2 files"]),
         ("--mix 0,0", ["mixture", "positive weight"]),
-        ("--mix -1,2", ["mixture", "-1"]),
+        ("--mix=-1,2", ["mixture", "-1"]),
         ("--mix nan,1", ["mixture", "weight"]),
         ("--mix a,b", ["--mix", "a"]),
         ("--echo nonsense", ["nonsense", "before:FACTOR"]),
@@ -245,7 +245,7 @@ fn flags_that_do_not_fit_the_data() {
         ("--on-bad-record skip:-1", ["skip:-1", "skip:LIMIT"]),
         ("--compute-ms nan", ["--compute-ms", "milliseconds"]),
     ] {
-        let line = match flags.split_once(' ').unwrap().0 {
+        let line = match flags.split([' ', '=']).next().unwrap() {
             "--decode" => good.replace("--decode words", flags),
             _ => format!("{good} {flags}"),
         };
