@@ -17,12 +17,12 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("comm", &[]),
     ("image", &["plan"]),
     ("cache", &["comm", "plan", "format", "storage"]),
-    ("feed", &["plan", "format", "storage"]),
+    ("feed", &["image", "text", "plan", "format", "storage"]),
     ("linear", &["feed", "plan", "format", "storage"]),
     (
         "train",
         &[
-            "linear", "feed", "cache", "comm", "plan", "format", "text", "storage",
+            "linear", "feed", "cache", "comm", "image", "plan", "format", "text", "storage",
         ],
     ),
     ("cli", &["train", "comm"]),

@@ -157,6 +157,9 @@ pub struct FeedOptions {
     /// consumed, two batches at least; `None` for as many as the budget holds. For storages that hold
     /// only what comes next.
     pub look_ahead: Option<u64>,
+    /// Records of the longest kind that each thread can ask for together at least, as far as an eighth of the
+    /// budget goes; for few large records a second, whose reads would otherwise leave the device idle.
+    pub records_in_flight: u64,
     /// Whether no batch of an epoch is planned before every batch of the one before was consumed,
     /// as callers need whose choice of records for an epoch follows from the epoch before.
     pub epoch_barrier: bool,
@@ -183,6 +186,7 @@ impl FeedOptions {
             end_epoch: None,
             share: None,
             look_ahead: None,
+            records_in_flight: 1,
             epoch_barrier: false,
             refill: false,
             scratch_dir: None,

@@ -92,9 +92,10 @@ fn sweep_bytes(decoded_row_bytes: u64, sections: u64) -> u64 {
 fn task_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
     let wanted = (options.memory_bytes / 24 / options.threads as u64).clamp(64 << 10, 2 << 20);
     // A record must fit whole, with the page it begins in and the page it ends in.
-    wanted
-        .max(dataset.record_bytes().max() + 2 * 4096)
-        .next_multiple_of(4096)
+    let record = dataset.record_bytes().max() + 2 * 4096;
+    let together =
+        (options.records_in_flight * record).min(options.memory_bytes / 8 / options.threads as u64);
+    wanted.max(together).max(record).next_multiple_of(4096)
 }
 
 fn available_bytes(options: &FeedOptions, task_bytes: u64, other: u64) -> u64 {

@@ -565,3 +565,26 @@ fn a_state_of_something_else_is_refused() {
     let options = state.resume(&dataset, &first, &options()).unwrap();
     assert_eq!(options.start, Cursor::default());
 }
+
+#[test]
+fn look_ahead_bounds_what_the_first_batch_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 2000);
+    let stream = stream(&dataset, &spec(4, "1", "1"));
+    let reads_of_first = |look_ahead| {
+        let options = LoaderOptions {
+            look_ahead,
+            access: Access::Direct,
+            ..options()
+        };
+        let dataset = Arc::clone(&dataset);
+        let mut loader = Loader::new(dataset, Arc::clone(&stream), marked(), &options).unwrap();
+        loader.next_batch().unwrap().unwrap();
+        loader.meters().feed.reads
+    };
+    // One batch in hand, eight under way or ready, one begun, and two that the feed is ahead.
+    let few = reads_of_first(Some(1));
+    assert!((4..=4 * 12).contains(&few), "{few}");
+    let many = reads_of_first(None);
+    assert!(many > 500, "{many}");
+}

@@ -11,6 +11,7 @@ mod bad_usage;
 mod buckets;
 mod changed_files;
 mod data_commands;
+mod echo;
 mod full_disk;
 mod interruption;
 mod logging;

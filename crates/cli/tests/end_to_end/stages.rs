@@ -69,7 +69,7 @@ fn figures_of_a_pipeline() {
     assert_eq!(kept["examples"], expected);
 
     pictures(&place, 100);
-    let flags = "--augment randomcrop:4:1,flip,normalise --batch 16 --planar";
+    let flags = "--augment randomcrop:4:1,flip,normalise:0.5:0.25 --batch 16 --planar";
     let figures = place.json(&format!("bench p-images-idx3-ubyte {flags}"));
     assert_eq!(figures["batch_bytes"], 100 * 16 * 4, "floats");
     assert!(names(&figures).contains(&"augment"));
@@ -120,9 +120,10 @@ fn killed_again_and_again_nothing_is_lost_or_repeated() {
     for (number, flags) in variants.iter().enumerate() {
         let whole = format!("bench text.txt {flags} --epochs 2 --state w{number} --log lw{number}");
         place.ok(&whole);
-        let line = format!(
-            "bench text.txt {flags} --epochs 2 --compute-ms 4 --state s{number} --log l{number}"
-        );
+        // So slow that it is still under way at the last kill.
+        let slow = format!("--compute-ms {}", 4 * kills.div_ceil(12));
+        let line =
+            format!("bench text.txt {flags} --epochs 2 {slow} --state s{number} --log l{number}");
         let mut died = 0;
         for kill in 0..kills {
             let mut child = place.start(&line);
@@ -131,7 +132,7 @@ fn killed_again_and_again_nothing_is_lost_or_repeated() {
             kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
             died += u32::from(!child.wait().unwrap().success());
         }
-        let rest = line.replace("--compute-ms 4", "");
+        let rest = line.replace(&slow, "");
         place.ok(&rest);
         let (expected, found) = (
             logged(&place, &format!("lw{number}")),

@@ -81,8 +81,30 @@ impl Division {
             room: (LEAST_ROOM + more) as usize,
             samples_bytes,
             feed_bytes,
-            look_ahead: (LOOK_AHEAD_BYTES / record.max(1)).max(2 * rank_batch),
+            look_ahead: options
+                .look_ahead
+                .unwrap_or(LOOK_AHEAD_BYTES / record.max(1))
+                .max(2 * rank_batch),
         })
+    }
+}
+
+impl Division {
+    /// What a feed that got too little says, of the loader's whole budget.
+    pub fn of_the_whole(&self, error: FeedError, budget: u64) -> FeedError {
+        match error {
+            FeedError::BudgetTooSmall { needed, what, .. } => {
+                let missing = needed.saturating_sub(self.feed_bytes) as f64 / FEED_SHARE;
+                // What samples may take grows with the budget, and is taken from the same rest.
+                let share = if self.samples_bytes > 0 { 0.5 } else { 1.0 };
+                FeedError::BudgetTooSmall {
+                    budget,
+                    needed: budget + (missing / share * 4.0 / 3.0).ceil() as u64,
+                    what: format!("batches, samples held for echo, and, to read ahead, {what}"),
+                }
+            }
+            error => error,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ mod state;
 mod steps;
 mod worker;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -61,6 +61,8 @@ use crate::feed::Feed;
 use crate::options::{FeedOptions, OnBadRecord};
 use crate::planner::Cursor;
 
+/// Records that each reading thread can ask for together: with two threads, a device's queue of 64.
+const RECORDS_IN_FLIGHT: u64 = 32;
 /// Bad examples that are kept for the report.
 const MOST_BAD_KEPT: usize = 100;
 
@@ -77,6 +79,8 @@ pub struct Loader {
     kept: HashMap<u64, SampleBatch>,
     place: Cursor,
     failed: bool,
+    /// Records that were bad, each once.
+    bad: HashSet<u64>,
     meters: LoaderMeters,
     left_at: Option<Instant>,
 }
@@ -117,12 +121,14 @@ impl Loader {
                 _ => OnBadRecord::Skip { limit: None },
             },
             look_ahead: Some(division.look_ahead),
+            records_in_flight: RECORDS_IN_FLIGHT,
             interrupt: Arc::clone(&options.interrupt),
             device: options.device,
             ..FeedOptions::with_memory(division.feed_bytes)
         };
         let list = planner.into_list(Arc::clone(&queue));
-        let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)?;
+        let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)
+            .map_err(|error| division.of_the_whole(error, options.memory_bytes))?;
         let _ = shared.recycler.set(feed.recycler());
         let (tasks, receiver) = worker::task_queue();
         let mut threads = Vec::new();
@@ -148,6 +154,7 @@ impl Loader {
             threads,
             kept: HashMap::new(),
             failed: false,
+            bad: HashSet::new(),
             meters: LoaderMeters::default(),
             left_at: None,
         })
@@ -290,7 +297,9 @@ impl Loader {
             BadExamples::Replace { .. } => meters.replaced_examples += bad.len() as u64,
             _ => meters.skipped_examples += bad.len() as u64,
         }
-        let found = meters.replaced_examples + meters.skipped_examples;
+        // Every epoch and every repeat meets the same bad records; each counts once.
+        self.bad.extend(bad.iter().map(|bad| bad.id));
+        let found = self.bad.len() as u64;
         let limit = self.shared.options.bad_examples.limit();
         if let Some(last) = bad.last()
             && found > limit

@@ -17,12 +17,12 @@ pub enum BadExamples {
     Fail,
     /// It is left out of its batch, which is so much shorter.
     Skip {
-        /// Most of them over the loader's life; `None` for no limit.
+        /// Most records that this may happen to over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
     /// The next good example of the same batch takes its place; where there is none it is left out.
     Replace {
-        /// Most of them over the loader's life; `None` for no limit.
+        /// Most records that this may happen to over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
 }
@@ -113,6 +113,9 @@ pub struct LoaderOptions {
     pub read_threads: usize,
     /// How records are read.
     pub access: Access,
+    /// Records that are read ahead at most, two batches at least; `None` for as many as keep a deep queue busy.
+    /// Records arrive in groups of about half as many, for which the first batch waits where the source is slow.
+    pub look_ahead: Option<u64>,
     /// What happens to bad examples.
     pub bad_examples: BadExamples,
     /// Where repeats of the plan's echo come in.
@@ -144,6 +147,7 @@ impl LoaderOptions {
             threads: processors,
             read_threads: 2,
             access: Access::Auto,
+            look_ahead: None,
             bad_examples: BadExamples::Fail,
             echo_point: EchoPoint::BeforeAugment,
             auto_echo: None,

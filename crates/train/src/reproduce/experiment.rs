@@ -7,20 +7,21 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::TrainError;
 
-const BUILT_IN: [&str; 6] = [
+const BUILT_IN: [&str; 7] = [
     include_str!("../../../../experiments/lirs-svm.toml"),
     include_str!("../../../../experiments/lirs-pages.toml"),
     include_str!("../../../../experiments/lirs-memory.toml"),
     include_str!("../../../../experiments/deepio-bandwidth.toml"),
     include_str!("../../../../experiments/deepio-order.toml"),
     include_str!("../../../../experiments/buckets.toml"),
+    include_str!("../../../../experiments/echo.toml"),
 ];
 
 /// The work behind a published table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth`, `deepio-order` or `buckets`.
+    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth`, `deepio-order`, `buckets` or `echo`.
     pub name: String,
     /// Epochs that fixed block minimization runs.
     #[serde(default = "thirty")]
@@ -58,6 +59,18 @@ pub struct Experiment {
     /// Ways of putting sentences together.
     #[serde(default)]
     pub policies: Vec<String>,
+    /// Uses of each example, each tried.
+    #[serde(default)]
+    pub factors: Vec<f64>,
+    /// Learning rates, each tried.
+    #[serde(default)]
+    pub rates: Vec<f64>,
+    /// Time of the source for a batch over that of a training step.
+    #[serde(default)]
+    pub ratio: f64,
+    /// Milliseconds of a training step.
+    #[serde(default)]
+    pub step_ms: f64,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
@@ -97,7 +110,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::Config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets, echo or a .toml file"
                 ))
             })
     }

@@ -6,7 +6,8 @@
 //! * `lirs-memory`: Table 5: the tables in memory;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
-//! * `buckets`: padding of the Penn Treebank by ways of bucketing it.
+//! * `buckets`: padding of the Penn Treebank by ways of bucketing it;
+//! * `echo`: data echoing: training on a slow source whose examples are used several times.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
 //! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
@@ -25,6 +26,7 @@ mod modelled;
 mod buckets;
 mod deepio_bandwidth;
 mod deepio_order;
+mod echo;
 mod memory;
 mod pages;
 mod svm;
@@ -123,9 +125,10 @@ pub fn reproduce(
         "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
         "deepio-order" => deepio_order::deepio_order(config, interrupt, observer)?,
         "buckets" => buckets::buckets_table(config, interrupt)?,
+        "echo" => echo::echo_table(config, interrupt, observer)?,
         name => {
             return Err(TrainError::Config(format!(
-                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order or buckets"
+                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets or echo"
             )));
         }
     };
