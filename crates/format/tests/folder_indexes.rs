@@ -108,8 +108,11 @@ fn a_second_opening_gives_the_same_without_listing() {
     assert_eq!(dataset.index_report().source, IndexSource::Built);
 }
 
+/// What is done to a folder, in words and in deed.
+type Change = (&'static str, fn(&Path));
+
 /// Changes of the tree after its listing was kept.
-fn changes() -> Vec<(&'static str, fn(&Path))> {
+fn changes() -> Vec<Change> {
     vec![
         ("a file more", |root| {
             fs::write(root.join("a/new.png"), "new").unwrap()

@@ -33,7 +33,7 @@ pub struct Packed<'a> {
 /// Writes each sentence into a row of `length` tokens that `padding` fills up, and how many tokens of it are
 /// there. Returns how many were left out.
 ///
-/// Shapes: `tokens` [rows, length], `lengths` [rows], for as many rows as sentences; panics where they are
+/// Shapes: `tokens` \[rows, length\], `lengths` \[rows\], for as many rows as sentences; panics where they are
 /// not.
 /// Errors: with [`TooLong::Refuse`] the first row whose sentence is longer; nothing is written then.
 pub fn pad(

@@ -86,14 +86,15 @@ fn files_in_a_mixture_have_their_shares() {
 }
 
 #[test]
-fn waiting_consumers_get_repeats() {
+fn repeats_by_waiting_leave_fresh_examples_alone() {
     let place = Place::new();
-    text(&place, 200);
-    // Slower than anything: no repeats.
-    let figures = place.json("bench text.txt --echo auto --batch 20 --compute-ms 30");
-    assert_eq!(figures["fresh_examples"], 200);
-    let verdict = figures["verdict"].as_str().unwrap();
-    assert!(verdict.starts_with("compute-bound"), "{verdict}");
+    text(&place, 2000);
+    let line = "bench text.txt --echo auto:4 --batch 20 --epochs 2 --state s --log l";
+    let figures = place.json(line);
+    assert_eq!(figures["fresh_examples"], 4000);
+    let echoed = figures["echoed_examples"].as_u64().unwrap();
+    assert!(echoed <= 3 * 4000, "at most four times: {echoed}");
+    assert_eq!(logged(&place, "l").len() as u64, 4000 + echoed);
 }
 
 /// Ids that a log holds.

@@ -65,7 +65,13 @@ impl Division {
                 budget: memory,
                 needed: least + (feed_least as f64 / FEED_SHARE) as u64 + memory / 64,
                 what: format!(
-                    "three batches of {rank_batch} examples (about {sample} bytes each), {held_examples} examples held for echo, and reading ahead"
+                    "three batches of {rank_batch} examples (about {sample} bytes each), {}reading ahead",
+                    match held_examples {
+                        0 => String::new(),
+                        held => format!(
+                            "{held} examples held for echo (a smaller window, as in --echo before:2:256, holds fewer), and "
+                        ),
+                    }
                 ),
             });
         }
