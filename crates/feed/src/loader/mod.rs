@@ -194,6 +194,13 @@ impl Loader {
         )
     }
 
+    /// Ids of the records that were left out or replaced so far, in rising order.
+    pub fn bad_ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.bad.iter().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Counters since the loader began.
     pub fn meters(&self) -> LoaderMeters {
         let mut meters = self.meters.clone();
@@ -295,7 +302,7 @@ impl Loader {
         // Every epoch and every repeat meets the same bad records; each counts once.
         self.bad.extend(bad.iter().map(|bad| bad.id));
         let found = self.bad.len() as u64;
-        let limit = self.shared.options.bad_examples.limit();
+        let limit = self.shared.options.bad_examples.limit().unwrap_or(u64::MAX);
         if let Some(last) = bad.last()
             && found > limit
         {
