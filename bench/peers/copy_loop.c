@@ -60,8 +60,9 @@ static void *copy(void *buffer) {
             struct iovec slice = {to, ranges[i].length};
             if (file_read < 0)
                 memcpy(to, data + ranges[i].offset, ranges[i].length);
-            else if (preadv2(file_read, &slice, 1, ranges[i].offset, RWF_NOWAIT) != (ssize_t)ranges[i].length)
-                exit(fprintf(stderr, "a range is not in memory\n"));
+            else if (preadv2(file_read, &slice, 1, ranges[i].offset, RWF_NOWAIT) != (ssize_t)ranges[i].length &&
+                     pread(file_read, to, ranges[i].length, ranges[i].offset) != (ssize_t)ranges[i].length)
+                exit(fprintf(stderr, "a range cannot be read\n"));
             used += ranges[i].length;
         }
         for (uint64_t at = 0; at < used; at += 4096)

@@ -75,8 +75,8 @@ def warm(results):
 
     for case, (path, start, stride, size, kind) in records().items():
         listed = ranges(case, path, start, stride, size, kind)
-        peers.warm(path)
         for number in range(ROUNDS):
+            peers.warm(path)
             for how, threads in [("map", 1), ("map", THREADS), ("pread", THREADS)]:
                 seconds = peers.run([program(), how, path, listed, BATCH, threads, 2]).split()
                 count = listed.stat().st_size / 16
@@ -87,6 +87,7 @@ def warm(results):
             if kind == "cifar10":
                 ours["Pelton, channels side by side"] = ["--threads", THREADS]
             for system, flags in ours.items():
+                peers.warm(path)
                 figures = peers.pelton("bench", path, "--format", kind, *FLAGS, *flags)
                 more = {key: figures[key] for key in COLUMNS if key in figures and key != "bytes_per_s"}
                 add(case, system, number, figures["examples_per_s"] * size, **more)

@@ -72,6 +72,49 @@ const MOST_BAD_KEPT: usize = 100;
 /// Reads, decodes, augments and puts together the batches of a plan within a memory budget.
 ///
 /// Dropping it stops its threads.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use pelton_feed::{Loader, LoaderOptions, LoaderState, Sample, Stages};
+/// use pelton_format::{Dataset, OpenOptions};
+/// use pelton_plan::{Order, StreamPlan, StreamSpec};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("lines.txt");
+/// # std::fs::write(&path, "three small words\n".repeat(100))?;
+/// let dataset = Arc::new(Dataset::open(&[path], &OpenOptions::default())?);
+/// // Batches of 32 in a full random order of every epoch, each example twice.
+/// let spec = StreamSpec {
+///     echo: "2".parse()?,
+///     ..StreamSpec::new(Order::Full, 32, 7)
+/// };
+/// let plan = Arc::new(StreamPlan::new(dataset.records(), &spec, None, None, None)?);
+/// let stages = Stages {
+///     // A function of one's own; what it returns as an error comes with the record's place.
+///     map: Some(Arc::new(|sample, _| match sample {
+///         Sample::Bytes(line) => Ok(line.make_ascii_uppercase()),
+///         _ => Err("a line of text was expected".into()),
+///     })),
+///     ..Stages::default()
+/// };
+/// let options = LoaderOptions {
+///     end_epoch: Some(1),
+///     ..LoaderOptions::with_memory(64 << 20)
+/// };
+/// let mut loader = Loader::new(dataset.clone(), plan.clone(), stages.clone(), &options)?;
+/// let first = loader.next_batch()?.expect("an epoch has batches");
+/// assert_eq!(first.len(), 32);
+/// assert!(first.data.bytes().starts_with(b"THREE SMALL WORDS"));
+///
+/// // Where it stands is a line of JSON, from which another loader goes on exactly.
+/// let state = LoaderState::from_json(&loader.state().to_json())?;
+/// let options = state.resume(&dataset, &plan, &options)?;
+/// let mut another = Loader::new(dataset, plan, stages, &options)?;
+/// let (next, same) = (loader.next_batch()?, another.next_batch()?);
+/// assert_eq!(next.map(|batch| batch.ids), same.map(|batch| batch.ids));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Loader {
     shared: Arc<Shared>,
     stream: Arc<StreamPlan>,

@@ -244,7 +244,12 @@ impl Shared {
     pub fn made(&self, building: &Building, made: Result<Made, FeedError>) {
         building.finish(made);
         // Under the lock, so that a consumer that has just looked is already waiting.
-        if self.state().consumer_waits {
+        let state = self.state();
+        let is_next = state.queue.front().is_some_and(|front| front.is_made());
+        // Repeats by waiting are in no queue.
+        let wakes = state.consumer_waits && (is_next || self.options.auto_echo.is_some());
+        drop(state);
+        if wakes {
             self.made.notify_all();
         }
     }
