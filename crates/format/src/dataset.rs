@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use pelton_storage::Storage;
 
+use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::elias_fano::Walk;
@@ -281,6 +282,17 @@ impl Dataset {
     /// column, first index, positive label), whatever the files are called.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// Path in `cache_dir` for something that is made from all of this data. The name holds a hash of the
+    /// fingerprint and of the paths, sizes and times of the files, so that data in another state never finds it.
+    pub fn cache_path(&self, cache_dir: &Path, suffix: &str) -> PathBuf {
+        let mut hash = self.fingerprint;
+        for file in &self.files {
+            hash = mix(hash, state_hash(&file.source, &file.stamp));
+        }
+        let first = self.files.first().map_or(Path::new("data"), DataFile::path);
+        cache_dir.join(hashed_name(first, hash, suffix))
     }
 
     /// Where record `id` lies; panics unless `id` is below [`Dataset::records`].

@@ -43,7 +43,7 @@ pub struct DataConfig {
     pub format: Option<String>,
     /// Whether feature indices in LIBSVM text start at 0.
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name.
+    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
     pub label: String,
     /// Table of the classes of a folder's images, which `label` is a column of.
     pub label_file: Option<PathBuf>,
