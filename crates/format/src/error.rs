@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use pelton_storage::StorageError;
 
+use crate::json_label::JsonFault;
 use crate::number::NotANumber;
 
 /// Why a data set could not be opened, read or written.
@@ -222,6 +223,28 @@ pub enum FormatError {
         offset: u64,
         /// What it holds.
         found: String,
+    },
+    /// A sample whose member `json` says no class.
+    #[error("{}: sample {sample}: {fault}", path.display())]
+    TarLabel {
+        /// The file.
+        path: PathBuf,
+        /// The key of the sample: what the names of its members begin with.
+        sample: String,
+        /// What is wrong, and the remedy.
+        fault: JsonFault,
+    },
+    /// A label that other formats state.
+    #[error("{}: is {kind}, which --label {wanted} is not for; {remedy}", path.display())]
+    LabelElsewhere {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: String,
+        /// What to give instead.
+        remedy: &'static str,
     },
     /// A folder without images.
     #[error("{}: is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a file, or a folder of images", path.display())]

@@ -38,7 +38,9 @@ mod sample;
 mod stream;
 mod text;
 
+mod json_label;
 mod members;
+mod tar_classes;
 mod tar_file;
 mod tar_header;
 mod tar_walk;
@@ -59,6 +61,7 @@ pub use data_file::{DataFile, IndexSource, Numbering};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
+pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};

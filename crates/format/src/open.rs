@@ -191,6 +191,7 @@ pub(crate) fn open_file(
         && matches!(options.format, None | Some(FormatKind::Folder))
         && !options.features_only
     {
+        check_label(path, FormatKind::Folder, options)?;
         return folder::open(path, options, notes);
     }
     let status = regular_file(path)?;
@@ -225,6 +226,7 @@ pub(crate) fn open_file(
             kind: kind.name(),
         });
     }
+    check_label(path, kind, options)?;
     let sample =
         sample_file(&source, stamp.size).map_err(|e| FormatError::io(path, "read it", e))?;
     let began = Instant::now();
@@ -282,6 +284,28 @@ pub(crate) fn open_file(
         index: found.index,
         scan_seconds,
         parts: None,
+    })
+}
+
+/// Refuses a label that records of this format do not state in such a way.
+fn check_label(path: &Path, kind: FormatKind, options: &OpenOptions) -> Result<(), FormatError> {
+    let remedy = match (&options.label, kind) {
+        (LabelColumn::Name(_), FormatKind::Tar) => {
+            "give --label json:KEY, a key of the members .json, or leave it out for the members .cls"
+        }
+        (LabelColumn::Json(_), kind) if kind != FormatKind::Tar => {
+            "name a column, or leave it out; json:KEY is for samples of tar files"
+        }
+        _ => return Ok(()),
+    };
+    Err(FormatError::LabelElsewhere {
+        path: path.to_path_buf(),
+        kind: kind.name(),
+        wanted: match &options.label {
+            LabelColumn::Name(name) => name.clone(),
+            label => label.describe(),
+        },
+        remedy,
     })
 }
 

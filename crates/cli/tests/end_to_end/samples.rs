@@ -151,6 +151,47 @@ fn inspect_shows_pictures_members_and_lines() {
 }
 
 #[test]
+fn json_members_give_classes() {
+    let place = Place::new();
+    for (name, class) in [("a", "dog"), ("b", "cat"), ("c", "dog")] {
+        let json = format!("{{\"class\": {{\"name\": \"{class}\"}}, \"id\": 4}}");
+        write(&place, &format!("{name}.json"), json);
+        write(&place, &format!("{name}.txt"), "a picture");
+    }
+    place.shell("tar cf x.tar a.* b.* c.*").succeeded("tar");
+    let figures = place.json("index x.tar --label json:class.name");
+    assert_eq!(figures["label_names"], serde_json::json!(["cat", "dog"]));
+    let view = place.json("inspect x.tar --label json:class.name --id 0");
+    assert_eq!(
+        (&view["label_name"], &view["label"]),
+        (&"dog".into(), &1.0.into())
+    );
+    assert_eq!(place.json("inspect x.tar --label json:id")["label"], 4.0);
+    place.ok("bench x.tar --label json:class.name --decode words --collate pad --batch 2");
+    for (label, parts) in [
+        (
+            "json:class",
+            [
+                "x.tar: sample a: class of its member .json is an object",
+                "json:KEY",
+            ],
+        ),
+        (
+            "json:kind",
+            [
+                "x.tar: sample a: its member .json has no kind",
+                "only class, id",
+            ],
+        ),
+        ("json:", ["`json:` names no key", "json:KEY"]),
+        ("json:class.", ["`json:class.` names no key", "json:KEY"]),
+        ("class", ["x.tar: is tar", "--label json:KEY"]),
+    ] {
+        place.refuses(&format!("index x.tar --label {label}"), 2, &parts);
+    }
+}
+
+#[test]
 fn every_kind_of_bytes_is_benched() {
     let place = Place::new();
     write(&place, "words.txt", "one\n\ntwo three\n".repeat(100));
