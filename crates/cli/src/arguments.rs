@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pelton_train::bench::Mode;
 use pelton_train::buckets::{Column, Unit};
 use pelton_train::{
-    Access, BadExamples, BucketPolicy, DataConfig, InnerPasses, IoMode, LinearConfig, Loss,
-    OnBadRecord, Optimum, Order,
+    Access, BadExamples, BucketPolicy, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig,
+    Loss, OnBadRecord, Optimum, Order,
 };
 
 use crate::bytes::Memory;
@@ -78,9 +78,9 @@ pub struct DataArguments {
     /// Column of --label-file that names the image
     #[arg(long)]
     pub file_column: Option<String>,
-    /// Take this label for +1 against all others
+    /// Take this label for +1 against all others: a number, or a name where classes have names
     #[arg(long)]
-    pub positive: Option<f64>,
+    pub positive: Option<ClassName>,
     /// How files are opened: auto, direct, buffered or pread
     #[arg(long)]
     pub io: Option<IoMode>,
@@ -143,7 +143,7 @@ pub struct LinearArguments {
     pub cost: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
     #[arg(long, value_parser = class_weight)]
-    pub class_weight: Vec<(f64, f64)>,
+    pub class_weight: Vec<(ClassName, f64)>,
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
@@ -294,13 +294,13 @@ fn set_option<T>(place: &mut Option<T>, given: Option<T>) {
     }
 }
 
-fn class_weight(text: &str) -> Result<(f64, f64), String> {
+fn class_weight(text: &str) -> Result<(ClassName, f64), String> {
     let wrong = || format!("`{text}` is not LABEL=FACTOR, for example 1=2.5 or -1=0.5");
-    let (label, factor) = text.split_once('=').ok_or_else(wrong)?;
-    Ok((
-        label.parse().map_err(|_| wrong())?,
-        factor.parse().map_err(|_| wrong())?,
-    ))
+    let (label, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
+    match (label.parse(), factor.parse()) {
+        (Ok(label), Ok(factor)) => Ok((label, factor)),
+        _ => Err(wrong()),
+    }
 }
 
 /// `pelton eval`

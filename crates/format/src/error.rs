@@ -73,7 +73,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// Bytes where features to train on are needed.
-    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy or prow", path.display())]
+    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, IDX or CIFAR", path.display())]
     NoFeatures {
         /// The file.
         path: PathBuf,
@@ -320,7 +320,7 @@ pub enum FormatError {
         /// The file, the first of several.
         path: PathBuf,
         /// The label that stands for +1.
-        positive: f64,
+        positive: String,
         /// `no` or `every`.
         found: &'static str,
     },

@@ -10,6 +10,7 @@
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
 //! lines or runs of tokens of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
 
+mod class_name;
 mod contents;
 mod error;
 mod kind;
@@ -56,6 +57,7 @@ mod scan_chunk;
 mod sidecar;
 mod token_scan;
 
+pub use class_name::ClassName;
 pub use contents::Contents;
 pub use data_file::{DataFile, IndexSource, Numbering};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};

@@ -122,7 +122,7 @@ fn open_files(
         label: label_column(&config.label)?,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
-        positive: config.positive,
+        positive: config.positive.clone(),
         labels: expected.map(|expected| expected.labels.clone()),
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
