@@ -135,7 +135,7 @@ fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
         return Some(Vec::new());
     }
     let mut names: Vec<String> = Vec::new();
-    for class in 0..labels.len() {
+    for (class, label) in labels.iter().enumerate() {
         let (length, rest) = words.split_first()?;
         let length = usize::try_from(*length).ok()?;
         let (packed, rest) = rest.split_at_checked(length.div_ceil(8))?;
@@ -145,7 +145,7 @@ fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
         }
         let name = String::from_utf8(bytes).ok()?;
         let ascends = names.last().is_none_or(|last| *last < name);
-        if name.is_empty() || !ascends || labels[class] != class as f64 {
+        if name.is_empty() || !ascends || *label != class as f64 {
             return None;
         }
         names.push(name);
