@@ -517,7 +517,7 @@ pub struct VocabularyArguments {
     /// Leave out words that come less often
     #[arg(long, default_value_t = 1)]
     pub min_count: u64,
-    /// Most tokens, the special ones (<pad>, <unk>, <bos>, <eos>) among them; the most frequent words are kept
+    /// Most tokens, the four special ones among them; the most frequent words are kept
     #[arg(long)]
     pub max_size: Option<u32>,
     /// Print the figures as one JSON object on standard output
