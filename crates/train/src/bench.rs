@@ -1,6 +1,5 @@
 //! The job `bench`: how fast batches arrive, without training.
 
-mod lengths;
 mod peers;
 mod progress;
 mod settings;

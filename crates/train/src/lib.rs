@@ -16,6 +16,7 @@ mod data;
 mod demo;
 mod error;
 mod event;
+mod kept_lengths;
 mod metrics_endpoint;
 mod summary;
 mod texts;

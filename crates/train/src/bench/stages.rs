@@ -15,10 +15,10 @@ use super::progress::Progress;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
 use super::{BenchConfig, BenchReport};
 use crate::bad_records::check_limit_on;
-use crate::bench::lengths::record_lengths;
 use crate::data::OpenedData;
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
+use crate::kept_lengths::record_lengths;
 use crate::linear::units_of;
 use crate::metrics_endpoint::MetricsEndpoint;
 use crate::summary::{cpu_seconds, peak_rss_bytes};
@@ -88,6 +88,7 @@ pub(super) fn prepare(
         stages,
         dataset,
         vocabulary.as_deref(),
+        comm,
         interrupt,
         observer,
     )?;
@@ -155,12 +156,20 @@ fn stream(
     stages: &StagesConfig,
     dataset: &Arc<Dataset>,
     vocabulary: Option<&Vocabulary>,
+    comm: Option<&Comm>,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<StreamPlan, TrainError> {
     let needs_lengths = stages.buckets.is_some() || stages.keep_lengths.is_some();
     let lengths = match (needs_lengths, vocabulary) {
-        (true, Some(vocabulary)) => Some(record_lengths(dataset, vocabulary, interrupt, observer)?),
+        (true, Some(vocabulary)) => Some(record_lengths(
+            dataset,
+            &config.data,
+            vocabulary.tokenizer(),
+            comm,
+            interrupt,
+            observer,
+        )?),
         _ => None,
     };
     // What is not text is as long as its record has bytes; the end of a line is none of a text's.
