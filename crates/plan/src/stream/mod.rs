@@ -38,9 +38,18 @@ mod slices;
 
 mod rows;
 
+mod row_starts;
+
+mod intervals;
+
+mod neighbours;
+
+mod pack_plan;
+
 mod held;
 
 pub use batch::{Draw, Piece, StreamBatch, share_of};
+pub use pack_plan::PackPlan;
 pub use plan::StreamPlan;
 pub use selection::Selection;
 pub use spec::{Part, StreamSpec};
