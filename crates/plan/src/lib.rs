@@ -63,6 +63,8 @@ mod split;
 
 mod division;
 
+mod groups;
+
 mod locality;
 
 mod randomness;

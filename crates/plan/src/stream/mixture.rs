@@ -21,6 +21,7 @@ use super::intervals::Intervals;
 use super::selection::Selection;
 use super::spec::Part;
 use crate::error::PlanError;
+use crate::groups::Groups;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::permutation::Permutation;
 
@@ -34,9 +35,8 @@ const CYCLE: u64 = 1 << 20;
 /// Runs of an epoch whose orders are kept; where there are more, they are made for each place.
 const MOST_RUNS: usize = 4096;
 
-/// Places of an epoch looked up at a time, and how many of one run make looking them up together worth it.
+/// Places of an epoch looked up at a time.
 const CHUNK: usize = 4096;
-const TOGETHER: usize = 16;
 
 /// Records of a part that the second-level cache holds numbers of; passes over it are taken in their order.
 const SMALL: u64 = 1 << 16;
@@ -238,20 +238,19 @@ impl Mixture {
             }
             return;
         };
-        let mut scratch = Scratch::default();
+        let (mut groups, mut of_place) = (Groups::default(), Vec::new());
         for places in out.chunks_mut(CHUNK) {
-            scratch.runs.clear();
-            let of_run = places.iter().map(|&place| intervals.of(place) as u32);
-            scratch.runs.extend(of_run);
-            if places.len() >= TOGETHER * runs.len() {
-                self.look_up_together(runs, places, &mut scratch);
-                continue;
-            }
-            for (place, &run) in places.iter_mut().zip(&scratch.runs) {
-                let (run, pass) = &runs[run as usize];
-                let record = pass.get(run.first + (*place - run.places.start));
-                *place = self.parts[run.part].numbers.start + record;
-            }
+            of_place.clear();
+            of_place.extend(places.iter().map(|&place| intervals.of(place) as u32));
+            groups.change(runs.len(), &of_place, places, |run, places| {
+                let (run, pass) = &runs[run];
+                for place in &mut *places {
+                    *place = run.first + (*place - run.places.start);
+                }
+                pass.get_each(places);
+                let first = self.parts[run.part].numbers.start;
+                places.iter_mut().for_each(|place| *place += first);
+            });
         }
     }
 
@@ -282,41 +281,6 @@ impl Mixture {
             ends: ends(&turns).collect(),
             turns,
             runs,
-        }
-    }
-
-    /// Looks places up run by run.
-    fn look_up_together(
-        &self,
-        runs: &[(Run, Permutation)],
-        places: &mut [u64],
-        scratch: &mut Scratch,
-    ) {
-        // Where each run stands among the places by run: a counting sort.
-        scratch.starts.clear();
-        scratch.starts.resize(runs.len() + 1, 0);
-        for &run in &scratch.runs {
-            scratch.starts[run as usize + 1] += 1;
-        }
-        for run in 0..runs.len() {
-            scratch.starts[run + 1] += scratch.starts[run];
-        }
-        let mut next = scratch.starts.clone();
-        scratch.slots.resize(places.len(), 0);
-        scratch.sorted.resize(places.len(), 0);
-        for (slot, (&place, &run)) in places.iter().zip(&scratch.runs).enumerate() {
-            let at = &mut next[run as usize];
-            let of_run = &runs[run as usize].0;
-            scratch.slots[*at] = slot;
-            scratch.sorted[*at] = of_run.first + (place - of_run.places.start);
-            *at += 1;
-        }
-        for (ends, (run, pass)) in scratch.starts.windows(2).zip(runs) {
-            let sorted = &mut scratch.sorted[ends[0]..ends[1]];
-            pass.get_each(sorted);
-            for (&slot, &record) in scratch.slots[ends[0]..ends[1]].iter().zip(&*sorted) {
-                places[slot] = self.parts[run.part].numbers.start + record;
-            }
         }
     }
 
@@ -405,17 +369,6 @@ impl Mixture {
                 mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
             })
     }
-}
-
-/// Buffers for places that are looked up.
-#[derive(Default)]
-struct Scratch {
-    /// The run of each place.
-    runs: Vec<u32>,
-    /// Where each run begins among the sorted.
-    starts: Vec<usize>,
-    slots: Vec<usize>,
-    sorted: Vec<u64>,
 }
 
 /// Examples that wait to be shown, with their places in the epoch before it is permuted.
