@@ -1,10 +1,12 @@
-/* The bare loop of copy_loop.py: copies ranges of a file from a memory map into a buffer of one batch.
+/* The bare loop of copy_loop.py: copies ranges of a file into a buffer of one batch, from a memory map (how = map)
+ * or by a system call for each range (how = pread), which is what can be done without mapping.
  *
- *     gcc -O3 -pthread -o copy_loop copy_loop.c && ./copy_loop FILE RANGES BATCH THREADS ROUNDS
+ *     gcc -O3 -pthread -o copy_loop copy_loop.c && ./copy_loop map FILE RANGES BATCH THREADS ROUNDS
  *
  * RANGES holds pairs of native 64-bit numbers, offset and length, in the order to copy. Threads take whole
  * batches in turn, each into a buffer of its own. Prints the seconds of each round; the first meets the page
  * faults of the map. */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +25,7 @@ struct range {
 };
 
 static const char *data;
+static int file_read = -1;
 static const struct range *ranges;
 static uint64_t count, batch, most;
 static atomic_ullong next;
@@ -52,7 +56,13 @@ static void *copy(void *buffer) {
             break;
         uint64_t end = begin + batch < count ? begin + batch : count;
         for (uint64_t i = begin; i < end; i++) {
-            memcpy((char *)buffer + used, data + ranges[i].offset, ranges[i].length);
+            char *to = (char *)buffer + used;
+            struct iovec slice = {to, ranges[i].length};
+            if (file_read < 0)
+                memcpy(to, data + ranges[i].offset, ranges[i].length);
+            else if (preadv2(file_read, &slice, 1, ranges[i].offset, RWF_NOWAIT) != (ssize_t)ranges[i].length &&
+                     pread(file_read, to, ranges[i].length, ranges[i].offset) != (ssize_t)ranges[i].length)
+                exit(fprintf(stderr, "a range cannot be read\n"));
             used += ranges[i].length;
         }
         for (uint64_t at = 0; at < used; at += 4096)
@@ -63,9 +73,13 @@ static void *copy(void *buffer) {
 }
 
 int main(int arguments, char **argument) {
-    if (arguments != 6)
-        return fprintf(stderr, "copy_loop FILE RANGES BATCH THREADS ROUNDS\n"), 2;
+    if (arguments != 7)
+        return fprintf(stderr, "copy_loop map|pread FILE RANGES BATCH THREADS ROUNDS\n"), 2;
     uint64_t size, bytes;
+    if (!strcmp(*++argument, "pread")) {
+        file_read = open(argument[1], O_RDONLY);
+        posix_fadvise(file_read, 0, 0, POSIX_FADV_RANDOM);
+    }
     data = map(argument[1], &size);
     ranges = map(argument[2], &bytes);
     count = bytes / sizeof(struct range);

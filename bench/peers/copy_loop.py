@@ -1,5 +1,5 @@
 """Records without decoding. Warm: Pelton beside a bare loop (copy_loop.c) that copies the same ranges in the
-same order from a memory map into the buffer of one batch. Cold: Pelton beside fio's random reads of the same size.
+same order from a memory map, or by a system call for each, into the buffer of one batch. Cold: Pelton beside fio's random reads of the same size.
 3073-byte records are CIFAR's binary form, put out as they lie (--planar) and, in rows that say so, with the
 channels of a pixel side by side, which is more than a copy; 110 592-byte ones are IDX pictures.
 
@@ -75,17 +75,19 @@ def warm(results):
 
     for case, (path, start, stride, size, kind) in records().items():
         listed = ranges(case, path, start, stride, size, kind)
-        peers.warm(path)
         for number in range(ROUNDS):
-            for threads in [1, THREADS]:
-                seconds = peers.run([program(), path, listed, BATCH, threads, 2]).split()
+            peers.warm(path)
+            for how, threads in [("map", 1), ("map", THREADS), ("pread", THREADS)]:
+                seconds = peers.run([program(), how, path, listed, BATCH, threads, 2]).split()
                 count = listed.stat().st_size / 16
-                for note, took in zip([", page faults in it", ""], map(float, seconds)):
-                    add(case, f"bare loop, {threads} threads{note}", number, count * size / took, examples_per_s=count / took)
+                first = ", page faults in it" if how == "map" else ", first round"
+                for note, took in zip([first, ""], map(float, seconds)):
+                    add(case, f"bare {how} loop, {threads} threads{note}", number, count * size / took, examples_per_s=count / took)
             ours = {f"Pelton, {threads} threads": [*as_stored(kind), "--threads", threads] for threads in [1, THREADS]}
             if kind == "cifar10":
                 ours["Pelton, channels side by side"] = ["--threads", THREADS]
             for system, flags in ours.items():
+                peers.warm(path)
                 figures = peers.pelton("bench", path, "--format", kind, *FLAGS, *flags)
                 more = {key: figures[key] for key in COLUMNS if key in figures and key != "bytes_per_s"}
                 add(case, system, number, figures["examples_per_s"] * size, **more)

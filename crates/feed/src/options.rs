@@ -130,6 +130,13 @@ impl Default for DeviceSpeed {
 }
 
 impl DeviceSpeed {
+    /// Data in the page cache: a read of its own costs a system call, bandwidth is that of memory.
+    pub const PAGE_CACHE: DeviceSpeed = DeviceSpeed {
+        random_reads_per_s: 2e6,
+        read_bytes_per_s: 6e9,
+        write_bytes_per_s: 1e9,
+    };
+
     /// The hole, in bytes, at which reading on costs as much as another read.
     pub fn break_even_gap_bytes(&self) -> u64 {
         (self.read_bytes_per_s / self.random_reads_per_s) as u64

@@ -302,7 +302,7 @@ impl StoredClasses {
     }
 
     #[inline]
-    fn class(&self, stored: u32) -> Result<u32, Fault> {
+    pub(crate) fn class(&self, stored: u32) -> Result<u32, Fault> {
         match self.classes.get(stored as usize) {
             Some(Some(class)) => Ok(*class),
             Some(None) => Err(match self.names.get(stored as usize) {

@@ -327,14 +327,26 @@ impl Dataset {
         }
     }
 
+    /// What renumbers decoded features, if anything does.
+    pub(crate) fn renumbers(&self) -> Option<&Arc<dyn Renumber>> {
+        self.numbers.as_ref()
+    }
+
     /// An error when a file is no longer as it was opened. The files of a folder are checked one by one
     /// when they are read.
     pub fn check_unchanged(&self) -> Result<(), FormatError> {
-        for file in self.files.iter().filter(|file| file.parts.is_none()) {
-            let now = Stamp::of(&regular_file(&file.source)?);
-            if now != file.stamp {
-                return Err(changed(&file.path, &file.stamp, &now));
-            }
+        (0..self.files.len()).try_for_each(|number| self.check_file_unchanged(number as u32))
+    }
+
+    /// The same for the file of one number in [`Dataset::files`].
+    pub fn check_file_unchanged(&self, number: u32) -> Result<(), FormatError> {
+        let file = &self.files[number as usize];
+        if file.parts.is_some() {
+            return Ok(());
+        }
+        let now = Stamp::of(&regular_file(&file.source)?);
+        if now != file.stamp {
+            return Err(changed(&file.path, &file.stamp, &now));
         }
         Ok(())
     }
@@ -362,7 +374,7 @@ impl Dataset {
     }
 
     #[inline]
-    fn file_of(&self, id: u64) -> (usize, &DataFile) {
+    pub(crate) fn file_of(&self, id: u64) -> (usize, &DataFile) {
         assert!(id < self.records, "record {id} of {}", self.records);
         if let [only] = self.files.as_slice() {
             return (0, only);
@@ -551,7 +563,7 @@ fn check_positive(opened: &[Opened], positive: f64) -> Result<(), FormatError> {
 
 /// Puts the place before a fault; only now are lines counted.
 #[cold]
-fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
+pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
     let path = file.record_path(record);
     let (mut offset, _) = file.places.get(record);
     match file.kind {

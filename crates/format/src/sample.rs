@@ -58,19 +58,22 @@ impl SampleShape {
                 if bytes.len() <= CIFAR_PIXELS + label {
                     return Err(Fault::NoRecord);
                 }
-                let code = bytes[label];
-                if usize::from(code) >= labels {
-                    return Err(Fault::ClassByte {
-                        found: code,
-                        classes: labels as u32,
-                    });
-                }
-                Ok((u32::from(code), &bytes[bytes.len() - CIFAR_PIXELS..]))
+                let code = class_of_byte(bytes[label], labels)?;
+                Ok((code, &bytes[bytes.len() - CIFAR_PIXELS..]))
             }
             SampleShape::Group => {
                 check_group(bytes)?;
                 Ok((listed(), bytes))
             }
+        }
+    }
+
+    /// The class that a class byte stands for, as the file counts.
+    #[inline]
+    pub(crate) fn class_of_byte(self, byte: u8) -> Result<u32, Fault> {
+        match self {
+            SampleShape::Cifar { labels, .. } => class_of_byte(byte, labels),
+            _ => Ok(u32::from(byte)),
         }
     }
 
@@ -85,4 +88,15 @@ impl SampleShape {
             SampleShape::Bytes { length } => [10, u64::from(length)],
         }
     }
+}
+
+#[inline]
+fn class_of_byte(byte: u8, labels: usize) -> Result<u32, Fault> {
+    if usize::from(byte) >= labels {
+        return Err(Fault::ClassByte {
+            found: byte,
+            classes: labels as u32,
+        });
+    }
+    Ok(u32::from(byte))
 }

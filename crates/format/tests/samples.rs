@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use pelton_format::{
-    Contents, Dataset, FormatError, FormatKind, IndexSource, LabelColumn, Layout, OpenOptions,
-    RecordBytes, Row,
+    Contents, Dataset, FormatError, FormatKind, InPlaceClass, IndexSource, LabelColumn, Layout,
+    OpenOptions, RecordBytes, Row,
 };
 use pelton_storage::StorageError;
 use support::{file, options, real, record, rows};
@@ -24,12 +24,45 @@ fn samples(dataset: &Dataset) -> Vec<(Vec<u8>, f64)> {
     assert_eq!(dataset.layout(), Layout::Bytes);
     assert_eq!(rows.stored_values() as u64, dataset.nonzeros());
     let values = dataset.labels().values();
+    if dataset.reads_in_place() {
+        (0..rows.len()).for_each(|i| check_in_place(dataset, i as u64, rows.row(i), rows.label(i)));
+    }
     (0..rows.len())
         .map(|i| match rows.row(i) {
             Row::Bytes(bytes) => (bytes.to_vec(), values[rows.label(i) as usize]),
             other => panic!("{other:?}"),
         })
         .collect()
+}
+
+/// What is read where the row is said to lie is the row.
+fn check_in_place(dataset: &Dataset, id: u64, row: Row<'_>, class: u32) {
+    let place = dataset.in_place(id).unwrap().unwrap();
+    let data_file = &dataset.files()[place.file as usize];
+    let (path, before) = match data_file.kind() {
+        FormatKind::Folder => {
+            let record = id - data_file.first_id();
+            (data_file.record_path(record), dataset.locate(id).offset)
+        }
+        _ => {
+            let source = data_file.decompressed().unwrap_or(data_file.path());
+            (source.to_path_buf(), 0)
+        }
+    };
+    let bytes = fs::read(path).unwrap();
+    let from = (place.offset - before) as usize;
+    assert_eq!(
+        row,
+        Row::Bytes(&bytes[from..from + place.length as usize]),
+        "{id}"
+    );
+    let found = match place.class {
+        InPlaceClass::Known(class) => class,
+        InPlaceClass::Before(n) => dataset
+            .class_of_byte(id, bytes[from - usize::from(n)])
+            .unwrap(),
+    };
+    assert_eq!(found, class);
 }
 
 fn refused(path: PathBuf, options: &OpenOptions, message: &str) -> FormatError {
@@ -287,6 +320,7 @@ fn cifar_records() {
         cifar(&[&[3], &[9], &[0]]),
     );
     let dataset = open(ten.clone(), &options).unwrap();
+    assert!(dataset.reads_in_place());
     let found = samples(&dataset);
     assert_eq!(found[1], (vec![1; 3072], 9.0));
     assert_eq!((found.len(), dataset.labels().len()), (3, 10));
@@ -321,7 +355,10 @@ fn cifar_records() {
         &options,
     )
     .unwrap();
+    assert_eq!(bad.class_of_byte(0, 9).unwrap(), 9);
+    let of_byte = bad.class_of_byte(1, 10).unwrap_err().to_string();
     let error = rows(&bad).unwrap_err().to_string();
+    assert_eq!(of_byte, error);
     assert!(
         error.contains("record 1 at byte 3073: its class byte is 10 where classes are 0 to 9"),
         "{error}"

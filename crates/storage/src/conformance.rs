@@ -50,6 +50,7 @@ pub fn check_storage(storage: &dyn Storage, expected: &[u8]) {
     check_small_ranges(storage, expected);
     check_end(storage, expected);
     check_many_ranges(storage, expected);
+    check_adjacent_ranges(storage, expected);
     check_long_range(storage, expected);
     check_concurrent_callers(storage, expected);
     check_misaligned(storage);
@@ -96,6 +97,22 @@ fn check_end(storage: &dyn Storage, expected: &[u8]) {
 /// More ranges than any queue is deep, among them overlapping and empty ones.
 fn check_many_ranges(storage: &dyn Storage, expected: &[u8]) {
     check_ranges(storage, expected, &scattered(storage, expected, 700, 1));
+}
+
+/// Ranges one after another, some empty, from within the storage to beyond its end.
+fn check_adjacent_ranges(storage: &dyn Storage, expected: &[u8]) {
+    let unit = u64::from(storage.granularity().offset_bytes);
+    let size = expected.len() as u64;
+    for begin in [0, size / 2, size.saturating_sub(50 * unit), size] {
+        let mut offset = begin / unit * unit;
+        let mut ranges = Vec::new();
+        for number in 0..40 {
+            let length = mix(number ^ size) % 4 * unit;
+            ranges.push((offset, length as usize));
+            offset += length;
+        }
+        check_ranges(storage, expected, &ranges);
+    }
 }
 
 fn check_long_range(storage: &dyn Storage, expected: &[u8]) {

@@ -1,8 +1,10 @@
 //! Reading what already lies in the page cache, without waiting for the disk.
 //!
 //! `preadv2` with RWF_NOWAIT copies cached pages and returns at the first page that would need the
-//! disk. On warm data it is one system call a range and no ring at all. Mapping the file instead
-//! was rejected: a mapped file that shrinks kills the reader with SIGBUS.
+//! disk. On warm data it is one system call for each run of adjacent ranges and no ring at all. Mapping the
+//! file instead was rejected: a mapped file that shrinks kills the reader with SIGBUS, and the pages it has
+//! mapped count as the process's memory, while giving them back costs a page fault for each later range,
+//! which is no less than a system call.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,8 +17,12 @@ use crate::{RangeRead, StorageError};
 #[cfg(target_os = "linux")]
 const MISSES_BEFORE_COLD: usize = 32;
 
+/// Adjacent ranges that one call copies at most.
+#[cfg(target_os = "linux")]
+const MOST_JOINED: usize = 16;
+
 /// Fills what the page cache holds, setting each `filled`, and returns the ranges still to read
-/// with the counts they add to.
+/// with the counts they add to. Ranges one after another in the file are one call.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_cached<'a>(
     file: &File,
@@ -25,45 +31,73 @@ pub(crate) fn read_cached<'a>(
     let mut rest = Vec::new();
     let mut totals = Vec::new();
     let mut misses = 0;
-    for read in reads {
+    let adjacent =
+        |a: &RangeRead<'_>, b: &RangeRead<'_>| a.offset + a.buffer.len() as u64 == b.offset;
+    let runs = reads
+        .chunk_by_mut(adjacent)
+        .flat_map(|run| run.chunks_mut(MOST_JOINED));
+    for run in runs {
         let mut complete = false;
-        read.filled = 0;
+        run.iter_mut().for_each(|read| read.filled = 0);
         if misses < MISSES_BEFORE_COLD {
-            complete = copy_cached(file, read);
+            complete = copy_cached(file, run);
             misses = if complete { 0 } else { misses + 1 };
         }
-        if !complete {
+        if complete {
+            continue;
+        }
+        for read in run {
             let done = read.filled;
-            rest.push(RangeRead {
-                offset: read.offset + done as u64,
-                buffer: &mut read.buffer[done..],
-                filled: 0,
-            });
-            totals.push(&mut read.filled);
+            if done < read.buffer.len() {
+                rest.push(RangeRead {
+                    offset: read.offset + done as u64,
+                    buffer: &mut read.buffer[done..],
+                    filled: 0,
+                });
+                totals.push(&mut read.filled);
+            }
         }
     }
     (rest, totals)
 }
 
-/// Copies from the page cache up to the first page not in it; true if the range is complete,
-/// which a range that reaches the end of the file is too.
+/// Copies adjacent ranges, [`MOST_JOINED`] at most, from the page cache up to the first page not in it; true
+/// if they are complete, which they are too if they reach the end of the file.
 #[cfg(target_os = "linux")]
-fn copy_cached(file: &File, read: &mut RangeRead<'_>) -> bool {
+fn copy_cached(file: &File, run: &mut [RangeRead<'_>]) -> bool {
     use rustix::io::{Errno, ReadWriteFlags, preadv2};
     use std::io::IoSliceMut;
 
-    while read.filled < read.buffer.len() {
-        let offset = read.offset + read.filled as u64;
-        let mut slice = [IoSliceMut::new(&mut read.buffer[read.filled..])];
-        match preadv2(file, &mut slice, offset, ReadWriteFlags::NOWAIT) {
+    loop {
+        // The first that is not full yet.
+        let Some(from) = run.iter().position(|read| read.filled < read.buffer.len()) else {
+            return true;
+        };
+        let offset = run[from].offset + run[from].filled as u64;
+        let used = run.len() - from;
+        let mut slices: [IoSliceMut<'_>; MOST_JOINED] =
+            std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        for (slice, read) in slices.iter_mut().zip(&mut run[from..]) {
+            *slice = IoSliceMut::new(&mut read.buffer[read.filled..]);
+        }
+        match preadv2(file, &mut slices[..used], offset, ReadWriteFlags::NOWAIT) {
             Ok(0) => return true,
-            Ok(got) => read.filled += got,
+            Ok(got) => fill(&mut run[from..], got),
             Err(Errno::INTR) => {}
             // EAGAIN: not cached. Anything else will show again, with its name, in the slow path.
             Err(_) => return false,
         }
     }
-    true
+}
+
+/// Counts `got` bytes that were copied to ranges in order.
+#[cfg(target_os = "linux")]
+fn fill(run: &mut [RangeRead<'_>], mut got: usize) {
+    for read in run {
+        let part = got.min(read.buffer.len() - read.filled);
+        read.filled += part;
+        got -= part;
+    }
 }
 
 /// Other systems have no RWF_NOWAIT: everything takes the slow path.
@@ -127,12 +161,12 @@ fn sampled_fraction(file: &File, size: u64) -> f64 {
         let after = (u128::from(sample + 1) * u128::from(pages) / u128::from(samples)) as u64;
         let page = first + mix(seed ^ mix(sample)) % (after - first);
         let mut byte = [0u8];
-        let mut read = RangeRead {
+        let read = RangeRead {
             offset: page * 4096,
             buffer: &mut byte,
             filled: 0,
         };
-        cached += u64::from(copy_cached(file, &mut read));
+        cached += u64::from(copy_cached(file, &mut [read]));
     }
     cached as f64 / samples as f64
 }

@@ -33,21 +33,37 @@ pub(crate) fn check_limit(
     let OnBadRecord::Skip { limit: Some(limit) } = policy else {
         return Ok(());
     };
-    let mut sum = [meters.skipped_ids.len() as u64];
+    check_limit_on(comm, Some(limit), &meters.skipped_ids, |last| {
+        match fetch_rows(dataset, &[last]) {
+            Err(error) => error.to_string(),
+            // Somebody has mended the file.
+            Ok(_) => format!("record {last}"),
+        }
+    })
+}
+
+/// Fails on all ranks where the records `ids` that each of them left out are together more than `limit`;
+/// `problem` says what is wrong with one of them. All ranks call it.
+pub(crate) fn check_limit_on(
+    comm: &Comm,
+    limit: Option<u64>,
+    ids: &[u64],
+    problem: impl FnOnce(u64) -> String,
+) -> Result<(), TrainError> {
+    let Some(limit) = limit else {
+        return Ok(());
+    };
+    let mut sum = [ids.len() as u64];
     comm.all_reduce(&mut sum, Reduction::Sum)?;
     if sum[0] <= limit {
         return Ok(());
     }
-    let ids = met_by_all(comm, meters)?;
+    let ids: BTreeSet<u64> = comm.all_gather_ragged(ids)?.concat().into_iter().collect();
     let found = ids.len() as u64;
     let Some(&last) = ids.last().filter(|_| found > limit) else {
         return Ok(());
     };
-    let last = match fetch_rows(dataset, &[last]) {
-        Err(error) => error.to_string(),
-        // Somebody has mended the file.
-        Ok(_) => format!("record {last}"),
-    };
+    let last = problem(last);
     let error = FeedError::TooManyBadRecords { found, limit, last };
     Err(error.into())
 }

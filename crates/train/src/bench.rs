@@ -376,7 +376,7 @@ fn measure_stages(
     if let Some(comm) = comm {
         comm.barrier()?;
     }
-    let report = prepared.run(config, stages, opened, began, interrupt, observer)?;
+    let report = prepared.run(config, stages, opened, (comm, began), interrupt, observer)?;
     match comm {
         Some(comm) => report.over_ranks(comm),
         None => Ok(report.with_rates()),

@@ -323,12 +323,7 @@ fn measure(dataset: &Dataset) -> DeviceSpeed {
         };
     }
     if largest.storage().granularity().offset_bytes == 1 {
-        // Page cache: a read of its own costs a system call, bandwidth is that of memory.
-        return DeviceSpeed {
-            random_reads_per_s: 2e6,
-            read_bytes_per_s: 6e9,
-            write_bytes_per_s: 1e9,
-        };
+        return DeviceSpeed::PAGE_CACHE;
     }
     match quick_probe(largest.path()) {
         Ok(probe) => DeviceSpeed {

@@ -62,6 +62,15 @@ fn no_space_for_packed_and_generated_data() {
 }
 
 #[test]
+fn no_space_for_where_a_pipeline_stands() {
+    // The log of ids outgrows the disk; the state is what was saved before.
+    let line = "bench higgs.prow --batch 50 --epochs 20 --state full/state --log full/log";
+    check("64k", line, 1, &["log of the pipeline", "No space left"]);
+    let line = "bench higgs.prow --batch 50 --state full/state";
+    check("0k,nr_inodes=1", line, 1, &["full/state", "no space"]);
+}
+
+#[test]
 fn a_full_device_for_predictions() {
     let place = Place::new();
     place.libsvm("train", 3000);

@@ -152,6 +152,46 @@ fn killed_again_and_again_nothing_is_lost_or_repeated() {
     }
 }
 
+/// Ranks have one state, and a log each; a run goes on over any number of them.
+#[test]
+fn killed_ranks_go_on_as_more_or_fewer() {
+    let place = Place::new();
+    text(&place, 4000);
+    for (number, flags) in ["--decode words --buckets auto --batch 12", "--batch 40"]
+        .iter()
+        .enumerate()
+    {
+        let line = format!("bench text.txt {flags} --epochs 2 --state s{number} --log l{number}");
+        for (kill, ranks) in [3, 1, 4, 2, 3].into_iter().enumerate() {
+            let mut child = place.start(&format!("{line} --ranks {ranks} --compute-ms 3"));
+            std::thread::sleep(Duration::from_millis(150 + kill as u64 * 97 % 200));
+            kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
+        place.ok(&format!("{line} --ranks 2"));
+        let logs = ["", ".1", ".2", ".3"].map(|rank| format!("l{number}{rank}"));
+        let there = logs.iter().filter(|log| place.path(log).exists());
+        let mut ids: Vec<u64> = there.flat_map(|log| logged(&place, log)).collect();
+        ids.sort_unstable();
+        let twice: Vec<u64> = (0..4000).flat_map(|id| [id, id]).collect();
+        assert!(ids == twice, "{flags}: {} ids", ids.len());
+        let again = place.json(&format!("{line} --ranks 3"));
+        assert_eq!(again["examples"], 0);
+    }
+}
+
+/// The limit is on the records that all ranks together have left out.
+#[test]
+fn ranks_share_the_limit_on_bad_examples() {
+    let place = Place::new();
+    let lines: Vec<String> = (0..60).map(|id| format!("line {id}")).collect();
+    std::fs::write(place.path("text.txt"), lines.join("\n")).unwrap();
+    // Lines are no pictures.
+    let line = "bench text.txt --decode png --batch 12 --ranks 3 --on-bad-record skip";
+    place.ok(&format!("{line}:60"));
+    place.refuses(&format!("{line}:59"), 2, &["60 records", "the limit of 59"]);
+}
+
 /// Ctrl-C saves where the pipeline stands and says so.
 #[test]
 fn an_interrupted_pipeline_goes_on() {

@@ -179,7 +179,7 @@ impl Repeats {
             is_repeat: false,
         };
         let building = Arc::new(Building::new(head, examples, None, slots, chunk));
-        send_parts(shared, &tasks.urgent, Arc::clone(&building));
+        send_parts(&tasks.urgent, Arc::clone(&building));
         building
     }
 }

@@ -164,26 +164,36 @@ impl SampleBatch {
 }
 
 /// Buffers of batches that are used again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     spare: Mutex<Vec<BytesMut>>,
+    /// Spare buffers that are kept.
+    most_spare: usize,
 }
 
 /// Alignment of a batch's first element: what vector instructions and other libraries like.
 const ALIGNMENT: usize = 64;
-/// Spare buffers that are kept.
-const MOST_SPARE: usize = 4;
 
 impl Pool {
+    /// A pool that keeps `most_spare` spare buffers: as many as there are batches at a time.
+    pub fn new(most_spare: usize) -> Arc<Pool> {
+        Arc::new(Pool {
+            spare: Mutex::default(),
+            most_spare,
+        })
+    }
+
     /// A buffer of `len` bytes of any content.
     pub fn take(&self, len: usize) -> BytesMut {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |buffer: &BytesMut| {
             buffer.capacity() >= len && buffer.capacity() <= len + len / 4 + 4096
         };
-        let found = spare.iter().position(fits);
+        // The one given back last, which may still lie in the processor's cache.
+        let found = spare.iter().rposition(fits);
         let held = found.map(|i| spare.swap_remove(i));
-        if held.is_none() && spare.len() >= MOST_SPARE {
+        // One that does not fit makes room for the new one.
+        if held.is_none() && !spare.is_empty() {
             spare.remove(0);
         }
         drop(spare);
@@ -194,7 +204,7 @@ impl Pool {
 
     fn give(&self, buffer: BytesMut) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < MOST_SPARE && buffer.capacity() > 0 {
+        if spare.len() < self.most_spare && buffer.capacity() > 0 {
             spare.push(buffer);
         }
     }
@@ -214,7 +224,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_used_again() {
-        let pool = Arc::new(Pool::default());
+        let pool = Pool::new(4);
         for len in [1, 63, 64, 65, 100_000] {
             let mut buffer = pool.take(len);
             assert_eq!(buffer.len(), len);

@@ -9,8 +9,11 @@ use super::shared::fixed_slots;
 use super::stages::{Decode, Stages};
 use crate::error::FeedError;
 
-/// Batches that are under way or ready besides the one the consumer has, where memory allows.
+/// Batches that are under way or ready besides the one the consumer has, where memory allows: so many, or
+/// as many as make up so many bytes, so that threads do not wake for every small batch.
 const MOST_ROOM: u64 = 8;
+const ROOM_BYTES: u64 = 4 << 20;
+const MOST_SMALL_BATCHES: u64 = 64;
 const LEAST_ROOM: u64 = 2;
 /// Share of what the feed may hold that it is told: rows taken from it keep the pane they lie in.
 const FEED_SHARE: f64 = 0.6;
@@ -47,8 +50,9 @@ impl Division {
         let record = mean_record(dataset);
         let sample = sample_bytes(dataset, stages, record);
         let batch = rank_batch * (sample + record);
+        let most_room = (ROOM_BYTES / batch.max(1)).clamp(MOST_ROOM, MOST_SMALL_BATCHES);
         let held_examples = match options.auto_echo {
-            Some(auto) => u64::from(auto.window) + rank_batch * MOST_ROOM,
+            Some(auto) => u64::from(auto.window) + rank_batch * most_room,
             None => stream.most_held().div_ceil(ranks),
         };
         let held_is_batches = !stream.batch_echo().is_none();
@@ -75,7 +79,7 @@ impl Division {
                 ),
             });
         }
-        let more = (left / 4 / batch.max(1)).min(MOST_ROOM - LEAST_ROOM);
+        let more = (left / 4 / batch.max(1)).min(most_room - LEAST_ROOM);
         let left = left - more * batch;
         let samples_bytes = match held_examples > 0 && !held_is_batches {
             true => left / 2,

@@ -1,13 +1,13 @@
 //! A batch while it is made: its examples are divided among threads, and whoever is last puts it together.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::BytesMut;
 use pelton_format::RowTable;
 
-use super::batch::{Element, SampleBatch};
+use super::batch::{Element, Pool, SampleBatch};
 use super::held::Held;
 use super::stages::Sample;
 use crate::error::FeedError;
@@ -20,6 +20,8 @@ pub(crate) enum Source {
     Row(u32),
     /// Held since it first came out, or from now on.
     Held(Arc<Held>),
+    /// In the files, from where it is read to its place.
+    InPlace,
     /// It could not be read; file, place and reason in one sentence.
     Missing(String),
 }
@@ -124,6 +126,12 @@ pub(crate) struct Building {
     chunk: usize,
     pieces: Mutex<Vec<Option<Piece>>>,
     failures: Mutex<Vec<(usize, String)>>,
+    /// What the batch fails with, and the example of it.
+    fatal: Mutex<Option<(usize, FeedError)>>,
+    /// Classes of examples read in place, which are known when they have been read.
+    classes: Vec<AtomicU32>,
+    /// The places of the parts' samples, from when the first part is begun; none where sizes are not known.
+    places: Mutex<Option<Vec<Option<BytesMut>>>>,
     remaining: AtomicUsize,
     made: Mutex<Option<Result<Made, FeedError>>>,
 }
@@ -139,6 +147,17 @@ impl Building {
         let chunk = chunk.max(1);
         // An empty batch has one part, so that somebody puts it together.
         let parts = examples.len().div_ceil(chunk).max(1);
+        let in_place = matches!(
+            examples.first(),
+            Some(Example {
+                source: Source::InPlace,
+                ..
+            })
+        );
+        let classes = match in_place {
+            true => examples.iter().map(|_| AtomicU32::new(0)).collect(),
+            false => Vec::new(),
+        };
         Building {
             head,
             examples,
@@ -147,6 +166,9 @@ impl Building {
             chunk,
             pieces: Mutex::new((0..parts).map(|_| None).collect()),
             failures: Mutex::new(Vec::new()),
+            fatal: Mutex::new(None),
+            classes,
+            places: Mutex::new(None),
             remaining: AtomicUsize::new(parts),
             made: Mutex::new(None),
         }
@@ -168,9 +190,49 @@ impl Building {
         }
     }
 
+    /// Where the samples of a part go, where sizes are known. The batch's buffer is taken from `pool` when its first
+    /// part is begun, so that no more buffers are in use than batches are worked on or ready.
+    pub fn take_place(&self, part: usize, pool: &Pool) -> Option<BytesMut> {
+        let bytes = self.bytes_of(&(0..self.examples.len()))?;
+        let mut places = lock(&self.places);
+        let places = places.get_or_insert_with(|| {
+            let mut whole = pool.take(bytes);
+            let part_of = |(_, examples)| self.bytes_of(&examples).unwrap_or(0);
+            let lengths = self.parts().map(part_of);
+            lengths.map(|bytes| Some(whole.split_to(bytes))).collect()
+        });
+        places[part].take()
+    }
+
     /// Notes that an example could not be made.
     pub fn failed(&self, example: usize, problem: String) {
         lock(&self.failures).push((example, problem));
+    }
+
+    /// Notes that the batch fails for an example.
+    pub fn fail(&self, example: usize, error: FeedError) {
+        let mut fatal = lock(&self.fatal);
+        if fatal.as_ref().is_none_or(|(first, _)| example < *first) {
+            *fatal = Some((example, error));
+        }
+    }
+
+    /// What the batch fails with; of several, what its first example met.
+    pub fn take_fatal(&self) -> Option<FeedError> {
+        lock(&self.fatal).take().map(|(_, error)| error)
+    }
+
+    /// Sets the class of an example that was read in place.
+    pub fn set_class(&self, example: usize, class: u32) {
+        self.classes[example].store(class, Ordering::Relaxed);
+    }
+
+    /// The class of an example, once it was made.
+    pub fn label(&self, example: usize) -> u32 {
+        match self.classes.get(example) {
+            Some(class) => class.load(Ordering::Relaxed),
+            None => self.examples[example].label,
+        }
     }
 
     /// Hands in a part; true for the last one, whose thread puts the batch together.

@@ -30,6 +30,9 @@ pub(crate) fn put_together(shared: &Shared, building: &Building) -> Result<Made,
     if let Some(rows) = rows {
         shared.recycle(rows);
     }
+    if let Some(fatal) = building.take_fatal() {
+        return Err(fatal);
+    }
     let kept = kept?;
     let data = match &building.slots {
         Slots::Fixed {
@@ -91,7 +94,7 @@ fn made(building: &Building, kept: Kept, data: Data) -> Made {
             end: head.end,
             ends_epoch: head.ends_epoch,
             ids: kept.from.iter().map(|i| of(i).id).collect(),
-            labels: kept.from.iter().map(|i| of(i).label).collect(),
+            labels: kept.from.iter().map(|&i| building.label(i)).collect(),
             copies: kept.from.iter().map(|i| of(i).copy).collect(),
             bucket: head.bucket,
             global_examples: head.global_examples,
@@ -128,7 +131,7 @@ fn keep(
         bad.push(BadExample {
             id: example.id,
             problem: match example.source {
-                Source::Missing(_) => problem,
+                Source::Missing(_) | Source::InPlace => problem,
                 Source::Row(_) | Source::Held(_) => error.to_string(),
             },
         });

@@ -10,9 +10,10 @@ use pelton_plan::{Draw, Stage, StreamPlan, key};
 
 use super::building::{Building, Example, Head, Slots, Source};
 use super::held::Held;
+use super::in_place;
 use super::options::EchoPoint;
 use super::shared::Shared;
-use super::steps::{Origin, PlannedStep, Queue};
+use super::steps::{Origin, PlannedStep, Queue, StepPlanner};
 use super::worker::{Task, Tasks};
 use crate::error::FeedError;
 use crate::feed::Feed;
@@ -23,12 +24,19 @@ const COPY_BYTES: usize = 1 << 20;
 /// Most examples of a task otherwise.
 const MOST_EXAMPLES: usize = 16;
 
+/// Where the examples of a step come from.
+pub(crate) enum Input {
+    /// A feed, and the steps it was told to read for.
+    Feed(Box<Feed>, Queue),
+    /// The files, from where the threads that make batches read them.
+    InPlace(Box<StepPlanner>),
+}
+
 /// Begins batches until there are none, or nobody wants them.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
     stream: Arc<StreamPlan>,
-    feed: Feed,
-    queue: Queue,
+    input: Input,
     tasks: Tasks,
     /// Examples that will come out again, by position in the epoch.
     held: HashMap<u64, Arc<Held>>,
@@ -39,15 +47,13 @@ impl Dispatcher {
     pub fn new(
         shared: &Arc<Shared>,
         stream: &Arc<StreamPlan>,
-        feed: Feed,
-        queue: Queue,
+        input: Input,
         tasks: Tasks,
     ) -> Dispatcher {
         Dispatcher {
             shared: Arc::clone(shared),
             stream: Arc::clone(stream),
-            feed,
-            queue,
+            input,
             tasks,
             held: HashMap::new(),
             held_epoch: 0,
@@ -75,28 +81,64 @@ impl Dispatcher {
             }
         }
         self.shared.end();
-        *self.shared.feed_meters() = Some(self.feed.meters());
+        self.report();
+    }
+
+    fn report(&self) {
+        if let Input::Feed(feed, _) = &self.input {
+            *self.shared.feed_meters() = Some(feed.meters());
+        }
     }
 
     /// Begins the next batch; false when there is none.
     fn begin_next(&mut self) -> Result<bool, FeedError> {
         let _span = tracing::debug_span!("begin").entered();
-        if self.feed.next_batch()?.is_none() {
+        let (feed, queue) = match &mut self.input {
+            Input::Feed(feed, queue) => (feed, queue),
+            Input::InPlace(planner) => {
+                let step = planner.next_step();
+                return Ok(step.map(|step| self.begin_in_place(&step)).is_some());
+            }
+        };
+        if feed.next_batch()?.is_none() {
             return Ok(false);
         }
-        *self.shared.feed_meters() = Some(self.feed.meters());
-        let rows = self.feed.take_rows();
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = feed.take_rows();
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         let step = queue
             .pop_front()
             .expect("a step for every batch of the feed");
         drop(queue);
+        self.report();
         let examples = self.examples(&step, &rows);
         let slots = self.slots(&examples, &rows);
         let chunk = self.chunk(&examples, &slots);
         let building = Building::new(head_of(&step), examples, Some(rows), slots, chunk);
         send(&self.shared, &self.tasks, Arc::new(building));
         Ok(true)
+    }
+
+    fn begin_in_place(&self, step: &PlannedStep) {
+        let examples: Vec<Example> = step
+            .draws
+            .iter()
+            .map(|(draw, _)| Example {
+                id: draw.id,
+                position: draw.position,
+                label: 0,
+                copy: draw.copy,
+                key: 0,
+                piece: None,
+                source: Source::InPlace,
+            })
+            .collect();
+        let slots = self.shared.fixed.clone().unwrap_or_else(|| {
+            let ids = examples.iter().map(|example| example.id);
+            Slots::Offsets(in_place::offsets(&self.shared, ids))
+        });
+        let chunk = self.chunk(&examples, &slots).max(in_place::RECORDS_OF_TASK);
+        let building = Building::new(head_of(step), examples, None, slots, chunk);
+        send(&self.shared, &self.tasks, Arc::new(building));
     }
 
     fn examples(&mut self, step: &PlannedStep, rows: &RowTable) -> Vec<Example> {
@@ -176,7 +218,10 @@ impl Dispatcher {
     }
 
     fn missing(&self, id: u64) -> Source {
-        let reason = self.feed.reason(id);
+        let reason = match &self.input {
+            Input::Feed(feed, _) => feed.reason(id),
+            Input::InPlace(_) => None,
+        };
         Source::Missing(reason.unwrap_or_else(|| {
             let error = self.shared.bad_example(id, "it could not be read");
             error.to_string()
@@ -203,7 +248,7 @@ impl Dispatcher {
                     Row::Bytes(bytes) => bytes.len(),
                     _ => return Slots::Unknown,
                 },
-                Source::Held(_) => return Slots::Unknown,
+                Source::Held(_) | Source::InPlace => return Slots::Unknown,
                 Source::Missing(_) => 0,
             };
             offsets.push(end);
@@ -234,23 +279,16 @@ pub(crate) fn chunk_of(shared: &Shared, examples: usize, slots: &Slots) -> usize
 /// Puts a batch behind the others and its parts before the threads.
 pub(crate) fn send(shared: &Arc<Shared>, tasks: &Tasks, building: Arc<Building>) {
     shared.push(Arc::clone(&building));
-    send_parts(shared, &tasks.inorder, building);
+    send_parts(&tasks.inorder, building);
 }
 
 /// Puts the parts of a batch before the threads.
-pub(crate) fn send_parts(shared: &Arc<Shared>, tasks: &Sender<Task>, building: Arc<Building>) {
-    let whole = building.bytes_of(&(0..building.examples.len()));
-    let mut whole = whole.map(|bytes| shared.pool.take(bytes));
+pub(crate) fn send_parts(tasks: &Sender<Task>, building: Arc<Building>) {
     for (part, examples) in building.parts() {
-        let place = whole.as_mut().map(|whole| {
-            let bytes = building.bytes_of(&examples).unwrap_or(0);
-            whole.split_to(bytes)
-        });
         let task = Task {
             building: Arc::clone(&building),
             part,
             examples,
-            place,
         };
         // Nobody receives any more once the loader is dropped.
         let _ = tasks.send(task);

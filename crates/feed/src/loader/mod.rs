@@ -8,6 +8,7 @@
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
 //!   write samples straight to their places in the batch's one buffer; whoever finishes last puts the batch
 //!   together (`collate`), so that no thread waits for another;
+//! * `in_place`: samples that are records' own bytes in the page cache are read by those threads, without a feed;
 //! * [`Loader::next_batch`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
 //!
 //! **Memory.** The budget is divided once, at the start: batches under way, ready and lent; records and samples
@@ -24,6 +25,7 @@ mod building;
 mod collate;
 mod dispatch;
 mod held;
+mod in_place;
 mod meters;
 mod options;
 mod shared;
@@ -51,7 +53,8 @@ pub use state::LoaderState;
 use auto_echo::Repeats;
 use budget::Division;
 use building::{Building, Made};
-use dispatch::Dispatcher;
+use dispatch::{Dispatcher, Input};
+use in_place::InPlaceReads;
 use shared::{Front, Shared};
 use steps::StepPlanner;
 use worker::Tasks;
@@ -69,6 +72,49 @@ const MOST_BAD_KEPT: usize = 100;
 /// Reads, decodes, augments and puts together the batches of a plan within a memory budget.
 ///
 /// Dropping it stops its threads.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use pelton_feed::{Loader, LoaderOptions, LoaderState, Sample, Stages};
+/// use pelton_format::{Dataset, OpenOptions};
+/// use pelton_plan::{Order, StreamPlan, StreamSpec};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("lines.txt");
+/// # std::fs::write(&path, "three small words\n".repeat(100))?;
+/// let dataset = Arc::new(Dataset::open(&[path], &OpenOptions::default())?);
+/// // Batches of 32 in a full random order of every epoch, each example twice.
+/// let spec = StreamSpec {
+///     echo: "2".parse()?,
+///     ..StreamSpec::new(Order::Full, 32, 7)
+/// };
+/// let plan = Arc::new(StreamPlan::new(dataset.records(), &spec, None, None, None)?);
+/// let stages = Stages {
+///     // A function of one's own; what it returns as an error comes with the record's place.
+///     map: Some(Arc::new(|sample, _| match sample {
+///         Sample::Bytes(line) => Ok(line.make_ascii_uppercase()),
+///         _ => Err("a line of text was expected".into()),
+///     })),
+///     ..Stages::default()
+/// };
+/// let options = LoaderOptions {
+///     end_epoch: Some(1),
+///     ..LoaderOptions::with_memory(64 << 20)
+/// };
+/// let mut loader = Loader::new(dataset.clone(), plan.clone(), stages.clone(), &options)?;
+/// let first = loader.next_batch()?.expect("an epoch has batches");
+/// assert_eq!(first.len(), 32);
+/// assert!(first.data.bytes().starts_with(b"THREE SMALL WORDS"));
+///
+/// // Where it stands is a line of JSON, from which another loader goes on exactly.
+/// let state = LoaderState::from_json(&loader.state().to_json())?;
+/// let options = state.resume(&dataset, &plan, &options)?;
+/// let mut another = Loader::new(dataset, plan, stages, &options)?;
+/// let (next, same) = (loader.next_batch()?, another.next_batch()?);
+/// assert_eq!(next.map(|batch| batch.ids), same.map(|batch| batch.ids));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Loader {
     shared: Arc<Shared>,
     stream: Arc<StreamPlan>,
@@ -98,12 +144,13 @@ impl Loader {
         check(&dataset, &stream, &stages, options)?;
         let division = Division::new(&dataset, &stream, &stages, options)?;
         tracing::info!(?division, ?stages, "loader begun");
+        let in_place = InPlaceReads::for_loader(&dataset, &stream, &stages, options);
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
             options.clone(),
-            division.samples_bytes,
-            division.room,
+            (division.samples_bytes, division.room),
+            in_place,
         ));
         let planner = StepPlanner::new(
             Arc::clone(&stream),
@@ -111,32 +158,20 @@ impl Loader {
             options.start,
             options.end_epoch,
         );
-        let queue = steps::Queue::default();
-        let feed_options = FeedOptions {
-            access: options.access,
-            threads: options.read_threads.max(1),
-            on_bad_record: match options.bad_examples {
-                BadExamples::Fail => OnBadRecord::Fail,
-                // Counted here, with those that cannot be decoded.
-                _ => OnBadRecord::Skip { limit: None },
-            },
-            look_ahead: Some(division.look_ahead),
-            records_in_flight: RECORDS_IN_FLIGHT,
-            interrupt: Arc::clone(&options.interrupt),
-            device: options.device,
-            ..FeedOptions::with_memory(division.feed_bytes)
+        let input = match &shared.in_place {
+            Some(_) => Input::InPlace(Box::new(planner)),
+            None => feed_of(dataset, planner, &division, options)?,
         };
-        let list = planner.into_list(Arc::clone(&queue));
-        let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)
-            .map_err(|error| division.of_the_whole(error, options.memory_bytes))?;
-        let _ = shared.recycler.set(feed.recycler());
+        if let Input::Feed(feed, _) = &input {
+            let _ = shared.recycler.set(feed.recycler());
+        }
         let (tasks, receiver) = worker::task_queue();
         let mut threads = Vec::new();
         for _ in 0..options.threads.max(1) {
             let (shared, receiver) = (Arc::clone(&shared), receiver.clone());
             threads.push(std::thread::spawn(move || worker::run(&shared, &receiver)));
         }
-        let dispatcher = Dispatcher::new(&shared, &stream, feed, queue, tasks.clone());
+        let dispatcher = Dispatcher::new(&shared, &stream, input, tasks.clone());
         threads.push(std::thread::spawn(move || dispatcher.run()));
         Ok(Loader {
             repeats: options.auto_echo.map(|auto| {
@@ -202,6 +237,13 @@ impl Loader {
         )
     }
 
+    /// Ids of the records that were left out or replaced so far, in rising order.
+    pub fn bad_ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.bad.iter().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Counters since the loader began.
     pub fn meters(&self) -> LoaderMeters {
         let mut meters = self.meters.clone();
@@ -211,7 +253,10 @@ impl Loader {
         meters.wall_s = self.shared.began.elapsed().as_secs_f64();
         meters.decoded_again = self.shared.allowance.again.load(Relaxed);
         meters.read_again = self.shared.read_again.load(Relaxed);
-        meters.feed = self.shared.feed_meters().clone().unwrap_or_default();
+        meters.feed = match &self.shared.in_place {
+            Some(reads) => reads.meters(),
+            None => self.shared.feed_meters().clone().unwrap_or_default(),
+        };
         meters.stages = self.shared.stage_meters(&meters);
         meters
     }
@@ -300,7 +345,7 @@ impl Loader {
         // Every epoch and every repeat meets the same bad records; each counts once.
         self.bad.extend(bad.iter().map(|bad| bad.id));
         let found = self.bad.len() as u64;
-        let limit = self.shared.options.bad_examples.limit();
+        let limit = self.shared.options.bad_examples.limit().unwrap_or(u64::MAX);
         if let Some(last) = bad.last()
             && found > limit
         {
@@ -335,6 +380,34 @@ impl std::fmt::Debug for Loader {
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
+}
+
+/// A feed of what `planner` plans.
+fn feed_of(
+    dataset: Arc<Dataset>,
+    planner: StepPlanner,
+    division: &Division,
+    options: &LoaderOptions,
+) -> Result<Input, FeedError> {
+    let queue = steps::Queue::default();
+    let feed_options = FeedOptions {
+        access: options.access,
+        threads: options.read_threads.max(1),
+        on_bad_record: match options.bad_examples {
+            BadExamples::Fail => OnBadRecord::Fail,
+            // Counted here, with those that cannot be decoded.
+            _ => OnBadRecord::Skip { limit: None },
+        },
+        look_ahead: Some(division.look_ahead),
+        records_in_flight: RECORDS_IN_FLIGHT,
+        interrupt: Arc::clone(&options.interrupt),
+        device: options.device,
+        ..FeedOptions::with_memory(division.feed_bytes)
+    };
+    let list = planner.into_list(Arc::clone(&queue));
+    let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)
+        .map_err(|error| division.of_the_whole(error, options.memory_bytes))?;
+    Ok(Input::Feed(Box::new(feed), queue))
 }
 
 /// Says what does not go together before anything is read.

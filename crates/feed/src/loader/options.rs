@@ -28,12 +28,11 @@ pub enum BadExamples {
 }
 
 impl BadExamples {
-    pub(crate) fn limit(self) -> u64 {
+    /// Most records that may be bad; `None` for no limit.
+    pub fn limit(self) -> Option<u64> {
         match self {
-            BadExamples::Fail => 0,
-            BadExamples::Skip { limit } | BadExamples::Replace { limit } => {
-                limit.unwrap_or(u64::MAX)
-            }
+            BadExamples::Fail => Some(0),
+            BadExamples::Skip { limit } | BadExamples::Replace { limit } => limit,
         }
     }
 }

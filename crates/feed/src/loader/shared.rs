@@ -11,6 +11,7 @@ use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
 use super::batch::{Element, Pool};
 use super::building::{Building, Made, Slots};
 use super::held::Allowance;
+use super::in_place::InPlaceReads;
 use super::meters::{LoaderMeters, StageCounters, StageMeters};
 use super::options::LoaderOptions;
 use super::stages::{Collate, Decode, Stages};
@@ -34,9 +35,14 @@ pub(crate) struct Shared {
     pub began: Instant,
     pub recycler: OnceLock<Recycler>,
     pub fixed: Option<Slots>,
+    /// What was read in place, where samples are.
+    pub in_place: Option<InPlaceReads>,
     feed_meters: Mutex<Option<Meters>>,
     state: Mutex<State>,
-    changed: Condvar,
+    /// The consumer waits for a batch.
+    made: Condvar,
+    /// The thread that begins batches waits for room.
+    room: Condvar,
 }
 
 #[derive(Default)]
@@ -49,6 +55,8 @@ struct State {
     closed: bool,
     /// Batches that the consumer has not taken yet may be so many.
     room: usize,
+    consumer_waits: bool,
+    dispatcher_waits: bool,
 }
 
 /// What the consumer finds.
@@ -64,19 +72,20 @@ impl Shared {
         dataset: Arc<Dataset>,
         stages: Stages,
         options: LoaderOptions,
-        allowance_bytes: u64,
-        room: usize,
+        (allowance_bytes, room): (u64, usize),
+        in_place: Option<InPlaceReads>,
     ) -> Shared {
         Shared {
             contents: dataset.contents(),
             options,
             counters: StageCounters::default(),
-            pool: Arc::default(),
+            pool: Pool::new(room + 1),
             allowance: Allowance::new(allowance_bytes),
             read_again: AtomicU64::new(0),
             began: Instant::now(),
             recycler: OnceLock::new(),
             fixed: fixed_slots(&dataset, &stages),
+            in_place,
             feed_meters: Mutex::new(None),
             dataset,
             stages,
@@ -84,7 +93,8 @@ impl Shared {
                 room,
                 ..State::default()
             }),
-            changed: Condvar::new(),
+            made: Condvar::new(),
+            room: Condvar::new(),
         }
     }
 
@@ -95,12 +105,7 @@ impl Shared {
             && stages.map.is_none()
             && stages.augment.is_none()
             && stages.map_each.is_none();
-        match self.contents {
-            Contents::Pixels {
-                planar, channels, ..
-            } => as_is && (channels == 1 || planar == stages.planar),
-            _ => as_is,
-        }
+        as_is && as_stored(self.contents, stages)
     }
 
     pub fn augments(&self) -> bool {
@@ -124,7 +129,10 @@ impl Shared {
         let counters = &self.counters;
         let threads = self.options.threads.max(1) as u64;
         let idle_s = counters.idle_ns.load(Relaxed) as f64 * 1e-9;
-        let read_threads = self.options.read_threads.max(1) as u64;
+        let read_threads = match self.in_place {
+            Some(_) => threads,
+            None => self.options.read_threads.max(1) as u64,
+        };
         let read_s = meters.feed.read_s + meters.feed.decode_s;
         let mut stages = vec![StageMeters {
             name: "read",
@@ -180,7 +188,12 @@ impl Shared {
     /// Ends all work: the consumer is gone.
     pub fn close(&self) {
         self.state().closed = true;
-        self.changed.notify_all();
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        self.made.notify_all();
+        self.room.notify_all();
     }
 
     pub fn fail(&self, error: FeedError) {
@@ -190,7 +203,7 @@ impl Shared {
         }
         state.closed = true;
         drop(state);
-        self.changed.notify_all();
+        self.wake_all();
     }
 
     pub fn panicked(&self, panic: &(dyn Any + Send)) {
@@ -202,11 +215,16 @@ impl Shared {
         self.fail(FeedError::Panicked(message));
     }
 
-    /// Waits until another batch may be begun; false when none is wanted any more.
+    /// Waits until another batch may be begun; false when none is wanted any more. Once there was no room, it
+    /// waits until half of it is free, so that it is not woken for every batch.
     pub fn wait_for_room(&self) -> bool {
         let mut state = self.state();
-        while !state.closed && state.queue.len() >= state.room {
-            state = self.wait(state);
+        if state.queue.len() >= state.room {
+            while !state.closed && state.queue.len() > state.room / 2 {
+                state.dispatcher_waits = true;
+                state = wait_on(&self.room, state);
+            }
+            state.dispatcher_waits = false;
         }
         !state.closed
     }
@@ -219,15 +237,21 @@ impl Shared {
     /// No batch follows.
     pub fn end(&self) {
         self.state().ended = true;
-        self.changed.notify_all();
+        self.made.notify_all();
     }
 
     /// A batch is made.
     pub fn made(&self, building: &Building, made: Result<Made, FeedError>) {
         building.finish(made);
         // Under the lock, so that a consumer that has just looked is already waiting.
-        drop(self.state());
-        self.changed.notify_all();
+        let state = self.state();
+        let is_next = state.queue.front().is_some_and(|front| front.is_made());
+        // Repeats by waiting are in no queue.
+        let wakes = state.consumer_waits && (is_next || self.options.auto_echo.is_some());
+        drop(state);
+        if wakes {
+            self.made.notify_all();
+        }
     }
 
     /// The next batch; with `until`, a batch that is waited for instead if it comes earlier.
@@ -237,15 +261,18 @@ impl Shared {
             if self.options.interrupt.load(Relaxed) {
                 state.closed = true;
                 drop(state);
-                self.changed.notify_all();
+                self.wake_all();
                 return Err(FeedError::Interrupted);
             }
             if let Some(front) = state.queue.front()
                 && front.is_made()
             {
                 let front = state.queue.pop_front().expect("it was just seen");
+                let room = state.dispatcher_waits && state.queue.len() <= state.room / 2;
                 drop(state);
-                self.changed.notify_all();
+                if room {
+                    self.room.notify_all();
+                }
                 return Ok(Front::Made(front));
             }
             if state.closed {
@@ -260,7 +287,9 @@ impl Shared {
             if !wait || other.is_some_and(Building::is_made) {
                 return Ok(Front::Pending);
             }
-            state = self.wait(state);
+            state.consumer_waits = true;
+            state = wait_on(&self.made, state);
+            state.consumer_waits = false;
         }
     }
 
@@ -272,13 +301,23 @@ impl Shared {
             .is_some_and(|front| front.is_made())
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait_timeout(state, INTERRUPT_INTERVAL);
-        waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn wait_on<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    let waited = condition.wait_timeout(state, INTERRUPT_INTERVAL);
+    waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// Whether the elements of samples lie in a batch as they do in the file.
+pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
+    match contents {
+        Contents::Pixels {
+            planar, channels, ..
+        } => channels == 1 || planar == stages.planar,
+        _ => true,
     }
 }
 

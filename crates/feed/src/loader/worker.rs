@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
 use crossbeam_channel::{Receiver, Sender, select_biased};
 use pelton_format::{Contents, Row, RowTable, members};
 use pelton_image::{Limits, Output, Pixels, Workspace};
@@ -13,6 +12,7 @@ use pelton_image::{Limits, Output, Pixels, Workspace};
 use super::building::{Building, Example, Piece, Slots, Source};
 use super::collate;
 use super::held::{Having, Held};
+use super::in_place;
 use super::options::EchoPoint;
 use super::shared::{Shared, order_of};
 use super::stages::{Appearance, Decode, Sample};
@@ -22,8 +22,6 @@ pub(crate) struct Task {
     pub building: Arc<Building>,
     pub part: usize,
     pub examples: Range<usize>,
-    /// Where its samples go, where their sizes are known.
-    pub place: Option<BytesMut>,
 }
 
 /// Where tasks go.
@@ -120,19 +118,23 @@ impl Worker {
     fn make(&mut self, task: Task) -> Piece {
         let Task {
             building,
+            part,
             examples,
-            place,
-            ..
         } = task;
+        let place = building.take_place(part, &self.shared.pool);
         let rows = building.rows.read().expect("no writer panics");
         let rows = rows.as_ref();
         let began = Instant::now();
-        let (bytes, piece) = match place {
-            Some(mut place) => {
+        let (bytes, piece) = match (place, &self.shared.in_place) {
+            (Some(mut place), Some(reads)) => {
+                in_place::read(&self.shared, reads, &building, examples, &mut place);
+                return Piece::Bytes(place);
+            }
+            (Some(mut place), None) => {
                 self.fill(&building, rows, examples.clone(), &mut place);
                 (place.len(), Piece::Bytes(place))
             }
-            None => {
+            (None, _) => {
                 let samples: Vec<_> = examples
                     .clone()
                     .map(|i| {
@@ -224,6 +226,7 @@ impl Worker {
                 self.scratch = scratch;
                 result
             }
+            Source::InPlace => unreachable!("samples read in place are not made"),
             Source::Missing(problem) => Err(problem.clone()),
         }
     }
@@ -256,6 +259,7 @@ impl Worker {
                 self.decode(row_of(rows, *row), example, &mut sample)?;
                 self.augmented(Arc::new(sample), example)
             }
+            Source::InPlace => unreachable!("samples read in place are not made"),
             Source::Missing(problem) => Err(problem.clone()),
         }
     }

@@ -14,6 +14,7 @@ use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};
 use super::progress::Progress;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
 use super::{BenchConfig, BenchReport};
+use crate::bad_records::check_limit_on;
 use crate::bench::lengths::{record_lengths, vocabulary_of};
 use crate::data::OpenedData;
 use crate::error::TrainError;
@@ -232,7 +233,7 @@ impl Prepared {
         config: &BenchConfig,
         stages: &StagesConfig,
         opened: &OpenedData,
-        began: Instant,
+        (comm, began): (Option<&Comm>, Instant),
         interrupt: &Interrupt,
         observer: Observer<'_>,
     ) -> Result<BenchReport, TrainError> {
@@ -240,7 +241,7 @@ impl Prepared {
         let stream = &self.stream;
         let mut options = self.options.clone();
         let mut progress = match &stages.state {
-            Some(path) => Some(Progress::open(path, stages.log.as_deref())?),
+            Some(path) => Some(Progress::open(path, stages.log.as_deref(), comm)?),
             None => None,
         };
         if let Some(progress) = &progress {
@@ -289,10 +290,16 @@ impl Prepared {
                 shown = Some(Instant::now());
             }
             if let Some(progress) = &mut progress {
-                progress.note(&batch, &loader.state())?;
+                let noted = progress.note(&batch, &loader.state());
+                // Of a rank that waited for one that was interrupted.
+                noted.map_err(|error| match interrupt.load(Ordering::Relaxed) {
+                    true => stopped(stages),
+                    false => error,
+                })?;
             }
             if interrupt.load(Ordering::Relaxed) {
-                if let Some(progress) = &mut progress {
+                // Ranks are at different steps now; they go on from where they last saved.
+                if let Some(progress) = progress.as_mut().filter(|_| comm.is_none()) {
                     progress.save(&loader.state())?;
                 }
                 return Err(stopped(stages));
@@ -307,12 +314,23 @@ impl Prepared {
             progress.save(&loader.state())?;
         }
         let meters = loader.meters();
+        if let Some(comm) = comm {
+            let limit = stages.bad_examples.limit();
+            let problem = |id| problem_of(&meters, id);
+            check_limit_on(comm, limit, &loader.bad_ids(), problem)?;
+        }
         let realised = stream.realised_mixture(0);
         let mut report = report(config, &options, stream, &meters, opening_s, checksum);
         report.dropped = self.dropped * config.epochs;
         report.mixture = realised;
         Ok(report)
     }
+}
+
+/// What is known of a bad record.
+fn problem_of(meters: &LoaderMeters, id: u64) -> String {
+    let known = meters.bad_examples.iter().find(|bad| bad.id == id);
+    known.map_or_else(|| format!("record {id}"), |bad| bad.problem.clone())
 }
 
 fn stopped(stages: &StagesConfig) -> TrainError {

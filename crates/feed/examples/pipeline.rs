@@ -1,0 +1,116 @@
+//! A pipeline with functions of one's own: sentences of a text file as numbers of words, of which each appearance
+//! leaves out some at random, in batches of about one length, every sentence twice. It prints the first hundred
+//! batches, says in a file where it stands, and goes on from there when it is run again.
+//!
+//! ```text
+//! cargo run --release -p pelton-feed --example pipeline -- sentences.txt state.json
+//! ```
+
+use std::error::Error;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pelton_feed::{
+    Appearance, Collate, Loader, LoaderOptions, LoaderState, Sample, StageFailure, Stages,
+};
+use pelton_format::{Dataset, FormatKind, OpenOptions};
+use pelton_plan::{KeyedRng, Order, StreamPlan, StreamSpec};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1).map(PathBuf::from);
+    let (Some(sentences), Some(state), None) =
+        (arguments.next(), arguments.next(), arguments.next())
+    else {
+        return Err("name a text file and the file that says where the pipeline stands".into());
+    };
+    let open = OpenOptions {
+        format: Some(FormatKind::Text),
+        ..OpenOptions::default()
+    };
+    let dataset = Arc::new(Dataset::open(std::slice::from_ref(&sentences), &open)?);
+
+    // What comes when: a full random order of each epoch, in batches of sentences of about one length.
+    let spec = StreamSpec {
+        echo: "2:1000".parse()?,
+        buckets: Some("auto".parse()?),
+        ..StreamSpec::new(Order::Full, 32, 7)
+    };
+    let text = fs::read(&sentences)?;
+    let words = |line: &[u8]| {
+        line.split(u8::is_ascii_whitespace)
+            .filter(|w| !w.is_empty())
+            .count()
+    };
+    let lengths: Vec<u32> = text
+        .split(|&byte| byte == b'\n')
+        .map(|line| words(line) as u32)
+        .collect();
+    let length_of = |id: u64| lengths[id as usize];
+    let stream = StreamPlan::new(dataset.records(), &spec, None, None, Some(&length_of))?;
+    let stream = Arc::new(stream);
+
+    // What happens to each sentence.
+    let stages = Stages {
+        map: Some(Arc::new(|sample, _| to_numbers(sample))),
+        map_each: Some(Arc::new(leave_out_words)),
+        collate: Collate::Pad,
+        ..Stages::default()
+    };
+    let mut options = LoaderOptions {
+        end_epoch: Some(1),
+        ..LoaderOptions::with_memory(64 << 20)
+    };
+    if let Ok(saved) = fs::read_to_string(&state) {
+        options = LoaderState::from_json(&saved)?.resume(&dataset, &stream, &options)?;
+    }
+
+    let mut loader = Loader::new(dataset, stream, stages, &options)?;
+    for _ in 0..100 {
+        let Some(batch) = loader.next_batch()? else {
+            println!("the epoch is over");
+            break;
+        };
+        let tokens = batch.data.tokens().unwrap_or_default();
+        println!(
+            "step {}: {} sentences ({} fresh), {} numbers, first {:?}",
+            batch.step,
+            batch.len(),
+            batch.fresh(),
+            tokens.len(),
+            tokens.first()
+        );
+    }
+    // Written aside first: a state that is half written is none.
+    let aside = state.with_extension("part");
+    fs::write(&aside, loader.state().to_json())?;
+    fs::rename(aside, state)?;
+    println!("{}", loader.meters().verdict());
+    Ok(())
+}
+
+/// Words as numbers from 1; once for each time a sentence is read.
+fn to_numbers(sample: &mut Sample) -> Result<(), StageFailure> {
+    let Sample::Bytes(line) = sample else {
+        return Err("a line of text was expected".into());
+    };
+    // The error names the file and the line; see `LoaderOptions::bad_examples` for what happens then.
+    let line = std::str::from_utf8(line)?;
+    let number = |word: &str| {
+        let mut hasher = DefaultHasher::new();
+        word.hash(&mut hasher);
+        (hasher.finish() % 30_000) as u32 + 1
+    };
+    *sample = Sample::Tokens(line.split_ascii_whitespace().map(number).collect());
+    Ok(())
+}
+
+/// Leaves out every tenth word; once for each appearance, by a key that is the appearance's own.
+fn leave_out_words(sample: &mut Sample, appearance: &Appearance) -> Result<(), StageFailure> {
+    if let Sample::Tokens(tokens) = sample {
+        let mut random = KeyedRng::new(appearance.key);
+        tokens.retain(|_| random.next_f64() >= 0.1);
+    }
+    Ok(())
+}

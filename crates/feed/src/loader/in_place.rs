@@ -1,0 +1,310 @@
+//! Samples that are their records' own bytes, read from memory straight to their places in the batch.
+//!
+//! Where the data lies in the page cache and nothing is decoded, the feed would copy every record three times: to
+//! its read buffer, its rows, and the batch. Here the threads that otherwise put samples together read them,
+//! with the policy for bad records that the feed has.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use pelton_format::{Dataset, InPlace, InPlaceClass};
+use pelton_plan::StreamPlan;
+use pelton_storage::RangeRead;
+
+use super::building::{Building, Slots};
+use super::options::{BadExamples, LoaderOptions};
+use super::shared::Shared;
+use super::stages::{Collate, Decode, Stages};
+use crate::error::FeedError;
+use crate::meters::{MeterCounters, Meters, Remedies};
+use crate::options::{Access, DeviceSpeed};
+
+/// Records of a task at least, as far as the batch has them: those not in memory after all are asked for together.
+pub(crate) const RECORDS_OF_TASK: usize = 32;
+/// Shorter ones are read faster many at a time, as the feed does it.
+const SHORTEST: f64 = 512.0;
+
+/// What was read in place.
+#[derive(Debug)]
+pub(crate) struct InPlaceReads {
+    pub counters: MeterCounters,
+    pub records: AtomicU64,
+}
+
+impl InPlaceReads {
+    /// For a loader whose samples can all be read in place; `None` where the feed serves better, or must.
+    pub fn for_loader(
+        dataset: &Dataset,
+        stream: &StreamPlan,
+        stages: &Stages,
+        options: &LoaderOptions,
+    ) -> Option<InPlaceReads> {
+        let in_memory = dataset
+            .files()
+            .iter()
+            .all(|file| file.storage().granularity().offset_bytes == 1)
+            && options.device.random_reads_per_s >= DeviceSpeed::PAGE_CACHE.random_reads_per_s;
+        let once = stream.echo().is_none() && options.auto_echo.is_none();
+        let serves = options.access == Access::Auto
+            && in_memory
+            && once
+            && stream.packing().is_none()
+            && copies(dataset, stages)
+            && dataset.record_bytes().mean() >= SHORTEST
+            && dataset.reads_in_place();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        serves.then(|| InPlaceReads {
+            counters: MeterCounters::new(Remedies {
+                packing: false,
+                threads: options.threads < processors,
+                memory: false,
+            }),
+            records: AtomicU64::new(0),
+        })
+    }
+
+    pub fn meters(&self) -> Meters {
+        let mut meters = Meters {
+            records: self.records.load(Relaxed),
+            ..Meters::default()
+        };
+        self.counters.fill(&mut meters);
+        meters
+    }
+}
+
+/// Whether places in the batch are known before samples are read, and samples are what is read.
+fn copies(dataset: &Dataset, stages: &Stages) -> bool {
+    let as_is = matches!(stages.decode, Decode::None)
+        && stages.map.is_none()
+        && stages.map_each.is_none()
+        && stages.augment.is_none();
+    let fixed = super::shared::fixed_slots(dataset, stages).is_some();
+    let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);
+    as_is && super::shared::as_stored(dataset.contents(), stages) && (fixed || ragged)
+}
+
+/// A record that is to be read.
+struct Wanted {
+    example: usize,
+    id: u64,
+    place: InPlace,
+}
+
+/// Reads the samples `examples` of a batch into `buffer`, where their places lie one after another.
+pub(crate) fn read(
+    shared: &Shared,
+    reads: &InPlaceReads,
+    building: &Building,
+    examples: Range<usize>,
+    buffer: &mut [u8],
+) {
+    let _loading = reads.counters.loading();
+    reads.records.fetch_add(examples.len() as u64, Relaxed);
+    let mut wanted = Vec::with_capacity(examples.len());
+    let mut slots = Vec::with_capacity(examples.len());
+    let mut rest = buffer;
+    for example in examples {
+        let bytes = match &building.slots {
+            Slots::Fixed { bytes, .. } => *bytes,
+            Slots::Offsets(offsets) => offsets[example + 1] - offsets[example],
+            Slots::Unknown => unreachable!("a place is given where sizes are known"),
+        };
+        let (slot, others) = std::mem::take(&mut rest).split_at_mut(bytes);
+        rest = others;
+        let id = building.examples[example].id;
+        match place_of(shared, id, bytes) {
+            Ok(place) => {
+                if let InPlaceClass::Known(class) = place.class {
+                    building.set_class(example, class);
+                }
+                wanted.push(Wanted { example, id, place });
+                slots.push(slot);
+            }
+            Err(error) => failed(shared, building, example, error),
+        }
+    }
+    let mut class_bytes = vec![0; wanted.iter().map(Wanted::class_bytes).sum()];
+    let mut reader = Reader {
+        shared,
+        reads,
+        building,
+    };
+    reader.all(&wanted, slots, &mut class_bytes);
+}
+
+fn place_of(shared: &Shared, id: u64, bytes: usize) -> Result<InPlace, FeedError> {
+    let place = shared.dataset.in_place(id)?;
+    let place = place.expect("the data was seen to be read in place");
+    if place.length != bytes as u64 {
+        let problem = format!(
+            "it has {} bytes where the others have {bytes}",
+            place.length
+        );
+        return Err(shared.bad_example(id, &problem));
+    }
+    Ok(place)
+}
+
+/// Notes that an example could not be read, or that the batch fails for it.
+fn failed(shared: &Shared, building: &Building, example: usize, error: FeedError) {
+    match shared.options.bad_examples {
+        BadExamples::Fail => building.fail(example, error),
+        BadExamples::Skip { .. } | BadExamples::Replace { .. } => {
+            building.failed(example, error.to_string());
+        }
+    }
+}
+
+impl Wanted {
+    /// Bytes from the class byte to the row.
+    fn class_bytes(&self) -> usize {
+        match self.place.class {
+            InPlaceClass::Known(_) => 0,
+            InPlaceClass::Before(bytes) => bytes.into(),
+        }
+    }
+}
+
+/// The reads of one record: the bytes before its row, if they are wanted, and its row.
+fn reads_of<'a>(
+    wanted: &Wanted,
+    slot: &'a mut [u8],
+    before: &'a mut [u8],
+) -> impl Iterator<Item = RangeRead<'a>> {
+    let first = wanted.place.offset - before.len() as u64;
+    let range = |offset, buffer| RangeRead {
+        offset,
+        buffer,
+        filled: 0,
+    };
+    let before = (!before.is_empty()).then(|| range(first, before));
+    before.into_iter().chain([range(wanted.place.offset, slot)])
+}
+
+/// Bytes that were read before the first that was not.
+fn filled(reads: &[RangeRead<'_>]) -> u64 {
+    let mut filled = 0;
+    for read in reads {
+        filled += read.filled as u64;
+        if read.filled < read.buffer.len() {
+            break;
+        }
+    }
+    filled
+}
+
+struct Reader<'a> {
+    shared: &'a Shared,
+    reads: &'a InPlaceReads,
+    building: &'a Building,
+}
+
+impl Reader<'_> {
+    fn all(&mut self, wanted: &[Wanted], slots: Vec<&mut [u8]>, class_bytes: &mut [u8]) {
+        let mut files: Vec<u32> = wanted.iter().map(|wanted| wanted.place.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        let mut per_file: Vec<Vec<RangeRead<'_>>> = files.iter().map(|_| Vec::new()).collect();
+        if let [only] = per_file.as_mut_slice() {
+            only.reserve(2 * wanted.len());
+        }
+        // The number of each record's first read in its file.
+        let mut numbers = Vec::with_capacity(wanted.len());
+        let mut rest = &mut *class_bytes;
+        for (wanted, slot) in wanted.iter().zip(slots) {
+            let (before, others) = std::mem::take(&mut rest).split_at_mut(wanted.class_bytes());
+            rest = others;
+            let file = files.partition_point(|&file| file < wanted.place.file);
+            numbers.push((file, per_file[file].len()));
+            per_file[file].extend(reads_of(wanted, slot, before));
+        }
+        let mut outcomes = Vec::with_capacity(files.len());
+        for (file, reads) in files.iter().zip(&mut per_file) {
+            outcomes.push(self.read_file(*file, reads));
+        }
+        // What did not come whole is read again by itself, so that each record is judged alone.
+        for (wanted, (file, number)) in wanted.iter().zip(numbers) {
+            let parts = 1 + usize::from(wanted.class_bytes() > 0);
+            let reads = &mut per_file[file][number..number + parts];
+            let mut outcome = match &outcomes[file] {
+                Ok(()) => Ok(()),
+                Err(_) => self.read_file(wanted.place.file, reads),
+            };
+            let before = wanted.class_bytes() as u64;
+            let (expected, found) = (wanted.place.length + before, filled(reads));
+            if outcome.is_ok() && found < expected {
+                outcome = Err(FeedError::Shrunk {
+                    path: self.name(wanted.place.file),
+                    offset: wanted.place.offset - before,
+                    expected,
+                    found,
+                });
+            }
+            if let Err(error) = outcome {
+                self.unreadable(wanted, error);
+                continue;
+            }
+            if let InPlaceClass::Before(_) = wanted.place.class {
+                match self
+                    .shared
+                    .dataset
+                    .class_of_byte(wanted.id, reads[0].buffer[0])
+                {
+                    Ok(class) => self.building.set_class(wanted.example, class),
+                    Err(error) => {
+                        failed(self.shared, self.building, wanted.example, error.into());
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_file(&self, file: u32, reads: &mut [RangeRead<'_>]) -> Result<(), FeedError> {
+        let began = Instant::now();
+        let dataset = &self.shared.dataset;
+        dataset.check_file_unchanged(file)?;
+        dataset.files()[file as usize].storage().read_batch(reads)?;
+        let bytes: usize = reads.iter().map(|read| read.filled).sum();
+        let counters = &self.reads.counters;
+        counters.count_read(reads.len() as u64, bytes as u64, began.elapsed());
+        counters.used_bytes.fetch_add(bytes as u64, Relaxed);
+        Ok(())
+    }
+
+    /// A record that cannot be read is left out as the policy has it; a file that is no longer what was
+    /// opened ends the batch all the same, as where its records lie is not known any more.
+    fn unreadable(&self, wanted: &Wanted, error: FeedError) {
+        let changed = self
+            .shared
+            .dataset
+            .check_file_unchanged(wanted.place.file)
+            .err();
+        match changed {
+            Some(changed) => self.building.fail(wanted.example, changed.into()),
+            None => failed(self.shared, self.building, wanted.example, error),
+        }
+    }
+
+    fn name(&self, file: u32) -> String {
+        self.shared.dataset.files()[file as usize].storage().name()
+    }
+}
+
+/// The bytes of each of `ids`, one after another, as offsets.
+pub(crate) fn offsets(shared: &Arc<Shared>, ids: impl Iterator<Item = u64>) -> Vec<usize> {
+    let mut end = 0;
+    let mut offsets = vec![0];
+    offsets.extend(ids.map(|id| {
+        // A class that is not known is told when the record's turn to be read comes.
+        let place = shared.dataset.in_place(id);
+        end += place
+            .ok()
+            .flatten()
+            .map_or(0, |place| place.length as usize);
+        end
+    }));
+    offsets
+}

@@ -1,0 +1,325 @@
+//! Samples read in place are those that the feed reads, in the same batches, with the same policy for what cannot
+//! be read.
+
+mod fixtures;
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_feed::{
+    Access, Collate, DeviceSpeed, FeedError, Loader, LoaderMeters, LoaderOptions, SampleBatch,
+    Stages,
+};
+use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
+use pelton_plan::{Order, StreamPlan, StreamSpec};
+use pelton_storage::{Granularity, LocalMode, LocalOptions, RangeRead, Storage, StorageError};
+
+/// Read through the page cache, as warm files are.
+fn open(paths: &[PathBuf], options: OpenOptions) -> Arc<Dataset> {
+    let storage = LocalOptions {
+        mode: LocalMode::Buffered,
+        ..LocalOptions::default()
+    };
+    Arc::new(Dataset::open(paths, &OpenOptions { storage, ..options }).unwrap())
+}
+
+fn write(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn content(id: usize, length: usize) -> impl Iterator<Item = u8> {
+    let text = format!("{id} ").into_bytes();
+    text.into_iter().cycle().take(length)
+}
+
+const RECORDS: usize = 300;
+const CIFAR: usize = 3073;
+
+/// Two files of records with `labels` class bytes before the pixels.
+fn cifar(folder: &Path, labels: usize) -> Vec<PathBuf> {
+    let record = |id: usize| {
+        let classes = (0..labels).map(move |label| ((id + label) % 10) as u8);
+        classes.chain(content(id, 3072))
+    };
+    let names = match labels {
+        1 => ["data_batch_1.bin", "data_batch_2.bin"],
+        _ => ["train.bin", "test.bin"],
+    };
+    let halves = [0..RECORDS / 2, RECORDS / 2..RECORDS];
+    let file = |(name, ids): (&str, Range<usize>)| {
+        write(folder, name, ids.flat_map(record).collect::<Vec<u8>>())
+    };
+    names.into_iter().zip(halves).map(file).collect()
+}
+
+fn idx(folder: &Path) -> Arc<Dataset> {
+    let size = (RECORDS as u32).to_be_bytes();
+    let labels: Vec<u8> = (0..RECORDS).map(|id| (id % 7) as u8).collect();
+    let head = [&[0, 0, 8, 1][..], &size].concat();
+    write(folder, "x-labels-idx1-ubyte", [head, labels].concat());
+    let pictures: Vec<u8> = (0..RECORDS).flat_map(|id| content(id, 600)).collect();
+    let head = [&[0, 0, 8, 3][..], &size, &[0, 0, 0, 20, 0, 0, 0, 30]].concat();
+    let path = write(folder, "x-images-idx3-ubyte", [head, pictures].concat());
+    open(&[path], OpenOptions::default())
+}
+
+/// A stream of bytes, whose last record is shorter.
+fn bytes(folder: &Path) -> Arc<Dataset> {
+    let path = write(
+        folder,
+        "stream",
+        content(1, 700 * 50 + 9).collect::<Vec<u8>>(),
+    );
+    let options = OpenOptions {
+        format: FormatKind::from_name("bytes:700"),
+        ..OpenOptions::default()
+    };
+    open(&[path], options)
+}
+
+fn loader(dataset: &Arc<Dataset>, collate: Collate, options: &LoaderOptions) -> Loader {
+    let spec = StreamSpec::new(Order::Full, 16, 7);
+    let stream = StreamPlan::new(dataset.records(), &spec, None, None, None).unwrap();
+    let stages = Stages {
+        planar: true,
+        collate,
+        ..Stages::default()
+    };
+    Loader::new(Arc::clone(dataset), Arc::new(stream), stages, options).unwrap()
+}
+
+fn options(policy: &str) -> LoaderOptions {
+    LoaderOptions {
+        end_epoch: Some(2),
+        threads: 3,
+        device: DeviceSpeed::PAGE_CACHE,
+        bad_examples: policy.parse().unwrap(),
+        ..LoaderOptions::with_memory(8 << 20)
+    }
+}
+
+fn all(mut loader: Loader) -> Result<(Vec<SampleBatch>, LoaderMeters), FeedError> {
+    let mut batches = Vec::new();
+    while let Some(batch) = loader.next_batch()? {
+        batches.push(batch);
+    }
+    Ok((batches, loader.meters()))
+}
+
+/// The feed's decoding is counted; what is read in place is not decoded.
+fn was_in_place(meters: &LoaderMeters) -> bool {
+    meters.feed.decode_s == 0.0 && meters.feed.reads > 0
+}
+
+fn same(dataset: &Arc<Dataset>, collate: Collate, policy: &str) -> LoaderMeters {
+    let through_feed = LoaderOptions {
+        access: Access::Direct,
+        ..options(policy)
+    };
+    let (expected, by_feed) = all(loader(dataset, collate, &through_feed)).unwrap();
+    let (found, meters) = all(loader(dataset, collate, &options(policy))).unwrap();
+    assert!(was_in_place(&meters) && !was_in_place(&by_feed));
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!((found.epoch, found.step), (expected.epoch, expected.step));
+        assert_eq!(found.ids, expected.ids);
+        assert_eq!(found.labels, expected.labels);
+        assert_eq!(found.data.bytes(), expected.data.bytes());
+        assert_eq!(found.data.shape, expected.data.shape);
+    }
+    assert_eq!(meters.fresh_examples, by_feed.fresh_examples);
+    assert_eq!(meters.skipped_examples, by_feed.skipped_examples);
+    assert_eq!(meters.replaced_examples, by_feed.replaced_examples);
+    assert_eq!(meters.bad_examples, by_feed.bad_examples);
+    assert_eq!(meters.feed.read_amplification(), 1.0);
+    meters
+}
+
+#[test]
+fn batches_are_those_of_the_feed() {
+    let folders: [_; 2] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+    let [folder, other] = [0, 1].map(|i| folders[i].path());
+    let coarse = OpenOptions {
+        label: LabelColumn::First,
+        ..OpenOptions::default()
+    };
+    let cases = [
+        open(&cifar(folder, 1), OpenOptions::default()),
+        open(&cifar(folder, 2), OpenOptions::default()),
+        open(&cifar(other, 2), coarse),
+        idx(folder),
+        bytes(folder),
+    ];
+    for dataset in &cases {
+        for collate in [Collate::Auto, Collate::Ragged] {
+            let meters = same(dataset, collate, "fail");
+            assert_eq!(meters.fresh_examples, 2 * dataset.records());
+            assert_eq!(meters.feed.records, 2 * dataset.records());
+        }
+    }
+}
+
+#[test]
+fn class_bytes_that_stand_for_no_class_follow_the_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = cifar(folder.path(), 1);
+    let mut records = fs::read(&paths[0]).unwrap();
+    for bad in [3, 77] {
+        records[bad * CIFAR] = 10;
+    }
+    fs::write(&paths[0], records).unwrap();
+    let dataset = open(&paths, OpenOptions::default());
+    for policy in ["skip", "replace"] {
+        let meters = same(&dataset, Collate::Auto, policy);
+        assert_eq!(meters.skipped_examples + meters.replaced_examples, 4);
+    }
+    let error = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap_err();
+    assert!(
+        matches!(error, FeedError::Format(FormatError::Record { .. })),
+        "{error:?}"
+    );
+    assert!(
+        error.to_string().contains("its class byte is 10"),
+        "{error}"
+    );
+    let error = all(loader(&dataset, Collate::Auto, &options("skip:1"))).unwrap_err();
+    assert!(
+        matches!(error, FeedError::TooManyBadRecords { limit: 1, .. }),
+        "{error}"
+    );
+}
+
+/// Refuses reads that touch some bytes, or ends them there.
+#[derive(Debug)]
+struct BadSector {
+    inner: Arc<dyn Storage>,
+    bytes: Range<u64>,
+    short: bool,
+}
+
+impl Storage for BadSector {
+    fn name(&self) -> String {
+        self.inner.name()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        self.inner.size()
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.inner.granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        self.inner.read_batch(reads)?;
+        for read in reads {
+            let end = read.offset + read.filled as u64;
+            if read.offset >= self.bytes.end || end <= self.bytes.start {
+                continue;
+            }
+            if !self.short {
+                return Err(StorageError::Io {
+                    path: self.name(),
+                    operation: "read",
+                    offset: self.bytes.start,
+                    source: io::Error::from_raw_os_error(5),
+                });
+            }
+            read.filled = self.bytes.start.saturating_sub(read.offset) as usize;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn records_that_cannot_be_read_follow_the_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = cifar(folder.path(), 1);
+    for short in [false, true] {
+        // The end of one record and the class byte of the next.
+        let at = (40 * CIFAR) as u64;
+        let dataset = Dataset::clone(&open(&paths, OpenOptions::default()));
+        let dataset = Arc::new(dataset.with_storage(|inner| {
+            Arc::new(BadSector {
+                inner,
+                bytes: at - 5..at + 1,
+                short,
+            })
+        }));
+        for policy in ["skip", "replace"] {
+            let meters = same(&dataset, Collate::Auto, policy);
+            let mut ids: Vec<u64> = meters.bad_examples.iter().map(|bad| bad.id).collect();
+            ids.sort_unstable();
+            // Of both files.
+            let second = (RECORDS / 2) as u64;
+            assert_eq!(ids[..4], [39, 39, 40, 40]);
+            assert_eq!(ids[4..], [39, 39, 40, 40].map(|id| id + second));
+            let problem = &meters.bad_examples[0].problem;
+            assert_eq!(problem.matches("data_batch").count(), 1, "{problem}");
+        }
+        let error = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap_err();
+        match (short, &error) {
+            (false, FeedError::Storage(StorageError::Io { .. })) => {}
+            (true, FeedError::Shrunk { expected: 3073, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_file_that_changes_ends_the_loader_whatever_the_policy() {
+    let folder = tempfile::tempdir().unwrap();
+    for change in ["shrink", "remove"] {
+        let paths = cifar(folder.path(), 1);
+        let dataset = open(&paths, OpenOptions::default());
+        let mut loader = loader(&dataset, Collate::Auto, &options("skip"));
+        match change {
+            "shrink" => fs::write(&paths[1], "short").unwrap(),
+            _ => fs::remove_file(&paths[1]).unwrap(),
+        }
+        let error = loop {
+            match loader.next_batch() {
+                // Begun before the change.
+                Ok(batch) => assert!(batch.is_some(), "the change is noticed"),
+                Err(error) => break error,
+            }
+        };
+        let expected = match error {
+            FeedError::Format(FormatError::Changed { .. }) => "shrink",
+            FeedError::Format(FormatError::NotFound { .. }) => "remove",
+            other => panic!("{other}"),
+        };
+        assert_eq!(expected, change);
+    }
+}
+
+#[test]
+fn what_must_go_through_the_feed_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = open(&cifar(folder.path(), 1), OpenOptions::default());
+    let of = |options: &LoaderOptions| all(loader(&dataset, Collate::Auto, options)).unwrap().1;
+    assert!(was_in_place(&of(&options("fail"))));
+    let device = LoaderOptions {
+        device: DeviceSpeed::default(),
+        ..options("fail")
+    };
+    assert!(!was_in_place(&of(&device)), "data on a device");
+    // Records of few bytes are read many at a time.
+    let path = write(
+        folder.path(),
+        "short",
+        content(1, 9000).collect::<Vec<u8>>(),
+    );
+    let short = OpenOptions {
+        format: FormatKind::from_name("bytes:9"),
+        ..OpenOptions::default()
+    };
+    let dataset = open(&[path], short);
+    let (_, meters) = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap();
+    assert!(!was_in_place(&meters));
+}
