@@ -1,4 +1,4 @@
-//! Division by a number that stays the same: a multiplication and a shift, a tenth of the time.
+//! Division by a number that stays the same: a multiplication and a shift.
 
 /// Divides numbers up to a limit by one number.
 ///
