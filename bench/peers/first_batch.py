@@ -1,5 +1,5 @@
-"""Seconds to the first batch of a million records whose index is there, and of the process as a whole up to the
-end of the epoch; `opened` is what a process takes that only opens the data (pelton index on a warm index).
+"""Seconds to the first batch of a million records whose index is there, and the vocabulary unless the case says that it
+is counted; and of the process as a whole up to the end of the epoch. `opened` is what a process takes that only opens the data (pelton index on a warm index).
 
     python3 bench/peers/first_batch.py [RECORDS]
 """
@@ -16,7 +16,9 @@ BATCHES = {
     "rows of bytes": ["--batch", 64],
     "rows of bytes, pages dropped": ["--batch", 64, "--cold"],
     "ragged": ["--batch", 64, "--collate", "ragged"],
+    "words; vocabulary counted": ["--batch", 64, "--decode", "words"],
     "words": ["--batch", 64, "--decode", "words"],
+    "words; buckets auto": ["--batch", 64, "--decode", "words", "--buckets", "auto"],
     "buckets auto": ["--batch", 64, "--buckets", "auto", "--collate", "pad"],
 }
 
@@ -31,14 +33,15 @@ def main():
     records = int((sys.argv[1:] or ["1000000"])[0])
     results = peers.Results("first_batch", COLUMNS, f"{records} records; the index was written by an earlier command")
     seconds = {}
-    for path in [samples.tiny_tar(records), samples.tiny_text(records)]:
+    for path in [samples.tiny_tar(records), samples.tiny_text(records), samples.sentences(records)]:
         peers.warm(path)
         peers.pelton("index", path)
         for number in range(ROUNDS):
             for case, flags in BATCHES.items():
-                if case == "words" and number:
-                    continue  # counts the vocabulary before anything, which is a pass over the data
-                if path.suffix == ".tar" and case == "words":
+                if "counted" in case:
+                    for kept in peers.CACHE.glob("*.pelton-vocabulary"):
+                        kept.unlink()
+                if path.suffix == ".tar" and case.startswith("words"):
                     flags = [*flags, "--collate", "pad"]
                 _, opened = timed("index", path)
                 figures, process = timed("bench", path, *flags)

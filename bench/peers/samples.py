@@ -116,3 +116,14 @@ def tiny_text(lines):
             out.write(b"line %d of a text with tiny records\n" % number)
 
     return made(f"tiny-{lines}.txt", write)
+
+
+def sentences(lines):
+    """`lines` sentences of the Penn Treebank, which comes again and again: words as frequent as in newspapers."""
+    text = (peers.DATA / "ptb/ptb.train.txt").read_bytes().splitlines(keepends=True)
+
+    def write(out):
+        for begin in range(0, lines, len(text)):
+            out.writelines(text[: lines - begin])
+
+    return made(f"sentences-{lines}.txt", write)

@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pelton_train::bench::Mode;
 use pelton_train::buckets::{Column, Unit};
 use pelton_train::{
-    Access, BadExamples, BucketPolicy, DataConfig, InnerPasses, IoMode, LinearConfig, Loss,
-    OnBadRecord, Optimum, Order,
+    Access, BadExamples, BucketPolicy, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig,
+    Loss, OnBadRecord, Optimum, Order,
 };
 
 use crate::bytes::Memory;
@@ -43,6 +43,8 @@ pub enum Command {
     Bench(Box<BenchArguments>),
     /// Compare ways of putting sentences of unequal length into batches
     Buckets(BucketsArguments),
+    /// Count the words of text and write those to number as a vocabulary
+    Vocabulary(VocabularyArguments),
     /// Predict how long an epoch takes on more nodes than there are, from stated figures
     PlanCapacity(CapacityArguments),
     /// Run the work of a published table and print its figures beside ours
@@ -66,7 +68,8 @@ pub struct DataArguments {
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name
+    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; of tar
+    /// samples json:KEY, where the members .json have an integer or a string (dots between nested keys)
     #[arg(long)]
     pub label: Option<String>,
     /// Table (CSV, TSV) of the classes of a folder's images; the first line names its columns
@@ -75,9 +78,9 @@ pub struct DataArguments {
     /// Column of --label-file that names the image
     #[arg(long)]
     pub file_column: Option<String>,
-    /// Take this label for +1 against all others
+    /// Take this label for +1 against all others: a number, or a name where classes have names
     #[arg(long)]
-    pub positive: Option<f64>,
+    pub positive: Option<ClassName>,
     /// How files are opened: auto, direct, buffered or pread
     #[arg(long)]
     pub io: Option<IoMode>,
@@ -121,7 +124,6 @@ impl DataArguments {
 
 /// `pelton train linear`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct LinearArguments {
     /// Files of the training data, or demo:higgs, demo:epsilon, demo:webspam, demo:kdd (demo:NAME:ROWS)
     pub data: Vec<String>,
@@ -140,8 +142,8 @@ pub struct LinearArguments {
     #[arg(long)]
     pub cost: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated
-    #[arg(long, value_parser = class_weight, allow_hyphen_values = true)]
-    pub class_weight: Vec<(f64, f64)>,
+    #[arg(long, value_parser = class_weight)]
+    pub class_weight: Vec<(ClassName, f64)>,
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
@@ -292,18 +294,17 @@ fn set_option<T>(place: &mut Option<T>, given: Option<T>) {
     }
 }
 
-fn class_weight(text: &str) -> Result<(f64, f64), String> {
+fn class_weight(text: &str) -> Result<(ClassName, f64), String> {
     let wrong = || format!("`{text}` is not LABEL=FACTOR, for example 1=2.5 or -1=0.5");
-    let (label, factor) = text.split_once('=').ok_or_else(wrong)?;
-    Ok((
-        label.parse().map_err(|_| wrong())?,
-        factor.parse().map_err(|_| wrong())?,
-    ))
+    let (label, factor) = text.rsplit_once('=').ok_or_else(wrong)?;
+    match (label.parse(), factor.parse()) {
+        (Ok(label), Ok(factor)) => Ok((label, factor)),
+        _ => Err(wrong()),
+    }
 }
 
 /// `pelton eval`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct EvalArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
@@ -322,7 +323,6 @@ pub struct EvalArguments {
 
 /// `pelton predict`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct PredictArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
@@ -341,7 +341,6 @@ pub struct PredictArguments {
 
 /// `pelton index`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct IndexArguments {
     /// Files
     #[arg(required = true)]
@@ -355,7 +354,6 @@ pub struct IndexArguments {
 
 /// `pelton inspect`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct InspectArguments {
     /// Files
     #[arg(required = true)]
@@ -375,7 +373,6 @@ pub struct InspectArguments {
 
 /// `pelton pack`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct PackArguments {
     /// Files
     #[arg(required = true)]
@@ -398,7 +395,6 @@ pub struct PackArguments {
 
 /// `pelton probe`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct ProbeArguments {
     /// Folder on the device
     pub folder: PathBuf,
@@ -415,7 +411,6 @@ pub struct ProbeArguments {
 
 /// `pelton bench`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct BenchArguments {
     /// Files, or demo:NAME
     #[arg(required = true)]
@@ -508,9 +503,30 @@ pub struct BucketsArguments {
     pub json: bool,
 }
 
+/// `pelton vocabulary`
+#[derive(Debug, Args)]
+pub struct VocabularyArguments {
+    /// Files of text; of tar samples the members .txt
+    #[arg(required = true)]
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// File to write; only a vocabulary is replaced
+    #[arg(short, long)]
+    pub out: PathBuf,
+    /// Leave out words that come less often
+    #[arg(long, default_value_t = 1)]
+    pub min_count: u64,
+    /// Most tokens, the special ones (<pad>, <unk>, <bos>, <eos>) among them; the most frequent words are kept
+    #[arg(long)]
+    pub max_size: Option<u32>,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `pelton plan-capacity`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct CapacityArguments {
     /// Numbers of nodes, one rank each
     #[arg(long, value_delimiter = ',', default_value = "16,64,256,1024,4096")]
@@ -566,7 +582,6 @@ pub enum CacheKind {
 
 /// `pelton reproduce`
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
 pub struct ReproduceArguments {
     /// Table: lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets, echo, or a .toml file like those in experiments/
     pub name: String,

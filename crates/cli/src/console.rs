@@ -128,7 +128,7 @@ pub fn say_error(error: &anyhow::Error) {
 }
 
 /// What the standard library says of numbers it cannot read, and how a person would put it.
-const PLAIN_WORDS: [(&str, &str); 4] = [
+const PLAIN_WORDS: [(&str, &str); 5] = [
     (
         "invalid digit found in string",
         "give a whole number, 0 or more",
@@ -140,6 +140,10 @@ const PLAIN_WORDS: [(&str, &str); 4] = [
     (
         "cannot parse integer from empty string",
         "give a whole number, 0 or more",
+    ),
+    (
+        "is not in 0..=4294967295",
+        "is too small or too large; give a whole number from 0 to 4294967295",
     ),
     ("invalid float literal", "give a number such as 0.5"),
 ];

@@ -12,6 +12,7 @@ mod bytes;
 mod commands;
 mod console;
 mod logging;
+mod negative_values;
 mod ranks;
 mod stage_arguments;
 
@@ -21,7 +22,8 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     allocation::give_back_large_blocks();
-    let arguments = match arguments::Arguments::try_parse() {
+    let words = negative_values::joined(std::env::args_os());
+    let arguments = match arguments::Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         // Help and version are asked for, and go to standard output.
         Err(error) if error.exit_code() == 0 => error.exit(),

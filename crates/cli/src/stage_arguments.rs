@@ -11,9 +11,13 @@ use pelton_train::{BucketPolicy, Collate, Pipeline};
 #[command(next_help_heading = "Stages")]
 pub struct StagesArguments {
     /// Samples from records: none, jpg, png, webp, image (any of these), words or bytes (numbers of a
-    /// vocabulary that is counted first), member:EXTENSION (of a tar file)
+    /// vocabulary), member:EXTENSION (of a tar file)
     #[arg(long)]
     pub decode: Option<DecodeSetting>,
+    /// Vocabulary for --decode words, such as `pelton vocabulary` writes (default: that of the data, counted once and
+    /// kept in the cache folder)
+    #[arg(long, requires = "decode", value_name = "FILE")]
+    pub vocabulary: Option<PathBuf>,
     /// Augmentation of pictures, such as rrc:224,flip: resize, crop, randomcrop, rrc, flip, jitter, cutout, grey,
     /// normalise
     #[arg(long)]

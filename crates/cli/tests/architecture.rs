@@ -11,7 +11,7 @@ use serde_json::Value;
 /// after it.
 const ARROWS: [(&str, &[&str]); 11] = [
     ("storage", &[]),
-    ("text", &[]),
+    ("text", &["storage"]),
     ("format", &["storage", "text"]),
     ("plan", &[]),
     ("comm", &[]),

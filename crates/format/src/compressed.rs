@@ -32,11 +32,19 @@ pub(crate) fn default_cache_dir() -> PathBuf {
 
 /// Name in the cache folder for something made from `path` in the state `stamp`.
 pub(crate) fn cache_name(path: &Path, stamp: &Stamp, suffix: &str) -> String {
+    hashed_name(path, state_hash(path, stamp), suffix)
+}
+
+/// A hash of where a file lies and of its state.
+pub(crate) fn state_hash(path: &Path, stamp: &Stamp) -> u64 {
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let mut hash = mix(stamp.size, stamp.modified_ns() as u64);
-    for byte in whole.as_os_str().as_encoded_bytes() {
-        hash = mix(hash, u64::from(*byte));
-    }
+    let state = mix(stamp.size, stamp.modified_ns() as u64);
+    let bytes = whole.as_os_str().as_encoded_bytes().iter();
+    bytes.fold(state, |hash, byte| mix(hash, u64::from(*byte)))
+}
+
+/// The name of `path` and a hash, so that a person sees what it is made from.
+pub(crate) fn hashed_name(path: &Path, hash: u64, suffix: &str) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     format!("{name}-{hash:016x}{suffix}")
 }

@@ -92,7 +92,7 @@ impl DataFile {
     /// Bytes that the places and classes of its records take in memory.
     pub(crate) fn index_bytes(&self) -> u64 {
         let codes = match &self.decoder {
-            Decoder::Sample { codes, .. } => codes.heap_bytes(),
+            Decoder::Sample { codes, .. } | Decoder::Pixels { codes, .. } => codes.heap_bytes(),
             _ => 0,
         };
         let names = self.parts.as_ref().map_or(0, |parts| parts.heap_bytes());
@@ -114,9 +114,10 @@ impl DataFile {
             Decoder::Libsvm { .. } => Numbering::FromOne,
             Decoder::Delimited { rules, .. } => columns(rules.label),
             Decoder::Npy { rules, .. } => columns(rules.label),
-            Decoder::PackedDense { .. } | Decoder::PackedSparse { .. } | Decoder::Sample { .. } => {
-                Numbering::FromZero
-            }
+            Decoder::PackedDense { .. }
+            | Decoder::PackedSparse { .. }
+            | Decoder::Sample { .. }
+            | Decoder::Pixels { .. } => Numbering::FromZero,
         }
     }
 
@@ -250,6 +251,9 @@ pub enum IndexSource {
     Built,
 }
 
+/// The pixel that is the feature 1: pixels are features from 0 to 1, as such data is usually scaled.
+const BRIGHTEST: f32 = 255.0;
+
 /// How records of a file become rows.
 #[derive(Clone, Debug)]
 pub(crate) enum Decoder {
@@ -275,6 +279,12 @@ pub(crate) enum Decoder {
         classes: StoredClasses,
     },
     Sample {
+        shape: SampleShape,
+        codes: Codes,
+        classes: StoredClasses,
+    },
+    /// Pixels as features.
+    Pixels {
         shape: SampleShape,
         codes: Codes,
         classes: StoredClasses,
@@ -342,6 +352,20 @@ impl Decoder {
                 rows.push_bytes(classes.class(code)?, row);
                 Ok(())
             }
+            Decoder::Pixels {
+                shape,
+                codes,
+                classes,
+            } => rows.push_dense_with(|row| {
+                let (code, pixels) = shape.row(bytes, || codes.get(record))?;
+                if pixels.len() != row.len() {
+                    return Err(Fault::NoRecord);
+                }
+                for (feature, pixel) in row.iter_mut().zip(pixels) {
+                    *feature = f32::from(*pixel) / BRIGHTEST;
+                }
+                classes.class(code)
+            }),
             Decoder::Libsvm { rules, classes } => rows.push_sparse_with(|indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
             }),

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use pelton_storage::Storage;
 
+use crate::class_name::ClassName;
+use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::elias_fano::Walk;
@@ -120,10 +122,14 @@ impl Dataset {
         let (layout, contents) = (first.layout, first.contents);
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
-        let labels = Arc::new(labels_of(&opened, names, options)?);
+        let positive = match &options.positive {
+            Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
+            None => None,
+        };
+        let labels = Arc::new(labels_of(&opened, names, positive, options)?);
         let classes = Classes {
             labels: Arc::clone(&labels),
-            positive: options.positive,
+            positive,
             any: options.any_label,
         };
         let widest = opened.iter().map(|file| file.features).max().unwrap_or(0);
@@ -158,7 +164,7 @@ impl Dataset {
         self.nonzeros += file.nonzeros;
         let [reading, label] = file.reading.words();
         let zero_based = u64::from(options.zero_based && matches!(file.reading, Reading::Libsvm));
-        let positive = options
+        let positive = classes
             .positive
             .map_or(u64::MAX, |label| (label + 0.0).to_bits());
         for value in [
@@ -190,6 +196,11 @@ impl Dataset {
                 classes: StoredClasses::new(file.labels, file.names, &classes),
             },
             Reading::Sample(sample) => Decoder::Sample {
+                shape: sample.shape,
+                codes: sample.codes,
+                classes: StoredClasses::new(file.labels, file.names, &classes),
+            },
+            Reading::Pixels(sample) => Decoder::Pixels {
                 shape: sample.shape,
                 codes: sample.codes,
                 classes: StoredClasses::new(file.labels, file.names, &classes),
@@ -281,6 +292,17 @@ impl Dataset {
     /// column, first index, positive label), whatever the files are called.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// Path in `cache_dir` for something that is made from all of this data. The name holds a hash of the
+    /// fingerprint and of the paths, sizes and times of the files, so that data in another state never finds it.
+    pub fn cache_path(&self, cache_dir: &Path, suffix: &str) -> PathBuf {
+        let mut hash = self.fingerprint;
+        for file in &self.files {
+            hash = mix(hash, state_hash(&file.source, &file.stamp));
+        }
+        let first = self.files.first().map_or(Path::new("data"), DataFile::path);
+        cache_dir.join(hashed_name(first, hash, suffix))
     }
 
     /// Where record `id` lies; panics unless `id` is below [`Dataset::records`].
@@ -490,8 +512,8 @@ fn common_names(
         });
     }
     let names: Vec<String> = match &options.labels {
-        Some(known) => known.names().to_vec(),
-        None => {
+        Some(known) if !known.names().is_empty() => known.names().to_vec(),
+        _ => {
             let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.names).collect();
             all.into_iter().cloned().collect()
         }
@@ -510,13 +532,13 @@ fn common_names(
 fn labels_of(
     opened: &[Opened],
     names: Option<Vec<String>>,
+    positive: Option<f64>,
     options: &OpenOptions,
 ) -> Result<LabelMap, FormatError> {
     if let Some(labels) = &options.labels {
         return Ok(labels.clone());
     }
-    if let Some(positive) = options.positive {
-        check_positive(opened, positive)?;
+    if positive.is_some() {
         return Ok(LabelMap::new(vec![1.0, -1.0]));
     }
     if let Some(names) = names {
@@ -543,22 +565,29 @@ fn labels_of(
     Ok(LabelMap::from_first_appearance(values))
 }
 
-/// Some records must have the label that stands for +1, and some another.
-fn check_positive(opened: &[Opened], positive: f64) -> Result<(), FormatError> {
+/// The label value that stands for +1. Unless labels are known from before, some records must have it, and some
+/// another.
+fn positive_value(
+    opened: &[Opened],
+    class: &ClassName,
+    names: Option<&[String]>,
+    options: &OpenOptions,
+) -> Result<f64, FormatError> {
+    let value = class.value_among(names.unwrap_or_default());
     let mut labels = opened.iter().flat_map(|file| &file.labels);
-    let has_it = labels.clone().any(|&label| label == positive);
-    let has_other = labels.any(|&label| label != positive);
-    if has_it && has_other {
-        return Ok(());
+    let has_it = labels.clone().any(|&label| Some(label) == value);
+    let has_other = labels.any(|&label| Some(label) != value);
+    match value {
+        Some(value) if options.labels.is_some() || has_it && has_other => Ok(value),
+        _ => Err(FormatError::OneSided {
+            path: opened
+                .first()
+                .map(|file| file.path.clone())
+                .unwrap_or_default(),
+            positive: class.to_string(),
+            found: if has_it { "every" } else { "no" },
+        }),
     }
-    Err(FormatError::OneSided {
-        path: opened
-            .first()
-            .map(|file| file.path.clone())
-            .unwrap_or_default(),
-        positive,
-        found: if has_it { "every" } else { "no" },
-    })
 }
 
 /// Puts the place before a fault; only now are lines counted.

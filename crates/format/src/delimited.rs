@@ -7,9 +7,10 @@
 use std::path::Path;
 
 use crate::error::{Fault, FormatError, bad_number};
+use crate::json_label::JsonKey;
 use crate::number::{f32_prefix, parse_f32, parse_f64};
 
-/// Which column of a table is the label.
+/// Which column of a table is the label, or which key of samples' members `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelColumn {
     /// The first.
@@ -21,6 +22,20 @@ pub enum LabelColumn {
     Position(usize),
     /// By the name in the header.
     Name(String),
+    /// No column: of samples of a tar file, a key of their members `json`.
+    Json(JsonKey),
+}
+
+impl LabelColumn {
+    /// How a message calls it.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            LabelColumn::Name(name) => format!("{name:?}"),
+            LabelColumn::Position(place) => place.to_string(),
+            LabelColumn::First | LabelColumn::Last => "at its end".into(),
+            LabelColumn::Json(key) => format!("json:{key}"),
+        }
+    }
 }
 
 /// How rows are read.
@@ -77,14 +92,11 @@ impl Heading {
                 }
                 found
             }
+            LabelColumn::Json(_) => None,
         };
         found.ok_or_else(|| FormatError::NoLabelColumn {
             path: path.to_path_buf(),
-            wanted: match wanted {
-                LabelColumn::Name(name) => format!("{name:?}"),
-                LabelColumn::Position(place) => place.to_string(),
-                LabelColumn::First | LabelColumn::Last => "at its end".into(),
-            },
+            wanted: wanted.describe(),
             columns: match &self.names {
                 Some(names) => excerpt_of_names(names),
                 None => format!("1 to {}, without names", self.columns),

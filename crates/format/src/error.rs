@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use pelton_storage::StorageError;
 
+use crate::json_label::JsonFault;
 use crate::number::NotANumber;
 
 /// Why a data set could not be opened, read or written.
@@ -72,7 +73,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// Bytes where features to train on are needed.
-    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy or prow", path.display())]
+    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, IDX or CIFAR", path.display())]
     NoFeatures {
         /// The file.
         path: PathBuf,
@@ -223,6 +224,28 @@ pub enum FormatError {
         /// What it holds.
         found: String,
     },
+    /// A sample whose member `json` says no class.
+    #[error("{}: sample {sample}: {fault}", path.display())]
+    TarLabel {
+        /// The file.
+        path: PathBuf,
+        /// The key of the sample: what the names of its members begin with.
+        sample: String,
+        /// What is wrong, and the remedy.
+        fault: JsonFault,
+    },
+    /// A label that other formats state.
+    #[error("{}: is {kind}, which --label {wanted} is not for; {remedy}", path.display())]
+    LabelElsewhere {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        kind: &'static str,
+        /// What was asked for.
+        wanted: String,
+        /// What to give instead.
+        remedy: &'static str,
+    },
     /// A folder without images.
     #[error("{}: is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a file, or a folder of images", path.display())]
     NoImages {
@@ -297,7 +320,7 @@ pub enum FormatError {
         /// The file, the first of several.
         path: PathBuf,
         /// The label that stands for +1.
-        positive: f64,
+        positive: String,
         /// `no` or `every`.
         found: &'static str,
     },

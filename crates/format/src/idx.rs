@@ -214,6 +214,10 @@ fn labels_of(
         what,
     };
     let Some(path) = places.iter().find(|place| place.is_file()) else {
+        if source.options.any_label {
+            // Predictions make no use of them.
+            return Ok((vec![0.0], Codes::One));
+        }
         return Err(refuse(match places.first() {
             Some(place) => format!(
                 "its labels are looked for in {}, which is not there; put them beside the images",

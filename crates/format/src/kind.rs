@@ -87,7 +87,7 @@ impl FormatKind {
         }
     }
 
-    /// Whether its records are rows of features.
+    /// Whether its records are rows of features, or pictures of one size, whose pixels can be.
     pub(crate) fn has_features(self) -> bool {
         matches!(
             self,
@@ -96,6 +96,9 @@ impl FormatKind {
                 | FormatKind::Tsv
                 | FormatKind::Npy
                 | FormatKind::Packed
+                | FormatKind::Idx
+                | FormatKind::Cifar10
+                | FormatKind::Cifar100
         )
     }
 

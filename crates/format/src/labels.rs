@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::class_name::ClassName;
+
 /// Up to here a class is looked for by going through the list.
 const FEW: usize = 8;
 
@@ -80,6 +82,11 @@ impl LabelMap {
     /// Whether there is no class.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
+    }
+
+    /// The class that a person calls so: by its name where classes have names, else by its label value.
+    pub fn class_called(&self, class: &ClassName) -> Option<u32> {
+        self.class_of(class.value_among(&self.names)?)
     }
 
     /// The class of a label value.

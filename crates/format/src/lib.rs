@@ -10,6 +10,7 @@
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
 //! lines or runs of tokens of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
 
+mod class_name;
 mod contents;
 mod error;
 mod kind;
@@ -39,7 +40,9 @@ mod sample;
 mod stream;
 mod text;
 
+mod json_label;
 mod members;
+mod tar_classes;
 mod tar_file;
 mod tar_header;
 mod tar_walk;
@@ -55,12 +58,14 @@ mod scan_chunk;
 mod sidecar;
 mod token_scan;
 
+pub use class_name::ClassName;
 pub use contents::Contents;
 pub use data_file::{DataFile, IndexSource, Numbering};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
 pub use in_place::{InPlace, InPlaceClass};
+pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};

@@ -208,6 +208,7 @@ impl Merged {
             starts: self.starts.finish(size),
             end: size,
             codes: Codes::One,
+            names: Vec::new(),
             tallies: Vec::new(),
             labels: self.labels.into_values(),
             index_end: self.index_end,

@@ -12,6 +12,8 @@ pub(crate) struct Located {
     pub(crate) end: u64,
     /// Distinct labels; of text in order of first appearance.
     pub(crate) labels: Vec<f64>,
+    /// Their names in ascending order, where labels have names and are 0, 1, 2 ….
+    pub(crate) names: Vec<String>,
     /// Which of them each record has, where the records do not say so themselves.
     pub(crate) codes: Codes,
     /// Largest feature index as written, plus 1; 0 where there is none.

@@ -228,17 +228,13 @@ pub(crate) fn label_column(
         LabelColumn::First => Some(0),
         LabelColumn::Last => columns.checked_sub(1),
         LabelColumn::Position(place) => place.checked_sub(1),
-        LabelColumn::Name(_) => None,
+        LabelColumn::Name(_) | LabelColumn::Json(_) => None,
     };
     found
         .filter(|at| *at < columns)
         .ok_or_else(|| FormatError::NoLabelColumn {
             path: path.to_path_buf(),
-            wanted: match wanted {
-                LabelColumn::Name(name) => format!("{name:?}"),
-                LabelColumn::Position(place) => place.to_string(),
-                LabelColumn::First | LabelColumn::Last => "at its end".into(),
-            },
+            wanted: wanted.describe(),
             columns: format!("1 to {columns}, without names"),
         })
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use pelton_storage::{FileSet, LocalFile, LocalOptions, Storage};
 
+use crate::class_name::ClassName;
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
 use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places, Stamp};
@@ -36,7 +37,8 @@ pub type StorageChoice = LocalOptions;
 pub struct OpenOptions {
     /// The format of every file; found by name and content where `None`.
     pub format: Option<FormatKind>,
-    /// Refuse what holds no features to train on: text, images, samples.
+    /// Refuse what holds no features to train on: text, files of images, samples. The pixels of pictures of one
+    /// size (IDX, CIFAR) are features from 0 to 1.
     pub features_only: bool,
     /// LIBSVM indices count from 0.
     pub zero_based: bool,
@@ -47,7 +49,7 @@ pub struct OpenOptions {
     /// The column of that table that names the image.
     pub file_column: LabelColumn,
     /// Two classes: this label as +1 against all others as -1.
-    pub positive: Option<f64>,
+    pub positive: Option<ClassName>,
     /// The training set's labels, for reading a test set; other labels are then faults.
     pub labels: Option<LabelMap>,
     /// Labels that are not known do not matter: predictions make no use of them.
@@ -121,8 +123,13 @@ pub(crate) enum Reading {
     Delimited(DelimitedRules),
     Npy(NpyRules),
     PackedDense,
-    PackedSparse { coding: IndexCoding, features: u64 },
+    PackedSparse {
+        coding: IndexCoding,
+        features: u64,
+    },
     Sample(SampleReading),
+    /// Bytes of a sample as features.
+    Pixels(SampleReading),
 }
 
 impl Reading {
@@ -135,6 +142,10 @@ impl Reading {
             Reading::PackedDense => [3, 0],
             Reading::PackedSparse { .. } => [4, 0],
             Reading::Sample(sample) => sample.shape.words(),
+            Reading::Pixels(sample) => {
+                let [shape, label] = sample.shape.words();
+                [2 << 8 | shape, label]
+            }
         }
     }
 }
@@ -156,6 +167,23 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Where records are pictures of one size, rows of their pixels as features; else the same.
+    fn with_pixels_as_features(mut self) -> Found {
+        let is_picture = matches!(self.contents, Contents::Pixels { .. });
+        self.reading = match self.reading {
+            Reading::Sample(sample) if is_picture => {
+                self.features = self.nonzeros / self.records.max(1);
+                self.contents = Contents::Features;
+                self.layout = Layout::Dense {
+                    width: self.features as usize,
+                };
+                Reading::Pixels(sample)
+            }
+            reading => reading,
+        };
+        self
+    }
+
     /// Records that are strings of bytes, `payload` bytes of rows together; where they lie is filled in
     /// by whoever knows.
     pub(crate) fn samples(
@@ -191,6 +219,7 @@ pub(crate) fn open_file(
         && matches!(options.format, None | Some(FormatKind::Folder))
         && !options.features_only
     {
+        check_label(path, FormatKind::Folder, options)?;
         return folder::open(path, options, notes);
     }
     let status = regular_file(path)?;
@@ -225,6 +254,7 @@ pub(crate) fn open_file(
             kind: kind.name(),
         });
     }
+    check_label(path, kind, options)?;
     let sample =
         sample_file(&source, stamp.size).map_err(|e| FormatError::io(path, "read it", e))?;
     let began = Instant::now();
@@ -254,6 +284,10 @@ pub(crate) fn open_file(
             });
         }
     };
+    let found = match options.features_only {
+        true => found.with_pixels_as_features(),
+        false => found,
+    };
     let scan_seconds = began.elapsed().as_secs_f64();
     if found.records == 0 {
         return Err(FormatError::Empty {
@@ -282,6 +316,28 @@ pub(crate) fn open_file(
         index: found.index,
         scan_seconds,
         parts: None,
+    })
+}
+
+/// Refuses a label that records of this format do not state in such a way.
+fn check_label(path: &Path, kind: FormatKind, options: &OpenOptions) -> Result<(), FormatError> {
+    let remedy = match (&options.label, kind) {
+        (LabelColumn::Name(_), FormatKind::Tar) => {
+            "give --label json:KEY, a key of the members .json, or leave it out for the members .cls"
+        }
+        (LabelColumn::Json(_), kind) if kind != FormatKind::Tar => {
+            "name a column, or leave it out; json:KEY is for samples of tar files"
+        }
+        _ => return Ok(()),
+    };
+    Err(FormatError::LabelElsewhere {
+        path: path.to_path_buf(),
+        kind: kind.name(),
+        wanted: match &options.label {
+            LabelColumn::Name(name) => name.clone(),
+            label => label.describe(),
+        },
+        remedy,
     })
 }
 

@@ -14,6 +14,7 @@ pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
 use crate::folder::{Listing, Remarks};
 use crate::folder_index::{self, FolderKey};
 pub use crate::idx::{IdxHeader, parse_idx_header};
+use crate::json_label::{JsonClass, JsonKey, json_class};
 use crate::label_table::LabelTable;
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::members::check_group;
@@ -197,7 +198,7 @@ pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, Stri
 
 /// Walks over a tar file that lies in memory; the ranges of its samples, and the class of each.
 pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
-    let located = scan_samples(&mut &*bytes, || false).ok()?;
+    let located = scan_samples(&mut &*bytes, None, || false).ok()?;
     let ends = located.starts.walk(0).skip(1).chain([located.end]);
     let ranges = located.starts.walk(0).zip(ends);
     let samples = (0..).zip(ranges).map(|(i, (start, end))| {
@@ -205,6 +206,14 @@ pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
         (start as usize..end as usize, label)
     });
     Some(samples.collect())
+}
+
+/// The class under a key of a JSON text: its number or its name.
+pub fn read_json_class(json: &[u8], key: &JsonKey) -> Option<Result<i64, String>> {
+    match json_class(json, key).ok()? {
+        JsonClass::Number(number) => Some(Ok(number)),
+        JsonClass::Name(name) => Some(Err(name)),
+    }
 }
 
 /// Whether a row holds a sample whose members are whole.

@@ -15,8 +15,8 @@ pub(crate) enum SampleShape {
     Line,
     /// Label bytes, then pixels; the byte numbered `label` is the class.
     Cifar { label: usize, labels: usize },
-    /// Headers and data of tar members.
-    Group,
+    /// Headers and data of tar members; `label` tells by which key their classes were found.
+    Group { label: u64 },
     /// All bytes, which were cut every `length` tokens.
     Tokens { length: u32 },
     /// All bytes, which were cut every `length` of them.
@@ -61,7 +61,7 @@ impl SampleShape {
                 let code = class_of_byte(bytes[label], labels)?;
                 Ok((code, &bytes[bytes.len() - CIFAR_PIXELS..]))
             }
-            SampleShape::Group => {
+            SampleShape::Group { .. } => {
                 check_group(bytes)?;
                 Ok((listed(), bytes))
             }
@@ -83,7 +83,7 @@ impl SampleShape {
             SampleShape::Whole => [5, 0],
             SampleShape::Line => [6, 0],
             SampleShape::Cifar { label, .. } => [7, label as u64],
-            SampleShape::Group => [8, 0],
+            SampleShape::Group { label } => [8, label],
             SampleShape::Tokens { length } => [9, u64::from(length)],
             SampleShape::Bytes { length } => [10, u64::from(length)],
         }

@@ -21,13 +21,16 @@ use crate::packed_reader::without_checksum;
 use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x02";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x03";
 
 /// What the records of a scanned file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordShape {
     Lines(LineShape),
-    TarGroups,
+    /// Samples of a tar file; `label` tells by which key their classes were found.
+    TarGroups {
+        label: u64,
+    },
     /// Runs of so many tokens of text.
     Tokens(NonZeroU32),
 }
@@ -55,7 +58,7 @@ impl SidecarKey {
                 columns,
             }) => (2, u64::from(delimiter), label as u64, columns as u64),
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
-            RecordShape::TarGroups => (4, 0, 0, 0),
+            RecordShape::TarGroups { label } => (4, 0, label, 0),
             RecordShape::Tokens(length) => (5, 0, 0, u64::from(length.get())),
         };
         let modified = self.stamp.modified_ns();
@@ -87,6 +90,7 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Located) -> Vec<u8> {
         contents.end,
         contents.labels.len() as u64,
         contents.tallies.len() as u64,
+        contents.names.iter().map(|name| name_words(name)).sum(),
         code_width,
         offsets.len,
         u64::from(offsets.low_bits),
@@ -99,6 +103,14 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Located) -> Vec<u8> {
         .labels
         .iter()
         .for_each(|label| put(label.to_bits()));
+    for name in &contents.names {
+        put(name.len() as u64);
+        for chunk in name.as_bytes().chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            put(u64::from_le_bytes(word));
+        }
+    }
     contents
         .tallies
         .iter()
@@ -111,6 +123,37 @@ pub(crate) fn encode(key: &SidecarKey, contents: &Located) -> Vec<u8> {
     bytes
 }
 
+/// Words that a name takes: its length, then its bytes, filled up with zeros.
+fn name_words(name: &str) -> u64 {
+    1 + name.len().div_ceil(8) as u64
+}
+
+/// The names of `labels` labels from words; none where there are no words. `None` where they do not ascend, are
+/// no text, or the words do not end with the last.
+fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
+    if words.is_empty() {
+        return Some(Vec::new());
+    }
+    let mut names: Vec<String> = Vec::new();
+    for (class, label) in labels.iter().enumerate() {
+        let (length, rest) = words.split_first()?;
+        let length = usize::try_from(*length).ok()?;
+        let (packed, rest) = rest.split_at_checked(length.div_ceil(8))?;
+        let mut bytes: Vec<u8> = packed.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if bytes.drain(length..).any(|byte| byte != 0) {
+            return None;
+        }
+        let name = String::from_utf8(bytes).ok()?;
+        let ascends = names.last().is_none_or(|last| *last < name);
+        if name.is_empty() || !ascends || *label != class as f64 {
+            return None;
+        }
+        names.push(name);
+        words = rest;
+    }
+    words.is_empty().then_some(names)
+}
+
 /// The contents a sidecar states, where it is whole and fits the key.
 pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     let body = without_checksum(bytes)?.strip_prefix(MAGIC)?;
@@ -120,7 +163,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     if !rest.is_empty() || stated != key.words() {
         return None;
     }
-    let (fields, words) = words.split_first_chunk::<11>()?;
+    let (fields, words) = words.split_first_chunk::<12>()?;
     let [
         index_end,
         nonzeros,
@@ -128,6 +171,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         end,
         labels,
         tallies,
+        name_words,
         code_width,
         len,
         low_bits,
@@ -135,7 +179,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         high_words,
     ] = *fields;
     let code_words = Codes::word_count(code_width, len)?;
-    let expected = [tallies, code_words, low_words, high_words]
+    let expected = [tallies, name_words, code_words, low_words, high_words]
         .into_iter()
         .try_fold(labels, u64::checked_add)?;
     let size = key.stamp.size;
@@ -147,11 +191,13 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         return None;
     }
     let (labels, words) = words.split_at(labels as usize);
+    let (names, words) = words.split_at(name_words as usize);
     let (tallies, words) = words.split_at(tallies as usize);
     let (codes, words) = words.split_at(code_words as usize);
     let codes = Codes::from_words(code_width, len, labels.len(), codes)?;
     let (low, high) = words.split_at(low_words as usize);
     let labels: Vec<f64> = labels.iter().map(|label| f64::from_bits(*label)).collect();
+    let names = read_names(names, &labels)?;
     let sound =
         labels.iter().all(|label| label.is_finite()) && index_end <= 1 << 32 && longest <= size;
     if !sound {
@@ -173,13 +219,14 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     // Only where the shape of the records says nothing of their end may it lie before the file's.
     let is_text = match key.shape {
         RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
-        RecordShape::TarGroups => false,
+        RecordShape::TarGroups { .. } => false,
     };
     let sound = found_longest == longest && (end == size || !is_text);
     sound.then_some(Located {
         starts,
         end,
         labels,
+        names,
         codes,
         tallies: tallies.to_vec(),
         index_end,

@@ -7,34 +7,35 @@
 //! counted in a note; sparse members are refused, since their data do not lie as they are used; and
 //! so is a key that comes back later, because one range cannot hold both parts.
 //!
-//! The class of a record is the number in its member `cls`, 0 where there is none.
+//! The class of a record is the number in its member `cls`, 0 where there is none, or what a key of its member
+//! `json` says (`tar_classes.rs`).
 //!
 //! Cost: one walk over the headers, 512 bytes a member where members are long, all of the file where they
 //! are short; kept in a sidecar. 8 bytes a record while it is made. A thread a chunk was rejected: the walk is a chain, and
 //! one thread keeps up with memory.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
-use crate::codes::Codes;
 use crate::contents::Contents;
 use crate::data_file::Places;
+use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::{FormatError, excerpt};
-use crate::labels::{MOST_LABELS, bits};
+use crate::fingerprint::mix;
+use crate::json_label::{JsonFault, JsonKey};
+use crate::labels::MOST_LABELS;
 use crate::located::Located;
 use crate::members::NameParts;
-use crate::number::parse_f64;
 use crate::open::{Found, Source};
 use crate::sample::{SampleReading, SampleShape};
 use crate::sidecar::RecordShape;
+use crate::tar_classes::TarClasses;
 use crate::tar_header::BLOCK;
 use crate::tar_walk::{Broken, ByteSource, Entry, FileWindow, Step, step};
 
-/// Longest class member.
-const MOST_CLASS_BYTES: u64 = 64;
 /// How far behind an archive's end more of it is looked for.
 const LOOK_BEHIND_END: u64 = 1 << 20;
 /// Mean bytes of a sample that the list of places is made for at first.
@@ -117,7 +118,13 @@ impl Tallies {
 
 /// Opens a tar file.
 pub(crate) fn open(source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-    let (located, index) = source.located(RecordShape::TarGroups, 0, notes, || scan(source))?;
+    let key = match &source.options.label {
+        LabelColumn::Json(key) => Some(key),
+        _ => None,
+    };
+    let label = key.map_or(0, key_hash);
+    let shape = RecordShape::TarGroups { label };
+    let (located, index) = source.located(shape, 0, notes, || scan(source, key))?;
     let records = located.starts.len();
     if records == 0 {
         return Err(FormatError::Empty {
@@ -134,24 +141,34 @@ pub(crate) fn open(source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found
         longest: located.longest,
         index,
         places: Places::listed(located.starts, located.end),
+        names: located.names,
         ..Found::samples(
             Contents::Members,
             bytes,
             located.labels,
             SampleReading {
-                shape: SampleShape::Group,
+                shape: SampleShape::Group { label },
                 codes: located.codes,
             },
         )
     })
 }
 
-fn scan(source: &Source<'_>) -> Result<Located, FormatError> {
+/// Tells keys apart in sidecars and fingerprints; 0 stands for none.
+fn key_hash(key: &JsonKey) -> u64 {
+    let text = key.to_string();
+    let hash = text
+        .bytes()
+        .fold(1, |hash, byte| mix(hash, u64::from(byte)));
+    hash.max(1)
+}
+
+fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatError> {
     let failed = |e| FormatError::io(source.path, "read it", e);
     let file = File::open(source.source).map_err(failed)?;
     let mut window = FileWindow::new(&file, source.stamp.size);
     let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
-    scan_samples(&mut window, interrupted).map_err(|why| why.at(source.path))
+    scan_samples(&mut window, key, interrupted).map_err(|why| why.at(source.path))
 }
 
 /// Why samples cannot be told.
@@ -173,6 +190,10 @@ pub(crate) enum Refused {
         member: String,
         offset: u64,
         found: String,
+    },
+    NoLabel {
+        sample: String,
+        fault: JsonFault,
     },
     TooManyLabels,
     Interrupted,
@@ -212,6 +233,11 @@ impl Refused {
                 offset,
                 found,
             },
+            Refused::NoLabel { sample, fault } => FormatError::TarLabel {
+                path,
+                sample,
+                fault,
+            },
             Refused::TooManyLabels => FormatError::TooManyLabels {
                 path,
                 limit: MOST_LABELS,
@@ -221,12 +247,13 @@ impl Refused {
     }
 }
 
-/// Walks over all headers and puts members together.
+/// Walks over all headers and puts members together; with a key, classes are what members `json` say under it.
 pub(crate) fn scan_samples(
     source: &mut impl ByteSource,
+    key: Option<&JsonKey>,
     interrupted: impl Fn() -> bool,
 ) -> Result<Located, Refused> {
-    let mut samples = Samples::new();
+    let mut samples = Samples::new(key);
     let mut at = 0;
     loop {
         let entry = match step(source, at) {
@@ -250,7 +277,7 @@ pub(crate) fn scan_samples(
         member: String::new(),
         why: Broken::Failed(error),
     })?;
-    Ok(samples.finish())
+    samples.finish()
 }
 
 /// The name in the header that a truncated member has, where that much of it is there.
@@ -285,35 +312,32 @@ fn behind_end(source: &mut impl ByteSource, end: u64) -> std::io::Result<u64> {
 }
 
 /// Samples so far.
-struct Samples {
+struct Samples<'a> {
     starts: EliasFanoBuilder,
-    codes: Vec<u32>,
-    labels: Vec<f64>,
-    known: HashMap<u64, u32>,
+    classes: TarClasses<'a>,
     /// Hashes of the keys: two of a million are alike by chance once in 10^7 archives.
     seen: HashSet<u64>,
     hasher: RandomState,
     key: u64,
     /// The last member's name, for messages.
     name: Vec<u8>,
-    has_class: bool,
+    /// What the names of the last sample's members begin with.
+    sample: Vec<u8>,
     end: u64,
     longest: u64,
     tallies: Tallies,
 }
 
-impl Samples {
-    fn new() -> Samples {
+impl<'a> Samples<'a> {
+    fn new(key: Option<&'a JsonKey>) -> Samples<'a> {
         Samples {
             starts: EliasFanoBuilder::new(EXPECTED_SAMPLE_BYTES),
-            codes: Vec::new(),
-            labels: vec![0.0],
-            known: HashMap::from([(bits(0.0), 0)]),
+            classes: TarClasses::new(key),
             seen: HashSet::new(),
             hasher: RandomState::new(),
             key: 0,
             name: Vec::new(),
-            has_class: true,
+            sample: Vec::new(),
             end: 0,
             longest: 0,
             tallies: Tallies::default(),
@@ -355,7 +379,7 @@ impl Samples {
             self.tallies.hidden += 1;
             return Ok(());
         };
-        let is_class = parts.extension.eq_ignore_ascii_case(b"cls");
+        let class_bytes = self.classes.bytes_of(parts.extension, entry.size);
         let key = self.hasher.hash_one((parts.folder, parts.stem));
         if self.starts.is_empty() || key != self.key {
             if !self.seen.insert(key) {
@@ -364,14 +388,19 @@ impl Samples {
                     offset: entry.start,
                 });
             }
+            let length = parts.folder.len() + parts.stem.len();
             self.key = key;
-            self.begin(entry.start);
+            self.close_sample(entry.start)?;
+            self.starts.push(entry.start);
+            self.classes.begin();
+            self.sample.clear();
+            self.sample.extend_from_slice(&self.name[..length]);
         }
         self.end = entry.end;
-        if is_class {
-            self.read_class(source, entry)?;
+        match class_bytes {
+            Some(length) => self.read_class(source, entry, length),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn read_name(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
@@ -392,81 +421,48 @@ impl Samples {
         Ok(())
     }
 
-    /// A sample starts.
-    fn begin(&mut self, start: u64) {
-        self.close_sample(start);
-        self.has_class = false;
-        self.starts.push(start);
-        self.codes.push(0);
-    }
-
     /// The last sample ends where the next one starts.
-    fn close_sample(&mut self, end: u64) {
+    fn close_sample(&mut self, end: u64) -> Result<(), Refused> {
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(end - last);
-            self.tallies.unlabelled += u64::from(!self.has_class);
+            let has_class = self.classes.end_sample(&self.sample)?;
+            self.tallies.unlabelled += u64::from(!has_class);
         }
+        Ok(())
     }
 
-    fn read_class(&mut self, source: &mut impl ByteSource, entry: &Entry) -> Result<(), Refused> {
-        let length = entry.size.min(MOST_CLASS_BYTES) as usize;
-        let text = source
-            .bytes(entry.data, length)
+    fn read_class(
+        &mut self,
+        source: &mut impl ByteSource,
+        entry: &Entry,
+        length: u64,
+    ) -> Result<(), Refused> {
+        let bytes = source
+            .bytes(entry.data, length as usize)
             .map_err(|error| Refused::Broken {
                 member: excerpt(&self.name),
                 why: Broken::Failed(error),
             })?;
-        let value = match parse_f64(text.trim_ascii()) {
-            Ok(value) if entry.size <= MOST_CLASS_BYTES => value,
-            _ => {
-                return Err(Refused::BadClass {
-                    found: excerpt(text),
-                    member: excerpt(&self.name),
-                    offset: entry.data,
-                });
-            }
-        };
-        let next = self.labels.len() as u32;
-        let code = *self.known.entry(bits(value)).or_insert(next);
-        if code == next {
-            self.labels.push(value + 0.0);
-            if self.labels.len() > MOST_LABELS {
-                return Err(Refused::TooManyLabels);
-            }
-        }
-        if let Some(last) = self.codes.last_mut() {
-            *last = code;
-        }
-        self.has_class = true;
-        Ok(())
+        self.classes.read(bytes, entry, &self.name, &self.sample)
     }
 
-    fn finish(mut self) -> Located {
-        self.close_sample(self.end);
+    fn finish(mut self) -> Result<Located, Refused> {
+        self.close_sample(self.end)?;
         let first = self.starts.len();
-        drop_unused_zero(&mut self.labels, &mut self.codes);
+        let classes = self.classes.finish();
         let starts = self.starts.finish(self.end);
         debug_assert_eq!(first, starts.len());
         let begin = starts.walk(0).next().unwrap_or(0);
-        Located {
+        Ok(Located {
             nonzeros: self.end - begin,
             starts,
             end: self.end,
-            labels: self.labels,
-            codes: Codes::new(self.codes),
+            labels: classes.labels,
+            names: classes.names,
+            codes: classes.codes,
             index_end: 0,
             longest: self.longest,
             tallies: self.tallies.words(),
-        }
-    }
-}
-
-/// Class 0 is listed first for samples without a class; where none is of it, it is no class.
-fn drop_unused_zero(labels: &mut Vec<f64>, codes: &mut [u32]) {
-    if !codes.contains(&0) && labels.len() > 1 {
-        labels.remove(0);
-        for code in codes {
-            *code -= 1;
-        }
+        })
     }
 }

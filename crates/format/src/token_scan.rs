@@ -143,6 +143,7 @@ impl Cuts {
             starts,
             end: size,
             codes: Codes::One,
+            names: Vec::new(),
             tallies: Vec::new(),
             labels: Vec::new(),
             index_end: 0,

@@ -136,7 +136,7 @@ fn forest_cover() {
         );
     }
     let two = OpenOptions {
-        positive: Some(2.0),
+        positive: Some(2.0.into()),
         ..options(folder.path())
     };
     let binary = Dataset::open(&paths, &two).unwrap();

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use pelton_format::{
-    Contents, Dataset, FormatError, FormatKind, InPlaceClass, IndexSource, LabelColumn, Layout,
-    OpenOptions, RecordBytes, Row,
+    Contents, Dataset, FormatError, FormatKind, InPlaceClass, IndexSource, LabelColumn, LabelMap,
+    Layout, OpenOptions, RecordBytes, Row,
 };
 use pelton_storage::StorageError;
 use support::{file, options, real, record, rows};
@@ -199,6 +199,78 @@ fn idx_pictures_and_labels() {
         assert_eq!(dataset.contents(), contents);
         assert_eq!(samples(&dataset), expected);
     }
+}
+
+/// Where features are asked for, pixels are features from 0 to 1.
+#[test]
+fn pixels_are_features() {
+    let folder = tempdir().unwrap();
+    let options = OpenOptions {
+        features_only: true,
+        ..options(folder.path())
+    };
+    let images = idx(&[3, 1, 2], &[0, 255, 51, 102, 1, 254]);
+    let path = file(folder.path(), "x-images-idx3-ubyte", &images);
+    refused(
+        path.clone(),
+        &options,
+        "x-labels-idx1-ubyte, which is not there",
+    );
+    // Predictions need no labels.
+    let any_label = OpenOptions {
+        any_label: true,
+        labels: Some(LabelMap::new(vec![4.0, 6.0])),
+        ..options.clone()
+    };
+    assert_eq!(
+        rows(&open(path.clone(), &any_label).unwrap())
+            .unwrap()
+            .len(),
+        3
+    );
+    file(folder.path(), "x-labels-idx1-ubyte", idx(&[3], &[7, 2, 7]));
+    let dataset = open(path.clone(), &options).unwrap();
+    assert_eq!(dataset.contents(), Contents::Features);
+    assert_eq!(
+        (dataset.layout(), dataset.features()),
+        (Layout::Dense { width: 2 }, 2)
+    );
+    assert_eq!(dataset.nonzeros(), 6);
+    assert_eq!(dataset.labels().values(), [2.0, 7.0]);
+    let found = rows(&dataset).unwrap();
+    for (row, (label, values)) in [
+        (1, [0.0, 1.0]),
+        (0, [0.2, 0.4]),
+        (1, [1.0 / 255.0, 254.0 / 255.0]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(
+            (found.label(row), found.row(row)),
+            (label, Row::Dense(&values))
+        );
+    }
+    let positive = OpenOptions {
+        positive: Some(2.0.into()),
+        ..options.clone()
+    };
+    let dataset = open(path.clone(), &positive).unwrap();
+    assert_eq!(dataset.labels().values(), [1.0, -1.0]);
+    assert_eq!(rows(&dataset).unwrap().label(1), 0);
+    let bytes = OpenOptions {
+        features_only: false,
+        ..options.clone()
+    };
+    let as_bytes = open(path, &bytes).unwrap();
+    assert_ne!(as_bytes.fingerprint(), dataset.fingerprint());
+
+    let ten = file(folder.path(), "data_batch_1.bin", cifar(&[&[3], &[9]]));
+    let dataset = open(ten, &options).unwrap();
+    assert_eq!(dataset.features(), 3072);
+    let found = rows(&dataset).unwrap();
+    assert_eq!(found.label(1), 9);
+    assert_eq!(found.row(1), Row::Dense(&[1.0 / 255.0; 3072]));
 }
 
 #[test]

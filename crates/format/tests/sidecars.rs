@@ -172,3 +172,46 @@ fn an_index_that_cannot_be_kept_is_only_a_note() {
     );
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+#[test]
+fn names_in_the_cache_follow_the_data() {
+    let folder = tempdir().unwrap();
+    let path = file(folder.path(), "x", TEXT);
+    let other = file(folder.path(), "y", TEXT);
+    let options = options(folder.path());
+    let name = |paths: &[&Path]| {
+        let paths: Vec<_> = paths.iter().map(|path| path.to_path_buf()).collect();
+        let dataset = Dataset::open(&paths, &options).unwrap();
+        dataset.cache_path(Path::new("cache"), ".z")
+    };
+    let first = name(&[&path]);
+    assert_eq!(name(&[&path]), first);
+    assert!(first.starts_with("cache"), "{first:?}");
+    let shown = first.file_name().unwrap().to_str().unwrap();
+    assert!(shown.starts_with("x-") && shown.ends_with(".z"), "{shown}");
+    let mut found = vec![
+        first.clone(),
+        name(&[&other]),
+        name(&[&path, &other]),
+        name(&[&other, &path]),
+    ];
+    // The same bytes, written a while ago.
+    let past = std::time::SystemTime::UNIX_EPOCH;
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(past)
+        .unwrap();
+    found.push(name(&[&path]));
+    fs::write(&path, TEXT.replace('9', "8")).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(past)
+        .unwrap();
+    found.push(name(&[&path]));
+    let different: std::collections::HashSet<_> = found.iter().collect();
+    assert_eq!(different.len(), found.len(), "{found:?}");
+}

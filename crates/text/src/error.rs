@@ -68,7 +68,7 @@ pub enum TextError {
         source: io::Error,
     },
     /// A file of another kind.
-    #[error("{}: is no vocabulary; name a file that was saved as one, or build it from the text", path.display())]
+    #[error("{}: is no vocabulary; name a file that was saved as one, or make one with pelton vocabulary", path.display())]
     NotAVocabulary {
         /// The file.
         path: PathBuf,

@@ -186,6 +186,34 @@ impl Vocabulary {
         Ok(vocabulary)
     }
 
+    /// What a count under these limits would have given, where none were set when this one was counted: its
+    /// most frequent words, and the counts of the others with `<unk>`. Bytes have numbers all of them.
+    ///
+    /// Errors: no room for the special tokens.
+    pub fn limited(&self, min_count: u64, max_size: Option<u32>) -> Result<Vocabulary, TextError> {
+        let options = VocabularyOptions {
+            tokenizer: self.tokenizer,
+            min_count,
+            max_size,
+        };
+        check(&options)?;
+        if self.tokenizer == Tokenizer::Bytes {
+            return Ok(self.clone());
+        }
+        let specials = Special::ALL.len();
+        // Counts fall, so that the words to keep are the first.
+        let frequent = self.counts[specials..].partition_point(|count| *count >= min_count);
+        let room = max_size.map_or(usize::MAX, |size| size as usize);
+        let (kept, others) = self.counts.split_at(room.min(specials + frequent));
+        let mut counts = kept.to_vec();
+        counts[Special::Unknown.id() as usize] += others.iter().sum::<u64>();
+        let mut words = with_specials(counts.len(), 0)?;
+        for word in self.words.words().take(counts.len()).skip(specials) {
+            words.insert(word)?;
+        }
+        Ok(Vocabulary::from_parts(self.tokenizer, words, counts))
+    }
+
     /// The parts of a vocabulary whose words are the special tokens and then others.
     pub(crate) fn from_parts(
         tokenizer: Tokenizer,

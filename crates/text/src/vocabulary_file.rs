@@ -19,10 +19,11 @@
 //! vocabulary is always the same file.
 
 use std::cmp::Reverse;
-use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::Path;
+
+use pelton_storage::WholeFile;
 
 use crate::error::TextError;
 use crate::tokenizer::Tokenizer;
@@ -89,7 +90,8 @@ impl Vocabulary {
         )
         .into_bytes();
         for (id, count) in (0..).map_while(|id| self.count(id).map(|count| (id, count))) {
-            file.extend_from_slice(format!("{count} ").as_bytes());
+            file.extend_from_slice(count.to_string().as_bytes());
+            file.push(b' ');
             file.extend_from_slice(self.token(id).unwrap_or_default());
             file.push(b'\n');
         }
@@ -289,29 +291,9 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        // A new name in its place would take a device or pipe from every process.
-        let text = "a folder, device or pipe has this name";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-    }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let temporary = tempfile::Builder::new()
-        .prefix(".pelton-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-        // The temporary name would tell a person nothing.
-        .map_err(|error| io::Error::from(error.kind()))?;
-    let mut writer = BufWriter::new(temporary);
-    writer.write_all(bytes)?;
-    let temporary = writer
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
-    temporary.as_file().sync_all()?;
-    temporary.persist(path).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
+    let mut file = WholeFile::create(path)?;
+    file.write_all(bytes)?;
+    file.publish()
 }
 
 fn io_error(path: &Path, operation: &'static str, source: io::Error) -> TextError {

@@ -89,7 +89,30 @@ fn a_vocabulary_has_room_for_special_tokens() {
             error.to_string().contains("raise --max-size to 4"),
             "{error}"
         );
+        let all = Vocabulary::from_text(b"a", &options).unwrap();
+        let error = all.limited(1, Some(3)).unwrap_err();
+        assert!(matches!(error, TextError::MaxSize { found: 3, least: 4 }));
     }
+}
+
+#[test]
+fn limits_keep_the_most_frequent() {
+    let all = Vocabulary::from_text(b"a a a b b c <unk> <eos>", &WORDS).unwrap();
+    let limited = tokens(&all.limited(2, None).unwrap());
+    let expected = [
+        ("<pad>", 0),
+        ("<unk>", 2),
+        ("<bos>", 0),
+        ("<eos>", 1),
+        ("a", 3),
+        ("b", 2),
+    ];
+    assert_eq!(
+        limited,
+        expected.map(|(token, count)| (token.to_string(), count))
+    );
+    let bytes = Vocabulary::from_text(b"", &BYTES).unwrap();
+    assert_eq!(bytes.limited(9, Some(5)).unwrap().size(), 260);
 }
 
 #[test]
@@ -201,6 +224,9 @@ proptest! {
             let times = ids.iter().filter(|other| **other == id).count() as u64;
             prop_assert_eq!(vocabulary.count(id), Some(times));
         }
+        let all = Vocabulary::from_text(text, &WORDS).unwrap();
+        let limited = all.limited(min_count, Some(size)).unwrap();
+        prop_assert_eq!(tokens(&limited), tokens(&vocabulary));
         let file = pelton_text::raw::vocabulary_file(&vocabulary);
         let again = pelton_text::raw::load_vocabulary(&file).unwrap();
         prop_assert_eq!(tokens(&again), tokens(&vocabulary));

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pelton_feed::{Access, OnBadRecord};
+use pelton_format::ClassName;
 use pelton_linear::{InnerPasses, Loss};
 use pelton_plan::Order;
 use pelton_storage::LocalMode;
@@ -43,14 +44,14 @@ pub struct DataConfig {
     pub format: Option<String>,
     /// Whether feature indices in LIBSVM text start at 0.
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name.
+    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
     pub label: String,
     /// Table of the classes of a folder's images, which `label` is a column of.
     pub label_file: Option<PathBuf>,
     /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
     pub file_column: String,
     /// Label that is taken for +1 against all others.
-    pub positive: Option<f64>,
+    pub positive: Option<ClassName>,
     /// How files are opened.
     #[serde(with = "as_text")]
     pub io: IoMode,
@@ -179,7 +180,7 @@ pub struct LinearConfig {
     /// Cost C of a unit of loss.
     pub cost: f64,
     /// Factors on the cost by label.
-    pub class_weights: Vec<(f64, f64)>,
+    pub class_weights: Vec<(ClassName, f64)>,
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
     /// Order in which an epoch visits the examples.

@@ -119,10 +119,10 @@ fn open_files(
         format: config.format.as_deref().map(format_kind).transpose()?,
         zero_based: config.zero_based,
         features_only: !config.bytes_too,
-        label: label_column(&config.label),
+        label: label_column(&config.label)?,
         label_file: config.label_file.clone(),
-        file_column: label_column(&config.file_column),
-        positive: config.positive,
+        file_column: column(&config.file_column),
+        positive: config.positive.clone(),
         labels: expected.map(|expected| expected.labels.clone()),
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
@@ -249,7 +249,7 @@ fn demo(
 }
 
 /// Folder of derived and generated files.
-fn cache_dir(config: &DataConfig) -> PathBuf {
+pub(crate) fn cache_dir(config: &DataConfig) -> PathBuf {
     config
         .cache_dir
         .clone()
@@ -265,7 +265,18 @@ fn format_kind(name: &str) -> Result<FormatKind, TrainError> {
     })
 }
 
-fn label_column(text: &str) -> LabelColumn {
+/// A column, or a key of samples' members `json`.
+fn label_column(text: &str) -> Result<LabelColumn, TrainError> {
+    match text.strip_prefix("json:") {
+        Some(key) => {
+            let key = key.parse();
+            Ok(LabelColumn::Json(key.map_err(TrainError::Config)?))
+        }
+        None => Ok(column(text)),
+    }
+}
+
+fn column(text: &str) -> LabelColumn {
     match text {
         "first" => LabelColumn::First,
         "last" => LabelColumn::Last,

@@ -9,6 +9,7 @@ use pelton_format::FormatError;
 use pelton_linear::LinearError;
 use pelton_plan::PlanError;
 use pelton_storage::StorageError;
+use pelton_text::TextError;
 
 use crate::demo::DemoError;
 
@@ -34,6 +35,9 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// A vocabulary could not be counted, written or read.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// Ranks could not work together, or another one failed.
     #[error(transparent)]
     Comm(#[from] CommError),
@@ -99,6 +103,7 @@ impl TrainError {
             | TrainError::Feed(FeedError::Storage(error))
             | TrainError::Cache(CacheError::Storage(error)) => of_storage(error),
             TrainError::Cache(CacheError::Format(error)) => of_format(error),
+            TrainError::Text(TextError::Io { source, .. }) => of_system(source),
             TrainError::Format(error)
             | TrainError::Feed(FeedError::Format(error))
             | TrainError::Demo(DemoError::Write(error)) => of_format(error),

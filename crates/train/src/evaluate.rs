@@ -101,7 +101,7 @@ impl EvaluateConfig {
             if config.label == default.label {
                 config.label.clone_from(&run.data.label);
             }
-            config.positive = config.positive.or(run.data.positive);
+            config.positive = config.positive.or_else(|| run.data.positive.clone());
             config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
         }
         let expected = Expected {

@@ -2,8 +2,8 @@
 //!
 //! One module a job: [`linear`] trains, [`evaluate`] measures and predicts with a model, [`mod@bench`]
 //! measures a feed alone, [`capacity`] predicts it on more nodes, [`buckets`] says what padding
-//! sentences costs, [`data_tools`] index, show, pack and probe, [`reproduce`] does the work of
-//! published tables. Nothing here prints; jobs tell an [`Observer`] what happens.
+//! sentences costs, [`mod@vocabulary`] counts words, [`data_tools`] index, show, pack and probe, [`reproduce`] does
+//! the work of published tables. Nothing here prints; jobs tell an [`Observer`] what happens.
 //!
 //! A job takes one resolved configuration ([`LinearConfig`], [`DataConfig`]), opens what it names
 //! (`data`, or `demo` for generated sets) and returns its figures ([`LinearSummary`]). A training
@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod metrics_endpoint;
 mod summary;
+mod texts;
 
 mod checkpoint;
 mod report;
@@ -33,6 +34,7 @@ pub mod data_tools;
 pub mod evaluate;
 pub mod picture;
 pub mod reproduce;
+pub mod vocabulary;
 
 pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
 pub use data::{Expected, OpenedData, SharedData, fetch_bytes, fetch_rows};
@@ -41,6 +43,7 @@ pub use error::TrainError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use metrics_endpoint::{MetricsEndpoint, prometheus_text};
 pub use pelton_feed::{Access, BadExamples, Collate, OnBadRecord};
+pub use pelton_format::ClassName;
 pub use pelton_image::Pipeline;
 pub use pelton_linear::{InnerPasses, Loss};
 pub use pelton_plan::{BucketPolicy, Order};

@@ -101,7 +101,7 @@ fn every_loss_out_of_core() {
         let config = LinearConfig {
             loss,
             memory_bytes: 800_000,
-            class_weights: vec![(1.0, 2.0)],
+            class_weights: vec![(1.0.into(), 2.0)],
             ..demo(folder.path(), "demo:higgs:30000")
         };
         check_optimum(folder.path(), &config, &[2, 4]);
@@ -186,7 +186,7 @@ fn where_coordinate_descent_stalls_ranks_go_on_by_newtons_method() {
     };
     let folder = tempfile::tempdir().unwrap();
     let mut config = demo(folder.path(), path.to_str().unwrap());
-    config.data.positive = Some(2.0);
+    config.data.positive = Some(2.0.into());
     check_optimum(folder.path(), &config, &[2, 3]);
     let config = LinearConfig {
         optimum: Optimum::Auto,

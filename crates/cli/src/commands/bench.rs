@@ -165,6 +165,7 @@ fn stages_of(
 ) -> Result<Option<StagesConfig>, Failure> {
     let StagesArguments {
         decode,
+        vocabulary,
         augment,
         echo,
         buckets,
@@ -201,6 +202,7 @@ fn stages_of(
     }
     Ok(any.then(|| StagesConfig {
         decode: decode.unwrap_or_default(),
+        vocabulary,
         augment,
         echo,
         buckets,

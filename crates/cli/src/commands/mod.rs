@@ -8,6 +8,7 @@ mod data;
 mod model;
 mod reproduce;
 mod train;
+mod vocabulary;
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -52,6 +53,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Probe(arguments) => data::probe(arguments),
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::Buckets(arguments) => buckets::compare(arguments),
+        Command::Vocabulary(arguments) => vocabulary::count(arguments),
         Command::PlanCapacity(arguments) => capacity::plan(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
     }

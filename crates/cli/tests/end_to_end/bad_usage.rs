@@ -2,6 +2,51 @@
 
 use crate::command::{Ended, Place};
 
+/// A value that begins with a hyphen is a value, and the flag says what it takes.
+#[test]
+fn negative_values_are_for_their_flags() {
+    let place = Place::new();
+    place.libsvm("train", 50);
+    place.write("text", "one two\n");
+    for (line, parts) in [
+        ("bench train --memory -1MiB", ["-1MiB", "--memory"]),
+        ("bench train --memory -1/8", ["-1/8", "--memory"]),
+        ("bench train --keep-lengths -5..3", ["`-5..3`", "FROM..TO"]),
+        (
+            "bench train --compute-ms -1",
+            ["--compute-ms -1", "milliseconds"],
+        ),
+        ("bench train --batch -8", ["--batch", "0 or more"]),
+        ("train linear train --memory -1MiB", ["-1MiB", "--memory"]),
+        ("train linear train --target -1e-3", ["--target", "1e-3"]),
+        (
+            "train linear train --cache-fraction -1/2",
+            ["-1/2", "--cache-fraction"],
+        ),
+        (
+            "train linear train --class-weight -1=x",
+            ["`-1=x`", "LABEL=FACTOR"],
+        ),
+        ("buckets text --batch -1", ["--batch", "0 or more"]),
+        ("buckets text --policy -1", ["-1", "tokens:MAX"]),
+        ("buckets text --column -1", ["no column", "-1"]),
+        (
+            "plan-capacity --nodes -1,2",
+            ["--nodes", "from 0 to 4294967295"],
+        ),
+        ("plan-capacity --data-size -1GB", ["-1GB", "--data-size"]),
+        ("probe . --size -1GiB", ["-1GiB", "--size"]),
+        (
+            "vocabulary text --out v --max-size -1",
+            ["--max-size", "from 0 to 4294967295"],
+        ),
+    ] {
+        place.refuses(line, 2, &parts);
+    }
+    // Classes are numbers like any other.
+    place.ok("train linear train --class-weight -1=0.5 --positive -1 --epochs 1 --out run");
+}
+
 #[test]
 fn wrong_flags_are_named() {
     let place = Place::new();

@@ -62,6 +62,12 @@ fn no_space_for_packed_and_generated_data() {
 }
 
 #[test]
+fn no_space_for_a_vocabulary() {
+    let line = "vocabulary train --format text --out full/v";
+    check("4k", line, 1, &["full/v", "cannot write it", "the disk"]);
+}
+
+#[test]
 fn no_space_for_where_a_pipeline_stands() {
     // The log of ids outgrows the disk; the state is what was saved before.
     let line = "bench higgs.prow --batch 50 --epochs 20 --state full/state --log full/log";

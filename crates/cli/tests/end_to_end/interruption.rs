@@ -457,6 +457,27 @@ fn ctrl_c_ends_scans_and_decompression() {
 }
 
 #[test]
+fn ctrl_c_ends_counting_words() {
+    let place = Place::new();
+    place.write("text", "one two three four\n".repeat(12_000_000));
+    place.ok("index text --format text");
+    let left = ["text", "text.pelton-index", "cache"];
+    let slow = "--device-model hdd --io direct";
+    for line in [
+        &format!("vocabulary text --format text --out v {slow}"),
+        &format!("bench text --format text --decode words {slow}"),
+    ] {
+        check_interrupted(&place, line, &left);
+        let cached = std::fs::read_dir(place.path("cache"));
+        assert_eq!(
+            cached.map_or(0, Iterator::count),
+            0,
+            "nothing half-counted is kept"
+        );
+    }
+}
+
+#[test]
 fn two_runs_do_not_share_a_folder() {
     let place = Place::new();
     place.higgs(60000);

@@ -25,3 +25,4 @@ mod samples;
 mod stages;
 mod stages_bad_input;
 mod token_streams;
+mod vocabulary;

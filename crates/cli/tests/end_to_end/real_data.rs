@@ -253,3 +253,30 @@ fn compressed_text_is_read_by_way_of_the_cache_folder() {
     let again = place.ok("eval runs/i imdb.test.libsvm.gz --json");
     assert_eq!(again.json()["test_accuracy"], figures["test_accuracy"]);
 }
+
+/// Pixels of Debian's package of Fashion-MNIST, to an accuracy that linear models are known for.
+#[test]
+fn pictures_of_clothes_train() {
+    let folder = std::path::Path::new("/usr/share/datasets/fashion-mnist");
+    if !folder.is_dir() {
+        eprintln!(
+            "SKIPPED: {} is missing; install dataset-fashion-mnist",
+            folder.display()
+        );
+        return;
+    }
+    let place = Place::new();
+    let folder = folder.display();
+    let line = format!(
+        "train linear {folder}/train-images-idx3-ubyte.gz --test {folder}/t10k-images-idx3-ubyte.gz \
+         --cost 0.01 --target 1e-2 --memory 64MiB --out run"
+    );
+    let figures = place.json(&line);
+    assert_eq!(
+        (&figures["features"], &figures["classes"]),
+        (&784.into(), &10.into())
+    );
+    assert!(number(&figures, "test_accuracy") > 0.82, "{figures}");
+    let again = place.json(&format!("eval run {folder}/t10k-images-idx3-ubyte.gz"));
+    assert_eq!(again["test_accuracy"], figures["test_accuracy"]);
+}

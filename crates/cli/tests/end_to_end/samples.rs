@@ -151,6 +151,47 @@ fn inspect_shows_pictures_members_and_lines() {
 }
 
 #[test]
+fn json_members_give_classes() {
+    let place = Place::new();
+    for (name, class) in [("a", "dog"), ("b", "cat"), ("c", "dog")] {
+        let json = format!("{{\"class\": {{\"name\": \"{class}\"}}, \"id\": 4}}");
+        write(&place, &format!("{name}.json"), json);
+        write(&place, &format!("{name}.txt"), "a picture");
+    }
+    place.shell("tar cf x.tar a.* b.* c.*").succeeded("tar");
+    let figures = place.json("index x.tar --label json:class.name");
+    assert_eq!(figures["label_names"], serde_json::json!(["cat", "dog"]));
+    let view = place.json("inspect x.tar --label json:class.name --id 0");
+    assert_eq!(
+        (&view["label_name"], &view["label"]),
+        (&"dog".into(), &1.0.into())
+    );
+    assert_eq!(place.json("inspect x.tar --label json:id")["label"], 4.0);
+    place.ok("bench x.tar --label json:class.name --decode words --collate pad --batch 2");
+    for (label, parts) in [
+        (
+            "json:class",
+            [
+                "x.tar: sample a: class of its member .json is an object",
+                "json:KEY",
+            ],
+        ),
+        (
+            "json:kind",
+            [
+                "x.tar: sample a: its member .json has no kind",
+                "only class, id",
+            ],
+        ),
+        ("json:", ["`json:` names no key", "json:KEY"]),
+        ("json:class.", ["`json:class.` names no key", "json:KEY"]),
+        ("class", ["x.tar: is tar", "--label json:KEY"]),
+    ] {
+        place.refuses(&format!("index x.tar --label {label}"), 2, &parts);
+    }
+}
+
+#[test]
 fn every_kind_of_bytes_is_benched() {
     let place = Place::new();
     write(&place, "words.txt", "one\n\ntwo three\n".repeat(100));
@@ -180,23 +221,133 @@ fn every_kind_of_bytes_is_benched() {
     assert_eq!(figures["examples"], 600, "{figures}");
 }
 
+/// Pictures of 4 × 4 whose brighter half tells the class: the left one of class 3, the right one of class 8, the lower
+/// one of class 9.
+fn halves(place: &Place, name: &str, count: u32) {
+    let mut pixels = Vec::new();
+    let mut labels = Vec::new();
+    for i in 0..count {
+        let class = [3, 8, 9][i as usize % 3];
+        labels.push(class);
+        for at in 0..16 {
+            let (row, column) = (at / 4, at % 4);
+            let bright = match class {
+                3 => column < 2,
+                8 => column >= 2,
+                _ => row >= 2,
+            };
+            let noise = (i * 31 + at * 17) % 40;
+            pixels.push(if bright { 215 + noise } else { noise } as u8);
+        }
+    }
+    let sizes = [count.to_be_bytes(), 4u32.to_be_bytes(), 4u32.to_be_bytes()].concat();
+    let images = [&[0, 0, 8, 3][..], &sizes, &pixels].concat();
+    write(place, &format!("{name}-images-idx3-ubyte"), images);
+    let labels = [&[0, 0, 8, 1][..], &count.to_be_bytes(), &labels].concat();
+    write(place, &format!("{name}-labels-idx1-ubyte"), labels);
+}
+
+#[test]
+fn pictures_of_one_size_train() {
+    let place = Place::new();
+    halves(&place, "train", 9000);
+    halves(&place, "test", 90);
+    let line =
+        "train linear train-images-idx3-ubyte --test test-images-idx3-ubyte --cost 1 --epochs 20";
+    let figures = place.json(&format!("{line} --out run"));
+    assert_eq!(
+        (&figures["features"], &figures["classes"]),
+        (&16.into(), &3.into())
+    );
+    assert_eq!(figures["test_accuracy"], 1.0);
+    let figures = place.json(&format!("{line} --positive 8 --out two --memory 400KiB"));
+    assert_eq!(figures["classes"], 2);
+    assert_eq!(figures["test_accuracy"], 1.0);
+    assert_eq!(
+        place.json("eval run test-images-idx3-ubyte")["test_accuracy"],
+        1.0
+    );
+    std::fs::remove_file(place.path("test-labels-idx1-ubyte")).unwrap();
+    let said = place.ok("predict run test-images-idx3-ubyte").stdout;
+    assert!(said.starts_with("3\n8\n9\n3\n"), "{said}");
+    place.refuses(
+        "eval run test-images-idx3-ubyte",
+        2,
+        &["test-labels-idx1-ubyte"],
+    );
+    place.refuses(
+        &format!("{line} --positive 4 --out none"),
+        2,
+        &["no record has the label 4", "--positive"],
+    );
+    let packed = place.json("pack train-images-idx3-ubyte -o x.prow");
+    assert_eq!(packed["records"], 9000);
+    place.ok("eval run x.prow");
+}
+
+#[test]
+fn classes_are_called_by_name() {
+    let place = Place::new();
+    let names = [
+        "ant", "bee", "cow", "dog", "elk", "fox", "gnu", "hen", "ibex", "jay",
+    ];
+    write(&place, "batches.meta.txt", names.join("\n"));
+    // The pixels of class c are 20 c.
+    let record = |i: u8| [vec![i % 10], vec![i % 10 * 20; 3072]].concat();
+    write(
+        &place,
+        "data_batch_1.bin",
+        (0..60).flat_map(record).collect::<Vec<u8>>(),
+    );
+    let line = "train linear data_batch_1.bin --cost 1 --epochs 30";
+    let named = place.json(&format!("{line} --positive jay --class-weight 1=2 --out a"));
+    assert_eq!(named["classes"], 2);
+    let numbered = place.json(&format!("{line} --positive 9 --class-weight 1=2 --out b"));
+    assert_eq!(named["primal"], numbered["primal"]);
+    let evaluated = place.json("eval a data_batch_1.bin");
+    assert_eq!(evaluated["test_accuracy"], named["train_accuracy"]);
+    let weighted = place.json(&format!("{line} --class-weight jay=3 --out c"));
+    assert_eq!(weighted["classes"], 10);
+    let numbered = place.json(&format!("{line} --class-weight 9=3 --out d"));
+    assert_eq!(weighted["primal"], numbered["primal"]);
+    let again = place.json("train linear --config c/run.toml --out e");
+    assert_eq!(again["primal"], weighted["primal"]);
+    place.ok("eval c data_batch_1.bin");
+    for (flags, parts) in [
+        (
+            "--positive yak",
+            ["no record has the label yak", "--positive"],
+        ),
+        (
+            "--class-weight yak=2",
+            ["no record has the label yak", "ant, bee"],
+        ),
+        (
+            "--class-weight jay=2 --class-weight 9=3",
+            ["label 9", "two factors"],
+        ),
+    ] {
+        place.refuses(&format!("{line} {flags} --out f"), 2, &parts);
+    }
+
+    for class in ["10", "2"] {
+        write(&place, &format!("images/{class}/1.png"), DOT);
+    }
+    let view = place.json("inspect images --positive 2");
+    assert_eq!(view["label"], -1.0, "the first image is of the folder 10");
+    assert_eq!(place.json("inspect images --positive 10")["label"], 1.0);
+}
+
 #[test]
 fn features_are_asked_for_in_one_sentence() {
     let place = Place::new();
     write(&place, "train", "1 1:1\n-1 2:1\n");
     write(&place, "images/cat/1.png", DOT);
-    idx(&place);
     tar(&place);
-    for (data, kind) in [("x-images-idx3-ubyte", "idx"), ("x.tar", "tar")] {
-        let parts = [data, kind, "bytes and no features", "LIBSVM"];
-        place.refuses(&format!("train linear {data} --out run"), 2, &parts);
-        place.refuses(
-            &format!("train linear train --test {data} --out run"),
-            2,
-            &parts,
-        );
-        place.refuses(&format!("pack {data} -o x.prow"), 2, &parts);
-    }
+    let parts = ["x.tar", "tar", "bytes and no features", "LIBSVM"];
+    place.refuses("train linear x.tar --out run", 2, &parts);
+    place.refuses("train linear train --test x.tar --out run", 2, &parts);
+    place.refuses("pack x.tar -o x.prow", 2, &parts);
     place.refuses(
         "train linear images --out run",
         2,

@@ -220,6 +220,10 @@ fn flags_that_do_not_fit_the_data() {
         ("--mix 0.5,0.3,0.2", ["3 shares", "2 files"]),
         ("--mix 0,0", ["mixture", "positive weight"]),
         ("--mix=-1,2", ["mixture", "-1"]),
+        (
+            "--mix -1,2",
+            ["the weight -1", "give 0 or a positive number"],
+        ),
         ("--mix nan,1", ["mixture", "weight"]),
         ("--mix a,b", ["--mix", "a"]),
         ("--echo nonsense", ["nonsense", "before:FACTOR"]),

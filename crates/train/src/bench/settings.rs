@@ -15,6 +15,8 @@ use pelton_text::Tokenizer;
 pub struct StagesConfig {
     /// How records become samples.
     pub decode: DecodeSetting,
+    /// File of the vocabulary that text is decoded with; where absent, that of the data.
+    pub vocabulary: Option<PathBuf>,
     /// Augmentation of pictures.
     pub augment: Option<Pipeline>,
     /// Repeats.
@@ -53,7 +55,7 @@ pub enum DecodeSetting {
     None,
     /// Pictures of the named kind, or any.
     Image(String),
-    /// Text as numbers of a vocabulary that is counted first.
+    /// Text as numbers of a vocabulary, which is counted first unless it is named or was kept.
     Text(Tokenizer),
     /// The bytes of a tar member.
     Member(String),

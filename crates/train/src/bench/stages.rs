@@ -9,19 +9,20 @@ use pelton_feed::{Decode, EchoPoint, Loader, LoaderMeters, LoaderOptions, Stages
 use pelton_format::{Contents, Dataset};
 use pelton_image::Layout;
 use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
-use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};
+use pelton_text::{Ends, Vocabulary};
 
 use super::progress::Progress;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
 use super::{BenchConfig, BenchReport};
 use crate::bad_records::check_limit_on;
-use crate::bench::lengths::{record_lengths, vocabulary_of};
+use crate::bench::lengths::record_lengths;
 use crate::data::OpenedData;
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 use crate::linear::units_of;
 use crate::metrics_endpoint::MetricsEndpoint;
 use crate::summary::{cpu_seconds, peak_rss_bytes};
+use crate::vocabulary;
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;
@@ -46,11 +47,24 @@ pub(super) fn prepare(
     observer: Observer<'_>,
 ) -> Result<Prepared, TrainError> {
     let dataset = &opened.dataset;
-    let vocabulary = match stages.decode {
-        DecodeSetting::Text(tokenizer) => Some(Arc::new(vocabulary_of(
-            dataset, tokenizer, interrupt, observer,
+    let vocabulary = match (&stages.decode, stages.vocabulary.as_deref()) {
+        (DecodeSetting::Text(tokenizer), file) => Some(Arc::new(vocabulary::of_pipeline(
+            dataset,
+            &config.data,
+            *tokenizer,
+            file,
+            comm,
+            interrupt,
+            observer,
         )?)),
-        _ => None,
+        (_, Some(file)) => {
+            return Err(TrainError::Config(format!(
+                "--vocabulary {} does nothing with --decode {}; give --decode words, or leave it out",
+                file.display(),
+                stages.decode
+            )));
+        }
+        (_, None) => None,
     };
     let ends = Ends {
         begin: false,
@@ -393,13 +407,5 @@ fn report(
         padded_fraction: meters.padded_fraction(),
         stages: meters.stages.clone(),
         ..BenchReport::default()
-    }
-}
-
-/// A vocabulary without limits.
-pub(super) fn vocabulary_options(tokenizer: Tokenizer) -> VocabularyOptions {
-    VocabularyOptions {
-        tokenizer,
-        ..VocabularyOptions::default()
     }
 }

@@ -256,14 +256,6 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.checkpoint_every_s
         ));
     }
-    let weights = &config.class_weights;
-    for (at, (label, _)) in weights.iter().enumerate() {
-        if weights[..at].iter().any(|(before, _)| before == label) {
-            return wrong(format!(
-                "--class-weight gives label {label} two factors; give one"
-            ));
-        }
-    }
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }

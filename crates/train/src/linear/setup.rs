@@ -434,14 +434,24 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
     if let Some(bias) = config.bias {
         problem = problem.with_bias(bias)?;
     }
-    for &(label, weight) in &config.class_weights {
-        let class = labels.class_of(label).ok_or_else(|| {
+    let mut weighted = Vec::new();
+    for (label, weight) in &config.class_weights {
+        let class = labels.class_called(label).ok_or_else(|| {
+            let known = match labels.names() {
+                [] => format!("{:?}", labels.values()),
+                names => names.join(", "),
+            };
             TrainError::Config(format!(
-                "--class-weight {label}={weight}: no record has the label {label}; the labels are {:?}",
-                labels.values()
+                "--class-weight {label}={weight}: no record has the label {label}; the labels are {known}"
             ))
         })?;
-        problem = problem.with_class_weight(class, weight)?;
+        if weighted.contains(&class) {
+            return Err(TrainError::Config(format!(
+                "--class-weight gives label {label} two factors; give one"
+            )));
+        }
+        weighted.push(class);
+        problem = problem.with_class_weight(class, *weight)?;
     }
     Ok(problem)
 }

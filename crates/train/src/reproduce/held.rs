@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_feed::FeedOptions;
-use pelton_format::{Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable};
+use pelton_format::{
+    ClassName, Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable,
+};
 use pelton_linear::{Loss, Problem};
 
 use super::ReproduceConfig;
@@ -104,7 +106,7 @@ pub(super) fn hold(
     }
     let mut data = DataConfig {
         paths: vec![train.display().to_string()],
-        positive: set.positive,
+        positive: set.positive.map(ClassName::from),
         cache_dir: Some(config.out.join("data")),
         ..DataConfig::default()
     };

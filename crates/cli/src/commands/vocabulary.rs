@@ -1,0 +1,67 @@
+//! `pelton vocabulary`: the words of a text with numbers, as a file.
+
+use std::io::{self, Write};
+
+use pelton_train::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
+
+use super::{Failure, print_json, print_with, with_console};
+use crate::arguments::VocabularyArguments;
+use crate::console::interrupt_flag;
+
+/// Counts words and writes those that get numbers.
+pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {
+    let config = VocabularyConfig {
+        data: arguments.format.config(arguments.data),
+        out: arguments.out,
+        min_count: arguments.min_count,
+        max_size: arguments.max_size,
+    };
+    let interrupt = interrupt_flag();
+    let figures = with_console(|observer| vocabulary(&config, &interrupt, observer))?;
+    match arguments.json {
+        true => print_json(&figures),
+        false => print_with(|out| print(&figures, out)),
+    }
+}
+
+fn print(figures: &VocabularyFigures, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "{} tokens, {} of them for words, in {}",
+        figures.size,
+        figures.kept_words,
+        figures.out.display()
+    )?;
+    writeln!(
+        out,
+        "{} words, {} different ones: {:.2} % have a number of their own",
+        figures.tokens,
+        figures.words,
+        100.0 * figures.coverage
+    )?;
+    writeln!(
+        out,
+        "{} others are {}, number {}",
+        figures.unknown_tokens, figures.unknown_token, figures.unknown_id
+    )?;
+    for word in &figures.top {
+        let share = 100.0 * word.count as f64 / figures.tokens.max(1) as f64;
+        writeln!(
+            out,
+            "{:>8}  {:<20} {:>12}  {share:>6.2} %",
+            word.id,
+            plain(&word.word),
+            word.count
+        )?;
+    }
+    Ok(())
+}
+
+/// A word without what a terminal would take for a command.
+fn plain(word: &str) -> String {
+    let shown = |character: char| match character.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => character,
+    };
+    word.chars().map(shown).collect()
+}
