@@ -323,24 +323,108 @@ impl EchoPlan {
         low
     }
 
+    /// Which examples appear at some places of an epoch, without the order of those that all do.
+    pub(crate) fn stretch(&self, places: &Range<u64>) -> Stretch {
+        let end = places.end.min(self.appearances());
+        let start = places.start.min(end);
+        if self.echo.is_none() || start == end {
+            return Stretch {
+                fresh: start..end,
+                whole: start..start,
+                parts: [const { None }; 2],
+            };
+        }
+        let (first, last) = (self.phase_of(start), self.phase_of(end - 1));
+        let phases = [self.phase(first), self.phase(last)];
+        let slots = [start - phases[0].start, end - phases[1].start];
+        let fresh = [0, 1].map(|edge| phases[edge].fresh_before(slots[edge]));
+        let repeats = [slots[0] - fresh[0], slots[1] - fresh[1]];
+        let part = |phase: u64, repeats: Range<u64>| Some((phase.checked_sub(1)?, repeats));
+        Stretch {
+            fresh: phases[0].fresh.start + fresh[0]..phases[1].fresh.start + fresh[1],
+            // Each phase repeats the window before its own.
+            whole: self.window(first).start..self.window(last.max(first + 1) - 1).start,
+            parts: if first == last {
+                [part(first, repeats[0]..repeats[1]), None]
+            } else {
+                [
+                    part(first, repeats[0]..phases[0].repeats),
+                    part(last, 0..repeats[1]),
+                ]
+            },
+        }
+    }
+
     /// The repeats of a window in their order.
     pub(crate) fn repeats(&self, epoch: u64, window: u64) -> Vec<Echoed> {
-        let places = self.window(window);
-        let half = places.start + (places.end - places.start) / 2;
-        let times = |position| self.times_of(position);
-        let most = places.clone().map(times).max().unwrap_or(0);
-        let mut rng = KeyedRng::new(key(self.seed, epoch, (self.stage)(window)));
+        let mut rng = self.rng(epoch, window);
         let mut repeats = Vec::new();
-        for copy in 1..most {
-            for side in [places.start..half, half..places.end] {
-                let first = repeats.len();
-                let once_more = side.filter(|&position| times(position) > copy);
-                repeats.extend(once_more.map(|position| Echoed { position, copy }));
-                rng.shuffle(&mut repeats[first..]);
-            }
+        for (copy, side) in self.sides(window) {
+            let first = repeats.len();
+            let once_more = side.filter(|&position| self.times_of(position) > copy);
+            repeats.extend(once_more.map(|position| Echoed { position, copy }));
+            rng.shuffle(&mut repeats[first..]);
         }
         repeats
     }
+
+    /// The examples repeated of a window, so that one can tell which of the repeats come before `cut` and which
+    /// after, at every place for `None`. What lies between two sides of the window needs no shuffle.
+    pub(crate) fn repeats_around(
+        &self,
+        epoch: u64,
+        window: u64,
+        cut: Option<u64>,
+        out: &mut Vec<u64>,
+    ) {
+        out.clear();
+        let mut starts = Vec::new();
+        for (copy, side) in self.sides(window) {
+            starts.push(out.len());
+            match self.echo.whole() {
+                Some(_) => out.extend(side),
+                None => out.extend(side.filter(|&position| self.times_of(position) > copy)),
+            }
+        }
+        starts.push(out.len());
+        let cut = cut.map_or(usize::MAX, |cut| cut as usize);
+        if starts.contains(&cut) {
+            return;
+        }
+        let mut rng = self.rng(epoch, window);
+        let sides = starts.windows(2).take_while(|side| side[0] < cut);
+        sides.for_each(|side| rng.shuffle(&mut out[side[0]..side[1]]));
+    }
+
+    fn rng(&self, epoch: u64, window: u64) -> KeyedRng {
+        KeyedRng::new(key(self.seed, epoch, (self.stage)(window)))
+    }
+
+    /// The first and the second half of a window for each repeat, in order.
+    fn sides(&self, window: u64) -> impl Iterator<Item = (u32, Range<u64>)> + use<> {
+        let places = self.window(window);
+        let half = places.start + (places.end - places.start) / 2;
+        let most = match self.echo.whole() {
+            Some(times) => times as u32,
+            None => {
+                let times = places.clone().map(|position| self.times_of(position));
+                times.max().unwrap_or(0)
+            }
+        };
+        let of_copy = move |copy| [(copy, places.start..half), (copy, half..places.end)];
+        (1..most).flat_map(of_copy)
+    }
+}
+
+/// The examples that appear at some places of an epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// Places in the epoch's order of those that are fresh.
+    pub(crate) fresh: Range<u64>,
+    /// Places of those all of whose repeats are here: whole windows.
+    pub(crate) whole: Range<u64>,
+    /// Windows with some of their repeats.
+    pub(crate) parts: [Option<(u64, Range<u64>)>; 2],
 }
 
 #[cfg(test)]

@@ -104,18 +104,21 @@ impl Lane for u64 {
     }
 }
 
+/// Few ids, for which buffers of a chunk would take longer to clear than to use.
+const FEW: usize = 64;
+
 /// Numbers under way in a bulk evaluation, and which of them must walk on.
-struct Scratch<W> {
-    lanes: [W; CHUNK],
-    pending: [u16; CHUNK],
+struct Scratch<W, const SIZE: usize> {
+    lanes: [W; SIZE],
+    pending: [u16; SIZE],
 }
 
-impl<W: Lane> Scratch<W> {
+impl<W: Lane, const SIZE: usize> Scratch<W, SIZE> {
     #[inline(always)]
-    fn new() -> Scratch<W> {
+    fn new() -> Scratch<W, SIZE> {
         Scratch {
-            lanes: [W::ZERO; CHUNK],
-            pending: [0; CHUNK],
+            lanes: [W::ZERO; SIZE],
+            pending: [0; SIZE],
         }
     }
 }
@@ -191,33 +194,59 @@ impl<W: Lane> Network<W> {
     /// `walk` for `start..start + out.len()`, in order, with the compiler's baseline instructions.
     #[inline(always)]
     fn walk_run<const INVERSE: bool>(&self, n: u64, start: u64, out: &mut [u64]) {
-        let mut scratch = Scratch::new();
+        match out.len() {
+            0..=FEW => self.walk_run_in::<INVERSE, FEW>(n, start, out),
+            _ => self.walk_run_in::<INVERSE, CHUNK>(n, start, out),
+        }
+    }
+
+    #[inline(always)]
+    fn walk_run_in<const INVERSE: bool, const SIZE: usize>(
+        &self,
+        n: u64,
+        start: u64,
+        out: &mut [u64],
+    ) {
+        let mut scratch = Scratch::<W, SIZE>::new();
         let mut first = start;
-        for chunk in out.chunks_mut(CHUNK) {
+        for chunk in out.chunks_mut(SIZE) {
             // Lanes past the chunk hold numbers nobody reads; evaluating whole groups is cheaper.
             for (offset, lane) in scratch.lanes.iter_mut().enumerate() {
                 *lane = W::from_u64(first.wrapping_add(offset as u64));
             }
             first = first.wrapping_add(chunk.len() as u64);
-            self.walk_chunk::<INVERSE>(n, &mut scratch, chunk);
+            self.walk_chunk::<INVERSE, SIZE>(n, &mut scratch, chunk);
         }
     }
 
     /// `walk` for each of `places`, which it replaces.
     #[inline(always)]
     fn walk_each<const INVERSE: bool>(&self, n: u64, places: &mut [u64]) {
-        let mut scratch = Scratch::new();
-        for chunk in places.chunks_mut(CHUNK) {
+        match places.len() {
+            0..=FEW => self.walk_each_in::<INVERSE, FEW>(n, places),
+            _ => self.walk_each_in::<INVERSE, CHUNK>(n, places),
+        }
+    }
+
+    #[inline(always)]
+    fn walk_each_in<const INVERSE: bool, const SIZE: usize>(&self, n: u64, places: &mut [u64]) {
+        let mut scratch = Scratch::<W, SIZE>::new();
+        for chunk in places.chunks_mut(SIZE) {
             for (lane, &place) in scratch.lanes.iter_mut().zip(chunk.iter()) {
                 *lane = W::from_u64(place);
             }
-            self.walk_chunk::<INVERSE>(n, &mut scratch, chunk);
+            self.walk_chunk::<INVERSE, SIZE>(n, &mut scratch, chunk);
         }
     }
 
     /// Walks the numbers in the lanes until each is below `n`, and puts them in `chunk`.
     #[inline(always)]
-    fn walk_chunk<const INVERSE: bool>(&self, n: u64, scratch: &mut Scratch<W>, chunk: &mut [u64]) {
+    fn walk_chunk<const INVERSE: bool, const SIZE: usize>(
+        &self,
+        n: u64,
+        scratch: &mut Scratch<W, SIZE>,
+        chunk: &mut [u64],
+    ) {
         let Scratch { lanes, pending } = scratch;
         self.evaluate_groups::<INVERSE>(lanes, chunk.len());
         let mut outside = 0;
@@ -244,7 +273,7 @@ impl<W: Lane> Network<W> {
     }
 
     #[inline(always)]
-    fn evaluate_groups<const INVERSE: bool>(&self, lanes: &mut [W; CHUNK], used: usize) {
+    fn evaluate_groups<const INVERSE: bool>(&self, lanes: &mut [W], used: usize) {
         let (groups, _) = lanes.as_chunks_mut::<LANES>();
         for group in &mut groups[..used.div_ceil(LANES)] {
             self.evaluate_lanes::<INVERSE, LANES>(group);

@@ -61,6 +61,10 @@ mod rng;
 
 mod split;
 
+mod division;
+
+mod groups;
+
 mod locality;
 
 mod randomness;
@@ -69,7 +73,7 @@ mod error;
 
 pub use batching::Batching;
 pub use buckets::{
-    Bucket, BucketLayout, BucketPlan, BucketPolicy, LengthHistogram, PackPlan, PackedRow, Packing,
+    Bucket, BucketLayout, BucketPlan, BucketPolicy, LengthHistogram, PackedRow, Packing,
     PublishedAuto, Segment,
 };
 pub use echo::{Echo, EchoPlan, Echoed};
@@ -85,5 +89,7 @@ pub use randomness::{
 };
 pub use rng::KeyedRng;
 pub use split::local_slots;
-pub use stream::{Draw, Part, Piece, Selection, StreamBatch, StreamPlan, StreamSpec, share_of};
+pub use stream::{
+    Draw, PackPlan, Part, Piece, Selection, StreamBatch, StreamPlan, StreamSpec, share_of,
+};
 pub use units::Units;

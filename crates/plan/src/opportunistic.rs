@@ -21,6 +21,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::groups::Groups;
 use crate::key::{Stage, key};
 use crate::permutation::Permutation;
 use crate::split::{near_equal_part, near_equal_start};
@@ -28,6 +29,9 @@ use crate::units::Units;
 
 /// Ids worked on at a time: their units stay in the first-level cache.
 const CHUNK: usize = 256;
+
+/// The same where neighbours are mostly of one unit.
+const NEIGHBOURS: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Opportunistic {
@@ -118,20 +122,40 @@ impl Opportunistic {
     /// Replaces each id by its position.
     pub(crate) fn positions_of_each(&self, epoch: u64, places: &mut [u64]) {
         let order = self.of_epoch(epoch);
-        let mut units = [0; CHUNK];
-        for chunk in places.chunks_mut(CHUNK) {
-            let units = &mut units[..chunk.len()];
-            for (place, unit) in chunk.iter_mut().zip(&mut *units) {
-                *unit = self.units.unit_of(*place);
-                *place -= self.units.unit_records(*unit).start;
+        let mut groups = Groups::default();
+        // Places before each run of neighbours of one unit, and its unit; then the load of each place.
+        let (mut starts, mut units) = (Vec::new(), Vec::new());
+        let (mut unit_places, mut loads) = (Vec::new(), Vec::new());
+        for chunk in places.chunks_mut(NEIGHBOURS) {
+            starts.clear();
+            units.clear();
+            let mut records = 0..0;
+            for (at, place) in chunk.iter().enumerate() {
+                if !records.contains(place) {
+                    let unit = self.units.unit_of(*place);
+                    records = self.units.unit_records(unit);
+                    starts.push(at);
+                    units.push(unit);
+                }
             }
-            order.unit_order.positions_of_each(units);
-            for (place, &unit_place) in chunk.iter_mut().zip(&*units) {
+            unit_places.clone_from(&units);
+            order.unit_order.positions_of_each(&mut unit_places);
+            starts.push(chunk.len());
+            loads.clear();
+            for (run, (&unit, &unit_place)) in units.iter().zip(&unit_places).enumerate() {
                 let load = near_equal_part(self.units.len(), self.loads, unit_place) as usize;
-                let first = order.first_position[load];
-                let within = order.starts.start(unit_place) + *place - first;
-                *place = first + self.record_order(&order, load).position_of(within);
+                let first = order.starts.start(unit_place) - order.first_position[load];
+                let record = self.units.first_record(unit);
+                for place in &mut chunk[starts[run]..starts[run + 1]] {
+                    *place = first + (*place - record);
+                    loads.push(load as u32);
+                }
             }
+            groups.change(self.loads as usize, &loads, chunk, |load, places| {
+                self.record_order(&order, load).positions_of_each(places);
+                let first = order.first_position[load];
+                places.iter_mut().for_each(|place| *place += first);
+            });
         }
     }
 

@@ -118,6 +118,7 @@ impl Permutation {
             self.len
         );
         match &self.method {
+            _ if places.len() == 1 => places[0] = self.position_of(places[0]),
             Method::Table { inverse, .. } => {
                 for place in places {
                     *place = u64::from(inverse[*place as usize]);
@@ -136,6 +137,7 @@ impl Permutation {
             self.len
         );
         match &self.method {
+            _ if places.len() == 1 => places[0] = self.get(places[0]),
             Method::Table { forward, .. } => {
                 for place in places {
                     *place = u64::from(forward[*place as usize]);

@@ -1,10 +1,12 @@
 //! Entry points over plain bytes, for fuzzing; no part of the interface.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pelton_format::Rows;
 use pelton_linear::OutOfCore;
 
+use crate::buckets::{LengthSource, lengths_of};
 use crate::checkpoint::{self, Progress};
 use crate::error::TrainError;
 
@@ -30,4 +32,9 @@ pub fn restore_checkpoint(
     }
     let cached = rows(&state.cached);
     Ok(solver.restore(state, cached)?)
+}
+
+/// The lengths that the bytes of a file say.
+pub fn parse_lengths(mut bytes: &[u8], source: &LengthSource) -> Result<Vec<u32>, TrainError> {
+    lengths_of(Path::new("memory"), &mut bytes, source, &Arc::default())
 }

@@ -7,7 +7,7 @@
 //! ```text
 //! lengths ─► LengthHistogram ─► BucketLayout       boundaries, batch sizes, padding, RL*
 //! Plan × BucketLayout        =  BucketPlan         step ─► bucket and ids
-//! Plan × Packing             =  PackPlan           step ─► rows of segments
+//! Plan × Packing             =  PackPlan           step ─► rows of segments (`stream/`)
 //! ```
 //!
 //! What is kept from the plan below: every sentence is used once an epoch, in an order that follows
@@ -39,17 +39,20 @@ mod seek;
 
 mod packing;
 
-mod pack_plan;
+mod row_count;
+
+mod pieces;
 
 mod published;
 
-pub(crate) use pack_plan::{Counter, MAX_PIECES, NextPieces, can_count, count_starts};
+pub(crate) use pieces::{NextPieces, PieceCounter};
+pub(crate) use plan::global_batch;
 pub(crate) use table::Table;
 
 pub use histogram::LengthHistogram;
 pub use layout::{Bucket, BucketLayout};
-pub use pack_plan::{PackPlan, PackedRow, Segment};
 pub use packing::Packing;
+pub use pieces::{PackedRow, Segment};
 pub use plan::BucketPlan;
 pub use policy::BucketPolicy;
 pub use published::PublishedAuto;

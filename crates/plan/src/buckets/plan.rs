@@ -287,7 +287,7 @@ impl BucketPlan {
 }
 
 /// The examples of a global batch.
-pub(super) fn global_batch(plan: &Plan) -> Result<u64, PlanError> {
+pub(crate) fn global_batch(plan: &Plan) -> Result<u64, PlanError> {
     match plan.batching() {
         Batching::Examples(batch) => Ok(batch),
         batching => Err(PlanError::BucketBatching {

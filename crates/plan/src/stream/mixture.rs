@@ -15,11 +15,13 @@
 //! first time. Rejected: drawing the part of each example at random, whose shares are off by √E.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::intervals::Intervals;
 use super::selection::Selection;
 use super::spec::Part;
 use crate::error::PlanError;
+use crate::groups::Groups;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::permutation::Permutation;
 
@@ -30,8 +32,14 @@ const SHARES: f64 = (1_u64 << 53) as f64;
 const MAX_EXAMPLES: u64 = 1 << 53;
 const CYCLE: u64 = 1 << 20;
 
-/// Runs of the places of an epoch that are looked up together; where there are more, each place is by itself.
-const MOST_RUNS: usize = 32;
+/// Runs of an epoch whose orders are kept; where there are more, they are made for each place.
+const MOST_RUNS: usize = 4096;
+
+/// Places of an epoch looked up at a time.
+const CHUNK: usize = 4096;
+
+/// Records of a part that the second-level cache holds numbers of; passes over it are taken in their order.
+const SMALL: u64 = 1 << 16;
 
 /// Known sums that are kept.
 const KNOWN: usize = 4;
@@ -46,6 +54,20 @@ pub(super) struct Mixture {
     seed: u64,
     /// After how many epochs of a cycle how many examples of each part were drawn.
     known: Mutex<Vec<(u64, Vec<u64>)>>,
+    /// The epochs last asked for, even ones at 0 and odd ones at 1.
+    epochs: Mutex<[Option<Arc<Epoch>>; 2]>,
+}
+
+/// What an epoch draws, and in which order.
+#[derive(Debug)]
+struct Epoch {
+    number: u64,
+    order: Permutation,
+    turns: Vec<Turn>,
+    /// Where the places of each part end.
+    ends: Vec<u64>,
+    /// The runs and the order of each, where these are few.
+    runs: Option<(Intervals, Vec<(Run, Permutation)>)>,
 }
 
 /// A part by the numbers of its kept records.
@@ -64,6 +86,7 @@ pub(super) struct Turn {
 }
 
 /// Places of an epoch, before they are permuted, that one pass over a part serves.
+#[derive(Debug)]
 struct Run {
     places: Range<u64>,
     part: usize,
@@ -124,6 +147,7 @@ impl Mixture {
             examples,
             seed,
             known: Mutex::default(),
+            epochs: Mutex::default(),
         })
     }
 
@@ -206,16 +230,57 @@ impl Mixture {
 
     /// The examples at positions `start..start + out.len()` of an epoch, by number.
     pub(super) fn fill(&self, epoch: u64, start: u64, out: &mut [u64]) {
-        let turns = self.turns(epoch);
-        let order = Permutation::new(self.examples, key(self.seed, epoch, Stage::Order));
-        order.fill(start, out);
-        let runs: Vec<Run> = self.runs(&turns).take(MOST_RUNS + 1).collect();
-        if runs.len() <= MOST_RUNS {
-            return self.look_up_runs(&runs, out);
+        let epoch = self.epoch(epoch);
+        epoch.order.fill(start, out);
+        let Some((intervals, runs)) = &epoch.runs else {
+            for place in out {
+                *place = self.look_up(&epoch.turns, &epoch.ends, *place);
+            }
+            return;
+        };
+        let (mut groups, mut of_place) = (Groups::default(), Vec::new());
+        for places in out.chunks_mut(CHUNK) {
+            of_place.clear();
+            of_place.extend(places.iter().map(|&place| intervals.of(place) as u32));
+            groups.change(runs.len(), &of_place, places, |run, places| {
+                let (run, pass) = &runs[run];
+                for place in &mut *places {
+                    *place = run.first + (*place - run.places.start);
+                }
+                pass.get_each(places);
+                let first = self.parts[run.part].numbers.start;
+                places.iter_mut().for_each(|place| *place += first);
+            });
         }
-        let ends: Vec<u64> = ends(&turns).collect();
-        for place in out {
-            *place = self.look_up(&turns, &ends, *place);
+    }
+
+    fn epoch(&self, number: u64) -> Arc<Epoch> {
+        let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut epochs[(number % 2) as usize];
+        match slot {
+            Some(epoch) if epoch.number == number => Arc::clone(epoch),
+            _ => Arc::clone(slot.insert(Arc::new(self.epoch_of(number)))),
+        }
+    }
+
+    fn epoch_of(&self, number: u64) -> Epoch {
+        let turns = self.turns(number);
+        let runs: Vec<Run> = self.runs(&turns).take(MOST_RUNS + 1).collect();
+        let runs = (runs.len() <= MOST_RUNS).then(|| {
+            let ends = runs.iter().map(|run| run.places.end).collect();
+            let with_order = |run: Run| {
+                let pass = self.pass(run.part, run.pass);
+                (run, pass)
+            };
+            let runs = runs.into_iter().map(with_order).collect();
+            (Intervals::new(ends), runs)
+        });
+        Epoch {
+            number,
+            order: Permutation::new(self.examples, key(self.seed, number, Stage::Order)),
+            ends: ends(&turns).collect(),
+            turns,
+            runs,
         }
     }
 
@@ -243,56 +308,25 @@ impl Mixture {
         turns.iter().enumerate().flat_map(of_part)
     }
 
-    /// Shows every example of an epoch with its position, in runs of consecutive numbers: two inverses for each,
-    /// and one for records that an unfinished pass has no turn for.
+    /// Shows every example of an epoch with its position: numbers of a run rise, or lie within a part so small that
+    /// what is known of its records is near.
     pub(super) fn by_number(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
-        const RUN: usize = 1024;
-        let turns = self.turns(epoch);
-        let order = Permutation::new(self.examples, key(self.seed, epoch, Stage::Order));
-        let mut in_pass = [0; RUN];
-        let (mut numbers, mut places) = (Vec::with_capacity(RUN), Vec::with_capacity(RUN));
-        for run in self.runs(&turns) {
+        let epoch = self.epoch(epoch);
+        let mut shown = Shown::default();
+        for run in self.runs(&epoch.turns) {
             let part = &self.parts[run.part];
             let pass = self.pass(run.part, run.pass);
-            let served = run.first..run.first + (run.places.end - run.places.start);
-            for first in (0..part.len()).step_by(RUN) {
-                let len = (part.len() - first).min(RUN as u64) as usize;
-                pass.fill_positions(first, &mut in_pass[..len]);
-                numbers.clear();
-                places.clear();
-                for (number, place) in (part.numbers.start + first..).zip(&in_pass[..len]) {
-                    if served.contains(place) {
-                        numbers.push(number);
-                        places.push(run.places.start + (place - served.start));
-                    }
-                }
-                order.positions_of_each(&mut places);
-                visit(&numbers, &places);
+            let count = run.places.end - run.places.start;
+            // By number, records of the pass are looked at that are not drawn. In its order, those drawn are looked
+            // up far from each other, which costs as much as two others.
+            let show = |shown: &mut Shown| shown.show(&epoch.order, &mut visit);
+            if part.len() <= SMALL || count < part.len() / 2 {
+                shown.add_in_order(part, &pass, &run, show);
+            } else {
+                shown.add_by_number(part, &pass, &run, show);
             }
         }
-    }
-
-    fn look_up_runs(&self, runs: &[Run], out: &mut [u64]) {
-        let mut found = vec![0; out.len()];
-        let (mut slots, mut places) = (Vec::new(), Vec::new());
-        for run in runs {
-            slots.clear();
-            places.clear();
-            for (slot, place) in out.iter().enumerate() {
-                if run.places.contains(place) {
-                    slots.push(slot);
-                    places.push(run.first + (place - run.places.start));
-                }
-            }
-            if slots.is_empty() {
-                continue;
-            }
-            self.pass(run.part, run.pass).get_each(&mut places);
-            for (&slot, &record) in slots.iter().zip(&places) {
-                found[slot] = self.parts[run.part].numbers.start + record;
-            }
-        }
-        out.copy_from_slice(&found);
+        shown.show(&epoch.order, &mut visit);
     }
 
     fn look_up(&self, turns: &[Turn], ends: &[u64], place: u64) -> u64 {
@@ -312,7 +346,16 @@ impl Mixture {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.parts.len() as u64 * (24 + KNOWN as u64 * 8)
+        let of_part = 24 + KNOWN as u64 * 8 + 2 * 40;
+        let of_run = (size_of::<(Run, Permutation)>() + 8 * 8) as u64;
+        // A pass ends with a part, or with its records.
+        let parts = self.parts.iter().filter(|part| part.share > 0);
+        let runs = parts.fold(0, |sum: u64, part| {
+            let share = part.share as f64 / self.shares as f64;
+            let passes = share * self.examples as f64 / part.len() as f64;
+            sum.saturating_add(passes as u64 + 2)
+        });
+        self.parts.len() as u64 * of_part + 2 * runs.min(MOST_RUNS as u64) * of_run
     }
 
     /// A number that changes with the parts and their shares.
@@ -325,6 +368,81 @@ impl Mixture {
             .fold(4, |state, word| {
                 mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
             })
+    }
+}
+
+/// Examples that wait to be shown, with their places in the epoch before it is permuted.
+#[derive(Default)]
+struct Shown {
+    numbers: Vec<u64>,
+    places: Vec<u64>,
+}
+
+/// Examples looked at, and shown, at a time.
+const SHOWN: usize = 1024;
+
+impl Shown {
+    /// Adds the examples of a run in the order of its pass.
+    fn add_in_order(
+        &mut self,
+        part: &KeptPart,
+        pass: &Permutation,
+        run: &Run,
+        mut show: impl FnMut(&mut Shown),
+    ) {
+        for first in run.places.clone().step_by(SHOWN) {
+            let places = first..run.places.end.min(first + SHOWN as u64);
+            let from = self.numbers.len();
+            self.numbers
+                .resize(from + (places.end - places.start) as usize, 0);
+            let numbers = &mut self.numbers[from..];
+            pass.fill(run.first + (first - run.places.start), numbers);
+            for number in numbers {
+                *number += part.numbers.start;
+            }
+            self.places.extend(places);
+            if self.numbers.len() >= SHOWN {
+                show(self);
+            }
+        }
+    }
+
+    /// Adds the examples of a run by number, out of all records of the part.
+    fn add_by_number(
+        &mut self,
+        part: &KeptPart,
+        pass: &Permutation,
+        run: &Run,
+        mut show: impl FnMut(&mut Shown),
+    ) {
+        let mut in_pass = [0; SHOWN];
+        let count = run.places.end - run.places.start;
+        for first in (0..part.len()).step_by(SHOWN) {
+            let in_pass = &mut in_pass[..(part.len() - first).min(SHOWN as u64) as usize];
+            pass.fill_positions(first, in_pass);
+            let mut len = self.numbers.len();
+            self.numbers.resize(len + in_pass.len(), 0);
+            self.places.resize(len + in_pass.len(), 0);
+            for (number, &place) in (part.numbers.start + first..).zip(&*in_pass) {
+                // Written in any case, and kept where the pass gets there: no branch to be wrong about.
+                let place = place.wrapping_sub(run.first);
+                self.numbers[len] = number;
+                self.places[len] = run.places.start.wrapping_add(place);
+                len += usize::from(place < count);
+            }
+            self.numbers.truncate(len);
+            self.places.truncate(len);
+            if len >= SHOWN {
+                show(self);
+            }
+        }
+    }
+
+    fn show(&mut self, order: &Permutation, visit: &mut impl FnMut(&[u64], &[u64])) {
+        order.positions_of_each(&mut self.places);
+        visit(&self.numbers, &self.places);
+        self.numbers.clear();
+        self.places.clear();
     }
 }
 
@@ -417,6 +535,41 @@ mod tests {
                     assert!(of_part.iter().all(|&n| n == least || n == least + 1));
                     start += len as usize;
                 }
+            }
+        }
+    }
+
+    /// Runs together, run by run, and the epoch by number give what one place at a time does.
+    #[test]
+    fn every_way_to_look_up_gives_the_same() {
+        let large = SMALL + 40_000;
+        for (parts, examples) in [
+            (vec![(700, 1.0), (300, 2.0)], 1500),
+            // More runs than are kept.
+            (vec![(1, 1.0), (2, 1.0), (3, 1.0), (90_000, 1.0)], 60_000),
+            // Passes of a large part of which much, or little, is drawn.
+            (vec![(large, 5.0), (40_000, 1.0)], 100_000),
+            (vec![(large, 1.0), (10, 1.0), (large, 2.0)], 100_000),
+        ] {
+            let mixture = mixture(&parts, Some(examples));
+            for epoch in [0, 3, CYCLE + 3] {
+                let kept = mixture.epoch(epoch);
+                let mut expected = vec![0; examples as usize];
+                kept.order.fill(0, &mut expected);
+                for place in &mut expected {
+                    *place = mixture.look_up(&kept.turns, &kept.ends, *place);
+                }
+                let mut filled = vec![0; examples as usize];
+                mixture.fill(epoch, 0, &mut filled);
+                assert_eq!(filled, expected);
+                let mut seen = vec![None; examples as usize];
+                mixture.by_number(epoch, |numbers, positions| {
+                    assert_eq!(numbers.len(), positions.len());
+                    for (&number, &position) in numbers.iter().zip(positions) {
+                        assert_eq!(seen[position as usize].replace(number), None);
+                    }
+                });
+                assert!(seen.into_iter().eq(expected.into_iter().map(Some)));
             }
         }
     }

@@ -266,7 +266,7 @@ impl StreamPlan {
             Fresh::Runs(_) => self.randomness().map(|randomness| randomness.rl_exact),
             Fresh::Buckets(plan) => plan.rl_exact(),
             Fresh::Queues(_) => None,
-            Fresh::Rows(rows) => rows.plan().and_then(|plan| plan.rl_exact(epoch)),
+            Fresh::Rows(rows) => rows.rl_exact(epoch),
         }
     }
 
@@ -274,10 +274,7 @@ impl StreamPlan {
     /// are of a mixture or a fractional echo; costs a pass over the epoch for packed rows.
     pub fn padded_fraction(&self, epoch: u64) -> Option<f64> {
         match &self.fresh {
-            Fresh::Rows(rows) => Some(match rows.plan() {
-                Some(plan) => plan.padded_fraction(epoch),
-                None => rows.padded_fraction(epoch),
-            }),
+            Fresh::Rows(rows) => Some(rows.padded_fraction(epoch)),
             _ => self.bucket_layout().map(BucketLayout::padded_fraction),
         }
     }
@@ -491,12 +488,7 @@ impl Kept<'_> {
             && spec.echo.is_none();
         let (kept, batch, seed) = (self.len(), spec.batch, spec.seed);
         if let BucketPolicy::Pack(packing) = policy {
-            let plan = if is_plain {
-                Some(self.plan(spec)?)
-            } else {
-                None
-            };
-            let rows = Rows::new(sequence, plan, *packing, batch, kept, seed, length_at)?;
+            let rows = Rows::new(sequence, *packing, batch, kept, seed, length_at)?;
             if let (false, Some(longest)) = (spec.batch_echo.is_none(), rows.longest_cut()) {
                 let packing = packing.to_string();
                 return Err(PlanError::EchoedCuts { packing, longest });

@@ -1,27 +1,48 @@
 //! Batches of packed rows, of any sequence.
 //!
-//! As in a [`PackPlan`], whose rows these are where both can be made: a look-ahead of appearances is packed into rows,
-//! which come in a random order. Two appearances of an example in one look-ahead may change places by that; their
-//! copies are then counted in the order they come out.
+//! A look-ahead of appearances is packed into rows ([`Packing`]), the rows are put in a random order, and the
+//! appearances are dealt to the places of their length in the order they came. A batch is a number of rows; it may
+//! span look-aheads, and the last of an epoch may be smaller. Two appearances of an example in one look-ahead may
+//! change places by that; their copies are then counted in the order they come out.
+//!
+//! *Seeking.* How many rows a look-ahead fills follows from how many appearances of each length it has, so a place is
+//! sought by counting lengths (`row_starts.rs`), without dealing. The row at which each look-ahead begins is kept,
+//! 8 bytes each, for two epochs.
+//! Rejected: one list of open rows for the whole epoch, which fills a few rows more and makes every
+//! row depend on all sentences before it.
+//!
+//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! ways. Within one, examples of
+//! equal length are dealt in any order, and R rows come in any order, of which those of equal pattern
+//! p, m_p of them, differ by their examples alone: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of
+//! length ℓ. An example that is cut has pieces of the row's length and a rest; where several have
+//! the same rest, both come in one order: a factor 1/s_ℓ! for s_ℓ cut examples with rest ℓ. Each way
+//! is equally likely, so that
+//!
+//! ```text
+//! RL* = (ln N! − Σ_w (ln W_w! − ln R! + Σ ln m_p! − Σ ln k_ℓ! + Σ ln s_ℓ!)) / ln N!
+//! ```
+//!
+//! (at most 1: the pieces of cut examples have more orders than examples do) is the share of the entropy, given how
+//! the lengths of an epoch fall into look-aheads; between epochs it moves in the fourth place.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use super::batch::{Draw, Piece, StreamBatch};
-use super::sequence::Sequence;
-use crate::buckets::{
-    Counter, MAX_PIECES, NextPieces, PackPlan, Packing, Segment, Table, can_count, count_starts,
-};
+use super::row_starts::{Packed, Walk, by_number};
+use super::sequence::{Sequence, Source};
+use crate::buckets::{NextPieces, Packing, PieceCounter, Segment, Table};
 use crate::error::PlanError;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
-use crate::plan::Plan;
+use crate::order::Order;
+use crate::randomness::ln_factorial;
 use crate::rng::KeyedRng;
+
+/// Most pieces a look-ahead could have, so that they can be counted in four bytes.
+const MAX_PIECES: u64 = 1 << 31;
 
 const EPOCHS: usize = 2;
 const WINDOWS: usize = 2;
-
-/// Fewer examples are packed faster in turn than counted.
-const COUNTED: u64 = 1 << 16;
 
 /// Batches of packed rows.
 #[derive(Debug)]
@@ -31,20 +52,13 @@ pub(super) struct Rows {
     /// Rows of a batch.
     batch: u64,
     seed: u64,
-    lengths: Lengths,
-    /// Of the lengths; then the length of the shortest piece.
-    mean_length: f64,
+    /// The length of each example, by its number.
+    lengths: Table,
+    /// The sum of the lengths, the greatest, and the length of the shortest piece.
+    tokens: u128,
     longest: u32,
     shortest_piece: u32,
     kept: Mutex<Kept>,
-}
-
-/// The length of each example, by its number.
-#[derive(Debug)]
-enum Lengths {
-    Own(Table),
-    /// Of a plan that packs the same examples, and knows how random that is.
-    OfPlan(Box<PackPlan>),
 }
 
 /// What was found out; most recently used first.
@@ -81,11 +95,9 @@ struct Ahead {
 }
 
 impl Rows {
-    /// Over a sequence of the examples `0..kept`; `plan` is that of the sequence, where it is one in which
-    /// examples appear once and can be found.
+    /// Over a sequence of the examples `0..kept`.
     pub(super) fn new(
         sequence: Sequence,
-        plan: Option<Plan>,
         packing: Packing,
         batch: u64,
         kept: u64,
@@ -99,25 +111,18 @@ impl Rows {
             let packing = packing.to_string();
             return Err(PlanError::CutTooOften { packing, longest });
         }
-        let tokens: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
-        let mean_length = tokens as f64 / kept.max(1) as f64;
         let last_piece = |&length: &u32| match length % packing.row_length() {
             0 => length.min(packing.row_length()),
             rest => rest,
         };
         let shortest_piece = lengths.iter().map(last_piece).min().unwrap_or(0);
-        let length_at = |number: u64| lengths[number as usize];
-        let lengths = match plan {
-            Some(plan) => Lengths::OfPlan(Box::new(PackPlan::new(plan, packing, length_at)?)),
-            None => Lengths::Own(Table::new(kept, longest, length_at)),
-        };
         Ok(Rows {
+            tokens: lengths.iter().map(|&length| u128::from(length)).sum(),
+            lengths: Table::new(kept, longest, |number| lengths[number as usize]),
             sequence,
             packing,
             batch,
             seed,
-            lengths,
-            mean_length,
             longest,
             shortest_piece,
             kept: Mutex::default(),
@@ -137,19 +142,11 @@ impl Rows {
         (self.longest > self.packing.row_length()).then_some(self.longest)
     }
 
-    /// The plan of the same rows, where there is one.
-    pub(super) fn plan(&self) -> Option<&PackPlan> {
-        match &self.lengths {
-            Lengths::OfPlan(plan) => Some(plan),
-            Lengths::Own(_) => None,
-        }
-    }
-
     /// Rows of an epoch. Costs a pass over the epoch, once.
     pub(super) fn rows(&self, epoch: u64) -> u64 {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         self.look_through(&mut kept, epoch, u64::MAX);
-        kept.epochs[0].starts[self.windows() as usize]
+        kept.epochs[0].starts[self.packed(epoch).look_aheads() as usize]
     }
 
     /// Batches of an epoch.
@@ -157,16 +154,47 @@ impl Rows {
         self.rows(epoch).div_ceil(self.batch)
     }
 
-    /// Cells that hold padding over all cells of an epoch; 0 where there are none.
+    /// Cells that hold padding over all cells of an epoch; 0 where there are none. Costs a pass over the epoch, and
+    /// another where tokens are not the same in each.
     pub(super) fn padded_fraction(&self, epoch: u64) -> f64 {
-        let mut ahead = Ahead::default();
-        let mut tokens = 0_u128;
-        for window in 0..self.windows() {
-            self.ahead(epoch, window, &mut ahead);
-            tokens += ahead.lengths.iter().map(|&n| u128::from(n)).sum::<u128>();
-        }
+        let times = self.sequence.echo().echo().whole();
+        let tokens = match (self.sequence.source(), times) {
+            (Source::Plan(_), Some(times)) => self.tokens * u128::from(times),
+            _ => {
+                let mut ahead = Ahead::default();
+                let windows = 0..self.packed(epoch).look_aheads();
+                let of_window = windows.map(|window| {
+                    self.ahead(epoch, window, &mut ahead);
+                    ahead.lengths.iter().map(|&n| u128::from(n)).sum::<u128>()
+                });
+                of_window.sum()
+            }
+        };
         let cells = u128::from(self.rows(epoch)) * u128::from(self.packing.row_length());
         (cells - tokens) as f64 / cells.max(1) as f64
+    }
+
+    /// The exact randomness RL* of an epoch over `full` order, derived above; 0 where every epoch is
+    /// the same; not known of other orders, mixtures and echoed examples. Costs a pass over the epoch.
+    pub(super) fn rl_exact(&self, epoch: u64) -> Option<f64> {
+        let Source::Plan(plan) = self.sequence.source() else {
+            return None;
+        };
+        match plan.order() {
+            _ if !self.sequence.echo().echo().is_none() => return None,
+            _ if plan.records() <= 1 => return Some(1.0),
+            Order::Full => {}
+            _ => return plan.is_same_every_epoch().then_some(0.0),
+        }
+        let all = ln_factorial(plan.records() as f64);
+        let mut counter = PieceCounter::new(self.packing);
+        let mut ahead = Ahead::default();
+        let windows = (0..self.packed(epoch).look_aheads()).map(|window| {
+            self.ahead(epoch, window, &mut ahead);
+            let held = ln_factorial(ahead.lengths.len() as f64);
+            held - counter.ln_orders(&ahead.lengths)
+        });
+        Some(((all - windows.sum::<f64>()) / all).min(1.0))
     }
 
     /// The most draws of a batch, or more.
@@ -214,10 +242,14 @@ impl Rows {
         out.padded_length = Some(self.packing.row_length());
     }
 
-    /// Look-aheads of an epoch.
-    fn windows(&self) -> u64 {
-        let look_ahead = u64::from(self.packing.look_ahead());
-        self.sequence.appearances().div_ceil(look_ahead)
+    fn packed(&self, epoch: u64) -> Packed<'_> {
+        Packed {
+            sequence: &self.sequence,
+            packing: self.packing,
+            lengths: &self.lengths,
+            longest: self.longest,
+            epoch,
+        }
     }
 
     /// Finds where look-aheads of `epoch` begin, up to that with row `row`, and moves the epoch to the front.
@@ -230,41 +262,26 @@ impl Rows {
                 EpochRows { epoch, starts }
             }
         };
-        if rows.starts.len() == 1 && self.counting_pays(row) {
-            let by_number = |visit: &mut dyn FnMut(&[u64], &[u64])| {
-                self.sequence.source().by_number(epoch, visit);
-            };
-            rows.starts = count_starts(self.packing, self.windows(), self.table(), by_number);
+        let packed = self.packed(epoch);
+        if rows.starts.len() == 1 && self.is_late(row) && packed.counts_by_number() {
+            rows.starts = by_number(packed);
         }
-        let mut counter = Counter::new(self.packing);
-        let mut ahead = Ahead::default();
         let mut known = rows.starts[rows.starts.len() - 1];
-        while known < row && (rows.starts.len() as u64) <= self.windows() {
-            self.ahead(epoch, rows.starts.len() as u64 - 1, &mut ahead);
-            let patterns = counter.pack(&ahead.lengths);
-            known += patterns.iter().map(|p| u64::from(p.rows)).sum::<u64>();
+        let mut walk = None;
+        while known < row && (rows.starts.len() as u64) <= packed.look_aheads() {
+            let walk = walk.get_or_insert_with(|| Walk::new(packed));
+            known += walk.rows(rows.starts.len() as u64 - 1);
             rows.starts.push(known);
         }
         kept.epochs.insert(0, rows);
     }
 
-    /// Whether looking at all examples at once is possible, and faster than doing it look-ahead by look-ahead up to
-    /// a row. Repeats stand at places of their own, which are not found by number.
-    fn counting_pays(&self, row: u64) -> bool {
-        let examples = self.sequence.appearances();
-        let rows = examples as f64 * self.mean_length / f64::from(self.packing.row_length());
+    /// Whether most of an epoch lies before a row: then all of it is counted as fast.
+    fn is_late(&self, row: u64) -> bool {
+        let examples = self.sequence.source().examples().max(1) as f64;
+        let times = self.sequence.appearances() as f64 / examples;
+        let rows = self.tokens as f64 * times / f64::from(self.packing.row_length());
         row as f64 >= 0.4 * rows
-            && examples >= COUNTED
-            && self.sequence.echo().echo().is_none()
-            && self.sequence.source().is_invertible()
-            && can_count(self.packing, self.windows())
-    }
-
-    fn table(&self) -> &Table {
-        match &self.lengths {
-            Lengths::Own(table) => table,
-            Lengths::OfPlan(plan) => plan.lengths(),
-        }
     }
 
     /// The appearances of a look-ahead, in order.
@@ -277,7 +294,7 @@ impl Rows {
         into.numbers.clear();
         into.numbers.extend(into.draws.iter().map(|draw| draw.id));
         into.lengths.resize(into.draws.len(), 0);
-        self.table().gather(&into.numbers, &mut into.lengths);
+        self.lengths.gather(&into.numbers, &mut into.lengths);
     }
 
     fn window<'a>(&self, kept: &'a mut Kept, epoch: u64, number: u64) -> &'a Window {
@@ -305,7 +322,7 @@ impl Rows {
         }
         // Stable, so that pieces of one length stay in the order they came; the longest are first.
         pieces.sort_by_key(|piece| std::cmp::Reverse(piece.length));
-        let patterns = Counter::new(self.packing).pack(&ahead.lengths);
+        let patterns = PieceCounter::new(self.packing).pack(&ahead.lengths);
         let each = |(place, rows): (u32, u32)| std::iter::repeat_n(place, rows as usize);
         let rows = patterns.iter().map(|pattern| pattern.rows);
         let mut order: Vec<u32> = (0..).zip(rows).flat_map(each).collect();
@@ -341,20 +358,21 @@ impl Rows {
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let lengths = match &self.lengths {
-            Lengths::Own(table) => table.bytes(),
-            Lengths::OfPlan(plan) => plan.lengths().bytes() + plan.plan().memory_bytes(),
-        };
-        let starts = (EPOCHS as u64) * 8 * (self.windows() + 1);
+        let starts = (EPOCHS as u64) * 8 * (self.packed(0).look_aheads() + 1);
         let longest = u64::from(self.packing.look_ahead()).min(self.sequence.appearances());
         let of_draw = size_of::<Draw>() + size_of::<Piece>() + 4;
         let windows = (WINDOWS as u64) * longest * of_draw as u64;
-        self.sequence.memory_bytes() + lengths + starts + windows
+        self.sequence.memory_bytes() + self.lengths.bytes() + starts + windows
+    }
+
+    /// A digest of the lengths.
+    pub(super) fn digest(&self) -> u64 {
+        self.lengths.digest()
     }
 
     pub(super) fn fingerprint(&self) -> u64 {
         [
-            self.table().digest(),
+            self.lengths.digest(),
             self.packing.row_length().into(),
             self.packing.look_ahead().into(),
             self.batch,

@@ -88,6 +88,16 @@ pub fn read_lengths(
         return Err(wrong(path, "is a folder; name one file of sentences"));
     }
     let mut reader = BufReader::with_capacity(1 << 18, file);
+    lengths_of(path, &mut reader, source, interrupt)
+}
+
+/// The length of each sentence of a file that is open; `path` is named in errors.
+pub(crate) fn lengths_of(
+    path: &Path,
+    reader: &mut impl BufRead,
+    source: &LengthSource,
+    interrupt: &Interrupt,
+) -> Result<Vec<u32>, TrainError> {
     let mut lengths = Vec::new();
     let mut push = |length: u32| {
         lengths.push(length);
@@ -100,15 +110,15 @@ pub fn read_lengths(
         }
     };
     match source {
-        LengthSource::Lines(unit) => lines(path, &mut reader, *unit, &mut push)?,
+        LengthSource::Lines(unit) => lines(path, reader, *unit, &mut push)?,
         LengthSource::Column(column) => {
             let start = reader
                 .fill_buf()
                 .map_err(|error| unreadable(path, &error))?;
             if start.starts_with(npy_lengths::MAGIC) {
-                npy_lengths::column(path, &mut reader, column, &mut push)?;
+                npy_lengths::column(path, reader, column, &mut push)?;
             } else {
-                rows(path, &mut reader, column, &mut push)?;
+                rows(path, reader, column, &mut push)?;
             }
         }
     }

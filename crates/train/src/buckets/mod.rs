@@ -16,6 +16,7 @@ use pelton_plan::{
 };
 use serde::Serialize;
 
+pub(crate) use lengths::lengths_of;
 pub use lengths::{Column, LengthSource, Unit, read_lengths};
 pub use picture::{histogram, in_terminal};
 

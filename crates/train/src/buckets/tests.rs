@@ -144,6 +144,97 @@ fn npy_vectors_and_columns_are_read() {
         column("1"),
         "too long a header",
     );
+    check_refused(
+        npy("<i8", "(2, 0)", &longs),
+        column("1"),
+        "rows of 0 columns",
+    );
+    check_refused(
+        npy("<i8", "(2, x)", &longs),
+        column("1"),
+        "vector or matrix",
+    );
+    check_refused(
+        b"\x93NUMPY\x01\x00\x10\x00{'descr': '<i8', }",
+        column("1"),
+        "has no shape",
+    );
+    let columns = npy("|u1", "(2, 3)", &[1, 2, 3, 4, 5, 6]);
+    let fortran = String::from_utf8_lossy(&columns[10..]).replace("False", "True ");
+    let fortran = [&columns[..10], fortran.as_bytes()].concat();
+    check_refused(fortran, column("2"), "numpy.ascontiguousarray");
+}
+
+/// Gives its bytes over and over, and fails after so many rounds.
+struct Rounds<'a> {
+    bytes: &'a [u8],
+    left: &'a [u8],
+    rounds: usize,
+}
+
+impl std::io::Read for Rounds<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let count = std::io::BufRead::fill_buf(self)?.len().min(into.len());
+        into[..count].copy_from_slice(&self.left[..count]);
+        self.left = &self.left[count..];
+        Ok(count)
+    }
+}
+
+impl std::io::BufRead for Rounds<'_> {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        if self.left.is_empty() {
+            let rounds = self.rounds.checked_sub(1);
+            self.rounds = rounds.ok_or_else(|| std::io::Error::other("the cable is out"))?;
+            self.left = self.bytes;
+        }
+        Ok(self.left)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.left = &self.left[count..];
+    }
+}
+
+#[test]
+fn a_file_that_fails_on_the_way_is_named() {
+    let rows = npy("|u1", "(9,)", &[1, 2]);
+    for (bytes, source) in [
+        (&b"1\n2\n"[..], WORDS),
+        (b"1\n2\n", column("1")),
+        (&rows, column("1")),
+    ] {
+        let mut reader = Rounds {
+            bytes,
+            left: b"",
+            rounds: 1,
+        };
+        let path = std::path::Path::new("cut/off");
+        let error = lengths_of(path, &mut reader, &source, &Arc::default()).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("cut/off: cannot be read (the cable is out)"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_line_of_too_many_units_is_refused() {
+    let bytes = vec![b'a'; 1 << 24];
+    let reader = Rounds {
+        bytes: &bytes,
+        left: b"",
+        rounds: 1 << 8,
+    };
+    let mut reader = std::io::Read::take(reader, 1 << 32);
+    let path = std::path::Path::new("one/line");
+    let error = lengths_of(path, &mut reader, &BYTES, &Arc::default()).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("one/line: line 1 has 2^32 units or more"),
+        "{error}"
+    );
 }
 
 fn table(content: &str, batch: u64, policies: &[&str]) -> Result<BucketsTable, TrainError> {

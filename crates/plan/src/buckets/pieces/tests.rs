@@ -31,7 +31,7 @@ fn emitted(packing: Packing, lengths: &[u32], order: &[usize]) -> Vec<Vec<Packed
         }));
     }
     pieces.sort_by_key(|piece| std::cmp::Reverse(piece.length));
-    let patterns = Counter::new(packing).pack(lengths);
+    let patterns = PieceCounter::new(packing).pack(lengths);
     let rows: Vec<usize> = (0..patterns.len())
         .flat_map(|place| std::iter::repeat_n(place, patterns[place].rows as usize))
         .collect();
@@ -67,7 +67,7 @@ fn reachable_rows_are_counted_exactly() {
             .flat_map(|order| emitted(packing, &lengths, order))
             .collect();
         let expected = (reached.len() as f64).ln();
-        let orders = Counter::new(packing).ln_orders(&lengths);
+        let orders = PieceCounter::new(packing).ln_orders(&lengths);
         assert!(
             (orders - expected).abs() < 1e-9,
             "{lengths:?}: {}",
