@@ -50,10 +50,13 @@ pub(crate) struct PlannedPane {
 /// Appends the ids that the next step reads and says which step it is; `None` after the last.
 pub(crate) type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
 
+/// Records of the first pane of a list; each further one has twice as many, until panes are as large as planned.
+const FIRST_PANE_RECORDS: u64 = 512;
+
 pub(crate) struct Planner {
     plan: Arc<Plan>,
-    /// What is read instead of the plan's batches.
-    list: Option<ReadList>,
+    /// What is read instead of the plan's batches, and how many of its steps the next pane has.
+    list: Option<(ReadList, u64)>,
     cursor: Cursor,
     step: u64,
     end_epoch: u64,
@@ -92,15 +95,17 @@ impl Planner {
         }
     }
 
-    /// A planner of what `list` says, `batches_per_pane` steps together.
+    /// A planner of what `list` says, `batches_per_pane` steps together, and fewer at the beginning: nobody gets
+    /// a batch before the pane is complete that it is in.
     pub fn of_list(
         plan: Arc<Plan>,
         list: ReadList,
         options: &FeedOptions,
         batches_per_pane: u64,
     ) -> Planner {
+        let first = FIRST_PANE_RECORDS / plan.step_len(0, 0).max(1);
         let mut planner = Planner::new(plan, options, batches_per_pane, false);
-        planner.list = Some(list);
+        planner.list = Some((list, first.max(1)));
         planner
     }
 
@@ -134,8 +139,10 @@ impl Planner {
     /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
     /// (batch number since the feed began, id) has declined some records. `None` at the end.
     pub fn plan_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Option<PlannedPane> {
-        if let Some(list) = &mut self.list {
-            return listed_pane(list, self.batches_per_pane);
+        if let Some((list, batches)) = &mut self.list {
+            let pane = listed_pane(list, (*batches).min(self.batches_per_pane));
+            *batches = batches.saturating_mul(2);
+            return pane;
         }
         let epoch = self.next_epoch()?;
         if epoch != self.cursor.epoch {
@@ -288,4 +295,30 @@ fn listed_pane(list: &mut ReadList, batches: u64) -> Option<PlannedPane> {
     }
     pane.own = pane.ids.len() as u64;
     (!pane.batches.is_empty()).then_some(pane)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pelton_plan::{Batching, Order};
+
+    #[test]
+    fn the_panes_of_a_list_grow_to_their_size() {
+        let plan = Plan::new(10_000, Order::Full, Batching::Examples(200), 3).unwrap();
+        let mut steps = 0..100;
+        let list: ReadList = Box::new(move |ids| {
+            let next = steps.next()?;
+            ids.extend([next; 200]);
+            Some(Cursor { epoch: 0, next })
+        });
+        let options = FeedOptions::with_memory(1 << 20);
+        let mut planner = Planner::of_list(Arc::new(plan), list, &options, 16);
+        let panes = std::iter::from_fn(|| planner.plan_pane(&mut |_, _| true));
+        let panes: Vec<PlannedPane> = panes.collect();
+        let batches: Vec<usize> = panes.iter().map(|pane| pane.batches.len()).collect();
+        assert_eq!(batches, [2, 4, 8, 16, 16, 16, 16, 16, 6]);
+        let listed = panes.iter().flat_map(|pane| &pane.batches);
+        assert!(listed.map(|batch| batch.step).eq(0..100));
+        assert_eq!(panes[1].ids[200..202], [3, 3]);
+    }
 }
