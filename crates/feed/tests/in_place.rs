@@ -4,18 +4,18 @@
 mod fixtures;
 
 use std::fs;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fixtures::BadSector;
 use pelton_feed::{
     Access, Collate, DeviceSpeed, FeedError, Loader, LoaderMeters, LoaderOptions, SampleBatch,
     Stages,
 };
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Order, StreamPlan, StreamSpec};
-use pelton_storage::{Granularity, LocalMode, LocalOptions, RangeRead, Storage, StorageError};
+use pelton_storage::{LocalMode, LocalOptions, StorageError};
 
 /// Read through the page cache, as warm files are.
 fn open(paths: &[PathBuf], options: OpenOptions) -> Arc<Dataset> {
@@ -192,48 +192,6 @@ fn class_bytes_that_stand_for_no_class_follow_the_policy() {
         matches!(error, FeedError::TooManyBadRecords { limit: 1, .. }),
         "{error}"
     );
-}
-
-/// Refuses reads that touch some bytes, or ends them there.
-#[derive(Debug)]
-struct BadSector {
-    inner: Arc<dyn Storage>,
-    bytes: Range<u64>,
-    short: bool,
-}
-
-impl Storage for BadSector {
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn size(&self) -> Result<u64, StorageError> {
-        self.inner.size()
-    }
-
-    fn granularity(&self) -> Granularity {
-        self.inner.granularity()
-    }
-
-    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
-        self.inner.read_batch(reads)?;
-        for read in reads {
-            let end = read.offset + read.filled as u64;
-            if read.offset >= self.bytes.end || end <= self.bytes.start {
-                continue;
-            }
-            if !self.short {
-                return Err(StorageError::Io {
-                    path: self.name(),
-                    operation: "read",
-                    offset: self.bytes.start,
-                    source: io::Error::from_raw_os_error(5),
-                });
-            }
-            read.filled = self.bytes.start.saturating_sub(read.offset) as usize;
-        }
-        Ok(())
-    }
 }
 
 #[test]

@@ -5,18 +5,17 @@ mod fixtures;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fixtures::open;
+use fixtures::{BadSector, open};
 use pelton_feed::{
     Access, BadExamples, Feed, FeedError, FeedOptions, Loader, LoaderOptions, OnBadRecord, Stages,
 };
 use pelton_format::{Dataset, FormatError};
 use pelton_plan::{Batching, Order, Plan, StreamPlan, StreamSpec};
-use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
+use pelton_storage::StorageError;
 
 const FILES: u64 = 90;
 /// Removed after the folder was listed, and cut off.
@@ -120,48 +119,6 @@ fn a_folder_that_is_gone_ends_the_feed() {
         matches!(error, FeedError::Storage(StorageError::NotFound { .. })),
         "{error:?}"
     );
-}
-
-/// Refuses reads that touch some bytes, or ends them there.
-#[derive(Debug)]
-struct BadSector {
-    inner: Arc<dyn Storage>,
-    bytes: Range<u64>,
-    short: bool,
-}
-
-impl Storage for BadSector {
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn size(&self) -> Result<u64, StorageError> {
-        self.inner.size()
-    }
-
-    fn granularity(&self) -> Granularity {
-        self.inner.granularity()
-    }
-
-    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
-        self.inner.read_batch(reads)?;
-        for read in reads {
-            let end = read.offset + read.filled as u64;
-            if read.offset >= self.bytes.end || end <= self.bytes.start {
-                continue;
-            }
-            if !self.short {
-                return Err(StorageError::Io {
-                    path: self.name(),
-                    operation: "read",
-                    offset: self.bytes.start,
-                    source: io::Error::from_raw_os_error(5),
-                });
-            }
-            read.filled = self.bytes.start.saturating_sub(read.offset) as usize;
-        }
-        Ok(())
-    }
 }
 
 fn lines(folder: &Path) -> PathBuf {
