@@ -6,7 +6,7 @@ use std::time::Instant;
 use pelton_format::{Dataset, RowTable};
 use pelton_plan::{Batching, Order, Plan};
 
-use crate::access::{AccessCase, AccessChoice, choose_access};
+use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
 use crate::error::FeedError;
 use crate::meters::Meters;
 use crate::options::{Access, FeedOptions};
@@ -46,6 +46,22 @@ impl Loader {
     }
 }
 
+/// How the first panes differ from those after them, which are as large as the budget holds: nobody gets a batch
+/// before the pane is complete that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// In nothing.
+    Alike,
+    /// The first has so many batches, each further one twice as many.
+    Small(u64),
+    /// The first has so many batches and is read by itself, record by record: the others share sweeps, and the
+    /// first sweep passes over all files before a pane is complete.
+    Alone(u64),
+}
+
+/// Records of a first pane.
+const FIRST_PANE_RECORDS: u64 = 512;
+
 /// Executes a plan: loads ahead within the memory budget and yields batches in the plan's order.
 ///
 /// The order of examples depends on the plan alone, never on the access path, the number of threads
@@ -59,6 +75,7 @@ pub struct Feed {
     access: Access,
     choice: Option<AccessChoice>,
     sizes: Sizes,
+    beginning: Beginning,
     barrier: bool,
     steps_issued: u64,
     panes_planned: u64,
@@ -91,12 +108,14 @@ impl Feed {
             _ => 0,
         };
         let sizes = sizing::divide(&dataset, &plan, options, access, scatter_bytes)?;
+        let beginning = beginning(&dataset, options, access, sizes);
         tracing::info!(
             %access,
             asked = %options.access,
             order = %plan.order(),
             budget = options.memory_bytes,
             ?sizes,
+            ?beginning,
             "access path taken"
         );
         let shared = Arc::new(Shared::new(Arc::clone(&dataset), options));
@@ -117,19 +136,24 @@ impl Feed {
                 ))
             }
         };
+        let mut planner = Planner::new(
+            Arc::clone(&plan),
+            options,
+            sizes.pane_batches,
+            access == Access::Scatter,
+        );
+        if let Beginning::Small(batches) = beginning {
+            planner.begin_with(batches);
+        }
         Ok(Feed {
-            planner: Planner::new(
-                Arc::clone(&plan),
-                options,
-                sizes.pane_batches,
-                access == Access::Scatter,
-            ),
+            planner,
             loader,
             shared,
             plan,
             access,
             choice,
             sizes,
+            beginning,
             barrier: options.epoch_barrier,
             steps_issued: 0,
             panes_planned: 0,
@@ -163,9 +187,8 @@ impl Feed {
             scratch_dir: None,
             ..options.clone()
         };
-        let plan = Arc::new(plan);
-        let mut feed = Feed::new(dataset, Arc::clone(&plan), &options)?;
-        feed.planner = Planner::of_list(plan, list, &options, feed.sizes.pane_batches);
+        let mut feed = Feed::new(dataset, Arc::new(plan), &options)?;
+        feed.planner.read_list(list);
         Ok(feed)
     }
 
@@ -283,7 +306,20 @@ impl Feed {
 
     /// Issues steps so that, while one pane is consumed, the next `ahead` are being completed.
     fn issue_steps(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) {
-        let in_memory = self.panes_taken + 1 + self.sizes.ahead;
+        if let Beginning::Alone(batches) = self.beginning
+            && self.panes_planned == 0
+            && let Loader::Reader(reader) = &mut self.loader
+            && let Some(planned) = self.planner.plan_short_pane(batches, keep)
+        {
+            reader.read_alone(planned);
+            self.panes_planned = 1;
+        }
+        // It takes no step.
+        let alone = match self.beginning {
+            Beginning::Alone(_) => 1,
+            _ => 0,
+        };
+        let in_memory = self.panes_taken + 1 + self.sizes.ahead - alone;
         if let Loader::Scatter(scatter) = &mut self.loader {
             scatter.permit(in_memory);
         }
@@ -413,12 +449,19 @@ pub fn choose_path(
     let resident = options.memory_bytes as f64 / (sizing::pane_row_bytes(dataset) * records) as f64;
     let window = Access::Window { gap_bytes: None };
     let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
-        Ok(sizes) => {
-            let rows = sizes.pane_batches * options.rows_of(plan, 0) * sizes.sections;
-            rows as f64 / records as f64
-        }
+        Ok(sizes) => sizes.rows_of_sweep() as f64 / records as f64,
         Err(_) => resident / 2.0,
     };
+    let choice = choose_access(&AccessCase {
+        sweep_share,
+        scatter: scatter.ok(),
+        ..access_case(dataset, options)
+    });
+    Ok((choice.access, Some(choice)))
+}
+
+/// What access costs, for sweeps that serve a whole epoch and without scatter.
+fn access_case(dataset: &Dataset, options: &FeedOptions) -> AccessCase {
     let unit = dataset
         .files()
         .first()
@@ -426,17 +469,37 @@ pub fn choose_path(
     let epochs = options
         .end_epoch
         .map_or(10, |end| end.saturating_sub(options.start.epoch));
-    let choice = choose_access(&AccessCase {
-        records,
+    AccessCase {
+        records: options.records_of(dataset.records()).max(1),
         record_bytes: dataset.bytes() as f64 / dataset.records().max(1) as f64,
         unit_bytes: f64::from(unit),
-        sweep_share,
+        sweep_share: 1.0,
         wanted_share: wanted_share(options),
-        scatter: scatter.ok(),
+        scatter: None,
         epochs: epochs as f64,
         device: options.device,
-    });
-    Ok((choice.access, Some(choice)))
+    }
+}
+
+/// How a feed begins. One that asks a consumer what it wants does so at fixed places, and scatter's buckets match
+/// its panes: neither begins otherwise than it goes on.
+fn beginning(dataset: &Dataset, options: &FeedOptions, access: Access, sizes: Sizes) -> Beginning {
+    if access == Access::Scatter || options.epoch_barrier || options.refill {
+        return Beginning::Alike;
+    }
+    let wanted = (FIRST_PANE_RECORDS / sizes.batch_rows).max(1);
+    if sizes.sections == 1 {
+        return Beginning::Small(wanted);
+    }
+    let case = AccessCase {
+        sweep_share: sizes.rows_of_sweep() as f64 / dataset.records().max(1) as f64,
+        ..access_case(dataset, options)
+    };
+    let most = records_before_a_sweep(&case) / sizes.batch_rows;
+    match most.min(wanted).min(sizes.pane_batches) {
+        0 => Beginning::Alike,
+        batches => Beginning::Alone(batches),
+    }
 }
 
 impl std::fmt::Debug for Feed {

@@ -50,19 +50,18 @@ pub(crate) struct PlannedPane {
 /// Appends the ids that the next step reads and says which step it is; `None` after the last.
 pub(crate) type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
 
-/// Records of the first pane of a list; each further one has twice as many, until panes are as large as planned.
-const FIRST_PANE_RECORDS: u64 = 512;
-
 pub(crate) struct Planner {
     plan: Arc<Plan>,
-    /// What is read instead of the plan's batches, and how many of its steps the next pane has.
-    list: Option<(ReadList, u64)>,
+    /// What is read instead of the plan's batches.
+    list: Option<ReadList>,
     cursor: Cursor,
     step: u64,
     end_epoch: u64,
     refill: bool,
     share: Option<Share>,
     batches_per_pane: u64,
+    /// Most batches of the next pane.
+    next_pane: u64,
     batches_planned: u64,
     /// Whether panes say which positions they cover.
     tracks: bool,
@@ -90,23 +89,33 @@ impl Planner {
             refill,
             share: options.share.clone(),
             batches_per_pane,
+            next_pane: batches_per_pane,
             batches_planned: 0,
             tracks,
         }
     }
 
-    /// A planner of what `list` says, `batches_per_pane` steps together, and fewer at the beginning: nobody gets
-    /// a batch before the pane is complete that it is in.
-    pub fn of_list(
-        plan: Arc<Plan>,
-        list: ReadList,
-        options: &FeedOptions,
-        batches_per_pane: u64,
-    ) -> Planner {
-        let first = FIRST_PANE_RECORDS / plan.step_len(0, 0).max(1);
-        let mut planner = Planner::new(plan, options, batches_per_pane, false);
-        planner.list = Some((list, first.max(1)));
-        planner
+    /// Plans what `list` says instead of the plan's batches.
+    pub fn read_list(&mut self, list: ReadList) {
+        self.list = Some(list);
+    }
+
+    /// Makes the first pane one of `batches`, and each further one twice as long until they are as long as
+    /// planned: nobody gets a batch before the pane is complete that it is in.
+    pub fn begin_with(&mut self, batches: u64) {
+        self.next_pane = batches.clamp(1, self.batches_per_pane);
+    }
+
+    /// The next pane is one of at most `batches`, those after it are as long as planned.
+    pub fn plan_short_pane(
+        &mut self,
+        batches: u64,
+        keep: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Option<PlannedPane> {
+        self.begin_with(batches);
+        let pane = self.plan_pane(keep);
+        self.next_pane = self.batches_per_pane;
+        pane
     }
 
     /// Epoch of the next batch, or `None` when there is none.
@@ -139,10 +148,10 @@ impl Planner {
     /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
     /// (batch number since the feed began, id) has declined some records. `None` at the end.
     pub fn plan_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Option<PlannedPane> {
-        if let Some((list, batches)) = &mut self.list {
-            let pane = listed_pane(list, (*batches).min(self.batches_per_pane));
-            *batches = batches.saturating_mul(2);
-            return pane;
+        let most = self.next_pane;
+        self.next_pane = most.saturating_mul(2).min(self.batches_per_pane);
+        if let Some(list) = &mut self.list {
+            return listed_pane(list, most);
         }
         let epoch = self.next_epoch()?;
         if epoch != self.cursor.epoch {
@@ -156,7 +165,7 @@ impl Planner {
         let mut own = 0;
         // Panes end at multiples of their length whatever the start, so that buckets filled by
         // position match them.
-        while (pane.batches.is_empty() || !self.ends_pane(pane.batches.len() as u64))
+        while (pane.batches.is_empty() || !self.ends_pane(pane.batches.len() as u64, most))
             && self.cursor.next < self.epoch_end()
         {
             let start = pane.ids.len();
@@ -197,15 +206,15 @@ impl Planner {
         Some(pane)
     }
 
-    /// Whether a pane of so many batches ends before the next step: where it is full, and at the end of a
+    /// Whether a pane of so many batches ends before the next step: where it has `most`, and at the end of a
     /// load, since what is read for one load serves no other.
-    fn ends_pane(&self, batches: u64) -> bool {
+    fn ends_pane(&self, batches: u64, most: u64) -> bool {
+        if batches >= most {
+            return true;
+        }
         let Some(loads) = self.plan.loads().filter(|_| !self.refill) else {
             return self.step.is_multiple_of(self.batches_per_pane);
         };
-        if batches >= self.batches_per_pane {
-            return true;
-        }
         let (epoch, next) = (self.cursor.epoch, self.cursor.next);
         if next >= self.plan.steps() {
             return true;
@@ -302,23 +311,59 @@ mod tests {
     use super::*;
     use pelton_plan::{Batching, Order};
 
+    fn planner(batches_per_pane: u64) -> Planner {
+        let plan = Plan::new(20_000, Order::Full, Batching::Examples(200), 3).unwrap();
+        let options = FeedOptions::with_memory(1 << 20);
+        Planner::new(Arc::new(plan), &options, batches_per_pane, false)
+    }
+
+    fn lengths(panes: &[PlannedPane]) -> Vec<usize> {
+        panes.iter().map(|pane| pane.batches.len()).collect()
+    }
+
     #[test]
     fn the_panes_of_a_list_grow_to_their_size() {
-        let plan = Plan::new(10_000, Order::Full, Batching::Examples(200), 3).unwrap();
         let mut steps = 0..100;
         let list: ReadList = Box::new(move |ids| {
             let next = steps.next()?;
             ids.extend([next; 200]);
             Some(Cursor { epoch: 0, next })
         });
-        let options = FeedOptions::with_memory(1 << 20);
-        let mut planner = Planner::of_list(Arc::new(plan), list, &options, 16);
+        let mut planner = planner(16);
+        planner.read_list(list);
+        planner.begin_with(2);
         let panes = std::iter::from_fn(|| planner.plan_pane(&mut |_, _| true));
         let panes: Vec<PlannedPane> = panes.collect();
-        let batches: Vec<usize> = panes.iter().map(|pane| pane.batches.len()).collect();
-        assert_eq!(batches, [2, 4, 8, 16, 16, 16, 16, 16, 6]);
+        assert_eq!(lengths(&panes), [2, 4, 8, 16, 16, 16, 16, 16, 6]);
         let listed = panes.iter().flat_map(|pane| &pane.batches);
         assert!(listed.map(|batch| batch.step).eq(0..100));
         assert_eq!(panes[1].ids[200..202], [3, 3]);
+    }
+
+    #[test]
+    fn panes_that_begin_short_hold_the_same_batches() {
+        let ids = |panes: &[PlannedPane]| -> Vec<u64> {
+            panes.iter().flat_map(|pane| pane.ids.clone()).collect()
+        };
+        let planned = |planner: &mut Planner, count: usize| -> Vec<PlannedPane> {
+            let panes = std::iter::from_fn(|| planner.plan_pane(&mut |_, _| true));
+            panes.take(count).collect()
+        };
+        let whole = planned(&mut planner(40), 3);
+        assert_eq!(lengths(&whole), [40, 40, 20]);
+
+        let mut growing = planner(40);
+        growing.begin_with(3);
+        let panes = planned(&mut growing, 6);
+        // The third ends where one of 40 would have ended.
+        assert_eq!(lengths(&panes), [3, 6, 12, 19, 40, 20]);
+        assert_eq!(ids(&panes), ids(&whole));
+
+        let mut alone = planner(40);
+        let mut panes = vec![alone.plan_short_pane(3, &mut |_, _| true).unwrap()];
+        panes.extend(planned(&mut alone, 3));
+        assert_eq!(lengths(&panes), [3, 37, 40, 20]);
+        assert_eq!(ids(&panes), ids(&whole));
+        assert_eq!(panes[1].batches[0].step, 3);
     }
 }

@@ -267,13 +267,15 @@ pub(crate) struct Reader {
     rows_per_task: u64,
     cells_per_section: u64,
     next_pane: u64,
+    /// Panes that were read by themselves before the sweeps.
+    alone: u64,
     section: u64,
 }
 
 impl Reader {
     pub fn new(shared: Arc<Shared>, sizes: Sizes, threads: usize, merge: Merge) -> Reader {
         let (sender, receiver) = crossbeam_channel::unbounded();
-        let threads = (0..threads)
+        let threads: Vec<_> = (0..threads)
             .map(|_| {
                 let mut worker = Worker::new(Arc::clone(&shared), sizes.task_bytes, merge);
                 let receiver: Receiver<Task> = receiver.clone();
@@ -285,15 +287,20 @@ impl Reader {
             })
             .collect();
         let mean_bytes = (shared.dataset.bytes() / shared.dataset.records().max(1)).max(1);
+        let rows_per_task = (sizes.task_bytes / mean_bytes).max(1);
+        // Rows of all open panes in a section.
+        let pane_rows = sizes.pane_batches * sizes.batch_rows;
+        let section_rows = pane_rows * (sizes.sections + 1) / 2 / sizes.sections;
         Reader {
             shared,
             tasks: Some(sender),
             threads,
             open: VecDeque::new(),
             sections: sizes.sections,
-            rows_per_task: (sizes.task_bytes / mean_bytes).max(1),
-            cells_per_section: 0,
+            rows_per_task,
+            cells_per_section: section_rows.div_ceil(rows_per_task).max(1),
             next_pane: 0,
+            alone: 0,
             section: 0,
         }
     }
@@ -303,31 +310,51 @@ impl Reader {
         self.sections - 1
     }
 
+    /// Reads a pane by itself, before the first step.
+    pub fn read_alone(&mut self, planned: PlannedPane) {
+        let mut division = self.division_of_one(&planned.ids);
+        // Shared by all threads, as nothing else is to do.
+        let threads = (self.threads.len() as u64).min(planned.ids.len() as u64);
+        division.count = division.count.max(threads);
+        let pane = PaneBuild::new(self.next_pane, planned, division);
+        self.next_pane += 1;
+        self.alone += 1;
+        self.send(vec![Arc::new(pane)], 0..division.count);
+    }
+
     /// Opens a pane (none at the end of the plan) and sweeps the next section.
     pub fn step(&mut self, planned: Option<PlannedPane>) {
+        let mut cells = self.cells_per_section;
         if let Some(planned) = planned {
-            let division = self.division(&planned.ids);
+            let division = match self.sections {
+                1 => self.division_of_one(&planned.ids),
+                _ => self.division_of_sweep(),
+            };
+            cells = division.count / self.sections;
             let pane = PaneBuild::new(self.next_pane, planned, division);
             self.next_pane += 1;
             self.open.push_back(Arc::new(pane));
-            self.cells_per_section = division.count / self.sections;
         }
         let panes: Vec<_> = self.open.iter().cloned().collect();
         // The pane opened `sections` steps ago has its last section now.
         if let Some(front) = self.open.front()
-            && front.number + self.sections <= self.section + 1
+            && front.number - self.alone + self.sections <= self.section + 1
         {
             self.open.pop_front();
         }
-        let first = (self.section % self.sections) * self.cells_per_section;
+        let first = (self.section % self.sections) * cells;
         self.section += 1;
-        if panes.is_empty() {
-            return;
+        if !panes.is_empty() {
+            self.send(panes, first..first + cells);
         }
+    }
+
+    /// Gives the threads a task for each of these cells of the panes.
+    fn send(&self, panes: Vec<Arc<PaneBuild>>, cells: std::ops::Range<u64>) {
         // Made before the first is sent: from then on tasks alone share the panes.
-        let count = self.cells_per_section as usize;
+        let count = (cells.end - cells.start) as usize;
         let tasks: Vec<Task> = std::iter::repeat_n(panes, count)
-            .zip(first..)
+            .zip(cells)
             .map(|(panes, cell)| Task {
                 cell: cell as usize,
                 panes,
@@ -341,24 +368,20 @@ impl Reader {
         }
     }
 
-    fn division(&self, ids: &[u64]) -> CellDivision {
-        if self.sections == 1 {
-            let from = ids.iter().copied().min().unwrap_or(0);
-            let to = ids.iter().copied().max().map_or(1, |id| id + 1);
-            let count = (ids.len() as u64).div_ceil(self.rows_per_task).max(1);
-            return CellDivision { from, to, count };
-        }
-        // Every open pane must be cut alike, so the first pane decides.
-        let per_section = if self.cells_per_section > 0 {
-            self.cells_per_section
-        } else {
-            let mean_rows = ids.len() as u64 * (self.sections + 1) / 2 / self.sections;
-            mean_rows.div_ceil(self.rows_per_task).max(1)
-        };
+    /// Of a pane that no other is read with.
+    fn division_of_one(&self, ids: &[u64]) -> CellDivision {
+        let from = ids.iter().copied().min().unwrap_or(0);
+        let to = ids.iter().copied().max().map_or(1, |id| id + 1);
+        let count = (ids.len() as u64).div_ceil(self.rows_per_task).max(1);
+        CellDivision { from, to, count }
+    }
+
+    /// Of panes that share sweeps, which must all be cut alike.
+    fn division_of_sweep(&self) -> CellDivision {
         CellDivision {
             from: 0,
             to: self.shared.dataset.records(),
-            count: per_section * self.sections,
+            count: self.cells_per_section * self.sections,
         }
     }
 }

@@ -31,10 +31,19 @@ pub(crate) struct Sizes {
     pub task_bytes: u64,
     /// Batches of a pane.
     pub pane_batches: u64,
+    /// Most rows of a batch.
+    pub batch_rows: u64,
     /// Sections of a sweep.
     pub sections: u64,
     /// Panes requested ahead of the one consumed (1 unless `sections` is 1).
     pub ahead: u64,
+}
+
+impl Sizes {
+    /// Rows that one sweep gathers.
+    pub fn rows_of_sweep(&self) -> u64 {
+        self.pane_batches * self.batch_rows * self.sections
+    }
 }
 
 /// Mean bytes that one decoded row takes in a batch, without its table entry.
@@ -166,6 +175,7 @@ pub(crate) fn divide(
     Ok(Sizes {
         task_bytes,
         pane_batches: pane_batches.clamp(1, plan.steps().max(1)),
+        batch_rows,
         sections,
         ahead,
     })

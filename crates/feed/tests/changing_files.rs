@@ -1,50 +1,20 @@
 //! Files that shrink, grow or are rewritten while a feed reads them: on every access path the feed
 //! ends with an error that names the file, whichever read it happens at.
 
+mod fixtures;
+
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use fixtures::Watched;
 use pelton_feed::{Access, Feed, FeedError, FeedOptions};
 use pelton_format::{Dataset, FormatError, OpenOptions};
 use pelton_plan::{Batching, Order, Plan};
-use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
+use pelton_storage::RangeRead;
 
 const RECORDS: u64 = 4_000;
-
-/// Changes the file under it at the `at`-th batch of reads.
-#[derive(Debug)]
-struct Changing {
-    inner: Arc<dyn Storage>,
-    path: PathBuf,
-    change: fn(&File),
-    at: u64,
-    batches: AtomicU64,
-}
-
-impl Storage for Changing {
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-
-    fn size(&self) -> Result<u64, StorageError> {
-        self.inner.size()
-    }
-
-    fn granularity(&self) -> Granularity {
-        self.inner.granularity()
-    }
-
-    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
-        if self.batches.fetch_add(1, Ordering::SeqCst) == self.at {
-            let file = File::options().write(true).open(&self.path).unwrap();
-            (self.change)(&file);
-        }
-        self.inner.read_batch(reads)
-    }
-}
 
 fn shrink(file: &File) {
     file.set_len(file.metadata().unwrap().len() / 3).unwrap();
@@ -78,13 +48,13 @@ fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FeedE
     text(&path);
     let dataset = Dataset::open(std::slice::from_ref(&path), &OpenOptions::default()).unwrap();
     let dataset = dataset.with_storage(|inner| {
-        Arc::new(Changing {
-            inner,
-            path: path.clone(),
-            change,
-            at,
-            batches: AtomicU64::new(0),
-        })
+        let path = path.clone();
+        let watch = move |number, _: &[RangeRead<'_>]| {
+            if number == at {
+                change(&File::options().write(true).open(&path).unwrap());
+            }
+        };
+        Arc::new(Watched::new(inner, Box::new(watch)))
     });
     let plan = Plan::new(RECORDS, order, Batching::Batches(10), 1).unwrap();
     let options = FeedOptions {

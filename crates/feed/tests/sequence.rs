@@ -3,12 +3,13 @@
 
 mod fixtures;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use fixtures::{PATHS, batches, dense, open, options, planned, sparse, value_of};
+use fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
 use pelton_feed::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
 use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_storage::RangeRead;
 
 #[test]
 fn every_access_path_yields_the_plan_exactly() {
@@ -488,4 +489,61 @@ fn layouts_are_what_the_files_say() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(dense(&folder, 10, 5).layout(), Layout::Dense { width: 5 });
     assert_eq!(sparse(&folder, 10).layout(), Layout::Sparse);
+}
+
+/// Bytes that a feed of one thread has read when it has all records of its first batch: its threads do one
+/// thing after another.
+fn bytes_before_the_first_batch(access: Access, order: Order, batch: u64) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    let reads = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&reads);
+    let dataset = Arc::into_inner(dense(&folder, 100_000, 240)).unwrap();
+    let dataset = dataset.with_storage(|inner| {
+        let log = Arc::clone(&log);
+        let watch = move |_, reads: &[RangeRead<'_>]| {
+            let ends = |read: &RangeRead<'_>| (read.offset, read.offset + read.buffer.len() as u64);
+            log.lock().unwrap().extend(reads.iter().map(ends));
+        };
+        Arc::new(Watched::new(inner, Box::new(watch)))
+    });
+    let dataset = Arc::new(dataset);
+    let plan = Plan::new(100_000, order, Batching::Examples(batch), 1).unwrap();
+    let plan = Arc::new(plan);
+    let mut options = options(&folder, access, 16 << 20);
+    options.threads = 1;
+    options.end_epoch = Some(1);
+    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+    assert!(batches(&mut feed) == planned(&plan, 0..1), "{order}");
+    let mut wanted = Vec::new();
+    plan.batch_ids(0, 0, &mut wanted);
+    let mut total = 0;
+    for (start, end) in reads.lock().unwrap().iter() {
+        wanted.retain(|&id| {
+            let place = dataset.locate(id);
+            place.offset < *start || place.offset + place.length > *end
+        });
+        total += end - start;
+        if wanted.is_empty() {
+            return total;
+        }
+    }
+    panic!("{} records were read in parts", wanted.len());
+}
+
+/// With 96 MB in the files, of which a sweep takes most, and panes of megabytes.
+#[test]
+fn the_first_batch_does_not_wait_for_a_sweep_or_a_whole_pane() {
+    let window = Access::Window { gap_bytes: None };
+    for (access, order) in [
+        (window, Order::Full),
+        (window, Order::Sequential),
+        (Access::Direct, Order::Full),
+    ] {
+        let bytes = bytes_before_the_first_batch(access, order, 64);
+        // 512 records of 964 bytes, each in up to two pages where it is read by itself.
+        assert!(bytes <= 512 * 2 * 4096, "{bytes} bytes by {access} {order}");
+    }
+    // A batch that would cost too large a share of a sweep waits for it.
+    let bytes = bytes_before_the_first_batch(window, Order::Full, 2_000);
+    assert!(bytes >= 20_000_000, "{bytes} bytes");
 }
