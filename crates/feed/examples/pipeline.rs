@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..LoaderOptions::with_memory(64 << 20)
     };
     if let Ok(saved) = fs::read_to_string(&state) {
-        options = LoaderState::from_json(&saved)?.resume(&dataset, &stream, &options)?;
+        options = LoaderState::from_json(&saved)?.resume(&dataset, &stream, &stages, &options)?;
     }
 
     let mut loader = Loader::new(dataset, stream, stages, &options)?;

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use fixtures::open;
 use pelton_feed::{
-    Access, AutoEcho, BadExamples, Collate, Cursor, EchoPoint, FeedError, Loader, LoaderOptions,
-    LoaderState, Sample, SampleBatch, Shape, Stages,
+    Access, AutoEcho, BadExamples, Collate, Cursor, Decode, EchoPoint, FeedError, Loader,
+    LoaderOptions, LoaderState, Sample, SampleBatch, Shape, Stages,
 };
 use pelton_format::Dataset;
 use pelton_plan::{Order, StreamBatch, StreamPlan, StreamSpec};
+use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
 /// Lines whose content says which they are, of different lengths.
 fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
@@ -210,7 +211,9 @@ fn a_loader_goes_on_from_any_step() {
             }
             let state = LoaderState::from_json(&loader.state().to_json()).unwrap();
             drop(loader);
-            let options = state.resume(&dataset, &stream, &options).unwrap();
+            let options = state
+                .resume(&dataset, &stream, &marked(), &options)
+                .unwrap();
             let rest = run(&dataset, &stream, &marked(), &options);
             assert!(rest == whole[done..], "{spec:?} after {done}");
         }
@@ -539,7 +542,9 @@ fn a_state_of_something_else_is_refused() {
     .unwrap();
     let state = loader.state();
     let refused = |state: &LoaderState, stream: &StreamPlan| {
-        let error = state.resume(&dataset, stream, &options()).unwrap_err();
+        let error = state
+            .resume(&dataset, stream, &marked(), &options())
+            .unwrap_err();
         assert!(matches!(error, FeedError::State(_)));
         error.to_string()
     };
@@ -549,22 +554,85 @@ fn a_state_of_something_else_is_refused() {
     assert!(refused(&beyond, &first).contains("beyond"));
     let elsewhere = tempfile::tempdir().unwrap();
     let data = lines(elsewhere.path(), 49);
-    let error = state.resume(&data, &first, &options()).unwrap_err();
+    let error = state
+        .resume(&data, &first, &marked(), &options())
+        .unwrap_err();
     assert!(error.to_string().contains("other data"), "{error}");
     let json = state.to_json();
     for text in [
         "",
         "{}",
         "[1]",
-        &json.replace("\"version\":1", "\"version\":2"),
+        &json.replace("\"version\":2", "\"version\":3"),
+        &json.replace("\"version\":2", "\"version\":0"),
         &json[..20],
     ] {
         let error = LoaderState::from_json(text).unwrap_err();
         assert!(matches!(error, FeedError::State(_)), "{text}: {error}");
     }
     assert_eq!(LoaderState::from_json(&json).unwrap(), state);
-    let options = state.resume(&dataset, &first, &options()).unwrap();
+    let options = state
+        .resume(&dataset, &first, &marked(), &options())
+        .unwrap();
     assert_eq!(options.start, Cursor::default());
+}
+
+/// A pipeline that numbers words by the vocabulary of `text`.
+fn of_words(text: &str, end: bool) -> Stages {
+    let vocabulary = Vocabulary::from_sentences([text], &VocabularyOptions::default()).unwrap();
+    Stages {
+        decode: Decode::Tokens {
+            members: Vec::new(),
+            vocabulary: Arc::new(vocabulary),
+            ends: Ends { begin: false, end },
+        },
+        ..Stages::default()
+    }
+}
+
+#[test]
+fn a_state_of_another_vocabulary_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 50);
+    let stream = stream(&dataset, &spec(8, "1", "1"));
+    let state_of = |stages: &Stages| {
+        let (dataset, stream) = (Arc::clone(&dataset), Arc::clone(&stream));
+        let mut loader = Loader::new(dataset, stream, stages.clone(), &options()).unwrap();
+        loader.next_batch().unwrap().unwrap();
+        loader.state()
+    };
+    let resume =
+        |state: &LoaderState, stages: &Stages| state.resume(&dataset, &stream, stages, &options());
+    let words = of_words("id word", true);
+    let state = state_of(&words);
+    // Words counted otherwise have the same numbers.
+    let options = resume(&state, &of_words("id word id", true)).unwrap();
+    assert_eq!(options.start, Cursor { epoch: 0, next: 1 });
+
+    let refused = |state: &LoaderState, stages: &Stages, reason: &str| {
+        let error = resume(state, stages).unwrap_err();
+        assert!(matches!(error, FeedError::State(_)));
+        assert!(error.to_string().contains(reason), "{error}");
+    };
+    for other in [
+        of_words("id words", true),
+        of_words("word word id", true),
+        of_words("id word", false),
+    ] {
+        refused(&state, &other, "another vocabulary");
+    }
+    refused(&state, &marked(), "of a pipeline that decodes text");
+    let plain = state_of(&marked());
+    resume(&plain, &marked()).unwrap();
+    refused(&plain, &words, "does not decode text");
+
+    // Version 1 did not say.
+    let json = plain.to_json().replace("\"version\":2", "\"version\":1");
+    let before = LoaderState::from_json(&json).unwrap();
+    assert_eq!(before.to_json(), json);
+    for stages in [&words, &marked()] {
+        assert_eq!(resume(&before, stages).unwrap().start.next, 1);
+    }
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn check(case: &Case) {
     };
     let (before, state) = run(&dataset, &stream, with(), &other, done);
     assert!(before == whole[..done], "the beginning");
-    let resumed = state.resume(&dataset, &stream, &options).unwrap();
+    let resumed = state.resume(&dataset, &stream, &with(), &options).unwrap();
     let (rest, _) = run(&dataset, &stream, with(), &resumed, all);
     assert!(rest == whole[done..], "the rest from {done}");
 

@@ -240,6 +240,17 @@ impl Vocabulary {
         }
     }
 
+    /// A hash of its tokens and their numbers: two vocabularies with one fingerprint encode text alike. How often
+    /// words were counted does not enter it. Takes a pass over the words.
+    pub fn fingerprint(&self) -> u64 {
+        let kind = crc32c::crc32c(self.tokenizer.to_string().as_bytes());
+        // No word has white space in it.
+        let tokens = self.words.words().fold(kind, |sum, word| {
+            crc32c::crc32c_append(crc32c::crc32c_append(sum, word), b"\n")
+        });
+        u64::from(self.size()) << 32 | u64::from(tokens)
+    }
+
     /// Bytes it takes in memory.
     pub fn heap_bytes(&self) -> u64 {
         self.words.heap_bytes() + 8 * self.counts.capacity() as u64

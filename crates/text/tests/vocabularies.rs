@@ -292,6 +292,25 @@ fn damaged(lines: &str, line: u64, what: &str) {
 }
 
 #[test]
+fn fingerprints_tell_words_and_their_numbers() {
+    let of = |text: &str, options| {
+        let vocabulary = Vocabulary::from_text(text.as_bytes(), &options).unwrap();
+        vocabulary.fingerprint()
+    };
+    let ab = of("a b", WORDS);
+    assert_eq!(ab, of("a a a b", WORDS), "counts do not enter it");
+    let others = [
+        of("b b a", WORDS),
+        of("ab", WORDS),
+        of("a b c", WORDS),
+        of("", WORDS),
+        of("a b", BYTES),
+    ];
+    assert!(!others.contains(&ab), "{ab:x} {others:x?}");
+    assert_eq!(of("a b", BYTES), of("c", BYTES));
+}
+
+#[test]
 fn files_that_are_none() {
     for bytes in [&b""[..], b"hello", b"pelton-vocabulary"] {
         let error = refused(bytes);

@@ -171,6 +171,28 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     );
 }
 
+/// A run goes on with the vocabulary it began with, whichever file that is in.
+#[test]
+fn a_run_does_not_go_on_with_another_vocabulary() {
+    let place = Place::new();
+    place.write("text", TEXT.repeat(20));
+    place.ok("vocabulary text --format text --out all");
+    place.ok("vocabulary text --format text --out frequent --max-size 6");
+    let line = "bench text --format text --batch 8 --state s --decode words";
+    place.ok(&format!("{line} --vocabulary all"));
+    place.ok(&format!("{line} --epochs 2"));
+    place.refuses(
+        &format!("{line} --epochs 3 --vocabulary frequent"),
+        2,
+        &["s: ", "numbered by another vocabulary", "begin anew"],
+    );
+    place.refuses(
+        "bench text --format text --batch 8 --state s --epochs 3",
+        2,
+        &["s: ", "of a pipeline that decodes text"],
+    );
+}
+
 #[test]
 fn what_was_counted_is_kept() {
     let place = Place::new();

@@ -35,8 +35,8 @@ mod steps;
 mod worker;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -109,7 +109,7 @@ const MOST_BAD_KEPT: usize = 100;
 ///
 /// // Where it stands is a line of JSON, from which another loader goes on exactly.
 /// let state = LoaderState::from_json(&loader.state().to_json())?;
-/// let options = state.resume(&dataset, &plan, &options)?;
+/// let options = state.resume(&dataset, &plan, &stages, &options)?;
 /// let mut another = Loader::new(dataset, plan, stages, &options)?;
 /// let (next, same) = (loader.next_batch()?, another.next_batch()?);
 /// assert_eq!(next.map(|batch| batch.ids), same.map(|batch| batch.ids));
@@ -124,6 +124,8 @@ pub struct Loader {
     /// Fresh batches that the plan repeats, by number.
     kept: HashMap<u64, SampleBatch>,
     place: Cursor,
+    /// Fingerprint of the vocabulary, once a state has asked for it.
+    vocabulary: OnceLock<Option<String>>,
     failed: bool,
     /// Records that were bad, each once.
     bad: HashSet<u64>,
@@ -183,6 +185,7 @@ impl Loader {
                 )
             }),
             place: options.start,
+            vocabulary: OnceLock::new(),
             shared,
             stream,
             tasks: Some(tasks),
@@ -232,6 +235,9 @@ impl Loader {
         LoaderState::new(
             &self.shared.dataset,
             &self.stream,
+            self.vocabulary
+                .get_or_init(|| state::vocabulary_of(&self.shared.stages))
+                .clone(),
             self.place,
             self.repeats.as_ref().map_or(0, Repeats::batches),
         )

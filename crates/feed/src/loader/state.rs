@@ -5,10 +5,13 @@ use pelton_plan::StreamPlan;
 use serde::{Deserialize, Serialize};
 
 use super::options::LoaderOptions;
+use super::stages::{Decode, Stages};
 use crate::error::FeedError;
 use crate::planner::Cursor;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// States before it did not say what text was numbered by.
+const VERSION_WITH_VOCABULARY: u32 = 2;
 
 /// Where a loader stands: everything before `step` of `epoch` was handed out, nothing after it.
 ///
@@ -22,6 +25,9 @@ pub struct LoaderState {
     data: String,
     /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
     plan: String,
+    /// Fingerprint of the vocabulary, where text is decoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vocabulary: Option<String>,
     /// Epoch of the next batch.
     pub epoch: u64,
     /// Its step.
@@ -35,6 +41,7 @@ impl LoaderState {
     pub(crate) fn new(
         dataset: &Dataset,
         stream: &StreamPlan,
+        vocabulary: Option<String>,
         place: Cursor,
         auto_batches: u64,
     ) -> LoaderState {
@@ -42,6 +49,7 @@ impl LoaderState {
             version: VERSION,
             data: format!("{:016x}", dataset.fingerprint()),
             plan: format!("{:016x}", stream.fingerprint()),
+            vocabulary,
             epoch: place.epoch,
             step: place.next,
             auto_batches,
@@ -60,22 +68,24 @@ impl LoaderState {
         let refuse = |problem: String| FeedError::State(problem);
         let state: LoaderState = serde_json::from_str(text)
             .map_err(|error| refuse(format!("it cannot be read ({error})")))?;
-        if state.version != VERSION {
+        if !(1..=VERSION).contains(&state.version) {
             return Err(refuse(format!(
-                "it has version {}, this program reads version {VERSION}",
+                "it has version {}, this program reads versions 1 to {VERSION}",
                 state.version
             )));
         }
         Ok(state)
     }
 
-    /// Options with which a loader goes on from here.
+    /// Options with which a loader of these stages goes on from here.
     ///
-    /// Errors: a state of other data or of another plan, or a step that the plan does not have.
+    /// Errors: a state of other data, of another plan or of another vocabulary, or a step that the plan does not
+    /// have. Functions of one's own and augmentation are not compared: whoever changes them on the way means to.
     pub fn resume(
         &self,
         dataset: &Dataset,
         stream: &StreamPlan,
+        stages: &Stages,
         options: &LoaderOptions,
     ) -> Result<LoaderOptions, FeedError> {
         let refuse = |problem: &str| Err(FeedError::State(problem.to_owned()));
@@ -86,6 +96,18 @@ impl LoaderState {
             return refuse(
                 "it is of another order, seed, batch, echo, bucket policy, mixture or filter",
             );
+        }
+        if self.version >= VERSION_WITH_VOCABULARY {
+            match (&self.vocabulary, vocabulary_of(stages)) {
+                (Some(of_state), Some(given)) if *of_state != given => {
+                    return refuse(
+                        "its text is numbered by another vocabulary, or its sentences end otherwise",
+                    );
+                }
+                (Some(_), None) => return refuse("it is of a pipeline that decodes text"),
+                (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
+                _ => {}
+            }
         }
         if self.step > stream.steps(self.epoch) {
             return refuse("its step is beyond the end of its epoch");
@@ -99,4 +121,18 @@ impl LoaderState {
             ..options.clone()
         })
     }
+}
+
+/// Fingerprint of the vocabulary of these stages, where they have one, as a state says it: what is put at the ends
+/// of sentences is a part of it.
+pub(crate) fn vocabulary_of(stages: &Stages) -> Option<String> {
+    let Decode::Tokens {
+        vocabulary, ends, ..
+    } = &stages.decode
+    else {
+        return None;
+    };
+    let begin = if ends.begin { "^" } else { "" };
+    let end = if ends.end { "$" } else { "" };
+    Some(format!("{begin}{:016x}{end}", vocabulary.fingerprint()))
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pelton_comm::Comm;
-use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, SampleBatch};
+use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, SampleBatch, Stages};
 use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 
@@ -112,11 +112,12 @@ impl<'a> Progress<'a> {
         &self,
         dataset: &Dataset,
         stream: &StreamPlan,
+        stages: &Stages,
         options: &LoaderOptions,
     ) -> Result<LoaderOptions, TrainError> {
         match &self.state {
             Some(state) => state
-                .resume(dataset, stream, options)
+                .resume(dataset, stream, stages, options)
                 .map_err(|error| of_file(&self.path, &error)),
             None => Ok(options.clone()),
         }

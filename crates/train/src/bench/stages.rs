@@ -268,7 +268,7 @@ impl Prepared {
             None => None,
         };
         if let Some(progress) = &progress {
-            options = progress.resume(dataset, stream, &options)?;
+            options = progress.resume(dataset, stream, &self.stages, &options)?;
         }
         let mut loader = Loader::new(
             Arc::clone(dataset),
