@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_train::bench::{DecodeSetting, EchoSetting};
-use pelton_train::{BucketPolicy, Collate, Pipeline};
+use pelton_train::{BucketPolicy, ClassName, Collate, Pipeline};
 
 /// What happens to records behind reading; naming any of it takes records through stages.
 #[derive(Args, Debug)]
@@ -45,6 +45,9 @@ pub struct StagesArguments {
     /// Keep records of these lengths only, such as 5..60, in the units of --buckets
     #[arg(long, value_parser = parse_lengths, value_name = "FROM..TO")]
     pub keep_lengths: Option<(u32, u32)>,
+    /// Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label
+    #[arg(long, value_delimiter = ',', value_name = "CLASS")]
+    pub keep_classes: Vec<ClassName>,
     /// Milliseconds that a consumer would spend on each batch
     #[arg(long, value_name = "MS")]
     pub compute_ms: Option<f64>,

@@ -36,6 +36,7 @@ mod folder_index;
 mod idx;
 mod in_place;
 mod label_table;
+mod listed_class;
 mod sample;
 mod stream;
 mod text;

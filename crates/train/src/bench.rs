@@ -1,5 +1,6 @@
 //! The job `bench`: how fast batches arrive, without training.
 
+mod kept_classes;
 mod peers;
 mod progress;
 mod settings;

@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod kept_lengths;
 mod metrics_endpoint;
+mod pass;
 mod summary;
 mod texts;
 

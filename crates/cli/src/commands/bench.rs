@@ -174,6 +174,7 @@ fn stages_of(
         planar,
         mix,
         keep_lengths,
+        keep_classes,
         compute_ms,
         read_threads,
         metrics,
@@ -189,6 +190,7 @@ fn stages_of(
         || planar
         || mix.is_some()
         || keep_lengths.is_some()
+        || !keep_classes.is_empty()
         || compute_ms.is_some()
         || read_threads.is_some()
         || metrics.is_some()
@@ -211,6 +213,7 @@ fn stages_of(
         planar,
         mix,
         keep_lengths,
+        keep_classes,
         bad_examples,
         compute: Duration::from_secs_f64(compute_ms / 1000.0),
         read_threads: read_threads.unwrap_or(2),

@@ -14,6 +14,7 @@ mod data_commands;
 mod echo;
 mod full_disk;
 mod interruption;
+mod kept_classes;
 mod logging;
 mod memory;
 mod peers;

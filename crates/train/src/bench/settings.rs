@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pelton_feed::{AutoEcho, BadExamples, Collate, Decode, EchoPoint};
+use pelton_format::ClassName;
 use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
 use pelton_text::Tokenizer;
@@ -33,6 +34,8 @@ pub struct StagesConfig {
     pub mix: Option<Vec<f64>>,
     /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
     pub keep_lengths: Option<(u32, u32)>,
+    /// Classes of records that are kept; where empty, all.
+    pub keep_classes: Vec<ClassName>,
     /// What happens to bad examples.
     pub bad_examples: BadExamples,
     /// Time that the consumer spends on each batch.

@@ -11,6 +11,7 @@ use pelton_image::Layout;
 use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
 use pelton_text::{Ends, Vocabulary};
 
+use super::kept_classes;
 use super::progress::Progress;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
 use super::{BenchConfig, BenchReport};
@@ -177,18 +178,23 @@ fn stream(
         Some(lengths) => lengths[id as usize],
         None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
     };
-    let selection = stages.keep_lengths.map(|(least, most)| {
-        Selection::new(dataset.records(), |id| {
+    let of_classes = match stages.keep_classes.as_slice() {
+        [] => None,
+        names => Some(kept_classes::records_of(
+            dataset,
+            names,
+            stages.bad_examples,
+            comm,
+            interrupt,
+            observer,
+        )?),
+    };
+    let selection = match stages.keep_lengths {
+        Some((least, most)) => Some(kept_lengths(dataset, of_classes, |id| {
             (least..=most).contains(&length_of(id))
-        })
-    });
-    if let Some(selection) = &selection
-        && selection.is_empty()
-    {
-        return Err(TrainError::Config(
-            "no record has a length that --keep-lengths keeps; name other lengths".to_owned(),
-        ));
-    }
+        })?),
+        None => of_classes,
+    };
     let mixture = match &stages.mix {
         Some(weights) => Some(parts(dataset, weights)?),
         None => None,
@@ -213,6 +219,28 @@ fn stream(
         units,
         Some(&length_of),
     )?)
+}
+
+/// The records whose length is kept, of those that are kept for their class.
+fn kept_lengths(
+    dataset: &Dataset,
+    of_classes: Option<Selection>,
+    keeps: impl Fn(u64) -> bool,
+) -> Result<Selection, TrainError> {
+    let of_classes = of_classes.as_ref();
+    let kept = Selection::new(dataset.records(), |id| {
+        of_classes.is_none_or(|kept| kept.contains(id)) && keeps(id)
+    });
+    if kept.is_empty() {
+        let of_them = match of_classes {
+            Some(_) => " of the classes that --keep-classes keeps",
+            None => "",
+        };
+        return Err(TrainError::Config(format!(
+            "no record{of_them} has a length that --keep-lengths keeps; name other lengths"
+        )));
+    }
+    Ok(kept)
 }
 
 /// One part for each file.
