@@ -174,22 +174,21 @@ impl Feed {
         list: ReadList,
         options: &FeedOptions,
     ) -> Result<Feed, FeedError> {
-        let records = dataset.records();
-        // Stands in where the budget is divided and the access path chosen.
-        let batching = Batching::Examples(most_rows.clamp(1, records.max(1)));
-        let plan = Plan::new(records, Order::Full, batching, 0).map_err(|error| {
-            FeedError::Unsupported {
-                access: options.access.to_string(),
-                reason: error.to_string(),
-            }
-        })?;
-        let options = FeedOptions {
-            scratch_dir: None,
-            ..options.clone()
-        };
-        let mut feed = Feed::new(dataset, Arc::new(plan), &options)?;
+        let (plan, options) = stand_in(&dataset, most_rows, options)?;
+        let mut feed = Feed::new(dataset, plan, &options)?;
         feed.planner.read_list(list);
         Ok(feed)
+    }
+
+    /// Whether [`Feed::of_list`] has the memory it needs.
+    pub(crate) fn fits_list(
+        dataset: &Dataset,
+        most_rows: u64,
+        options: &FeedOptions,
+    ) -> Result<(), FeedError> {
+        let (plan, options) = stand_in(dataset, most_rows, options)?;
+        let (access, _) = choose_path(dataset, &plan, &options)?;
+        sizing::divide(dataset, &plan, &options, access, 0).map(|_| ())
     }
 
     /// Takes the rows of the batch lent last; [`Feed::recycler`] takes them back.
@@ -385,6 +384,26 @@ impl Recycler {
             self.0.give_rows(segments);
         }
     }
+}
+
+/// The plan that stands in for a list of steps where the budget is divided and the access path chosen.
+fn stand_in(
+    dataset: &Dataset,
+    most_rows: u64,
+    options: &FeedOptions,
+) -> Result<(Arc<Plan>, FeedOptions), FeedError> {
+    let records = dataset.records();
+    let batching = Batching::Examples(most_rows.clamp(1, records.max(1)));
+    let plan =
+        Plan::new(records, Order::Full, batching, 0).map_err(|error| FeedError::Unsupported {
+            access: options.access.to_string(),
+            reason: error.to_string(),
+        })?;
+    let options = FeedOptions {
+        scratch_dir: None,
+        ..options.clone()
+    };
+    Ok((Arc::new(plan), options))
 }
 
 fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {

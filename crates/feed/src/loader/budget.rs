@@ -1,13 +1,17 @@
 //! Divides a loader's memory.
 
+use std::sync::Arc;
+
 use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 
 use super::building::Slots;
-use super::options::LoaderOptions;
+use super::options::{BadExamples, EchoPoint, LoaderOptions};
 use super::shared::fixed_slots;
 use super::stages::{Decode, Stages};
 use crate::error::FeedError;
+use crate::feed::Feed;
+use crate::options::{FeedOptions, OnBadRecord};
 
 /// Batches that are under way or ready besides the one the consumer has, where memory allows: so many, or
 /// as many as make up so many bytes, so that threads do not wake for every small batch.
@@ -19,6 +23,8 @@ const LEAST_ROOM: u64 = 2;
 const FEED_SHARE: f64 = 0.6;
 /// Bytes beside a held record: its entry in the table of held examples.
 const HELD_ENTRY: u64 = 160;
+/// Records that each reading thread can ask for together: with two threads, a device's queue of 64.
+const RECORDS_IN_FLIGHT: u64 = 32;
 /// Records that the feed is ahead, in bytes, where memory allows more: what a deep queue of reads needs.
 const LOOK_AHEAD_BYTES: u64 = 64 << 20;
 
@@ -37,47 +43,115 @@ pub(crate) struct Division {
     pub look_ahead: u64,
 }
 
-impl Division {
-    pub fn new(
-        dataset: &Dataset,
-        stream: &StreamPlan,
-        stages: &Stages,
-        options: &LoaderOptions,
-    ) -> Result<Division, FeedError> {
-        let memory = options.memory_bytes;
-        let ranks = u64::from(options.world_size);
-        let rank_batch = stream.largest_batch().div_ceil(ranks).max(1);
-        let record = mean_record(dataset);
-        let sample = sample_bytes(dataset, stages, record);
-        let batch = rank_batch * (sample + record);
-        let most_room = (ROOM_BYTES / batch.max(1)).clamp(MOST_ROOM, MOST_SMALL_BATCHES);
-        let held_examples = match options.auto_echo {
-            Some(auto) => u64::from(auto.window) + rank_batch * most_room,
-            None => stream.most_held().div_ceil(ranks),
+/// What the memory is divided for.
+pub(crate) struct Case<'a> {
+    pub dataset: &'a Dataset,
+    pub stream: &'a StreamPlan,
+    pub stages: &'a Stages,
+    pub options: &'a LoaderOptions,
+    /// Whether samples are read where they go, without a feed.
+    pub in_place: bool,
+}
+
+impl Case<'_> {
+    /// Divides the memory.
+    ///
+    /// Errors: a budget that does not hold what is needed, with one that does, and the window of the echo that fits
+    /// into the one given.
+    pub fn divide(&self) -> Result<Division, FeedError> {
+        let budget = self.options.memory_bytes;
+        let what = match self.attempt(budget, None) {
+            Err(FeedError::BudgetTooSmall { what, .. }) => what,
+            other => return other,
         };
+        let fits = |memory| self.attempt(memory, None).is_ok();
+        Err(FeedError::BudgetTooSmall {
+            budget,
+            needed: least(budget, MOST_NAMED_BYTES, fits),
+            what: match self.most_held(None) {
+                0 => what,
+                held => {
+                    let window = self.smaller_window();
+                    format!("{what}, with {held} examples held for echo{window}")
+                }
+            },
+        })
+    }
+
+    /// Examples held for echo, or for one of another window.
+    fn most_held(&self, window: Option<u32>) -> u64 {
+        match self.options.auto_echo {
+            Some(auto) => {
+                let (rank_batch, batch) = self.batch();
+                u64::from(auto.window) + rank_batch * most_room(batch)
+            }
+            None => {
+                let ranks = u64::from(self.options.world_size);
+                self.stream.most_held_with(window).div_ceil(ranks)
+            }
+        }
+    }
+
+    /// Which window would fit, as it is asked for. The order of the plan depends on it, so none is taken unasked.
+    fn smaller_window(&self) -> String {
+        let (stream, options) = (self.stream, self.options);
+        if options.auto_echo.is_some() {
+            return String::new();
+        }
+        let (echo, name) = match (stream.batch_echo().is_none(), options.echo_point) {
+            (false, _) => (stream.batch_echo(), "batch"),
+            (true, EchoPoint::BeforeAugment) => (stream.echo(), "before"),
+            (true, EchoPoint::AfterAugment) => (stream.echo(), "after"),
+        };
+        let too_large = |window| {
+            let divided = self.attempt(options.memory_bytes, Some(window as u32));
+            divided.is_err()
+        };
+        // The largest window that fits lies one below the least that does not.
+        match least(0, u64::from(echo.window()), too_large) - 1 {
+            0 => String::new(),
+            window => format!(" (--echo {name}:{}:{window} would fit)", echo.factor()),
+        }
+    }
+
+    /// Examples of this rank's largest batch, and their bytes as records and samples.
+    fn batch(&self) -> (u64, u64) {
+        let ranks = u64::from(self.options.world_size);
+        let rank_batch = self.stream.largest_batch().div_ceil(ranks).max(1);
+        let record = mean_record(self.dataset);
+        let sample = sample_bytes(self.dataset, self.stages, record);
+        (rank_batch, rank_batch * (sample + record))
+    }
+
+    /// Divides `memory` bytes, or as they would be with another window of the echo. An error of a budget says what
+    /// does not fit, not what would.
+    fn attempt(&self, memory: u64, window: Option<u32>) -> Result<Division, FeedError> {
+        let held_examples = self.most_held(window);
+        let (stream, options) = (self.stream, self.options);
+        let (rank_batch, batch) = self.batch();
+        let record = mean_record(self.dataset);
+        let sample = sample_bytes(self.dataset, self.stages, record);
+        let most_room = most_room(batch);
         let held_is_batches = !stream.batch_echo().is_none();
         let held = match held_is_batches {
-            true => held_examples * sample,
-            false => held_examples * (record + HELD_ENTRY),
+            true => held_examples.saturating_mul(sample),
+            false => held_examples.saturating_mul(record + HELD_ENTRY),
+        };
+        let too_small = |what| FeedError::BudgetTooSmall {
+            budget: memory,
+            needed: 0,
+            what,
         };
         // One batch is the consumer's.
-        let least = held + (LEAST_ROOM + 1) * batch + stream.memory_bytes();
+        let least = held
+            .saturating_add((LEAST_ROOM + 1) * batch)
+            .saturating_add(stream.memory_bytes_with(window));
         let left = memory.saturating_sub(least);
         let feed_least = 2 * rank_batch * (record + 32) + (1 << 18);
         if left < (feed_least as f64 / FEED_SHARE) as u64 {
-            return Err(FeedError::BudgetTooSmall {
-                budget: memory,
-                needed: least + (feed_least as f64 / FEED_SHARE) as u64 + memory / 64,
-                what: format!(
-                    "three batches of {rank_batch} examples (about {sample} bytes each), {}reading ahead",
-                    match held_examples {
-                        0 => String::new(),
-                        held => format!(
-                            "{held} examples held for echo (a smaller window, as in --echo before:2:256, holds fewer), and "
-                        ),
-                    }
-                ),
-            });
+            return Err(too_small(format!(
+                "three batches of {rank_batch} examples (about {sample} bytes each) and reading ahead"
+            )));
         }
         let more = (left / 4 / batch.max(1)).min(most_room - LEAST_ROOM);
         let left = left - more * batch;
@@ -85,35 +159,66 @@ impl Division {
             true => left / 2,
             false => 0,
         };
-        let feed_bytes = ((left - samples_bytes) as f64 * FEED_SHARE) as u64;
-        Ok(Division {
+        let division = Division {
             rank_batch,
             room: (LEAST_ROOM + more) as usize,
             samples_bytes,
-            feed_bytes,
+            feed_bytes: ((left - samples_bytes) as f64 * FEED_SHARE) as u64,
             look_ahead: options
                 .look_ahead
                 .unwrap_or(LOOK_AHEAD_BYTES / record.max(1))
                 .max(2 * rank_batch),
-        })
+        };
+        if self.in_place {
+            return Ok(division);
+        }
+        match Feed::fits_list(self.dataset, rank_batch, &division.feed_options(options)) {
+            Err(FeedError::BudgetTooSmall { what, .. }) => {
+                Err(too_small(format!("batches and, to read ahead, {what}")))
+            }
+            fits => fits.map(|()| division),
+        }
     }
 }
 
+/// Largest budget that a message names.
+const MOST_NAMED_BYTES: u64 = 1 << 50;
+
+/// A number in `above + 1..=most` of which `holds` is true and of the one before is not, `above` taken to be one of
+/// those; the least such one where it is true of all that follow.
+fn least(above: u64, most: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (above + 1, most);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match holds(middle) {
+            true => high = middle,
+            false => low = middle + 1,
+        }
+    }
+    low
+}
+
+/// Batches under way or ready at most, where a batch has so many bytes.
+fn most_room(batch_bytes: u64) -> u64 {
+    (ROOM_BYTES / batch_bytes.max(1)).clamp(MOST_ROOM, MOST_SMALL_BATCHES)
+}
+
 impl Division {
-    /// What a feed that got too little says, of the loader's whole budget.
-    pub fn of_the_whole(&self, error: FeedError, budget: u64) -> FeedError {
-        match error {
-            FeedError::BudgetTooSmall { needed, what, .. } => {
-                let missing = needed.saturating_sub(self.feed_bytes) as f64 / FEED_SHARE;
-                // What samples may take grows with the budget, and is taken from the same rest.
-                let share = if self.samples_bytes > 0 { 0.5 } else { 1.0 };
-                FeedError::BudgetTooSmall {
-                    budget,
-                    needed: budget + (missing / share * 4.0 / 3.0).ceil() as u64,
-                    what: format!("batches, samples held for echo, and, to read ahead, {what}"),
-                }
-            }
-            error => error,
+    /// How the feed reads that has its part of the memory.
+    pub fn feed_options(&self, options: &LoaderOptions) -> FeedOptions {
+        FeedOptions {
+            access: options.access,
+            threads: options.read_threads.max(1),
+            on_bad_record: match options.bad_examples {
+                BadExamples::Fail => OnBadRecord::Fail,
+                // Counted by the loader, with those that cannot be decoded.
+                _ => OnBadRecord::Skip { limit: None },
+            },
+            look_ahead: Some(self.look_ahead),
+            records_in_flight: RECORDS_IN_FLIGHT,
+            interrupt: Arc::clone(&options.interrupt),
+            device: options.device,
+            ..FeedOptions::with_memory(self.feed_bytes)
         }
     }
 }

@@ -51,7 +51,7 @@ pub use stages::{Appearance, Collate, Decode, Sample, SampleFn, StageFailure, St
 pub use state::LoaderState;
 
 use auto_echo::Repeats;
-use budget::Division;
+use budget::{Case, Division};
 use building::{Building, Made};
 use dispatch::{Dispatcher, Input};
 use in_place::InPlaceReads;
@@ -61,11 +61,8 @@ use worker::Tasks;
 
 use crate::error::FeedError;
 use crate::feed::Feed;
-use crate::options::{FeedOptions, OnBadRecord};
 use crate::planner::Cursor;
 
-/// Records that each reading thread can ask for together: with two threads, a device's queue of 64.
-const RECORDS_IN_FLIGHT: u64 = 32;
 /// Bad examples that are kept for the report.
 const MOST_BAD_KEPT: usize = 100;
 
@@ -144,9 +141,16 @@ impl Loader {
         options: &LoaderOptions,
     ) -> Result<Loader, FeedError> {
         check(&dataset, &stream, &stages, options)?;
-        let division = Division::new(&dataset, &stream, &stages, options)?;
-        tracing::info!(?division, ?stages, "loader begun");
         let in_place = InPlaceReads::for_loader(&dataset, &stream, &stages, options);
+        let division = Case {
+            dataset: &dataset,
+            stream: &stream,
+            stages: &stages,
+            options,
+            in_place: in_place.is_some(),
+        }
+        .divide()?;
+        tracing::info!(?division, ?stages, "loader begun");
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
@@ -396,23 +400,9 @@ fn feed_of(
     options: &LoaderOptions,
 ) -> Result<Input, FeedError> {
     let queue = steps::Queue::default();
-    let feed_options = FeedOptions {
-        access: options.access,
-        threads: options.read_threads.max(1),
-        on_bad_record: match options.bad_examples {
-            BadExamples::Fail => OnBadRecord::Fail,
-            // Counted here, with those that cannot be decoded.
-            _ => OnBadRecord::Skip { limit: None },
-        },
-        look_ahead: Some(division.look_ahead),
-        records_in_flight: RECORDS_IN_FLIGHT,
-        interrupt: Arc::clone(&options.interrupt),
-        device: options.device,
-        ..FeedOptions::with_memory(division.feed_bytes)
-    };
     let list = planner.into_list(Arc::clone(&queue));
-    let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)
-        .map_err(|error| division.of_the_whole(error, options.memory_bytes))?;
+    let feed_options = division.feed_options(options);
+    let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)?;
     Ok(Input::Feed(Box::new(feed), queue))
 }
 

@@ -208,9 +208,14 @@ impl StreamPlan {
 
     /// The most examples, or more, that at any moment between two draws have appeared in the epoch and appear again.
     pub fn most_held(&self) -> u64 {
+        self.most_held_with(None)
+    }
+
+    /// The same of a plan whose echo has another window, where one is named.
+    pub fn most_held_with(&self, window: Option<u32>) -> u64 {
         let windows = |echo: Echo| match echo.is_none() {
             true => 0,
-            false => 2 * u64::from(echo.window()),
+            false => 2 * u64::from(window.unwrap_or(echo.window())),
         };
         let echo = self.fresh.sequence().map(|sequence| sequence.echo().echo());
         let of_examples = echo.map_or(0, windows);
@@ -228,16 +233,29 @@ impl StreamPlan {
 
     /// Memory the plan may come to hold, beyond its own few hundred bytes.
     pub fn memory_bytes(&self) -> u64 {
-        let batches = match &self.fresh {
+        self.memory_bytes_with(None)
+    }
+
+    /// The same of a plan whose echo has another window, where one is named.
+    pub fn memory_bytes_with(&self, window: Option<u32>) -> u64 {
+        let with_own_window = match &self.fresh {
             Fresh::Runs(runs) => runs.sequence().memory_bytes(),
             Fresh::Buckets(plan) => plan.memory_bytes(),
             Fresh::Queues(queues) => queues.memory_bytes(),
             Fresh::Rows(rows) => rows.memory_bytes(),
         };
+        let of_echo = |sequence: &Sequence| match window {
+            Some(window) => sequence.memory_bytes_with(window),
+            None => sequence.memory_bytes(),
+        };
+        let batches = match self.fresh.sequence() {
+            Some(sequence) => with_own_window - sequence.memory_bytes() + of_echo(sequence),
+            None => with_own_window,
+        };
         let held = match self.batch_echo.is_none() || self.fresh.is_sought_at_once() {
             true => 0,
             false => {
-                let window = u64::from(self.batch_echo.window());
+                let window = u64::from(window.unwrap_or(self.batch_echo.window()));
                 let draws = window
                     .saturating_mul(2)
                     .saturating_mul(self.largest_batch());

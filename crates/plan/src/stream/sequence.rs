@@ -235,11 +235,16 @@ impl Sequence {
 
     /// Memory it may come to hold.
     pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes_with(self.echo.echo().window())
+    }
+
+    /// The same with another window of the echo.
+    pub(super) fn memory_bytes_with(&self, window: u32) -> u64 {
         let echo = self.echo.echo();
         let held = if echo.is_none() {
             0
         } else {
-            let window = u64::from(echo.window()).min(self.source.examples());
+            let window = u64::from(window).min(self.source.examples());
             16 * window + (16.0 * window as f64 * (echo.factor() - 1.0).ceil()) as u64
         };
         self.source.memory_bytes() + PHASES as u64 * held
