@@ -182,6 +182,66 @@ fn a_jpeg_whose_rest_is_lost_is_an_error() {
     }
 }
 
+/// Where each scan's data lie: from behind its header to the marker that ends them.
+fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let is_marker =
+        |pair: &[u8]| pair[0] == 0xFF && pair[1] != 0 && !(0xD0..=0xD7).contains(&pair[1]);
+    let markers = (0..bytes.len() - 1).filter(|&at| is_marker(&bytes[at..at + 2]));
+    let markers: Vec<usize> = markers.collect();
+    let begins = markers.iter().filter(|&&at| bytes[at + 1] == 0xDA);
+    let range = |&at: &usize| {
+        let from = at + 2 + usize::from(bytes[at + 3]);
+        let to = markers.iter().find(|&&next| next >= from).unwrap();
+        from..*to
+    };
+    begins.map(range).collect()
+}
+
+/// What a progressive image lacks within a scan or at its end.
+#[test]
+fn a_progressive_jpeg_that_lacks_data_is_an_error() {
+    let bytes = file("progressive.jpg");
+    let scans = scans(&bytes);
+    assert_eq!(scans.len(), 10);
+    for scan in &scans {
+        for kept in scan.start..scan.end {
+            // With the scans behind it, and without any.
+            let lacking = [&bytes[..kept], &bytes[scan.end..]].concat();
+            let ended = [&bytes[..kept], &[0xFF, 0xD9]].concat();
+            // The last two bytes may hold less than a code, and the bits that fill them up.
+            let may_be_whole = kept + 2 >= scan.end;
+            assert!(
+                may_be_whole || decoded(&lacking).is_err(),
+                "{kept} of {scan:?} kept"
+            );
+            assert!(
+                may_be_whole && scan.end == scans[9].end || decoded(&ended).is_err(),
+                "ended at {kept} of {scan:?}"
+            );
+        }
+    }
+}
+
+/// A part of what lies between two restart markers, which are all there.
+#[test]
+fn a_jpeg_that_lacks_data_before_a_restart_is_an_error() {
+    let bytes = file("restarts.jpg");
+    let scan = scans(&bytes)[0].start;
+    let restart = |pair: &[u8]| pair[0] == 0xFF && (0xD0..=0xD9).contains(&pair[1]);
+    let ends = (scan..bytes.len() - 1).filter(|&at| restart(&bytes[at..at + 2]));
+    let mut begin = scan;
+    let mut intervals = 0;
+    for end in ends {
+        for kept in begin..end.saturating_sub(2) {
+            let lacking = [&bytes[..kept], &bytes[end..]].concat();
+            assert!(decoded(&lacking).is_err(), "{kept} of {begin}..{end}");
+        }
+        begin = end + 2;
+        intervals += 1;
+    }
+    assert_eq!(intervals, 3);
+}
+
 #[test]
 fn damage_never_panics() {
     for name in FILES {

@@ -14,6 +14,7 @@
 //! crops of twice the output's side alone; photos 400 pixels wide have none for an output of 224.
 
 mod jpeg;
+mod jpeg_markers;
 mod png;
 mod webp;
 
