@@ -32,6 +32,7 @@ const PAGE: usize = 4096;
 ///
 /// Its pages count as the process's memory once they were read. A file that is cut short while it is read, or
 /// whose disk fails, is no danger: its ranges are then left to be read the ordinary way, which names what is wrong.
+/// A program that sets a SIGBUS handler of its own after the first map must pass on what is not its own.
 #[derive(Debug)]
 pub struct MappedFile {
     watched: Watched,

@@ -26,6 +26,9 @@ pub(crate) const RECORDS_OF_TASK: usize = 32;
 /// Shorter ones are read faster many at a time, as the feed does it.
 const SHORTEST: f64 = 512.0;
 
+/// Longer ones are read by system calls in no more time than it takes to map their pages.
+const LONGEST_MAPPED: f64 = 32_768.0;
+
 /// What was read in place.
 #[derive(Debug)]
 pub(crate) struct InPlaceReads {
@@ -111,6 +114,10 @@ impl InPlaceReads {
 
 /// The files one after another, each as a map if there is still room for it, and the bytes of those.
 fn mapped(dataset: &Dataset, room: u64) -> (Vec<Option<MappedFile>>, u64) {
+    let room = match dataset.record_bytes().mean() <= LONGEST_MAPPED {
+        true => room,
+        false => 0,
+    };
     let mut used = 0;
     let files = dataset.files().iter().map(|file| {
         let storage = file.storage();

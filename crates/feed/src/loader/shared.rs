@@ -61,8 +61,8 @@ struct State {
     room: usize,
     consumer_waits: bool,
     dispatcher_waits: bool,
-    /// When the consumer last had to wait.
-    waited_at: Option<Instant>,
+    /// When the consumer last began to wait.
+    waits_since: Option<Instant>,
 }
 
 /// What the consumer finds.
@@ -294,8 +294,10 @@ impl Shared {
             if !wait || other.is_some_and(Building::is_made) {
                 return Ok(Front::Pending);
             }
-            let waited_just_now = state.waited_at.is_some_and(|at| at.elapsed() < 2 * NAP);
-            if may_nap && waited_just_now {
+            let began = Instant::now();
+            let before = state.waits_since.replace(began);
+            let comes_soon = before.is_some_and(|before| began - before < 2 * NAP);
+            if may_nap && comes_soon {
                 may_nap = false;
                 drop(state);
                 std::thread::sleep(NAP);
@@ -305,7 +307,6 @@ impl Shared {
                 state = wait_on(&self.made, state);
                 state.consumer_waits = false;
             }
-            state.waited_at = Some(Instant::now());
         }
     }
 
