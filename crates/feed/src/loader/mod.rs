@@ -145,7 +145,7 @@ impl Loader {
         let division = Division::new(&dataset, &stream, &stages, options)?;
         tracing::info!(?division, ?stages, "loader begun");
         let in_place =
-            InPlaceReads::for_loader(&dataset, &stream, &stages, options, division.feed_bytes);
+            InPlaceReads::for_loader(&dataset, &stream, &stages, options, division.map_bytes);
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
