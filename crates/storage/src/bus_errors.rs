@@ -80,6 +80,13 @@ impl Drop for Watched {
     }
 }
 
+/// Bytes of a page of this system.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: it reads a number, which signal handlers may do too.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
 fn install() -> Option<libc::sigaction> {
     // SAFETY: an all-zero sigaction is one that may be written over: its fields are numbers and addresses.
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -129,7 +136,7 @@ fn replaced(address: usize) -> bool {
         return false;
     };
     place.broken.store(true, Ordering::SeqCst);
-    let page = rustix::param::page_size();
+    let page = page_bytes();
     let start = address - address % page;
     // SAFETY: the page lies within a watched range, which is mapped, is read only through raw pointers, and
     // whose readers throw away what they read once it is marked.

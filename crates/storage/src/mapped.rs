@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::RangeRead;
-use crate::bus_errors::Watched;
+use crate::bus_errors::{Watched, page_bytes};
 
 /// Ranges between two looks at whether the disk was waited for.
 const LOOKED_AT: usize = 64;
@@ -83,7 +83,7 @@ impl MappedFile {
         let pages = Pages { start, length };
         // SAFETY: the advice changes what is read ahead, which is nothing, never what the memory holds.
         let _ = unsafe { madvise(start.cast(), length, Advice::Random) };
-        let end = start as usize + length.next_multiple_of(rustix::param::page_size());
+        let end = start as usize + length.next_multiple_of(page_bytes());
         Some(MappedFile {
             watched: Watched::new(start as usize..end)?,
             pages,

@@ -1,5 +1,8 @@
 //! Ranges copied from mapped files are those that are read, and files that are no longer what they were are
 //! left to be read the ordinary way.
+//!
+//! Clean under `valgrind --vex-iropt-register-updates=allregs-at-mem-access`, without which it resumes a copy that a
+//! signal interrupted with stale registers.
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
