@@ -60,16 +60,21 @@ impl Permutation {
         Permutation::new(len, key)
     }
 
-    /// Replaces each position by the element there in the permutation [`without_table`](Self::without_table) of its
-    /// key: the keys are those of the first positions, of as many that follow, and so on. Asserts that the positions
-    /// exist.
-    pub(crate) fn get_each_keyed(len: u64, keys: &[u64], places: &mut [u64]) {
+    /// Replaces each position by the element there in a permutation [`without_table`](Self::without_table): those of
+    /// the first positions have the keys of `passes`, and so have as many that follow, and so on. Asserts that the
+    /// positions exist.
+    pub(crate) fn get_each_keyed(
+        len: u64,
+        passes: &[u64],
+        key_of: impl Fn(u64) -> u64 + Copy,
+        places: &mut [u64],
+    ) {
         if (3..1 << 32).contains(&len) {
             check_each(len, places);
-            return walk_keyed(len, keys, places);
+            return walk_keyed(len, passes, key_of, places);
         }
-        for (place, &key) in places.iter_mut().zip(keys.iter().cycle()) {
-            *place = Permutation::without_table(len, key).get(*place);
+        for (place, &pass) in places.iter_mut().zip(passes.iter().cycle()) {
+            *place = Permutation::without_table(len, key_of(pass)).get(*place);
         }
     }
 

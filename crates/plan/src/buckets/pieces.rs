@@ -124,7 +124,9 @@ impl PieceCounter {
     /// The lengths that occur, falling.
     fn put_seen_in_order(&mut self) {
         if self.is_dense {
-            let counts = (0_u32..=self.packing.row_length()).rev().zip(self.counts.iter().rev());
+            let counts = (0_u32..=self.packing.row_length())
+                .rev()
+                .zip(self.counts.iter().rev());
             let occur = counts.filter(|&(_, &count)| count > 0);
             self.seen.extend(occur.map(|(length, _)| length));
         } else {

@@ -247,14 +247,11 @@ impl Mixture {
     pub(super) fn fill(&self, epoch: u64, start: u64, out: &mut [u64]) {
         let epoch = self.epoch(epoch);
         epoch.order.fill(start, out);
-        let (mut groups, mut of_place, mut keys) = (Groups::default(), Vec::new(), Vec::new());
+        let mut groups = Groups::default();
+        let (mut of_place, mut passes) = (Vec::new(), Vec::new());
         for places in out.chunks_mut(CHUNK) {
             of_place.clear();
-            of_place.extend(
-                places
-                    .iter()
-                    .map(|&place| epoch.intervals.of(place) as u32),
-            );
+            of_place.extend(places.iter().map(|&place| epoch.intervals.of(place) as u32));
             groups.change(epoch.runs.len(), &of_place, places, |run, places| {
                 let (run, lookup) = &epoch.runs[run];
                 for place in &mut *places {
@@ -263,14 +260,15 @@ impl Mixture {
                 let part = &self.parts[run.part];
                 match lookup {
                     Lookup::Pass(pass) => pass.get_each(places),
-                    Lookup::EachPass(passes) => {
-                        keys.clear();
-                        keys.extend(places.iter_mut().map(|place| {
-                            let pass = passes.divide(*place);
+                    Lookup::EachPass(by_len) => {
+                        passes.clear();
+                        passes.extend(places.iter_mut().map(|place| {
+                            let pass = by_len.divide(*place);
                             *place -= pass * part.len();
-                            self.pass_key(run.part, run.pass.wrapping_add(pass))
+                            run.pass.wrapping_add(pass)
                         }));
-                        Permutation::get_each_keyed(part.len(), &keys, places);
+                        let key_of = |pass| self.pass_key(run.part, pass);
+                        Permutation::get_each_keyed(part.len(), &passes, key_of, places);
                     }
                 }
                 for place in places {
@@ -384,6 +382,7 @@ impl Mixture {
         Permutation::without_table(self.parts[part].len(), self.pass_key(part, pass))
     }
 
+    #[inline]
     fn pass_key(&self, part: usize, pass: u64) -> u64 {
         key(self.seed, pass, Stage::Part(part as u64))
     }
@@ -455,20 +454,20 @@ impl Shown {
         &mut self,
         part: &KeptPart,
         run: &Run,
-        key_of: impl Fn(u64) -> u64,
+        key_of: impl Fn(u64) -> u64 + Copy,
         mut show: impl FnMut(&mut Shown),
     ) {
         const TOGETHER: u64 = 64;
         let (len, count) = (part.len(), run.places.end - run.places.start);
         let passes = (run.first + count).div_ceil(len);
-        let (mut keys, mut at) = (Vec::new(), Vec::new());
+        let (mut numbers_of, mut at) = (Vec::new(), Vec::new());
         for first in (0..passes).step_by(TOGETHER as usize) {
             let passes = first..passes.min(first + TOGETHER);
-            keys.clear();
-            keys.extend(passes.clone().map(|pass| key_of(run.pass.wrapping_add(pass))));
+            numbers_of.clear();
+            numbers_of.extend(passes.clone().map(|pass| run.pass.wrapping_add(pass)));
             at.clear();
             (0..len).for_each(|place| at.extend(passes.clone().map(|_| place)));
-            Permutation::get_each_keyed(len, &keys, &mut at);
+            Permutation::get_each_keyed(len, &numbers_of, key_of, &mut at);
             let mut found = at.iter();
             for place in 0..len {
                 for (pass, number) in passes.clone().zip(&mut found) {
