@@ -17,7 +17,9 @@ ROUNDS = 3
 COLD_ROUNDS = 2
 THREADS = 2
 COLUMNS = "part,case,system,round,examples_per_s,bytes_per_s,cpu_s,peak_rss_bytes,first_batch_s,mean_queue_depth,access,verdict".split(",")
-FLAGS = ["--batch", BATCH, "--collate", "stack", "--order", "full", "--memory", "256MiB"]
+# The second budget holds the files, which are then mapped if their records are short.
+MEMORY, ROOMY = "256MiB", "4GiB"
+FLAGS = ["--batch", BATCH, "--collate", "stack", "--order", "full"]
 
 
 def records():
@@ -86,9 +88,11 @@ def warm(results):
             ours = {f"Pelton, {threads} threads": [*as_stored(kind), "--threads", threads] for threads in [1, THREADS]}
             if kind == "cifar10":
                 ours["Pelton, channels side by side"] = ["--threads", THREADS]
-            for system, flags in ours.items():
+            cases = [(system, flags, memory) for system, flags in ours.items() for memory in [MEMORY, ROOMY]]
+            for system, flags, memory in cases:
                 peers.warm(path)
-                figures = peers.pelton("bench", path, "--format", kind, *FLAGS, *flags)
+                figures = peers.pelton("bench", path, "--format", kind, *FLAGS, *flags, "--memory", memory)
+                system = f"{system}, {memory}"
                 more = {key: figures[key] for key in COLUMNS if key in figures and key != "bytes_per_s"}
                 add(case, system, number, figures["examples_per_s"] * size, **more)
     for case, systems in rates.items():
@@ -112,7 +116,7 @@ def cold(results):
                 rates.setdefault(system, []).append(rate / block)
                 results.add(part="cold", case=case, system=system, round=number, bytes_per_s=rate, examples_per_s=rate / block)
             for name, flags in [("direct", ["--access", "direct", "--io", "direct"]), ("auto", [])]:
-                figures = peers.pelton("bench", path, "--format", kind, *FLAGS, *as_stored(kind), *flags, "--cold")
+                figures = peers.pelton("bench", path, "--format", kind, *FLAGS, *as_stored(kind), *flags, "--memory", MEMORY, "--cold")
                 rates.setdefault(f"Pelton {name}", []).append(figures["examples_per_s"])
                 more = {key: figures[key] for key in COLUMNS if key in figures and key != "bytes_per_s"}
                 results.add(part="cold", case=case, system=f"Pelton {name}", round=number, bytes_per_s=figures["read_bytes"] / figures["wall_s"], **more)

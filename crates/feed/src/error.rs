@@ -83,6 +83,9 @@ pub enum FeedError {
         /// Why not, and what to use instead.
         reason: String,
     },
+    /// The system has no more threads.
+    #[error("no thread can be started: {0}; name fewer (--threads)")]
+    Thread(#[source] std::io::Error),
     /// Whoever asked for the batches wants them no longer.
     #[error("interrupted while data was read; nothing is saved, start again")]
     Interrupted,

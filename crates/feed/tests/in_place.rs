@@ -15,7 +15,7 @@ use pelton_feed::{
 };
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Order, StreamPlan, StreamSpec};
-use pelton_storage::{LocalMode, LocalOptions, StorageError};
+use pelton_storage::{Granularity, LocalMode, LocalOptions, RangeRead, Storage, StorageError};
 
 /// Read through the page cache, as warm files are.
 fn open(paths: &[PathBuf], options: OpenOptions) -> Arc<Dataset> {
@@ -58,13 +58,27 @@ fn cifar(folder: &Path, labels: usize) -> Vec<PathBuf> {
 }
 
 fn idx(folder: &Path) -> Arc<Dataset> {
-    let size = (RECORDS as u32).to_be_bytes();
+    idx_of(folder, 1)
+}
+
+/// Pictures of 20 x 30 pixels, whose channels lie side by side.
+fn idx_of(folder: &Path, channels: u32) -> Arc<Dataset> {
+    let sizes = [RECORDS as u32, 20, 30, channels].map(u32::to_be_bytes);
     let labels: Vec<u8> = (0..RECORDS).map(|id| (id % 7) as u8).collect();
-    let head = [&[0, 0, 8, 1][..], &size].concat();
-    write(folder, "x-labels-idx1-ubyte", [head, labels].concat());
-    let pictures: Vec<u8> = (0..RECORDS).flat_map(|id| content(id, 600)).collect();
-    let head = [&[0, 0, 8, 3][..], &size, &[0, 0, 0, 20, 0, 0, 0, 30]].concat();
-    let path = write(folder, "x-images-idx3-ubyte", [head, pictures].concat());
+    let head = [&[0, 0, 8, 1][..], &sizes[0]].concat();
+    let name = |what: &str| format!("x{channels}-{what}-ubyte");
+    write(folder, &name("labels-idx1"), [head, labels].concat());
+    let length = 600 * channels as usize;
+    let pictures: Vec<u8> = (0..RECORDS).flat_map(|id| content(id, length)).collect();
+    // Grey ones have no fourth dimension.
+    let dimensions = if channels == 1 { 3 } else { 4 };
+    let sizes = sizes[..usize::from(dimensions)].as_flattened();
+    let head = [&[0, 0, 8, dimensions][..], sizes].concat();
+    let path = write(
+        folder,
+        &name(&format!("images-idx{dimensions}")),
+        [head, pictures].concat(),
+    );
     open(&[path], OpenOptions::default())
 }
 
@@ -83,14 +97,23 @@ fn bytes(folder: &Path) -> Arc<Dataset> {
 }
 
 fn loader(dataset: &Arc<Dataset>, collate: Collate, options: &LoaderOptions) -> Loader {
+    loader_in(dataset, true, collate, options).unwrap()
+}
+
+fn loader_in(
+    dataset: &Arc<Dataset>,
+    planar: bool,
+    collate: Collate,
+    options: &LoaderOptions,
+) -> Result<Loader, FeedError> {
     let spec = StreamSpec::new(Order::Full, 16, 7);
     let stream = StreamPlan::new(dataset.records(), &spec, None, None, None).unwrap();
     let stages = Stages {
-        planar: true,
+        planar,
         collate,
         ..Stages::default()
     };
-    Loader::new(Arc::clone(dataset), Arc::new(stream), stages, options).unwrap()
+    Loader::new(Arc::clone(dataset), Arc::new(stream), stages, options)
 }
 
 fn options(policy: &str) -> LoaderOptions {
@@ -117,12 +140,17 @@ fn was_in_place(meters: &LoaderMeters) -> bool {
 }
 
 fn same(dataset: &Arc<Dataset>, collate: Collate, policy: &str) -> LoaderMeters {
+    same_in(dataset, true, collate, policy)
+}
+
+fn same_in(dataset: &Arc<Dataset>, planar: bool, collate: Collate, policy: &str) -> LoaderMeters {
+    let loader = |options| loader_in(dataset, planar, collate, options).unwrap();
     let through_feed = LoaderOptions {
         access: Access::Direct,
         ..options(policy)
     };
-    let (expected, by_feed) = all(loader(dataset, collate, &through_feed)).unwrap();
-    let (found, meters) = all(loader(dataset, collate, &options(policy))).unwrap();
+    let (expected, by_feed) = all(loader(&through_feed)).unwrap();
+    let (found, meters) = all(loader(&options(policy))).unwrap();
     assert!(was_in_place(&meters) && !was_in_place(&by_feed));
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(&expected) {
@@ -162,6 +190,79 @@ fn batches_are_those_of_the_feed() {
             assert_eq!(meters.feed.records, 2 * dataset.records());
         }
     }
+}
+
+/// Hides that the storage can be mapped.
+#[derive(Debug)]
+struct NeverMapped(Arc<dyn Storage>);
+
+impl Storage for NeverMapped {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        self.0.size()
+    }
+
+    fn granularity(&self) -> Granularity {
+        self.0.granularity()
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        self.0.read_batch(reads)
+    }
+}
+
+#[test]
+fn files_are_mapped_as_far_as_the_budget_holds_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = open(&cifar(folder.path(), 1), OpenOptions::default());
+    let file = dataset.files()[0].storage().size().unwrap();
+    let (expected, meters) = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap();
+    // Mappings are made on Linux.
+    let mapped = if cfg!(target_os = "linux") { file } else { 0 };
+    assert_eq!(meters.mapped_bytes, 2 * mapped);
+    // Of two files alike the first.
+    let less = LoaderOptions {
+        memory_bytes: 1_200 << 10,
+        ..options("fail")
+    };
+    let (found, meters) = all(loader(&dataset, Collate::Auto, &less)).unwrap();
+    assert_eq!(meters.mapped_bytes, mapped);
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.ids, expected.ids);
+        assert_eq!(found.labels, expected.labels);
+        assert_eq!(found.data.bytes(), expected.data.bytes());
+    }
+    let hidden = Dataset::clone(&dataset).with_storage(|storage| Arc::new(NeverMapped(storage)));
+    let meters = same(&Arc::new(hidden), Collate::Auto, "fail");
+    assert_eq!(meters.mapped_bytes, 0);
+}
+
+#[test]
+fn channels_are_rearranged_as_the_feed_does_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = cifar(folder.path(), 1);
+    let mut records = fs::read(&paths[0]).unwrap();
+    records[20 * CIFAR] = 200;
+    fs::write(&paths[0], records).unwrap();
+    let planes = open(&paths, OpenOptions::default());
+    for policy in ["skip", "replace"] {
+        let meters = same_in(&planes, false, Collate::Auto, policy);
+        assert_eq!(meters.skipped_examples + meters.replaced_examples, 2);
+    }
+    let side_by_side = idx_of(folder.path(), 3);
+    same_in(&side_by_side, true, Collate::Auto, "fail");
+    same_in(&side_by_side, false, Collate::Auto, "fail");
+    // Four channels are copied as they lie, and nothing else is done to them.
+    let four = idx_of(folder.path(), 4);
+    same_in(&four, false, Collate::Auto, "fail");
+    let refused = loader_in(&four, true, Collate::Auto, &options("fail")).unwrap_err();
+    assert!(
+        matches!(&refused, FeedError::Stages(why) if why.contains("4 channels")),
+        "{refused}"
+    );
 }
 
 #[test]

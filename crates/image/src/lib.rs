@@ -36,6 +36,8 @@
 //! # Ok::<(), pelton_image::ImageError>(())
 //! ```
 
+mod layout;
+
 mod pixels;
 
 mod decode;
@@ -58,6 +60,7 @@ pub use augment::Augment;
 pub use decode::{Format, Limits, decode};
 pub use error::ImageError;
 pub use frame::Workspace;
+pub use layout::{interleave, separate};
 pub use pipeline::{Layout, Output, Pipeline, Values};
 pub use pixels::Pixels;
 

@@ -1,6 +1,6 @@
 //! Pixels in memory.
 
-use crate::Layout;
+use crate::{Layout, interleave};
 
 /// An image of bytes: rows from the top, pixels from the left, one byte a channel (HWC). One channel is
 /// grey, three are red, green and blue.
@@ -43,12 +43,7 @@ impl Pixels {
             data.copy_from_slice(bytes);
             return;
         }
-        let (red, others) = bytes.split_at(plane);
-        let (green, blue) = others.split_at(plane);
-        let planes = red.iter().zip(green).zip(blue);
-        for (pixel, ((&red, &green), &blue)) in data.as_chunks_mut::<3>().0.iter_mut().zip(planes) {
-            *pixel = [red, green, blue];
-        }
+        interleave(bytes, data);
     }
 
     /// Rows.

@@ -7,10 +7,18 @@
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
 //! other files are written.
 //!
-//! Unsafe code lives in three modules: the io_uring rings for batches and for owned buffers, where
-//! the kernel writes into memory that Rust lends it, and the one call that asks for huge pages.
+//! Unsafe code lives in five modules: the io_uring rings for batches and for owned buffers, where
+//! the kernel writes into memory that Rust lends it, mapped files with the signal they may raise, and the one
+//! call that asks for huge pages.
 
+#[cfg(target_os = "linux")]
+mod bus_errors;
 mod huge_pages;
+#[cfg(target_os = "linux")]
+mod mapped;
+#[cfg(not(target_os = "linux"))]
+#[path = "not_mapped.rs"]
+mod mapped;
 mod read;
 
 mod direct;
@@ -42,6 +50,7 @@ pub use faulty::{Faults, Faulty};
 pub use file_set::{FileSet, SetFile, changed_ns};
 pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
+pub use mapped::MappedFile;
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
 pub use page_cache::cached_fraction;

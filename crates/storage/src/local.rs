@@ -6,7 +6,7 @@
 //! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring | warm data |
 //! | `Pread` | threads calling `pread` | kernels and systems without io_uring |
 //!
-//! Data is never mapped: a file that shrinks while it is read gives short ranges, not a signal.
+//! A file that shrinks while it is read gives short ranges, also where it was mapped.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
+use crate::{Granularity, MappedFile, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
 /// How a local file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -216,6 +216,12 @@ impl Storage for LocalFile {
                 Ok(())
             }
         }
+    }
+
+    fn map(&self) -> Option<MappedFile> {
+        (self.mode == LocalMode::Buffered)
+            .then(|| MappedFile::new(&self.file))
+            .flatten()
     }
 }
 

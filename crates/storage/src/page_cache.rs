@@ -1,10 +1,9 @@
 //! Reading what already lies in the page cache, without waiting for the disk.
 //!
 //! `preadv2` with RWF_NOWAIT copies cached pages and returns at the first page that would need the
-//! disk. On warm data it is one system call for each run of adjacent ranges and no ring at all. Mapping the
-//! file instead was rejected: a mapped file that shrinks kills the reader with SIGBUS, and the pages it has
-//! mapped count as the process's memory, while giving them back costs a page fault for each later range,
-//! which is no less than a system call.
+//! disk. On warm data it is one system call for each run of adjacent ranges and no ring at all. Where
+//! there is memory for the whole file, mapping it is faster ([`crate::MappedFile`]); where there is not, giving mapped
+//! pages back would cost a page fault for each later range, which is no less than a system call.
 
 use std::fs::File;
 use std::path::Path;

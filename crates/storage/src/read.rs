@@ -10,6 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::MappedFile;
+
 /// A buffer whose address and capacity suit direct I/O (4096-byte alignment).
 pub type AlignedBuffer = aligned_vec::AVec<u8, aligned_vec::ConstAlign<4096>>;
 
@@ -83,6 +85,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// all are done. May be called from several threads at once. The first failure is returned and
     /// the contents of the buffers are then unspecified.
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError>;
+
+    /// The storage as a part of the process's memory, where it is a file that is read from the page cache; it counts
+    /// as such, so it is for a caller who has room for all of it.
+    fn map(&self) -> Option<MappedFile> {
+        None
+    }
 }
 
 impl<S: Storage + ?Sized> Storage for Arc<S> {
@@ -100,6 +108,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         (**self).read_batch(reads)
+    }
+
+    fn map(&self) -> Option<MappedFile> {
+        (**self).map()
     }
 }
 

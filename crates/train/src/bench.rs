@@ -158,6 +158,8 @@ pub struct BenchReport {
     pub rl_exact: f64,
     /// Memory budget.
     pub memory_bytes: u64,
+    /// Bytes of files that records are copied from as a part of the process's memory.
+    pub mapped_bytes: u64,
     /// Examples that came out for the first time in their epoch.
     pub fresh_examples: u64,
     /// Repeats of examples.
@@ -459,6 +461,7 @@ impl BenchReport {
             &mut self.local_bytes,
             &mut self.remote_bytes,
             &mut self.backend_bytes,
+            &mut self.mapped_bytes,
         ];
         sum(comm, &mut counts)?;
         let mut sums = [

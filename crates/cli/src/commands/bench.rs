@@ -101,11 +101,15 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         }
         writeln!(
             out,
-            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {})",
+            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {}{})",
             report.first_batch_s,
             report.cpu_s,
             human(report.peak_rss_bytes),
-            human(report.memory_bytes)
+            human(report.memory_bytes),
+            match report.mapped_bytes {
+                0 => String::new(),
+                bytes => format!(", with {} of files", human(bytes)),
+            }
         )?;
         writeln!(
             out,

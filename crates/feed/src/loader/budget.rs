@@ -33,6 +33,8 @@ pub(crate) struct Division {
     pub samples_bytes: u64,
     /// Bytes for the feed.
     pub feed_bytes: u64,
+    /// Bytes for mapped files, where there is no feed.
+    pub map_bytes: u64,
     /// Records that the feed is ahead.
     pub look_ahead: u64,
 }
@@ -85,12 +87,14 @@ impl Division {
             true => left / 2,
             false => 0,
         };
-        let feed_bytes = ((left - samples_bytes) as f64 * FEED_SHARE) as u64;
+        let map_bytes = left - samples_bytes;
+        let feed_bytes = (map_bytes as f64 * FEED_SHARE) as u64;
         Ok(Division {
             rank_batch,
             room: (LEAST_ROOM + more) as usize,
             samples_bytes,
             feed_bytes,
+            map_bytes,
             look_ahead: options
                 .look_ahead
                 .unwrap_or(LOOK_AHEAD_BYTES / record.max(1))

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use pelton_format::{Dataset, InPlace, InPlaceClass};
+use pelton_format::{Contents, Dataset, InPlace, InPlaceClass};
 use pelton_plan::StreamPlan;
-use pelton_storage::RangeRead;
+use pelton_storage::{MappedFile, RangeRead};
 
 use super::building::{Building, Slots};
 use super::options::{BadExamples, LoaderOptions};
@@ -26,20 +26,51 @@ pub(crate) const RECORDS_OF_TASK: usize = 32;
 /// Shorter ones are read faster many at a time, as the feed does it.
 const SHORTEST: f64 = 512.0;
 
+/// Longer ones are read by system calls in no more time than it takes to map their pages.
+const LONGEST_MAPPED: f64 = 32_768.0;
+
 /// What was read in place.
 #[derive(Debug)]
 pub(crate) struct InPlaceReads {
     pub counters: MeterCounters,
     pub records: AtomicU64,
+    /// The files that there is memory to map, by number.
+    maps: Vec<Option<MappedFile>>,
+    /// Bytes of those.
+    pub mapped_bytes: u64,
+    layout: Layout,
+}
+
+/// What samples are of what is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// The same bytes.
+    AsStored,
+    /// Pixels, whose channels lie in planes and are put side by side.
+    Interleaved,
+    /// Pixels, whose channels lie side by side and are put into planes.
+    Separated,
+}
+
+impl Layout {
+    fn of(dataset: &Dataset, stages: &Stages) -> Layout {
+        match dataset.contents() {
+            _ if super::shared::as_stored(dataset.contents(), stages) => Layout::AsStored,
+            Contents::Pixels { planar: true, .. } => Layout::Interleaved,
+            _ => Layout::Separated,
+        }
+    }
 }
 
 impl InPlaceReads {
-    /// For a loader whose samples can all be read in place; `None` where the feed serves better, or must.
+    /// For a loader whose samples can all be read in place; `None` where the feed serves better, or must. So many
+    /// bytes of files are mapped as `map_bytes` allows.
     pub fn for_loader(
         dataset: &Dataset,
         stream: &StreamPlan,
         stages: &Stages,
         options: &LoaderOptions,
+        map_bytes: u64,
     ) -> Option<InPlaceReads> {
         let in_memory = dataset
             .files()
@@ -55,13 +86,19 @@ impl InPlaceReads {
             && dataset.record_bytes().mean() >= SHORTEST
             && dataset.reads_in_place();
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        serves.then(|| InPlaceReads {
-            counters: MeterCounters::new(Remedies {
-                packing: false,
-                threads: options.threads < processors,
-                memory: false,
-            }),
-            records: AtomicU64::new(0),
+        serves.then(|| {
+            let (maps, mapped_bytes) = mapped(dataset, map_bytes);
+            InPlaceReads {
+                counters: MeterCounters::new(Remedies {
+                    packing: false,
+                    threads: options.threads < processors,
+                    memory: false,
+                }),
+                records: AtomicU64::new(0),
+                maps,
+                mapped_bytes,
+                layout: Layout::of(dataset, stages),
+            }
         })
     }
 
@@ -75,7 +112,26 @@ impl InPlaceReads {
     }
 }
 
-/// Whether places in the batch are known before samples are read, and samples are what is read.
+/// The files one after another, each as a map if there is still room for it, and the bytes of those.
+fn mapped(dataset: &Dataset, room: u64) -> (Vec<Option<MappedFile>>, u64) {
+    let room = match dataset.record_bytes().mean() <= LONGEST_MAPPED {
+        true => room,
+        false => 0,
+    };
+    let mut used = 0;
+    let files = dataset.files().iter().map(|file| {
+        let storage = file.storage();
+        let with_this = used + storage.size().ok()?;
+        let map = (with_this <= room).then(|| storage.map()).flatten()?;
+        used = with_this;
+        Some(map)
+    });
+    let maps = files.collect();
+    tracing::debug!(bytes = used, room, "files mapped");
+    (maps, used)
+}
+
+/// Whether places in the batch are known before samples are read, and samples have the bytes that are read.
 fn copies(dataset: &Dataset, stages: &Stages) -> bool {
     let as_is = matches!(stages.decode, Decode::None)
         && stages.map.is_none()
@@ -83,7 +139,8 @@ fn copies(dataset: &Dataset, stages: &Stages) -> bool {
         && stages.augment.is_none();
     let fixed = super::shared::fixed_slots(dataset, stages).is_some();
     let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);
-    as_is && super::shared::as_stored(dataset.contents(), stages) && (fixed || ragged)
+    let as_stored = Layout::of(dataset, stages) == Layout::AsStored;
+    as_is && (fixed || (ragged && as_stored))
 }
 
 /// A record that is to be read.
@@ -93,8 +150,31 @@ struct Wanted {
     place: InPlace,
 }
 
-/// Reads the samples `examples` of a batch into `buffer`, where their places lie one after another.
+/// Makes the samples `examples` of a batch in `buffer`, where their places lie one after another; `scratch` is for
+/// those that are not what is read.
 pub(crate) fn read(
+    shared: &Shared,
+    reads: &InPlaceReads,
+    building: &Building,
+    examples: Range<usize>,
+    buffer: &mut [u8],
+    scratch: &mut Vec<u8>,
+) {
+    let rearrange = match reads.layout {
+        Layout::AsStored => return read_stored(shared, reads, building, examples, buffer),
+        Layout::Interleaved => pelton_image::interleave,
+        Layout::Separated => pelton_image::separate,
+    };
+    scratch.resize(buffer.len(), 0);
+    let sample = (buffer.len() / examples.len().max(1)).max(1);
+    read_stored(shared, reads, building, examples, scratch);
+    // Also those that failed, which nobody looks at.
+    for (from, to) in scratch.chunks(sample).zip(buffer.chunks_mut(sample)) {
+        rearrange(from, to);
+    }
+}
+
+fn read_stored(
     shared: &Shared,
     reads: &InPlaceReads,
     building: &Building,
@@ -266,7 +346,10 @@ impl Reader<'_> {
         let began = Instant::now();
         let dataset = &self.shared.dataset;
         dataset.check_file_unchanged(file)?;
-        dataset.files()[file as usize].storage().read_batch(reads)?;
+        let map = self.reads.maps[file as usize].as_ref();
+        if !map.is_some_and(|map| map.read_batch(reads)) {
+            dataset.files()[file as usize].storage().read_batch(reads)?;
+        }
         let bytes: usize = reads.iter().map(|read| read.filled).sum();
         let counters = &self.reads.counters;
         counters.count_read(reads.len() as u64, bytes as u64, began.elapsed());

@@ -66,6 +66,8 @@ pub struct LoaderMeters {
     pub decoded_again: u64,
     /// Records read again because their repeat fell to another rank, or the run was resumed between.
     pub read_again: u64,
+    /// Bytes of files that records are copied from as a part of the process's memory.
+    pub mapped_bytes: u64,
     /// Seconds the consumer waited for a batch.
     pub wait_s: f64,
     /// Seconds the consumer spent between batches.

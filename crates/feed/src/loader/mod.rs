@@ -40,7 +40,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use pelton_format::{Dataset, Layout};
+use pelton_format::{Contents, Dataset, Layout};
 use pelton_plan::StreamPlan;
 
 pub use batch::{Data, Element, SampleBatch, Shape};
@@ -144,7 +144,8 @@ impl Loader {
         check(&dataset, &stream, &stages, options)?;
         let division = Division::new(&dataset, &stream, &stages, options)?;
         tracing::info!(?division, ?stages, "loader begun");
-        let in_place = InPlaceReads::for_loader(&dataset, &stream, &stages, options);
+        let in_place =
+            InPlaceReads::for_loader(&dataset, &stream, &stages, options, division.map_bytes);
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
@@ -169,10 +170,11 @@ impl Loader {
         let mut threads = Vec::new();
         for _ in 0..options.threads.max(1) {
             let (shared, receiver) = (Arc::clone(&shared), receiver.clone());
-            threads.push(std::thread::spawn(move || worker::run(&shared, &receiver)));
+            let work = move || worker::run(&shared, &receiver);
+            threads.push(spawn("pelton-make", work)?);
         }
         let dispatcher = Dispatcher::new(&shared, &stream, input, tasks.clone());
-        threads.push(std::thread::spawn(move || dispatcher.run()));
+        threads.push(spawn("pelton-begin", move || dispatcher.run())?);
         Ok(Loader {
             repeats: options.auto_echo.map(|auto| {
                 Repeats::new(
@@ -253,7 +255,9 @@ impl Loader {
         meters.wall_s = self.shared.began.elapsed().as_secs_f64();
         meters.decoded_again = self.shared.allowance.again.load(Relaxed);
         meters.read_again = self.shared.read_again.load(Relaxed);
-        meters.feed = match &self.shared.in_place {
+        let in_place = self.shared.in_place.as_ref();
+        meters.mapped_bytes = in_place.map_or(0, |reads| reads.mapped_bytes);
+        meters.feed = match in_place {
             Some(reads) => reads.meters(),
             None => self.shared.feed_meters().clone().unwrap_or_default(),
         };
@@ -382,6 +386,11 @@ impl std::fmt::Debug for Loader {
     }
 }
 
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, FeedError> {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(work).map_err(FeedError::Thread)
+}
+
 /// A feed of what `planner` plans.
 fn feed_of(
     dataset: Arc<Dataset>,
@@ -440,6 +449,15 @@ fn check(
         return refuse(
             "rows of features cost nothing to read twice and are not echoed; leave --echo out",
         );
+    }
+    if let Contents::Pixels { channels, .. } = dataset.contents()
+        && channels != 1
+        && channels != 3
+        && (stages.augment.is_some() || !shared::as_stored(dataset.contents(), stages))
+    {
+        return Err(FeedError::Stages(format!(
+            "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with --planar",
+        )));
     }
     if stages.augment.is_some() && !stages.gives_pictures(dataset) {
         return refuse(

@@ -22,6 +22,10 @@ use crate::meters::Meters;
 /// How often whoever waits looks whether it is to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
+/// A consumer that waits twice within such a time is not woken for each batch: it sleeps for as long once, and
+/// then finds several.
+const NAP: Duration = Duration::from_micros(100);
+
 /// What the threads of a loader share.
 pub(crate) struct Shared {
     pub dataset: Arc<Dataset>,
@@ -57,6 +61,8 @@ struct State {
     room: usize,
     consumer_waits: bool,
     dispatcher_waits: bool,
+    /// When the consumer last began to wait.
+    waits_since: Option<Instant>,
 }
 
 /// What the consumer finds.
@@ -257,6 +263,7 @@ impl Shared {
     /// The next batch; with `until`, a batch that is waited for instead if it comes earlier.
     pub fn front(&self, wait: bool, other: Option<&Building>) -> Result<Front, FeedError> {
         let mut state = self.state();
+        let mut may_nap = true;
         loop {
             if self.options.interrupt.load(Relaxed) {
                 state.closed = true;
@@ -287,9 +294,19 @@ impl Shared {
             if !wait || other.is_some_and(Building::is_made) {
                 return Ok(Front::Pending);
             }
-            state.consumer_waits = true;
-            state = wait_on(&self.made, state);
-            state.consumer_waits = false;
+            let began = Instant::now();
+            let before = state.waits_since.replace(began);
+            let comes_soon = before.is_some_and(|before| began - before < 2 * NAP);
+            if may_nap && comes_soon {
+                may_nap = false;
+                drop(state);
+                std::thread::sleep(NAP);
+                state = self.state();
+            } else {
+                state.consumer_waits = true;
+                state = wait_on(&self.made, state);
+                state.consumer_waits = false;
+            }
         }
     }
 

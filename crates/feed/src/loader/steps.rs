@@ -166,6 +166,9 @@ impl StepPlanner {
                 self.take(self.mine[i], step);
             }
         }
+        if self.held.is_empty() {
+            return;
+        }
         // A rank may hold what another one uses last.
         for draw in self.batch.draws.iter().filter(|draw| draw.last) {
             if self.held.remove(&draw.position) {

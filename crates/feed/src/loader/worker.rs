@@ -70,6 +70,7 @@ pub(crate) fn run(shared: &Arc<Shared>, tasks: &TaskQueue) {
         shared: Arc::clone(shared),
         scratch: Sample::Bytes(Vec::new()),
         workspace: Workspace::new(),
+        stored: Vec::new(),
         decoding: Duration::ZERO,
         mapping: Duration::ZERO,
         decoded: 0,
@@ -108,6 +109,8 @@ struct Worker {
     shared: Arc<Shared>,
     scratch: Sample,
     workspace: Workspace,
+    /// Records as they lie in their files.
+    stored: Vec<u8>,
     /// Time of the decoder and of the user's function behind it since they were last counted, and what they did.
     decoding: Duration,
     mapping: Duration,
@@ -127,7 +130,15 @@ impl Worker {
         let began = Instant::now();
         let (bytes, piece) = match (place, &self.shared.in_place) {
             (Some(mut place), Some(reads)) => {
-                in_place::read(&self.shared, reads, &building, examples, &mut place);
+                let scratch = &mut self.stored;
+                in_place::read(
+                    &self.shared,
+                    reads,
+                    &building,
+                    examples,
+                    &mut place,
+                    scratch,
+                );
                 return Piece::Bytes(place);
             }
             (Some(mut place), None) => {
@@ -516,11 +527,9 @@ fn check_length(found: usize, expected: usize) -> Result<(), String> {
 fn copy_planes(pixels: &Pixels, slot: &mut [u8]) -> Result<(), String> {
     let data = pixels.data();
     check_length(data.len(), slot.len())?;
-    let plane = data.len() / pixels.channels().max(1);
-    for (channel, plane) in slot.chunks_exact_mut(plane.max(1)).enumerate() {
-        for (value, pixel) in plane.iter_mut().zip(data.chunks_exact(pixels.channels())) {
-            *value = pixel[channel];
-        }
+    match pixels.channels() {
+        1 => slot.copy_from_slice(data),
+        _ => pelton_image::separate(data, slot),
     }
     Ok(())
 }

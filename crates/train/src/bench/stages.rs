@@ -402,6 +402,7 @@ fn report(
         rl: randomness.as_ref().map_or(0.0, |randomness| randomness.rl),
         rl_exact: stream.rl_exact(0).unwrap_or(0.0),
         memory_bytes: options.memory_bytes,
+        mapped_bytes: meters.mapped_bytes,
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,
         ranks: 1,
