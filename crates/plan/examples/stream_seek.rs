@@ -27,7 +27,7 @@ fn length_of(id: u64) -> u32 {
 /// Order, buckets, echo, echo of batches, filter, mixture.
 type Case = [&'static str; 6];
 
-const CASES: [Case; 30] = [
+const CASES: [Case; 36] = [
     ["full", "", "1", "1", "", ""],
     ["full", "", "1", "1", "9 of 10", ""],
     ["full", "", "2", "1", "9 of 10", ""],
@@ -49,6 +49,7 @@ const CASES: [Case; 30] = [
     ["full", "auto", "1", "1", "", "small parts"],
     ["page:4096", "auto", "1", "1", "", ""],
     ["queue:10000", "auto", "1", "1", "", ""],
+    ["queue:10000", "auto", "2", "1", "", ""],
     ["opportunistic:8:4096", "auto", "1", "1", "", ""],
     ["full", "tokens:4096", "2", "1", "", ""],
     ["full", "pack:256", "1", "1", "", ""],
@@ -57,7 +58,12 @@ const CASES: [Case; 30] = [
     ["full", "pack:256", "1.5:65536", "1", "", ""],
     ["full", "pack:256", "1", "1", "", "3 parts"],
     ["full", "pack:256", "2", "1", "", "3 parts"],
+    ["full", "pack:256", "2", "1", "9 of 10", "100 parts"],
+    ["full", "pack:256", "2", "1", "", "small parts"],
     ["page:4096", "pack:256", "1", "1", "", ""],
+    ["queue:1000000:shuffled", "pack:256", "2", "1", "", ""],
+    ["full", "pack:100:1000", "3.25", "1", "", ""],
+    ["full", "pack:100:1000", "2", "1", "", "small parts"],
 ];
 
 const ORDERS: [&str; 10] = [

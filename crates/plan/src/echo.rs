@@ -359,10 +359,13 @@ impl EchoPlan {
     pub(crate) fn repeats(&self, epoch: u64, window: u64) -> Vec<Echoed> {
         let mut rng = self.rng(epoch, window);
         let mut repeats = Vec::new();
+        let mut positions = Vec::new();
         for (copy, side) in self.sides(window) {
             let first = repeats.len();
-            let once_more = side.filter(|&position| self.times_of(position) > copy);
-            repeats.extend(once_more.map(|position| Echoed { position, copy }));
+            positions.clear();
+            self.add_repeated(copy, side, &mut positions);
+            let of_copy = positions.iter().map(|&position| Echoed { position, copy });
+            repeats.extend(of_copy);
             rng.shuffle(&mut repeats[first..]);
         }
         repeats
@@ -381,10 +384,7 @@ impl EchoPlan {
         let mut starts = Vec::new();
         for (copy, side) in self.sides(window) {
             starts.push(out.len());
-            match self.echo.whole() {
-                Some(_) => out.extend(side),
-                None => out.extend(side.filter(|&position| self.times_of(position) > copy)),
-            }
+            self.add_repeated(copy, side, out);
         }
         starts.push(out.len());
         let cut = cut.map_or(usize::MAX, |cut| cut as usize);
@@ -400,17 +400,22 @@ impl EchoPlan {
         KeyedRng::new(key(self.seed, epoch, (self.stage)(window)))
     }
 
+    /// Appends those of neighbouring positions whose examples have a copy of this number.
+    fn add_repeated(&self, copy: u32, positions: Range<u64>, out: &mut Vec<u64>) {
+        if u64::from(copy) * 1000 + 1000 <= self.echo.thousandths {
+            out.extend(positions);
+        } else {
+            out.extend(positions.filter(|&position| self.times_of(position) > copy));
+        }
+    }
+
     /// The first and the second half of a window for each repeat, in order.
     fn sides(&self, window: u64) -> impl Iterator<Item = (u32, Range<u64>)> + use<> {
         let places = self.window(window);
         let half = places.start + (places.end - places.start) / 2;
-        let most = match self.echo.whole() {
-            Some(times) => times as u32,
-            None => {
-                let times = places.clone().map(|position| self.times_of(position));
-                times.max().unwrap_or(0)
-            }
-        };
+        let times = self.echo.times(places.end) - self.echo.times(places.start);
+        // Some come once more than the others, or none does.
+        let most = times.div_ceil((places.end - places.start).max(1)) as u32;
         let of_copy = move |copy| [(copy, places.start..half), (copy, half..places.end)];
         (1..most).flat_map(of_copy)
     }

@@ -1,7 +1,7 @@
 //! Values that are worked on group by group, where many of a group together take less time than one by one.
 
 /// Values of a group, on average, that make sorting them by group worth it.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = 4;
 
 /// Buffers, kept between calls.
 #[derive(Debug, Default)]

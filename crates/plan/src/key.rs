@@ -52,6 +52,7 @@ pub enum Stage {
 }
 
 impl Stage {
+    #[inline]
     fn words(self) -> (u64, u64) {
         match self {
             Stage::Order => (1, 0),
@@ -81,6 +82,7 @@ impl Stage {
 /// use pelton_plan::{Stage, key};
 /// assert_ne!(key(0, 1, Stage::Order), key(1, 0, Stage::Order));
 /// ```
+#[inline]
 pub fn key(seed: u64, epoch: u64, stage: Stage) -> u64 {
     let (kind, number) = stage.words();
     let mut state = mix(seed.wrapping_add(GOLDEN_GAMMA));

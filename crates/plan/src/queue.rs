@@ -30,7 +30,7 @@ pub(crate) struct Queue {
 const CURSORS: usize = 2;
 
 /// Outputs made at a time.
-const RUN: usize = 256;
+const RUN: usize = 1024;
 
 #[derive(Debug)]
 struct Cursor {

@@ -62,6 +62,8 @@ pub(crate) struct PieceCounter {
     packing: Packing,
     /// Pieces by length.
     counts: Vec<u32>,
+    /// Whether there are so many sentences that lengths which occur are found among all, and not noted.
+    is_dense: bool,
     /// Lengths that occur.
     seen: Vec<u32>,
     rows: RowCounter,
@@ -72,28 +74,37 @@ impl PieceCounter {
         PieceCounter {
             packing,
             counts: vec![0; packing.row_length() as usize + 1],
+            is_dense: packing.row_length() <= packing.look_ahead(),
             seen: Vec::new(),
             rows: RowCounter::new(packing),
         }
     }
 
-    /// Adds `times` sentences of a length.
+    /// Adds sentences of some lengths, so many of each.
     #[inline]
-    pub(crate) fn add(&mut self, length: u32, times: u32) {
+    pub(crate) fn add(&mut self, sentences: impl IntoIterator<Item = (u32, u32)>) {
         let row_length = self.packing.row_length();
-        if length <= row_length {
-            return self.add_pieces(length, times);
+        if !self.is_dense {
+            for (length, times) in sentences {
+                cut(row_length, length, times, |length, pieces| {
+                    self.add_pieces(length, pieces);
+                });
+            }
+            return;
         }
-        let whole = (length - 1) / row_length;
-        self.add_pieces(row_length, whole * times);
-        self.add_pieces(length - whole * row_length, times);
+        let counts = &mut self.counts[..=row_length as usize];
+        for (length, times) in sentences {
+            cut(row_length, length, times, |length, pieces| {
+                counts[length as usize] += pieces;
+            });
+        }
     }
 
     /// Adds pieces of a length, which is no more than a row's.
     #[inline]
     pub(crate) fn add_pieces(&mut self, length: u32, pieces: u32) {
         let count = &mut self.counts[length as usize];
-        if *count == 0 && pieces > 0 {
+        if !self.is_dense && *count == 0 && pieces > 0 {
             self.seen.push(length);
         }
         *count += pieces;
@@ -101,13 +112,26 @@ impl PieceCounter {
 
     /// The rows that the pieces fill. None are left for the next call.
     pub(crate) fn rows(&mut self) -> u64 {
-        self.seen.sort_unstable_by(|a, b| b.cmp(a));
+        self.put_seen_in_order();
         let counts = &mut self.counts;
         let pieces = self.seen.drain(..).map(|length| {
             let count = std::mem::take(&mut counts[length as usize]);
             (length, count)
         });
         self.rows.rows(pieces)
+    }
+
+    /// The lengths that occur, falling.
+    fn put_seen_in_order(&mut self) {
+        if self.is_dense {
+            let counts = (0_u32..=self.packing.row_length())
+                .rev()
+                .zip(self.counts.iter().rev());
+            let occur = counts.filter(|&(_, &count)| count > 0);
+            self.seen.extend(occur.map(|(length, _)| length));
+        } else {
+            self.seen.sort_unstable_by(|a, b| b.cmp(a));
+        }
     }
 
     /// The rows for sentences of these lengths.
@@ -118,8 +142,8 @@ impl PieceCounter {
 
     /// How many pieces have each length, by falling length.
     fn count(&mut self, lengths: &[u32]) -> Vec<(u32, u32)> {
-        lengths.iter().for_each(|&length| self.add(length, 1));
-        self.seen.sort_unstable_by(|a, b| b.cmp(a));
+        self.add(lengths.iter().map(|&length| (length, 1)));
+        self.put_seen_in_order();
         self.seen
             .drain(..)
             .map(|length| (length, std::mem::take(&mut self.counts[length as usize])))
@@ -153,6 +177,17 @@ impl PieceCounter {
                 .map(|(_, cut)| ln(cut))
                 .sum::<f64>()
     }
+}
+
+/// Shows the pieces of sentences of one length: (length, how many).
+#[inline(always)]
+fn cut(row_length: u32, length: u32, times: u32, mut add: impl FnMut(u32, u32)) {
+    if length <= row_length {
+        return add(length, times);
+    }
+    let whole = (length - 1) / row_length;
+    add(row_length, whole * times);
+    add(length - whole * row_length, times);
 }
 
 #[cfg(test)]

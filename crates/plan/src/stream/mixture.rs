@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::intervals::Intervals;
 use super::selection::Selection;
 use super::spec::Part;
+use crate::division::Divider;
 use crate::error::PlanError;
 use crate::groups::Groups;
 use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
@@ -32,14 +33,19 @@ const SHARES: f64 = (1_u64 << 53) as f64;
 const MAX_EXAMPLES: u64 = 1 << 53;
 const CYCLE: u64 = 1 << 20;
 
-/// Runs of an epoch whose orders are kept; where there are more, they are made for each place.
-const MOST_RUNS: usize = 4096;
+/// Passes over a part in an epoch whose orders are kept, and parts for which they are. The order of other passes is
+/// made for each place.
+const MOST_PASSES: u64 = 4;
+const MOST_PARTS: usize = 1024;
 
 /// Places of an epoch looked up at a time.
 const CHUNK: usize = 4096;
 
 /// Records of a part that the second-level cache holds numbers of; passes over it are taken in their order.
 const SMALL: u64 = 1 << 16;
+
+/// Records of a part of which many passes are looked up side by side.
+const TINY: u64 = 64;
 
 /// Known sums that are kept.
 const KNOWN: usize = 4;
@@ -64,10 +70,18 @@ struct Epoch {
     number: u64,
     order: Permutation,
     turns: Vec<Turn>,
-    /// Where the places of each part end.
-    ends: Vec<u64>,
-    /// The runs and the order of each, where these are few.
-    runs: Option<(Intervals, Vec<(Run, Permutation)>)>,
+    /// Its places before they are permuted, which of them belong together, and how they are looked up.
+    intervals: Intervals,
+    runs: Vec<(Run, Lookup)>,
+}
+
+/// Where the records of a run are found.
+#[derive(Debug)]
+enum Lookup {
+    /// In the order of its pass.
+    Pass(Box<Permutation>),
+    /// In the order of the pass that each place is of: the run goes through many.
+    EachPass(Divider),
 }
 
 /// A part by the numbers of its kept records.
@@ -85,11 +99,12 @@ pub(super) struct Turn {
     pub(super) count: u64,
 }
 
-/// Places of an epoch, before they are permuted, that one pass over a part serves.
+/// Places of an epoch, before they are permuted, that one pass over a part serves, or several.
 #[derive(Debug)]
 struct Run {
     places: Range<u64>,
     part: usize,
+    /// The pass of the first place.
     pass: u64,
     /// The place within the pass that the first one has.
     first: u64,
@@ -232,24 +247,33 @@ impl Mixture {
     pub(super) fn fill(&self, epoch: u64, start: u64, out: &mut [u64]) {
         let epoch = self.epoch(epoch);
         epoch.order.fill(start, out);
-        let Some((intervals, runs)) = &epoch.runs else {
-            for place in out {
-                *place = self.look_up(&epoch.turns, &epoch.ends, *place);
-            }
-            return;
-        };
-        let (mut groups, mut of_place) = (Groups::default(), Vec::new());
+        let mut groups = Groups::default();
+        let (mut of_place, mut passes) = (Vec::new(), Vec::new());
         for places in out.chunks_mut(CHUNK) {
             of_place.clear();
-            of_place.extend(places.iter().map(|&place| intervals.of(place) as u32));
-            groups.change(runs.len(), &of_place, places, |run, places| {
-                let (run, pass) = &runs[run];
+            of_place.extend(places.iter().map(|&place| epoch.intervals.of(place) as u32));
+            groups.change(epoch.runs.len(), &of_place, places, |run, places| {
+                let (run, lookup) = &epoch.runs[run];
                 for place in &mut *places {
                     *place = run.first + (*place - run.places.start);
                 }
-                pass.get_each(places);
-                let first = self.parts[run.part].numbers.start;
-                places.iter_mut().for_each(|place| *place += first);
+                let part = &self.parts[run.part];
+                match lookup {
+                    Lookup::Pass(pass) => pass.get_each(places),
+                    Lookup::EachPass(by_len) => {
+                        passes.clear();
+                        passes.extend(places.iter_mut().map(|place| {
+                            let pass = by_len.divide(*place);
+                            *place -= pass * part.len();
+                            run.pass.wrapping_add(pass)
+                        }));
+                        let key_of = |pass| self.pass_key(run.part, pass);
+                        Permutation::get_each_keyed(part.len(), &passes, key_of, places);
+                    }
+                }
+                for place in places {
+                    *place += part.numbers.start;
+                }
             });
         }
     }
@@ -265,47 +289,57 @@ impl Mixture {
 
     fn epoch_of(&self, number: u64) -> Epoch {
         let turns = self.turns(number);
-        let runs: Vec<Run> = self.runs(&turns).take(MOST_RUNS + 1).collect();
-        let runs = (runs.len() <= MOST_RUNS).then(|| {
-            let ends = runs.iter().map(|run| run.places.end).collect();
-            let with_order = |run: Run| {
-                let pass = self.pass(run.part, run.pass);
-                (run, pass)
-            };
-            let runs = runs.into_iter().map(with_order).collect();
-            (Intervals::new(ends), runs)
-        });
+        let mut runs = Vec::new();
+        for (part, places) in of_parts(&turns) {
+            let whole = self.run(&turns, part, places);
+            let len = self.parts[part].len();
+            let places = whole.places.end - whole.places.start;
+            if self.parts.len() <= MOST_PARTS && whole.first + places <= MOST_PASSES * len {
+                runs.extend(self.passes(whole).map(|run| {
+                    let pass = self.pass(run.part, run.pass);
+                    (run, Lookup::Pass(Box::new(pass)))
+                }));
+            } else {
+                let passes = Divider::new(len, whole.first + places);
+                runs.push((whole, Lookup::EachPass(passes)));
+            }
+        }
         Epoch {
             number,
             order: Permutation::new(self.examples, key(self.seed, number, Stage::Order)),
-            ends: ends(&turns).collect(),
             turns,
+            intervals: Intervals::new(runs.iter().map(|(run, _)| run.places.end).collect()),
             runs,
         }
     }
 
-    /// The runs of an epoch, in order.
-    fn runs(&self, turns: &[Turn]) -> impl Iterator<Item = Run> {
-        let starts = std::iter::once(0).chain(ends(turns)).collect::<Vec<u64>>();
-        let of_part = move |(part, &turn): (usize, &Turn)| {
-            let (start, end) = (starts[part], starts[part + 1]);
-            let mut place = start;
-            std::iter::from_fn(move || {
-                let drawn = turn.drawn + u128::from(place - start);
-                (place < end).then(|| {
-                    let (pass, first) = self.parts[part].pass_of(drawn);
-                    let count = (self.parts[part].len() - first).min(end - place);
-                    place += count;
-                    Run {
-                        places: place - count..place,
-                        part,
-                        pass,
-                        first,
-                    }
-                })
-            })
-        };
-        turns.iter().enumerate().flat_map(of_part)
+    /// The places of an epoch that are of one part.
+    fn run(&self, turns: &[Turn], part: usize, places: Range<u64>) -> Run {
+        let (pass, first) = self.parts[part].pass_of(turns[part].drawn);
+        Run {
+            places,
+            part,
+            pass,
+            first,
+        }
+    }
+
+    /// The run of each pass that a run goes through, in order.
+    fn passes(&self, run: Run) -> impl Iterator<Item = Run> {
+        let len = self.parts[run.part].len();
+        let (mut start, mut pass, mut first) = (run.places.start, run.pass, run.first);
+        std::iter::from_fn(move || {
+            let count = (len - first).min(run.places.end - start);
+            let of_pass = Run {
+                places: start..start + count,
+                part: run.part,
+                pass,
+                first,
+            };
+            start += count;
+            (pass, first) = (pass.wrapping_add(1), 0);
+            (count > 0).then_some(of_pass)
+        })
     }
 
     /// Shows every example of an epoch with its position: numbers of a run rise, or lie within a part so small that
@@ -313,49 +347,57 @@ impl Mixture {
     pub(super) fn by_number(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
         let epoch = self.epoch(epoch);
         let mut shown = Shown::default();
-        for run in self.runs(&epoch.turns) {
-            let part = &self.parts[run.part];
-            let pass = self.pass(run.part, run.pass);
-            let count = run.places.end - run.places.start;
-            // By number, records of the pass are looked at that are not drawn. In its order, those drawn are looked
-            // up far from each other, which costs as much as two others.
-            let show = |shown: &mut Shown| shown.show(&epoch.order, &mut visit);
-            if part.len() <= SMALL || count < part.len() / 2 {
-                shown.add_in_order(part, &pass, &run, show);
+        for (part, places) in of_parts(&epoch.turns) {
+            let run = self.run(&epoch.turns, part, places);
+            let mut show = |shown: &mut Shown| shown.show(&epoch.order, &mut visit);
+            if self.parts[part].len() <= TINY {
+                let key_of = |pass| self.pass_key(part, pass);
+                shown.add_passes(&self.parts[part], &run, key_of, &mut show);
             } else {
-                shown.add_by_number(part, &pass, &run, show);
+                self.passes(run)
+                    .for_each(|run| self.add_pass(&run, &mut shown, &mut show));
             }
         }
         shown.show(&epoch.order, &mut visit);
     }
 
-    fn look_up(&self, turns: &[Turn], ends: &[u64], place: u64) -> u64 {
-        let part = ends.partition_point(|&end| end <= place);
-        let first = ends[part] - turns[part].count;
-        let drawn = turns[part].drawn + u128::from(place - first);
-        let (pass, place) = self.parts[part].pass_of(drawn);
-        self.parts[part].numbers.start + self.pass(part, pass).get(place)
+    /// Adds the examples of a run through one pass.
+    fn add_pass(&self, run: &Run, shown: &mut Shown, show: impl FnMut(&mut Shown)) {
+        let part = &self.parts[run.part];
+        let pass = self.pass(run.part, run.pass);
+        let count = run.places.end - run.places.start;
+        // By number, records of the pass are looked at that are not drawn. In its order, those drawn are looked
+        // up far from each other, which costs as much as two others.
+        if part.len() <= SMALL || count < part.len() / 2 {
+            shown.add_in_order(part, &pass, run, show);
+        } else {
+            shown.add_by_number(part, &pass, run, show);
+        }
     }
 
     /// The order of one pass over a part.
     fn pass(&self, part: usize, pass: u64) -> Permutation {
-        let key = key(self.seed, pass, Stage::Part(part as u64));
         // The places of the epoch are in random order already, so that what a short network lacks cannot be
         // seen, and a table for each of thousands of passes would be slow.
-        Permutation::without_table(self.parts[part].len(), key)
+        Permutation::without_table(self.parts[part].len(), self.pass_key(part, pass))
+    }
+
+    #[inline]
+    fn pass_key(&self, part: usize, pass: u64) -> u64 {
+        key(self.seed, pass, Stage::Part(part as u64))
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
         let of_part = 24 + KNOWN as u64 * 8 + 2 * 40;
-        let of_run = (size_of::<(Run, Permutation)>() + 8 * 8) as u64;
+        let of_run = size_of::<(Run, Lookup)>() + size_of::<Permutation>() + 8 * 8;
         // A pass ends with a part, or with its records.
         let parts = self.parts.iter().filter(|part| part.share > 0);
         let runs = parts.fold(0, |sum: u64, part| {
             let share = part.share as f64 / self.shares as f64;
             let passes = share * self.examples as f64 / part.len() as f64;
-            sum.saturating_add(passes as u64 + 2)
+            sum + (passes as u64).saturating_add(2).min(MOST_PASSES)
         });
-        self.parts.len() as u64 * of_part + 2 * runs.min(MOST_RUNS as u64) * of_run
+        self.parts.len() as u64 * of_part + 2 * runs * of_run as u64
     }
 
     /// A number that changes with the parts and their shares.
@@ -401,6 +443,41 @@ impl Shown {
                 *number += part.numbers.start;
             }
             self.places.extend(places);
+            if self.numbers.len() >= SHOWN {
+                show(self);
+            }
+        }
+    }
+
+    /// Adds the examples of a run through short passes, of which some are looked up side by side.
+    fn add_passes(
+        &mut self,
+        part: &KeptPart,
+        run: &Run,
+        key_of: impl Fn(u64) -> u64 + Copy,
+        mut show: impl FnMut(&mut Shown),
+    ) {
+        const TOGETHER: u64 = 64;
+        let (len, count) = (part.len(), run.places.end - run.places.start);
+        let passes = (run.first + count).div_ceil(len);
+        let (mut numbers_of, mut at) = (Vec::new(), Vec::new());
+        for first in (0..passes).step_by(TOGETHER as usize) {
+            let passes = first..passes.min(first + TOGETHER);
+            numbers_of.clear();
+            numbers_of.extend(passes.clone().map(|pass| run.pass.wrapping_add(pass)));
+            at.clear();
+            (0..len).for_each(|place| at.extend(passes.clone().map(|_| place)));
+            Permutation::get_each_keyed(len, &numbers_of, key_of, &mut at);
+            let mut found = at.iter();
+            for place in 0..len {
+                for (pass, number) in passes.clone().zip(&mut found) {
+                    let place = (pass * len + place).wrapping_sub(run.first);
+                    if place < count {
+                        self.numbers.push(part.numbers.start + number);
+                        self.places.push(run.places.start + place);
+                    }
+                }
+            }
             if self.numbers.len() >= SHOWN {
                 show(self);
             }
@@ -459,12 +536,14 @@ impl KeptPart {
     }
 }
 
-/// Where the places of each part end.
-fn ends(turns: &[Turn]) -> impl Iterator<Item = u64> {
-    turns.iter().scan(0, |end, turn| {
-        *end += turn.count;
-        Some(*end)
-    })
+/// The parts that an epoch draws from, with their places before they are permuted.
+fn of_parts(turns: &[Turn]) -> impl Iterator<Item = (usize, Range<u64>)> {
+    let mut start = 0;
+    let places = turns.iter().map(move |turn| {
+        start += turn.count;
+        start - turn.count..start
+    });
+    places.enumerate().filter(|(_, places)| !places.is_empty())
 }
 
 #[cfg(test)]
@@ -539,6 +618,16 @@ mod tests {
         }
     }
 
+    impl Mixture {
+        fn look_up(&self, turns: &[Turn], ends: &[u64], place: u64) -> u64 {
+            let part = ends.partition_point(|&end| end <= place);
+            let first = ends[part] - turns[part].count;
+            let drawn = turns[part].drawn + u128::from(place - first);
+            let (pass, place) = self.parts[part].pass_of(drawn);
+            self.parts[part].numbers.start + self.pass(part, pass).get(place)
+        }
+    }
+
     /// Runs together, run by run, and the epoch by number give what one place at a time does.
     #[test]
     fn every_way_to_look_up_gives_the_same() {
@@ -554,10 +643,15 @@ mod tests {
             let mixture = mixture(&parts, Some(examples));
             for epoch in [0, 3, CYCLE + 3] {
                 let kept = mixture.epoch(epoch);
+                let sums = kept.turns.iter().scan(0, |end, turn| {
+                    *end += turn.count;
+                    Some(*end)
+                });
+                let ends: Vec<u64> = sums.collect();
                 let mut expected = vec![0; examples as usize];
                 kept.order.fill(0, &mut expected);
                 for place in &mut expected {
-                    *place = mixture.look_up(&kept.turns, &kept.ends, *place);
+                    *place = mixture.look_up(&kept.turns, &ends, *place);
                 }
                 let mut filled = vec![0; examples as usize];
                 mixture.fill(epoch, 0, &mut filled);

@@ -156,7 +156,9 @@ impl Queues {
             .max_by_key(|&index| kept.cursors[index].step);
         let known = best.map(|index| kept.cursors[index].step).unwrap_or(0);
         let is_far = step - known > all / 4;
-        let is_counted = kept.counts[0].slices.is_some() && step - known > all / 64;
+        let is_counted = self.sequence.source().is_invertible()
+            && kept.counts[0].slices.is_some()
+            && step - known > all / 64;
         let mut cursor = if Slices::pay(&self.sequence) && (is_far || is_counted) {
             kept.cursors.truncate(CURSORS - 1);
             self.start_near(&mut kept.counts[0], step)

@@ -136,21 +136,18 @@ impl<'a> Walk<'a> {
         let echo = self.packed.sequence.echo();
         let stretch = echo.stretch(&self.packed.places(look_ahead));
         let fresh = self.look_up(&stretch.fresh);
-        for place in fresh {
-            self.counter.add(self.lengths[place], 1);
-        }
+        let lengths = self.lengths[fresh].iter();
+        self.counter.add(lengths.map(|&length| (length, 1)));
         let whole = self.look_up(&stretch.whole);
+        let lengths = self.lengths[whole].iter().copied();
         match echo.echo().whole() {
             Some(times) => {
-                for place in whole {
-                    self.counter.add(self.lengths[place], times as u32 - 1);
-                }
+                let more = times as u32 - 1;
+                self.counter.add(lengths.map(|length| (length, more)));
             }
             None => {
-                for (place, position) in whole.zip(stretch.whole) {
-                    let times = echo.times_of(position) - 1;
-                    self.counter.add(self.lengths[place], times);
-                }
+                let more = stretch.whole.map(|position| echo.times_of(position) - 1);
+                self.counter.add(lengths.zip(more));
             }
         }
         for (window, repeats) in stretch.parts.into_iter().flatten() {
@@ -180,13 +177,18 @@ impl<'a> Walk<'a> {
         }
         let positions = std::mem::take(&mut self.repeats.positions);
         let some = &positions[repeats.start as usize..repeats.end as usize];
-        let least = some.iter().copied().min().unwrap_or(0);
-        let greatest = some.iter().copied().max().unwrap_or(0);
-        let places = self.look_up(&(least..greatest + 1));
-        for &position in some {
-            let place = places.start + (position - least) as usize;
-            self.counter.add(self.lengths[place], 1);
-        }
+        let held = self.first..self.first + self.lengths.len() as u64;
+        let all = echo.window(window);
+        let (least, end) = if held.start <= all.start && all.end <= held.end {
+            (all.start, all.end)
+        } else {
+            let least = some.iter().copied().min().unwrap_or(0);
+            (least, some.iter().copied().max().unwrap_or(0) + 1)
+        };
+        let places = self.look_up(&(least..end));
+        let lengths = &self.lengths[places];
+        let of_repeats = some.iter().map(|at| (lengths[(at - least) as usize], 1));
+        self.counter.add(of_repeats);
         self.repeats.positions = positions;
     }
 

@@ -86,6 +86,22 @@ impl Source {
         }
     }
 
+    /// Shows every example of an epoch with its position, in the order that is fastest.
+    pub(super) fn each(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
+        if self.is_invertible() {
+            return self.by_number(epoch, visit);
+        }
+        let (mut numbers, mut positions) = ([0; RUN], [0; RUN]);
+        for first in (0..self.examples()).step_by(RUN) {
+            let len = (self.examples() - first).min(RUN as u64) as usize;
+            self.fill(epoch, first, &mut numbers[..len]);
+            for (slot, position) in positions[..len].iter_mut().zip(first..) {
+                *slot = position;
+            }
+            visit(&numbers[..len], &positions[..len]);
+        }
+    }
+
     pub(super) fn is_same_every_epoch(&self) -> bool {
         match self {
             Source::Plan(plan) => plan.is_same_every_epoch(),

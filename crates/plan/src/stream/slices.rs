@@ -1,14 +1,15 @@
 //! Where the queues of an epoch stand at a step, without putting every appearance through them.
 //!
 //! As for a plan (`buckets/seek.rs`), examples are taken by number, whose buckets lie side by side, and counted at the
-//! positions that the inverse of the order gives: by slices of the epoch and by bucket. With an echo the appearances
-//! up to a slice's end are those of all windows before it, but for the repeats of the last one, which are yet to
-//! come; a slice is a number of whole windows. What each queue holds at the end of a slice is the last
-//! appearances of its bucket, found by walking backwards over those slices that have some.
+//! positions that the inverse of the order gives: by slices of the epoch and by bucket. Examples of an order without an
+//! inverse are counted as they come, which pays where an echo brings each several times. A slice is a number of whole
+//! windows of the echo, with the repeats that come out among them. What each queue holds at the end of a slice is the
+//! last appearances of its bucket, found by walking over those slices that have them.
 
 use super::batch::Draw;
 use super::sequence::Sequence;
 use crate::buckets::{BucketLayout, Table};
+use crate::division::Divider;
 
 /// Fewer appearances are replayed faster; of more, a slice would not fit its counter.
 const APPEARANCES: std::ops::Range<u64> = 1 << 16..1 << 36;
@@ -26,7 +27,7 @@ pub(super) struct Slices {
     buckets: usize,
     /// Windows of a slice.
     windows: u64,
-    /// Appearances of the examples of each slice, by slice, then by bucket.
+    /// Appearances in each slice, by slice, then by bucket; after the last slice, the repeats of its last window.
     members: Vec<u32>,
 }
 
@@ -43,7 +44,9 @@ pub(super) struct Standing {
 impl Slices {
     /// Whether counting is possible, and worth it for some place.
     pub(super) fn pay(sequence: &Sequence) -> bool {
-        sequence.source().is_invertible() && APPEARANCES.contains(&sequence.appearances())
+        let comes_again = !sequence.echo().echo().is_none();
+        APPEARANCES.contains(&sequence.appearances())
+            && (sequence.source().is_invertible() || comes_again)
     }
 
     /// A pass over the examples of an epoch.
@@ -61,16 +64,24 @@ impl Slices {
         let windows = examples.div_ceil(slices).div_ceil(window);
         let positions_a_slice = windows * window;
         let slices = examples.div_ceil(positions_a_slice) as usize;
-        let mut members = vec![0_u32; slices * buckets];
+        let mut members = vec![0_u32; (slices + 1) * buckets];
         let mut numbers_of = Vec::new();
         let whole = echo.echo().whole().map(|times| times as u32);
-        sequence.source().by_number(epoch, |numbers, positions| {
+        let slice_of = Divider::new(positions_a_slice, examples);
+        let last_window = positions_a_slice - window;
+        sequence.source().each(epoch, |numbers, positions| {
             numbers_of.resize(numbers.len(), 0);
             bucket_of.gather(numbers, &mut numbers_of);
             for (&position, &bucket) in positions.iter().zip(&numbers_of) {
-                let slice = (position / positions_a_slice) as usize;
-                let times = whole.unwrap_or_else(|| echo.times_of(position));
-                members[slice * buckets + bucket as usize] += times;
+                let slice = slice_of.divide(position);
+                let cell = slice as usize * buckets + bucket as usize;
+                let mut times = whole.unwrap_or_else(|| echo.times_of(position));
+                // The repeats of a window come among the next one.
+                if position - slice * positions_a_slice >= last_window {
+                    members[cell + buckets] += times - 1;
+                    times = 1;
+                }
+                members[cell] += times;
             }
         });
         Slices {
@@ -82,7 +93,7 @@ impl Slices {
 
     /// Appearances of each bucket in the epoch.
     pub(super) fn totals(&self) -> Vec<u64> {
-        self.before(self.len())
+        self.before(self.len() + 1)
     }
 
     /// The queues at the end of a slice at which at most `step` batches have been emitted, as late as possible.
@@ -95,7 +106,7 @@ impl Slices {
         step: u64,
     ) -> Standing {
         let state = |slice| {
-            let members = self.members_before(sequence, bucket_of, epoch, slice);
+            let members = self.before(slice);
             let buckets = layout.buckets().iter().zip(&members);
             let emitted: u64 = buckets.map(|(b, members)| members / b.capacity).sum();
             (members, emitted)
@@ -112,23 +123,22 @@ impl Slices {
         let (members, emitted) = state(low);
         let waiting = layout.buckets().iter().zip(&members);
         let waiting = waiting.map(|(bucket, members)| members % bucket.capacity);
-        let phase = low * self.windows;
         Standing {
-            place: sequence.echo().phase(phase).start,
+            place: sequence.echo().phase(low * self.windows).start,
             step: emitted,
-            queues: self.walk_back(sequence, bucket_of, epoch, phase, waiting.collect()),
+            queues: self.last_before(sequence, bucket_of, epoch, low, waiting.collect()),
         }
     }
 
     fn len(&self) -> u64 {
-        (self.members.len() / self.buckets) as u64
+        (self.members.len() / self.buckets) as u64 - 1
     }
 
     fn of_slice(&self, slice: u64) -> &[u32] {
         &self.members[slice as usize * self.buckets..][..self.buckets]
     }
 
-    /// Appearances of the examples of the slices before one, by bucket.
+    /// Appearances in the slices before one, by bucket.
     fn before(&self, slice: u64) -> Vec<u64> {
         let mut members = vec![0; self.buckets];
         for slice in 0..slice {
@@ -141,80 +151,51 @@ impl Slices {
         members
     }
 
-    /// Appearances before the first phase of a slice, by bucket: the repeats of the window before come later.
-    fn members_before(
+    /// The last appearances of each bucket before a slice, as many as are waiting.
+    fn last_before(
         &self,
         sequence: &Sequence,
         bucket_of: &Table,
         epoch: u64,
         slice: u64,
-    ) -> Vec<u64> {
-        let mut members = self.before(slice);
-        let echo = sequence.echo();
-        let Some(window) = (slice * self.windows).checked_sub(1) else {
-            return members;
-        };
-        if echo.echo().is_none() {
-            return members;
-        }
-        let positions = echo.window(window);
-        let mut numbers = vec![0; (positions.end - positions.start) as usize];
-        sequence.source().fill(epoch, positions.start, &mut numbers);
-        let mut buckets = vec![0; numbers.len()];
-        bucket_of.gather(&numbers, &mut buckets);
-        for (position, bucket) in positions.zip(buckets) {
-            members[bucket as usize] -= u64::from(echo.times_of(position)) - 1;
-        }
-        members
-    }
-
-    /// The last appearances of each bucket before a phase, as many as are waiting.
-    fn walk_back(
-        &self,
-        sequence: &Sequence,
-        bucket_of: &Table,
-        epoch: u64,
-        phase: u64,
         waiting: Vec<u64>,
     ) -> Vec<Vec<Draw>> {
-        let mut missing = waiting;
+        // The slice from which on each bucket has as many.
+        let mut first = vec![slice; self.buckets];
+        for (bucket, first) in first.iter_mut().enumerate() {
+            let mut found = 0;
+            while found < waiting[bucket] {
+                *first -= 1;
+                found += u64::from(self.of_slice(*first)[bucket]);
+            }
+        }
         let mut queues = vec![Vec::new(); self.buckets];
         let (mut draws, mut numbers, mut buckets) = (Vec::new(), Vec::new(), Vec::new());
-        for phase in (0..phase).rev() {
-            let has_some = |window: u64, missing: &[u64]| {
-                let of_slice = self.of_slice(window / self.windows).iter();
-                let mut both = missing.iter().zip(of_slice);
-                both.any(|(&missing, &members)| missing > 0 && members > 0)
-            };
-            if missing.iter().all(|&missing| missing == 0) {
-                break;
-            }
-            // A phase has the fresh examples of its window and repeats of the one before.
-            if !has_some(phase, &missing) && !has_some(phase.saturating_sub(1), &missing) {
+        for slice in first.iter().copied().min().unwrap_or(slice)..slice {
+            let members = self.of_slice(slice);
+            let is_asked = |bucket: usize| first[bucket] <= slice && members[bucket] > 0;
+            if !(0..self.buckets).any(is_asked) {
                 continue;
             }
-            let of_phase = sequence.echo().phase(phase);
-            draws.clear();
-            sequence.fill(
-                epoch,
-                of_phase.start..of_phase.start + of_phase.len(),
-                &mut draws,
-            );
-            numbers.clear();
-            numbers.extend(draws.iter().map(|draw: &Draw| draw.id));
-            buckets.resize(numbers.len(), 0);
-            bucket_of.gather(&numbers, &mut buckets);
-            for (&draw, &bucket) in draws.iter().zip(&buckets).rev() {
-                let missing = &mut missing[bucket as usize];
-                if *missing > 0 {
-                    *missing -= 1;
-                    queues[bucket as usize].push(draw);
+            for phase in slice * self.windows..(slice + 1) * self.windows {
+                let of_phase = sequence.echo().phase(phase);
+                let places = of_phase.start..of_phase.start + of_phase.len();
+                draws.clear();
+                sequence.fill(epoch, places, &mut draws);
+                numbers.clear();
+                numbers.extend(draws.iter().map(|draw: &Draw| draw.id));
+                buckets.resize(numbers.len(), 0);
+                bucket_of.gather(&numbers, &mut buckets);
+                for (&draw, &bucket) in draws.iter().zip(&buckets) {
+                    if first[bucket as usize] <= slice {
+                        queues[bucket as usize].push(draw);
+                    }
                 }
             }
         }
-        queues
-            .iter_mut()
-            .for_each(|queue: &mut Vec<Draw>| queue.reverse());
+        for (queue, &waiting) in queues.iter_mut().zip(&waiting) {
+            queue.drain(..queue.len() - waiting as usize);
+        }
         queues
     }
 
