@@ -14,7 +14,7 @@ import samples
 
 BATCH = 64
 ROUNDS = 3
-COLD_ROUNDS = 2
+COLD_ROUNDS = 4
 THREADS = 2
 COLUMNS = "part,case,system,round,examples_per_s,bytes_per_s,cpu_s,peak_rss_bytes,first_batch_s,mean_queue_depth,access,verdict".split(",")
 # The second budget holds the files, which are then mapped if their records are short.
