@@ -175,20 +175,6 @@ fn threads_get_right_bytes_or_none_while_the_file_shrinks() {
 }
 
 #[test]
-fn maps_come_and_go() {
-    let (_folder, path) = written(&pattern(PAGE));
-    let file = open(&path, LocalMode::Buffered);
-    // More at a time than are watched: the rest are read.
-    let maps: Vec<_> = (0..2000).map(|_| file.map()).collect();
-    let mapped = maps.iter().flatten().count();
-    assert!((500..2000).contains(&mapped), "{mapped}");
-    drop(maps);
-    for _ in 0..3000 {
-        assert!(file.map().is_some());
-    }
-}
-
-#[test]
 fn data_on_the_disk_is_left_to_be_read_many_at_a_time() {
     // Where the folder lies on a disk at all.
     let (_folder, path) = written(&pattern(4000 * PAGE));
