@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fixtures::BadSector;
+use fixtures::{BadSector, Watched};
 use pelton_feed::{
     Access, Collate, DeviceSpeed, FeedError, Loader, LoaderMeters, LoaderOptions, SampleBatch,
     Stages,
 };
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Order, StreamPlan, StreamSpec};
-use pelton_storage::{Granularity, LocalMode, LocalOptions, RangeRead, Storage, StorageError};
+use pelton_storage::{LocalMode, LocalOptions, StorageError};
 
 /// Read through the page cache, as warm files are.
 fn open(paths: &[PathBuf], options: OpenOptions) -> Arc<Dataset> {
@@ -192,28 +192,6 @@ fn batches_are_those_of_the_feed() {
     }
 }
 
-/// Hides that the storage can be mapped.
-#[derive(Debug)]
-struct NeverMapped(Arc<dyn Storage>);
-
-impl Storage for NeverMapped {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn size(&self) -> Result<u64, StorageError> {
-        self.0.size()
-    }
-
-    fn granularity(&self) -> Granularity {
-        self.0.granularity()
-    }
-
-    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
-        self.0.read_batch(reads)
-    }
-}
-
 #[test]
 fn files_are_mapped_as_far_as_the_budget_holds_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,8 +213,10 @@ fn files_are_mapped_as_far_as_the_budget_holds_them() {
         assert_eq!(found.labels, expected.labels);
         assert_eq!(found.data.bytes(), expected.data.bytes());
     }
-    let hidden = Dataset::clone(&dataset).with_storage(|storage| Arc::new(NeverMapped(storage)));
-    let meters = same(&Arc::new(hidden), Collate::Auto, "fail");
+    // What wraps a file is not passed by.
+    let wrapped = Dataset::clone(&dataset)
+        .with_storage(|inner| Arc::new(Watched::new(inner, Box::new(|_, _| {}))));
+    let meters = same(&Arc::new(wrapped), Collate::Auto, "fail");
     assert_eq!(meters.mapped_bytes, 0);
 }
 
@@ -251,6 +231,8 @@ fn channels_are_rearranged_as_the_feed_does_it() {
     for policy in ["skip", "replace"] {
         let meters = same_in(&planes, false, Collate::Auto, policy);
         assert_eq!(meters.skipped_examples + meters.replaced_examples, 2);
+        let collated = meters.stages.iter().find(|stage| stage.name == "collate");
+        assert_eq!(collated.unwrap().records, 2 * planes.records());
     }
     let side_by_side = idx_of(folder.path(), 3);
     same_in(&side_by_side, true, Collate::Auto, "fail");

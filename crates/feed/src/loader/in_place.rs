@@ -172,11 +172,15 @@ pub(crate) fn read(
     };
     scratch.resize(buffer.len(), 0);
     let sample = (buffer.len() / examples.len().max(1)).max(1);
+    let count = examples.len() as u64;
     read_stored(shared, reads, building, examples, scratch);
+    let began = Instant::now();
     // Also those that failed, which nobody looks at.
     for (from, to) in scratch.chunks(sample).zip(buffer.chunks_mut(sample)) {
         rearrange(from, to);
     }
+    let collate = &shared.counters.collate;
+    collate.count(began.elapsed(), count, buffer.len() as u64);
 }
 
 fn read_stored(
