@@ -71,6 +71,14 @@ impl Duals {
         self.alpha.len() * (4 * self.records + 8)
     }
 
+    /// Puts right the sums of terms, which have been updated many times.
+    pub(crate) fn set_terms(&mut self, terms: impl Iterator<Item = f64>) {
+        self.terms
+            .iter_mut()
+            .zip(terms)
+            .for_each(|(own, term)| *own = term);
+    }
+
     pub(crate) fn stored_mut(&mut self, subproblem: usize) -> (&mut [f32], &mut f64) {
         (&mut self.alpha[subproblem], &mut self.terms[subproblem])
     }

@@ -46,7 +46,7 @@ pub(crate) fn for_each_gap(
             let cost = problem.cost(class);
             for subproblem in 0..weights.subproblems() {
                 let value = values[subproblem * length + i];
-                let margin = f64::from(problem.sign(subproblem, class) * value);
+                let margin = f64::from(problem.sign(subproblem, class)) * value;
                 let stored = duals.stored(subproblem)[record];
                 let term = cost * problem.loss().at(margin) - problem.dual_term(class, stored)
                     + decode(problem, class, stored) * margin;

@@ -11,8 +11,8 @@
 //! in memory. It asks which rows a block may leave out ([`SkipTable`], [`RowCache`]), certifies its
 //! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
 //!
-//! Where rows of few features lie in memory and coordinate descent stalls, [`solve_interior`] takes
-//! over: Newton's method, which features of very different sizes do not slow.
+//! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
+//! descent takes hundreds; [`newton_pays`] says where.
 //!
 //! Sparse rows of many features get other numbers for these ([`FeatureNumbering`]), so that w holds the
 //! features present alone, the frequent ones together.
@@ -45,8 +45,9 @@ mod shared_features;
 
 mod certificate;
 mod gap;
-mod interior_point;
 mod predict;
+
+mod newton;
 
 mod model;
 
@@ -61,17 +62,14 @@ mod saved_state;
 mod spelling;
 
 pub use block::Scratch;
-pub use certificate::{Certificate, LossSum, add_dual_weights, dual_value};
+pub use certificate::{Certificate, DualBound, LossSum, dual_value};
 pub use coded_cache::{CodedCache, SavedCodes};
 pub use duals::Duals;
 pub use error::LinearError;
 pub use gap::gap_of_rows;
-pub use interior_point::{
-    INTERIOR_BYTES_A_ROW, Interior, MOST_INTERIOR_FEATURES, interior_fits, solve_interior,
-    solve_interior_share,
-};
 pub use kernels::Simd;
 pub use model::Model;
+pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, SavedNewton, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot, Tightening};
 pub use predict::{Confusion, Prediction, predict, probabilities};

@@ -11,9 +11,11 @@
 //!   trained; rows that were left unread because they are settled count 0;
 //! * a *certificate*: while an epoch that reads every row is under way, the losses of a snapshot of
 //!   w are summed. The snapshot is the mean of w over the later half of the blocks of the epoch
-//!   before: w itself swings from block to block about the optimum, and P is convex. At its end P(snapshot) is exact, D has only grown, and
-//!   the gap between the two certifies the snapshot, at no extra reading. The snapshot costs one
-//!   more w; where the budget has no room for it, an evaluation pass does the same afterwards.
+//!   before: w itself swings from block to block about the optimum, and P is convex. Beside it Σ α y x is
+//!   summed anew from the α that each block leaves ([`DualBound`]), since no α changes again before the epoch ends.
+//!   So at its end both values are exact, and the gap between them certifies the snapshot, at no extra reading;
+//!   and w is put right by that sum. The snapshot costs three more w; where the budget has no room for it, an
+//!   evaluation pass does the same afterwards. Rows that all lie in memory are certified after every epoch.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,15 +25,15 @@ use pelton_format::{Layout, RowTable};
 use pelton_plan::{Stage, key};
 
 use crate::block::Scratch;
-use crate::certificate::{Certificate, LossSum, dual_value};
+use crate::certificate::{Certificate, DualBound, LossSum, dual_value};
 use crate::coded_cache::CodedCache;
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::gap::{for_each_gap, gap_of_rows};
-use crate::interior_point::{Interior, solve_interior};
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
+use crate::ranks::Peers;
 use crate::row_cache::RowCache;
 use crate::skip::SkipTable;
 use crate::solve::{InnerPasses, solve_block};
@@ -51,8 +53,10 @@ pub struct OutOfCoreOptions {
     /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
-    /// Whether epochs that read every row certify a snapshot of w.
+    /// Whether epochs that read every row, beside the first, certify a snapshot of w.
     pub snapshots: bool,
+    /// Whether all rows lie in memory, where [`OutOfCore::certify`] needs no reading.
+    pub held: bool,
     /// Seed of the inner visiting orders.
     pub seed: u64,
 }
@@ -82,7 +86,7 @@ pub(crate) const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
 /// What an epoch did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpochOutcome {
-    /// Dual value at the end.
+    /// Dual value at the end: a bound where the epoch certifies, else an estimate.
     pub dual: f64,
     /// Estimated primal value: the dual value and the gaps of the rows as their blocks arrived.
     pub primal_estimate: f64,
@@ -136,6 +140,8 @@ pub(crate) struct EpochState {
     pub reads_all: bool,
     pub gap: f64,
     pub snapshot: Option<Snapshot>,
+    /// Where the epoch certifies: of the rows whose α change no more in it.
+    pub bound: Option<DualBound>,
     pub mean: Option<WeightMean>,
     pub visits: u64,
     pub rows: u64,
@@ -305,7 +311,7 @@ impl OutOfCore {
         }
     }
 
-    /// D(α).
+    /// D(α), as far as w has not drifted from the α: an estimate.
     pub fn dual(&self) -> f64 {
         dual_value(&self.weights, &self.duals)
     }
@@ -338,8 +344,9 @@ impl OutOfCore {
     /// Whether the present epoch ends with a certificate.
     fn certifies(&self) -> bool {
         self.options.snapshots
+            && !self.options.held
             && (self.epoch.reads_all || self.skip.is_none())
-            && (self.epoch.epoch > 0 || self.coded.is_none())
+            && self.epoch.epoch > 0
     }
 
     /// Takes the snapshot that the present epoch certifies, if it does: w where the rows kept as codes led
@@ -355,9 +362,14 @@ impl OutOfCore {
                 _ => self.weights.clone(),
             };
             let mut losses = LossSum::new(&self.problem);
+            let mut bound = DualBound::new(&self.problem);
             if let Some(cache) = &mut self.cache {
-                cache.with_rows(|rows| losses.add(&self.problem, rows, &snapshot, self.simd))?;
+                cache.with_rows(|rows| {
+                    bound.add(&self.problem, rows, &self.duals, self.simd);
+                    losses.add(&self.problem, rows, &snapshot, self.simd)
+                })?;
             }
+            self.epoch.bound = Some(bound);
             self.epoch.snapshot = Some(Snapshot {
                 weights: snapshot,
                 losses,
@@ -414,13 +426,19 @@ impl OutOfCore {
                 .losses
                 .add(&self.problem, rows, &snapshot.weights, self.simd)?;
         }
-        if self.epoch.snapshot.is_none() {
+        if self.epoch.snapshot.is_none() && !self.options.held {
             // Else the primal value will be exact.
             self.epoch.gap +=
                 gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
         }
+        let arrived = rows.len();
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
+        }
+        if let Some(bound) = &mut self.epoch.bound {
+            // Rows held are added once their α have changed.
+            let held = arrived..rows.len();
+            bound.add_range(&self.problem, rows, held, &self.duals, self.simd, -1.0);
         }
         let inner = self.inner_passes();
         let report = solve_block(
@@ -434,7 +452,10 @@ impl OutOfCore {
         )?;
         self.epoch.visits += report.visits;
         self.epoch.inner_passes += u64::from(report.passes);
-        if self.coded.is_none() && self.options.snapshots {
+        if let Some(bound) = &mut self.epoch.bound {
+            bound.add(&self.problem, rows, &self.duals, self.simd);
+        }
+        if self.coded.is_none() && self.options.snapshots && !self.options.held {
             self.epoch.add_to_mean(&self.weights, self.duals.records());
         }
         let slack = self.scratch.slack();
@@ -454,7 +475,7 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Adds the losses of w over some rows to `losses`, as a pass that certifies does: those of the
+    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a pass that certifies does: those of the
     /// current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as codes,
     /// since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are
     /// read again from now on.
@@ -463,8 +484,10 @@ impl OutOfCore {
         rows: &RowTable,
         snapshot: bool,
         losses: &mut LossSum,
+        bound: &mut DualBound,
     ) -> Result<(), LinearError> {
         self.settle(rows);
+        bound.add(&self.problem, rows, &self.duals, self.simd);
         let weights = match &self.epoch.snapshot {
             Some(held) if snapshot => &held.weights,
             _ => &self.weights,
@@ -509,47 +532,48 @@ impl OutOfCore {
         }
     }
 
-    /// Solves the whole problem anew by [`solve_interior`], over all rows in memory; its weights
-    /// become the snapshot. Returns the certificate and the number of iterations, or `None` where
-    /// `keep_going` said no and nothing was changed.
-    pub fn solve_interior(
+    /// Certifies the present solution over `rows`, all of this rank's, and puts w right by their α. The certificate
+    /// is of w, or where blocks of the epoch left a mean of w, of that, which becomes the snapshot; says which.
+    pub fn certify<E: From<LinearError>>(
         &mut self,
         rows: &RowTable,
-        wanted: f64,
-        keep_going: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<(Certificate, u32)>, LinearError> {
-        let found = solve_interior(
-            &self.problem,
-            rows,
-            wanted,
-            &mut self.weights,
-            &mut self.duals,
-            keep_going,
-        )?;
-        let Some(found) = found else {
-            return Ok(None);
+        peers: &mut Peers<'_, E>,
+    ) -> Result<(Certificate, LossSum, bool), E> {
+        let mut bound = DualBound::new(&self.problem);
+        bound.add(&self.problem, rows, &self.duals, self.simd);
+        bound.add_up(peers)?;
+        self.put_right(&bound);
+        let is_snapshot = self.take_found_as_snapshot(false);
+        let weights = match &self.epoch.snapshot {
+            Some(snapshot) if is_snapshot => &snapshot.weights,
+            _ => &self.weights,
         };
         let mut losses = LossSum::new(&self.problem);
-        losses.add(&self.problem, rows, &found.weights, self.simd)?;
-        Ok(Some(self.take_interior(found, losses)))
+        losses.add(&self.problem, rows, weights, self.simd)?;
+        losses.add_up(peers)?;
+        let certificate = Certificate {
+            primal: losses.primal(weights),
+            dual: bound.value(),
+        };
+        Ok((certificate, losses, is_snapshot))
     }
 
-    /// Makes what was found the snapshot.
-    pub(crate) fn take_interior(&mut self, found: Interior, losses: LossSum) -> (Certificate, u32) {
-        let certificate = Certificate {
-            primal: losses.primal(&found.weights),
-            dual: self.dual(),
-        };
-        self.epoch.snapshot = Some(Snapshot {
-            weights: found.weights,
-            losses,
-        });
-        (certificate, found.iterations)
+    /// Makes w what the α of all rows say, which `bound` has summed.
+    pub fn put_right(&mut self, bound: &DualBound) {
+        bound.round_into(&mut self.weights);
+        self.duals
+            .set_terms(bound.figures.iter().map(|figures| figures[0]));
     }
 
     /// Ends an epoch: its figures.
     pub fn end_epoch(&mut self) -> Result<EpochOutcome, LinearError> {
-        let dual = self.dual();
+        let dual = match self.epoch.bound.take() {
+            Some(bound) => {
+                self.put_right(&bound);
+                bound.value()
+            }
+            None => self.dual(),
+        };
         let mut gap = self.epoch.gap;
         if let Some(cache) = &mut self.cache {
             // Some of these rows were read in this epoch too: the estimate errs to the safe side.

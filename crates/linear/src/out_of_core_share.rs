@@ -10,12 +10,13 @@ use std::borrow::Cow;
 use pelton_format::RowTable;
 use pelton_plan::{Stage, key};
 
-use crate::certificate::{Certificate, LossSum};
+use crate::certificate::LossSum;
 use crate::coded_cache::SavedCodes;
 use crate::error::LinearError;
 use crate::gap::gap_of_rows;
-use crate::interior_point::solve_interior_share;
-use crate::out_of_core::{BETWEEN_EPOCHS, CODED_BLOCK_PASSES, CODED_PASSES, OutOfCore};
+use crate::out_of_core::{
+    BETWEEN_EPOCHS, CODED_BLOCK_PASSES, CODED_PASSES, EpochOutcome, OutOfCore,
+};
 use crate::ranks::{Exchange, Peers, solve_share};
 use crate::saved_state::SavedState;
 use crate::solve::InnerPasses;
@@ -62,6 +63,7 @@ impl OutOfCore {
         let mut gap = 0.0;
         match &self.epoch.snapshot {
             Some(snapshot) => losses.add(&self.problem, rows, &snapshot.weights, self.simd)?,
+            None if self.options.held => {}
             None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
         }
         let inner = self.inner_passes();
@@ -96,6 +98,9 @@ impl OutOfCore {
                 *loss += sum;
             }
         }
+        if let Some(bound) = &mut epoch.bound {
+            bound.add(&self.problem, rows, &self.duals, self.simd);
+        }
         if let Some(centre) = &solved.centre {
             epoch.add_to_mean(centre, self.duals.records());
         }
@@ -114,31 +119,15 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// [`OutOfCore::solve_interior`] over the rows of all ranks.
-    pub fn solve_interior_share<E: From<LinearError>>(
+    /// [`OutOfCore::end_epoch`] on all ranks.
+    pub fn end_epoch_share<E: From<LinearError>>(
         &mut self,
-        rows: &RowTable,
-        wanted: f64,
-        keep_going: &mut dyn FnMut() -> bool,
         peers: &mut Peers<'_, E>,
-    ) -> Result<Option<(Certificate, u32)>, E> {
-        let (weights, duals) = (&mut self.weights, &mut self.duals);
-        let found = solve_interior_share(
-            &self.problem,
-            rows,
-            wanted,
-            weights,
-            duals,
-            peers,
-            keep_going,
-        )?;
-        let Some(found) = found else {
-            return Ok(None);
-        };
-        let mut losses = LossSum::new(&self.problem);
-        losses.add(&self.problem, rows, &found.weights, self.simd)?;
-        losses.add_up(peers)?;
-        Ok(Some(self.take_interior(found, losses)))
+    ) -> Result<EpochOutcome, E> {
+        if let Some(bound) = &mut self.epoch.bound {
+            bound.add_up(peers)?;
+        }
+        Ok(self.end_epoch()?)
     }
 
     /// Remembers w before rows kept as codes are put right in it, where there are any.
@@ -204,6 +193,9 @@ impl OutOfCore {
         };
         for alpha in &mut state.alpha {
             *alpha = of_owners(alpha, owner, peers)?.into();
+        }
+        if let Some(bound) = &mut state.bound {
+            bound.to_mut().add_up(peers)?;
         }
         if let Some(skip) = &mut state.skip {
             *skip = of_owners_of_bytes(skip, owner, peers)?.into();

@@ -14,7 +14,7 @@ pub struct Prediction<'a> {
     /// The class predicted: by the sign with two classes, else the largest value, the first of equals.
     pub class: u32,
     /// w·x of each subproblem.
-    pub values: &'a [f32],
+    pub values: &'a [f64],
 }
 
 /// Calls `each` with the number of each row of `block` and what the model says of it. Features that
@@ -47,16 +47,12 @@ pub fn predict(
 /// Class probabilities of a logistic model from its decision values, as LIBLINEAR computes them: σ(v)
 /// for two classes; else σ of each value, divided by their sum. `None` for other losses, whose values
 /// are no log-odds.
-pub fn probabilities(loss: Loss, values: &[f32], out: &mut Vec<f64>) -> Option<()> {
+pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
     if loss != Loss::Logistic {
         return None;
     }
     out.clear();
-    out.extend(
-        values
-            .iter()
-            .map(|&value| 1.0 / (1.0 + (-f64::from(value)).exp())),
-    );
+    out.extend(values.iter().map(|&value| 1.0 / (1.0 + (-value).exp())));
     if let [positive] = out[..] {
         out.push(1.0 - positive);
     } else {

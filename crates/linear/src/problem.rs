@@ -156,6 +156,16 @@ impl Problem {
         }
     }
 
+    /// How far [`Problem::dual_term`] can be from the term of the α that [`crate::duals::decode`] gives, beside
+    /// rounding in proportion to the term: decoding rounds α by ε C at most, and the entropy's slope |ln(α / (C − α))|
+    /// stays below 256 for numbers that f32 can hold.
+    pub(crate) fn term_error(&self, class: u32) -> f64 {
+        match self.loss {
+            Loss::Hinge | Loss::SquaredHinge => 0.0,
+            Loss::Logistic => 256.0 * f64::EPSILON * self.cost(class),
+        }
+    }
+
     /// What a row with (decoded) dual variable `alpha` adds to the dual value, beside −½‖w‖².
     ///
     /// For the logistic loss `alpha` is centred, as [`crate::Duals`] stores it.
@@ -163,7 +173,8 @@ impl Problem {
         let alpha = f64::from(alpha);
         match self.loss {
             Loss::Hinge => alpha,
-            Loss::SquaredHinge => alpha - 0.5 * f64::from(self.diagonal(class)) * alpha * alpha,
+            // D as P has it, not as the solver rounds it.
+            Loss::SquaredHinge => alpha - 0.25 / self.cost(class) * alpha * alpha,
             Loss::Logistic => {
                 // −[a ln a + (C − a) ln(C − a) − C ln C], the same for a and C − a.
                 let upper = f64::from(self.upper(class));

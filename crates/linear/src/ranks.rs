@@ -69,6 +69,17 @@ pub enum Exchange<'a> {
     GatherWords(&'a [u64], &'a mut Vec<Vec<u64>>),
 }
 
+impl Exchange<'_> {
+    /// What comes of it on the only rank: sums and largest values are its own.
+    pub fn alone(self) {
+        match self {
+            Exchange::Sum(_) | Exchange::SumWide(_) | Exchange::Largest(_) => {}
+            Exchange::Gather(values, all) => *all = vec![values.to_vec()],
+            Exchange::GatherWords(words, all) => *all = vec![words.to_vec()],
+        }
+    }
+}
+
 /// This rank among those that solve a block together.
 pub struct Peers<'a, E> {
     /// This rank.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use pelton_format::Rows;
 
-use crate::certificate::LossSum;
+use crate::certificate::{DualBound, LossSum};
 use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
 use crate::error::LinearError;
@@ -43,6 +43,8 @@ pub struct SavedState<'a> {
     pub snapshot_loss: Vec<f64>,
     /// Rows whose losses were added, and how many of them are predicted right.
     pub snapshot_rows: (u64, u64),
+    /// What of the lower bound that the present epoch certifies has been summed.
+    pub bound: Option<Cow<'a, DualBound>>,
     /// The present epoch.
     pub epoch: u64,
     /// Whether the present epoch reads every row.
@@ -111,6 +113,7 @@ impl OutOfCore {
             mean_blocks: epoch.mean.as_ref().map_or(0, |mean| mean.blocks),
             snapshot_loss: losses.map_or(Vec::new(), |losses| losses.loss.clone()),
             snapshot_rows: losses.map_or((0, 0), |losses| (losses.rows, losses.correct)),
+            bound: epoch.bound.as_ref().map(Cow::Borrowed),
             epoch: epoch.epoch,
             reads_all: epoch.reads_all,
             gap: epoch.gap,
@@ -175,6 +178,7 @@ impl OutOfCore {
                 sum: from_vectors(vectors),
                 blocks: state.mean_blocks,
             }),
+            bound: state.bound.map(Cow::into_owned),
             visits,
             rows,
             inner_passes,
@@ -223,6 +227,13 @@ impl OutOfCore {
             .is_some_and(|vectors| !fits(vectors, length))
         {
             "mean weights"
+        } else if state.bound.as_ref().is_some_and(|bound| {
+            let sums = &bound.sums;
+            sums.len() != subproblems
+                || bound.figures.len() != subproblems
+                || sums.iter().any(|sum| sum.len() != length)
+        }) {
+            "lower bound"
         } else {
             return Ok(());
         };

@@ -7,8 +7,8 @@ use std::sync::{Barrier, Mutex};
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
-    Duals, Exchange, InnerPasses, LinearError, Loss, Peers, Problem, Scratch, Simd, Weights,
-    add_dual_weights, dual_value, solve_block, solve_share,
+    DualBound, Duals, Exchange, InnerPasses, LinearError, Loss, Peers, Problem, Scratch, Simd,
+    Weights, dual_value, solve_block, solve_share,
 };
 
 /// Lets the ranks of a test meet.
@@ -152,10 +152,9 @@ fn solved(case: &Case, ranks: usize, epochs: u64, inner: InnerPasses) -> (Vec<We
 }
 
 fn check_consistent(case: &Case, all: &RowTable, weights: &[Weights], duals: &Duals) {
-    let length = case.problem.features() + 1;
-    let mut sums = vec![vec![0.0; length]; case.problem.subproblems()];
-    add_dual_weights(&case.problem, all, duals, &mut sums);
-    for (subproblem, sum) in sums.iter().enumerate() {
+    let mut bound = DualBound::new(&case.problem);
+    bound.add(&case.problem, all, duals, Simd::best());
+    for (subproblem, sum) in bound.sums.iter().enumerate() {
         let w = weights[0].vector(subproblem);
         let largest = sum
             .iter()

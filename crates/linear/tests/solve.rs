@@ -262,9 +262,9 @@ fn weights_stay_the_sum_of_the_duals() {
                 .with_bias(1.0)
                 .unwrap();
             let (weights, duals) = run(&problem, &rows, InnerPasses::Fixed(60), 3);
-            let mut sums = vec![vec![0.0; 81]; problem.subproblems()];
-            add_dual_weights(&problem, &rows, &duals, &mut sums);
-            for (subproblem, exact) in sums.iter().enumerate() {
+            let mut bound = DualBound::new(&problem);
+            bound.add(&problem, &rows, &duals, Simd::best());
+            for (subproblem, exact) in bound.sums.iter().enumerate() {
                 for (&w, &exact) in weights.vector(subproblem).iter().zip(exact) {
                     // Each of at most 2000 × 60 updates rounds a weight below 16 by 2^-21; errors of
                     // random sign add up to the square root of their number.

@@ -12,7 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_feed::Cursor;
-use pelton_linear::{SavedCodes, SavedState};
+use pelton_linear::{DualBound, SavedCodes, SavedState};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::error::TrainError;
 use crate::event::EpochRecord;
 use crate::run_folder::write_atomically;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Key of the progress in the metadata.
 const PROGRESS: &str = "pelton";
@@ -69,6 +69,9 @@ pub struct Progress {
     pub mean_blocks: u64,
     /// Rows whose snapshot losses were added, and how many are predicted right.
     pub snapshot_rows: (u64, u64),
+    /// Rows added to the lower bound of the present epoch.
+    #[serde(default)]
+    pub bound_additions: u64,
     /// Estimated gap below which the next certificate is tried.
     pub attempt_below: f64,
     /// Seconds of training so far.
@@ -271,6 +274,13 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
             tensors.push(tensor(format!("coded.before.{number}"), Dtype::F32, before));
         }
     }
+    if let Some(bound) = &state.bound {
+        for (number, sum) in bound.sums.iter().enumerate() {
+            tensors.push(tensor(format!("bound.{number}"), Dtype::F64, sum));
+        }
+        let figures = bound.figures.as_flattened();
+        tensors.push(tensor("bound_figures", Dtype::F64, figures));
+    }
     tensors.push(tensor("terms", Dtype::F64, &state.terms));
     tensors.push(tensor("snapshot_loss", Dtype::F64, &state.snapshot_loss));
     if let Some(skip) = &state.skip {
@@ -377,11 +387,31 @@ impl Tensors<'_> {
             mean_blocks: progress.mean_blocks,
             snapshot_loss: self.required("snapshot_loss", Dtype::F64)?,
             snapshot_rows: progress.snapshot_rows,
+            bound: self.bound(progress.bound_additions)?,
             epoch: progress.epoch,
             reads_all: progress.reads_all,
             gap: progress.gap,
             counters: progress.counters,
         })
+    }
+
+    fn bound(&self, additions: u64) -> Result<Option<Cow<'static, DualBound>>, TrainError> {
+        let Some(figures) = self.values::<f64>("bound_figures", Dtype::F64)? else {
+            return Ok(None);
+        };
+        let mut sums = Vec::new();
+        while let Some(sum) = self.values(&format!("bound.{}", sums.len()), Dtype::F64)? {
+            sums.push(sum);
+        }
+        let (figures, rest) = figures.as_chunks();
+        if !rest.is_empty() {
+            return Err((self.damaged)("bound_figures"));
+        }
+        Ok(Some(Cow::Owned(DualBound {
+            sums,
+            figures: figures.to_vec(),
+            additions,
+        })))
     }
 
     fn coded(&self) -> Result<Option<SavedCodes<'static>>, TrainError> {

@@ -13,6 +13,7 @@
 //! sweep that only reads w in row order takes as long.
 
 mod plain;
+mod sums;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -20,6 +21,8 @@ use pelton_format::Layout;
 
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
+
+pub(crate) use sums::{add_rows, sweep};
 
 /// Which instructions the inner loops use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,20 +162,6 @@ pub(crate) fn pass_loop<V: Vectors, S: Step>(
     }
 }
 
-/// Writes w·x of each row.
-#[inline(always)]
-fn sweep_loop<V: Dots>(vectors: &V, places: &[Place], out: &mut [f32]) {
-    for (s, (&place, out)) in places.iter().zip(out).enumerate() {
-        if let Some(&ahead) = places.get(s + ROW_AHEAD) {
-            vectors.prefetch_row(ahead);
-        }
-        if let Some(&ahead) = places.get(s + WEIGHTS_AHEAD) {
-            vectors.prefetch_weights(ahead);
-        }
-        *out = vectors.dot(place);
-    }
-}
-
 /// The kernels for `length` weights: those for sparse rows gather by signed 32-bit indices, so that
 /// beyond 2^31 weights the plain ones take over.
 fn level(simd: Simd, length: usize) -> Level {
@@ -199,23 +188,6 @@ pub(crate) fn pass<S: Step>(
         Level::Avx2 => x86::pass_avx2(rows, w, step, visits, order, settled),
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => x86::pass_avx512(rows, w, step, visits, order, settled),
-    }
-}
-
-/// Writes w·x of each row of `places` into `out`.
-pub(crate) fn sweep(
-    simd: Simd,
-    rows: &BlockRows<'_>,
-    w: &[f32],
-    places: &[Place],
-    out: &mut [f32],
-) {
-    match level(simd, w.len()) {
-        Level::Plain => plain::sweep(rows, w, places, out),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => x86::sweep_avx2(rows, w, places, out),
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => x86::sweep_avx512(rows, w, places, out),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pelton_format::Layout;
 
-use super::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_slice, sweep_loop};
+use super::{BlockRows, Dots, Vectors, pass_loop, prefetch, prefetch_slice};
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
 
@@ -206,26 +206,5 @@ pub(super) fn add_scaled(rows: &BlockRows<'_>, place: Place, scale: f32, w: &mut
             vectors.add(place, scale);
         }
         Layout::Sparse | Layout::Bytes => Sparse { segments, bias, w }.add(place, scale),
-    }
-}
-
-pub(super) fn sweep(rows: &BlockRows<'_>, w: &[f32], places: &[Place], out: &mut [f32]) {
-    let (segments, bias) = (&rows.segments[..], rows.bias);
-    match rows.layout {
-        Layout::Dense { width } => {
-            let (width, used) = rows.dense_widths(width);
-            sweep_loop(
-                &Dense {
-                    segments,
-                    width,
-                    used,
-                    bias,
-                    w,
-                },
-                places,
-                out,
-            );
-        }
-        Layout::Sparse | Layout::Bytes => sweep_loop(&Sparse { segments, bias, w }, places, out),
     }
 }

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use pelton_format::Layout;
 
 use super::plain::{Dense, Sparse};
-use super::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice, sweep_loop};
+use super::{BlockRows, Dots, Kernel, Vectors, pass_loop, prefetch_slice};
 use crate::step::Step;
 use crate::visit::{Place, Segment, Visit};
 
@@ -267,8 +267,7 @@ fn is_narrow(rows: &BlockRows<'_>, width: usize) -> bool {
 }
 
 macro_rules! instantiate {
-    ($features:literal, $pass:ident, $pass_inside:ident, $sweep:ident, $sweep_inside:ident,
-     $registers:ty, $dense:ident, $sparse:ident) => {
+    ($features:literal, $pass:ident, $pass_inside:ident, $registers:ty, $dense:ident, $sparse:ident) => {
         pub(super) fn $pass<S: Step>(
             rows: &BlockRows<'_>,
             w: &mut [f32],
@@ -315,38 +314,6 @@ macro_rules! instantiate {
                 }
             }
         }
-
-        pub(super) fn $sweep(rows: &BlockRows<'_>, w: &[f32], places: &[Place], out: &mut [f32]) {
-            // SAFETY: the level was detected before a `Simd` of it was made.
-            unsafe { $sweep_inside(rows, w, places, out) }
-        }
-
-        #[target_feature(enable = $features)]
-        fn $sweep_inside(rows: &BlockRows<'_>, w: &[f32], places: &[Place], out: &mut [f32]) {
-            let (segments, bias) = (&rows.segments[..], rows.bias);
-            match rows.layout {
-                Layout::Dense { width } if is_narrow(rows, width) => {
-                    // SAFETY: this function has the features.
-                    let vectors = unsafe { Narrow::<$registers>::new(rows, width, w) };
-                    sweep_loop(&vectors, places, out);
-                }
-                Layout::Dense { width } => {
-                    let (width, used) = rows.dense_widths(width);
-                    let plain = Dense {
-                        segments,
-                        width,
-                        used,
-                        bias,
-                        w,
-                    };
-                    sweep_loop(&$dense(plain), places, out);
-                }
-                Layout::Sparse | Layout::Bytes => {
-                    let plain = Sparse { segments, bias, w };
-                    sweep_loop(&$sparse(plain), places, out);
-                }
-            }
-        }
     };
 }
 
@@ -354,8 +321,6 @@ instantiate!(
     "avx2,fma",
     pass_avx2,
     pass_avx2_inside,
-    sweep_avx2,
-    sweep_avx2_inside,
     Avx2Registers,
     Avx2Dense,
     Avx2Sparse
@@ -364,8 +329,6 @@ instantiate!(
     "avx512f,avx512vl,avx2,fma",
     pass_avx512,
     pass_avx512_inside,
-    sweep_avx512,
-    sweep_avx512_inside,
     Avx512Registers,
     Avx512Dense,
     Avx512Sparse

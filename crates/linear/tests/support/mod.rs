@@ -2,7 +2,8 @@
 
 #![allow(dead_code)] // each test binary uses a part
 
-use pelton_format::{Layout, RowTable, Rows};
+use pelton_format::{Layout, Row, RowTable, Rows};
+use pelton_linear::{Duals, Loss, Problem};
 
 /// Numbers for test data: xorshift64*, Vigna 2016.
 pub struct Numbers(u64);
@@ -82,4 +83,48 @@ pub fn push(rows: &mut Rows, label: u32, row: &[f32]) {
 pub fn table(rows: Rows) -> RowTable {
     let ids = (0..rows.len() as u64).collect();
     RowTable::from_rows(rows, ids)
+}
+
+/// The dual value of a subproblem from its definition: row by row, f64, nothing of the library but the α.
+pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem: usize) -> f64 {
+    let mut w = vec![0.0_f64; problem.features() + 1];
+    let mut terms = 0.0;
+    for i in 0..rows.len() {
+        let class = rows.label(i);
+        let alpha = duals.alpha(problem, subproblem, rows.id(i), class);
+        let cost = problem.cost(class);
+        terms += match problem.loss() {
+            Loss::Hinge => alpha,
+            Loss::SquaredHinge => alpha - alpha * alpha / (4.0 * cost),
+            Loss::Logistic if alpha <= 0.0 || alpha >= cost => 0.0,
+            Loss::Logistic => {
+                let share = alpha / cost;
+                -cost * (share * share.ln() + (1.0 - share) * (-share).ln_1p())
+            }
+        };
+        let scale = alpha * f64::from(problem.sign(subproblem, class));
+        for (w, x) in w.iter_mut().zip(dense(rows.row(i), problem.features())) {
+            *w += scale * x;
+        }
+        w[problem.features()] += scale * f64::from(problem.bias().unwrap_or(0.0));
+    }
+    terms - 0.5 * w.iter().map(|w| w * w).sum::<f64>()
+}
+
+/// The values of a row, zeros too.
+pub fn dense(row: Row<'_>, features: usize) -> Vec<f64> {
+    let mut values = vec![0.0; features];
+    match row {
+        Row::Dense(row) => values
+            .iter_mut()
+            .zip(row)
+            .for_each(|(v, &x)| *v = f64::from(x)),
+        Row::Sparse { indices, values: x } => {
+            for (&index, &x) in indices.iter().zip(x) {
+                values[index as usize] = f64::from(x);
+            }
+        }
+        Row::Bytes(_) => panic!("rows are features"),
+    }
+    values
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_feed::{Access, Cursor, Feed, FeedOptions, Meters, largest_batch};
-use pelton_format::{Dataset, RowTable};
+use pelton_format::Dataset;
 use pelton_linear::{
-    Certificate, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
+    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
 };
 use pelton_plan::{Batching, Order, Plan};
 
 use super::ranks::{Ranks, stripe_records};
-use super::setup::{FINEST_TOLERANCE, STALLED_GAP, Setup};
+use super::setup::{FINEST_TOLERANCE, Setup};
 use super::source::Source;
 use crate::data::OpenedData;
 use crate::error::TrainError;
@@ -98,38 +98,32 @@ pub(super) fn accuracy(
     Ok(losses.accuracy())
 }
 
+/// Certifies the solver's weights over the rows in memory, or with a pass of its own.
 fn certificate(
     setup: &Setup,
-    solver: &OutOfCore,
+    solver: &mut OutOfCore,
+    source: &Source,
     ranks: Ranks<'_>,
 ) -> Result<Certificate, TrainError> {
-    let weights = &solver.wide_weights();
+    if let Some(rows) = source.rows() {
+        let (found, ..) = ranks.together(|peers| solver.certify(rows, peers))?;
+        return Ok(found);
+    }
     let feed = FeedOptions {
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.evaluation_feed()
     };
-    let mut losses = evaluate(&setup.data.dataset, &setup.problem, weights, &feed)?.losses;
+    let mut losses = LossSum::new(solver.problem());
+    let mut bound = DualBound::new(solver.problem());
+    for_each_batch(&setup.data.dataset, &feed, |batch| {
+        Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
+    })?;
     ranks.sum_losses(&mut losses)?;
+    ranks.together(|peers| bound.add_up(peers))?;
     Ok(Certificate {
-        primal: losses.primal(weights),
-        dual: solver.dual(),
+        primal: losses.primal(solver.weights()),
+        dual: bound.value(),
     })
-}
-
-/// [`OutOfCore::solve_interior`], over the rows of all ranks.
-pub(super) fn solve_interior(
-    solver: &mut OutOfCore,
-    rows: &RowTable,
-    wanted: f64,
-    keep_going: &mut dyn FnMut() -> bool,
-    ranks: Ranks<'_>,
-) -> Result<Option<(Certificate, u32)>, TrainError> {
-    let together =
-        ranks.with_peers(|peers| solver.solve_interior_share(rows, wanted, keep_going, peers));
-    match together {
-        Some(found) => found,
-        None => Ok(solver.solve_interior(rows, wanted, keep_going)?),
-    }
 }
 
 /// Solves the problem to the relative gap `wanted_gap`: blocks as large as the budget, many inner
@@ -145,7 +139,6 @@ pub(super) fn optimum(
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     const MOST_EPOCHS: u64 = 400;
-    const STALLED_EPOCHS: u64 = 3;
     let mut options = setup.options;
     let over_ranks = ranks.size() > 1;
     options.tighten = (setup.in_core || over_ranks).then_some(Tightening {
@@ -192,7 +185,10 @@ pub(super) fn optimum(
                 _ => break,
             }
         }
-        let outcome = solver.end_epoch()?;
+        let outcome = match ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
+            Some(outcome) => outcome?,
+            None => solver.end_epoch()?,
+        };
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
         observer(Event::Progress {
@@ -200,26 +196,15 @@ pub(super) fn optimum(
             done: epoch,
             total: MOST_EPOCHS,
         });
-        let stalls = epoch >= STALLED_EPOCHS && estimate > STALLED_GAP && setup.interior_fits();
-        if let Some(rows) = source.rows().filter(|_| stalls) {
-            let mut keep_going = || !interrupt.load(Ordering::Relaxed);
-            let wanted = 0.5 * wanted_gap;
-            let found = solve_interior(&mut solver, rows, wanted, &mut keep_going, ranks)?;
-            if let Some((found, _)) = found {
-                best = Some(found);
-                break;
-            }
-            continue;
-        }
         let certificate = match outcome.certified_primal {
             Some(primal) => Certificate {
                 primal,
                 dual: outcome.dual,
             },
-            None if estimate > wanted => continue,
+            None if !setup.in_core && estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(setup, &solver, ranks)?
+                certificate(setup, &mut solver, &source, ranks)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -232,7 +217,7 @@ pub(super) fn optimum(
     }
     let best = match best {
         Some(best) => best,
-        None => certificate(setup, &solver, ranks)?,
+        None => certificate(setup, &mut solver, &source, ranks)?,
     };
     if best.relative_gap() > wanted_gap {
         observer(Event::Note(&format!(

@@ -104,17 +104,28 @@ impl<'a> Ranks<'a> {
         move |id| stripe_of(id, stripe, ranks) as usize
     }
 
-    /// Calls `with` with the means of exchange among several ranks; `None` for one.
+    /// Calls `with` with the means of exchange, which for one rank leave everything as it is.
+    pub fn together<T>(
+        self,
+        with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
+        let comm = self.comm();
+        with(&mut Peers {
+            rank: self.rank(),
+            ranks: self.size(),
+            exchange: &mut |what| match comm {
+                Some(comm) => exchange(comm, what),
+                None => Ok(what.alone()),
+            },
+        })
+    }
+
+    /// The same among several ranks; `None` for one.
     pub fn with_peers<T>(
         self,
         with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
     ) -> Option<Result<T, TrainError>> {
-        let comm = self.comm()?;
-        Some(with(&mut Peers {
-            rank: comm.rank(),
-            ranks: comm.size(),
-            exchange: &mut |what| exchange(comm, what),
-        }))
+        self.comm().map(|_| self.together(with))
     }
 
     /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_format::RowTable;
-use pelton_linear::{Certificate, LossSum, OutOfCore, Peers, Weights};
+use pelton_linear::{Certificate, DualBound, LossSum, OutOfCore, Peers, Weights};
 
-use super::certify::{for_each_batch, solve_interior};
+use super::certify::for_each_batch;
 use super::ranks::{Agreed, Ranks};
-use super::setup::{STALLED_GAP, Setup};
+use super::setup::Setup;
 use super::source::Source;
 use crate::checkpoint::Totals;
 use crate::config::LinearConfig;
@@ -62,6 +62,8 @@ pub(super) struct Session<'a> {
     attempt_below: f64,
     /// Work of all ranks since this session began, as last agreed.
     work: Totals,
+    /// That of the last epoch over rows in memory.
+    held_certificate: Option<Certified>,
     at_epoch_start: Totals,
     events: Option<EventWriter>,
 }
@@ -104,6 +106,7 @@ impl<'a> Session<'a> {
             unsaved: false,
             attempt_below: config.target.unwrap_or(0.0),
             work: Totals::default(),
+            held_certificate: None,
             at_epoch_start: Totals::default(),
             events: None,
         })
@@ -146,11 +149,7 @@ impl<'a> Session<'a> {
             None => None,
         };
         while certified.is_none() {
-            // Asked before an epoch, not after one, so that a resumed run asks as well.
-            if !self.in_epoch && self.stalls() {
-                certified = self.solve_interior(&source, folder, interrupt, observer)?;
-            }
-            if certified.is_some() || self.next_epoch() >= self.config.epochs {
+            if self.next_epoch() >= self.config.epochs {
                 break;
             }
             if !self.in_epoch {
@@ -263,7 +262,11 @@ impl<'a> Session<'a> {
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
-        let outcome = self.solver.end_epoch()?;
+        let solver = &mut self.solver;
+        let outcome = match self.ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
+            Some(outcome) => outcome?,
+            None => solver.end_epoch()?,
+        };
         let work = self.work;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let certificate = Certificate {
@@ -327,73 +330,6 @@ impl<'a> Session<'a> {
         Ok(ends)
     }
 
-    /// Whether coordinate descent gets nowhere on rows in memory that Newton's method can take: a
-    /// gap this large after that many epochs comes from features of very different sizes.
-    fn stalls(&self) -> bool {
-        const EPOCHS: usize = 4;
-        let far = |last: &EpochRecord| last.relative_gap > STALLED_GAP;
-        self.setup.interior_fits()
-            && self.epochs.len() >= EPOCHS
-            && self.epochs.last().is_some_and(far)
-    }
-
-    /// Ends the run by Newton's method.
-    fn solve_interior(
-        &mut self,
-        source: &Source,
-        folder: &mut RunFolder,
-        interrupt: &AtomicBool,
-        observer: Observer<'_>,
-    ) -> Result<Option<Certified>, TrainError> {
-        /// The relative gap where no target is set.
-        const WANTED: f64 = 1e-5;
-        let Some(rows) = source.rows() else {
-            return Ok(None);
-        };
-        observer(Event::Note(
-            "coordinate descent makes little headway: the features differ much in size; going on by Newton's method (scaled features would train faster)",
-        ));
-        let began = Instant::now();
-        let wanted = self.config.target.unwrap_or(WANTED) * 0.5;
-        let mut keep_going = || !interrupt.load(Ordering::Relaxed);
-        let solver = &mut self.solver;
-        let found = solve_interior(solver, rows, wanted, &mut keep_going, self.ranks)?;
-        let Some((certificate, iterations)) = found else {
-            self.save(source, folder)?;
-            return Err(interrupted(folder));
-        };
-        let records = self.setup.data.dataset.records();
-        let visits = u64::from(iterations) * records;
-        self.earlier.visits += visits;
-        self.earlier.compute_s += began.elapsed().as_secs_f64();
-        let losses = &self.solver.snapshot().expect("the solver made one").losses;
-        let accuracy = losses.accuracy();
-        let record = EpochRecord {
-            epoch: self.epochs.len() as u64 + 1,
-            primal: certificate.primal,
-            dual: certificate.dual,
-            relative_gap: certificate.relative_gap(),
-            relative_difference: self.difference(certificate.primal),
-            certified: true,
-            visits,
-            rows: 0,
-            rows_left_out: records,
-            passes: self.passes(),
-            compute_s: began.elapsed().as_secs_f64(),
-            wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
-            ..EpochRecord::default()
-        };
-        observer(Event::Epoch(&record));
-        folder.append_metrics(&record)?;
-        self.write_events(folder, &record);
-        self.epochs.push(record);
-        Ok(Some(Certified {
-            is_snapshot: true,
-            certificate,
-            accuracy,
-        }))
-    }
-
     fn difference(&self, primal: f64) -> Option<f64> {
         let optimum = self.optimum?;
         Some((primal - optimum) / optimum)
@@ -404,6 +340,7 @@ impl<'a> Session<'a> {
     fn is_promising(&self, record: &EpochRecord) -> bool {
         self.config.target.is_some()
             && !self.setup.options.snapshots
+            && !self.setup.in_core
             && !record.certified
             && record.relative_gap <= self.attempt_below
     }
@@ -415,6 +352,20 @@ impl<'a> Session<'a> {
         record: &mut EpochRecord,
         source: &Source,
     ) -> Result<Option<Certified>, TrainError> {
+        if let Some(rows) = source.rows() {
+            // Nothing need be read for it.
+            let found = self.evaluate_now(Some(rows), &self.setup.feed, true)?;
+            record.primal = found.certificate.primal;
+            record.dual = found.certificate.dual;
+            record.relative_gap = found.certificate.relative_gap();
+            record.certified = true;
+            let meets = self
+                .config
+                .target
+                .is_some_and(|target| record.relative_gap <= target);
+            self.held_certificate = Some(found);
+            return Ok(meets.then_some(found));
+        }
         let Some(target) = self.config.target else {
             return Ok(None);
         };
@@ -434,8 +385,9 @@ impl<'a> Session<'a> {
         }
         let estimate = record.relative_gap;
         let feed = self.setup.evaluation_feed();
-        let found = self.evaluate_now(source.rows(), &feed, false)?;
+        let found = self.evaluate_now(None, &feed, false)?;
         record.primal = found.certificate.primal;
+        record.dual = found.certificate.dual;
         record.relative_gap = found.certificate.relative_gap();
         record.certified = true;
         if record.relative_gap <= target {
@@ -475,14 +427,23 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Certifies the present w with a pass of its own (over the rows `held` where all are in memory), or with `best` the best weights at hand. What
-    /// such a pass is for has been saved, so an interruption ends it at once.
+    /// Certifies the present w, or with `best` the best weights at hand: over the rows `held` where all are in memory,
+    /// else with a pass of its own. What such a pass is for has been saved, so an interruption ends it at once.
     fn evaluate_now(
         &mut self,
         held: Option<&RowTable>,
         feed: &FeedOptions,
         best: bool,
     ) -> Result<Certified, TrainError> {
+        if let Some(rows) = held {
+            let certify = |peers: &mut Peers<'_, _>| self.solver.certify(rows, peers);
+            let (certificate, losses, is_snapshot) = self.ranks.together(certify)?;
+            return Ok(Certified {
+                is_snapshot,
+                accuracy: losses.accuracy(),
+                certificate,
+            });
+        }
         let feed = &FeedOptions {
             interrupt: Arc::clone(&self.setup.interrupt),
             ..feed.clone()
@@ -498,20 +459,16 @@ impl<'a> Session<'a> {
                 None => solver.take_best_as_snapshot(),
             };
         let unsettled = self.ranks.comm().and_then(|_| solver.begin_settling());
-        let mut losses = LossSum::new(&self.setup.problem);
         let solver = &mut self.solver;
-        let meters = match held {
-            Some(rows) => {
-                solver.check_rows(rows, is_snapshot, &mut losses)?;
-                Meters::default()
-            }
-            None => for_each_batch(dataset, feed, |batch| {
-                Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses)?)
-            })?,
-        };
+        let mut losses = LossSum::new(solver.problem());
+        let mut bound = DualBound::new(solver.problem());
+        let meters = for_each_batch(dataset, feed, |batch| {
+            Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses, &mut bound)?)
+        })?;
         let settle = |peers: &mut Peers<'_, TrainError>| solver.end_settling(unsettled, peers);
         self.ranks.with_peers(settle).transpose()?;
         self.ranks.sum_losses(&mut losses)?;
+        self.ranks.together(|peers| bound.add_up(peers))?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
             _ => self.solver.weights(),
@@ -521,7 +478,7 @@ impl<'a> Session<'a> {
             accuracy: losses.accuracy(),
             certificate: Certificate {
                 primal: losses.primal(weights),
-                dual: self.solver.dual(),
+                dual: bound.value(),
             },
         };
         let pass = self.ranks.agree(false, false, totals_of(&meters))?;
@@ -539,7 +496,7 @@ impl<'a> Session<'a> {
         meters: Meters,
         access: String,
     ) -> Result<Trained, TrainError> {
-        let found = match certified {
+        let found = match certified.or(self.held_certificate) {
             Some(found) => found,
             None => {
                 let whole = FeedOptions {
@@ -588,6 +545,7 @@ impl<'a> Session<'a> {
 }
 
 /// A certificate, of the solver's snapshot or of its current weights.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Certified {
     is_snapshot: bool,
     certificate: Certificate,

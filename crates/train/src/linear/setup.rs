@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout, RecordBytes};
-use pelton_linear::{
-    CodedCache, FeatureNumbering, INTERIOR_BYTES_A_ROW, OutOfCoreOptions, Problem, Scratch,
-    Tightening, interior_fits,
-};
+use pelton_linear::{CodedCache, FeatureNumbering, OutOfCoreOptions, Problem, Scratch, Tightening};
 use pelton_plan::{Batching, Order, Plan, Units};
 
 use crate::checkpoint::Totals;
@@ -41,8 +38,6 @@ const FINE_TOLERANCE: f32 = 1e-3;
 /// Epochs over ranks, beside the first, after which the tolerance of blocks tightens: together they hold few
 /// blocks, and undo little of one another by then.
 const LOOSE_EPOCHS: u64 = 4;
-/// Relative gap after some epochs from which coordinate descent is taken to stall.
-pub(super) const STALLED_GAP: f64 = 0.1;
 
 /// Everything that is fixed before the first block.
 #[derive(Debug)]
@@ -160,16 +155,15 @@ pub(super) fn set_up_filled(
         cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
+        held: in_core,
         seed: config.seed,
     };
     let mut evaluation_bytes = memory_bytes;
-    // The snapshot, and the mean that becomes the next one.
-    let snapshot_bytes = 2 * 4 * problem.subproblems() as u64 * dataset.features();
+    // The snapshot, the mean that becomes the next one, and the sum of rows in f64.
+    let snapshot_bytes = 4 * 4 * problem.subproblems() as u64 * dataset.features();
     let plan = if in_core {
-        // The w of one epoch is certified during the next.
-        // That of several ranks is best taken as the mean of its last rounds, so it is kept there too.
-        let wanted = config.target.is_some() || feed.share.is_some();
-        options.snapshots = wanted && whole + snapshot_bytes <= memory_bytes;
+        // The w of several ranks is best taken as the mean of its last rounds.
+        options.snapshots = feed.share.is_some() && whole + snapshot_bytes <= memory_bytes;
         plan(config, &data, Batching::Batches(1))?
     } else {
         options.snapshots = snapshot_bytes as f64 <= memory_bytes as f64 * SNAPSHOT_SHARE;
@@ -232,7 +226,7 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     const ROWS: u64 = 64;
     let buffer = LEAST_BUFFER.max((dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096));
     let least = 2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset);
-    let snapshot_bytes = 2 * 4 * dataset.features();
+    let snapshot_bytes = 4 * 4 * dataset.features();
     let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
     if certifies && snapshot_bytes as f64 > least as f64 * SNAPSHOT_SHARE {
         (least as f64 / EVALUATION_SHARE) as u64
@@ -485,20 +479,6 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
 }
 
 impl Setup {
-    /// Whether Newton's method can take over: all rows in memory, room beside them, few features, and
-    /// iterations of some seconds at most.
-    pub(super) fn interior_fits(&self) -> bool {
-        const MOST_PRODUCTS: u64 = 20_000_000_000;
-        let dataset = &self.data.dataset;
-        let a_row = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64 + INTERIOR_BYTES_A_ROW;
-        let records = dataset.records();
-        let rows = rows_of(self.feed.share.as_ref(), records, records);
-        self.in_core
-            && interior_fits(&self.problem)
-            && rows * a_row <= self.memory_bytes
-            && rows * dataset.features().pow(2) <= MOST_PRODUCTS
-    }
-
     /// Why a run that held all rows in memory cannot go on so.
     pub(super) fn whole_does_not_fit(&self, ranks: usize) -> String {
         let dataset = &self.data.dataset;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use pelton_linear::{
-    Certificate, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Simd, Weights,
+    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Simd, Weights,
 };
 use pelton_plan::{Batching, Order, Plan, Units};
 
@@ -201,6 +201,7 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
         cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
+        held: true,
         seed,
     };
     let dataset = held.dataset();
@@ -242,7 +243,10 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         solver.begin_epoch(sweep, true)?;
         solver.train_rows(&mut rows, 0)?;
         best.primal = best.primal.min(primal(held, solver.weights())?);
-        best.dual = best.dual.max(solver.dual());
+        let mut bound = DualBound::new(&held.problem);
+        bound.add(&held.problem, &held.rows, solver.duals(), Simd::best());
+        best.dual = best.dual.max(bound.value());
+        solver.put_right(&bound);
         if best.relative_gap() <= OPTIMUM_GAP {
             break;
         }

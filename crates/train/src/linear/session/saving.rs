@@ -26,7 +26,7 @@ impl Session<'_> {
             observer(Event::Note("no checkpoint was written yet: starting anew"));
             return Ok(());
         }
-        let (progress, state) = checkpoint::read(&path)?;
+        let (progress, mut state) = checkpoint::read(&path)?;
         let wrong = |problem: &str| TrainError::Checkpoint {
             path: path.display().to_string(),
             problem: problem.to_string(),
@@ -62,6 +62,10 @@ impl Session<'_> {
         let dataset = &self.setup.data.dataset;
         let cached = fetch_rows(dataset, &state.cached)?;
         let (rank, owner) = (self.ranks.rank(), self.ranks.owner(dataset));
+        if let Some(bound) = state.bound.as_mut().filter(|_| rank > 0) {
+            // Rank 0 goes on with the sums of all.
+            bound.to_mut().clear();
+        }
         self.solver
             .restore_own(state, cached, &|id| owner(id) == rank)?;
         self.encode_again()?;
@@ -165,6 +169,7 @@ impl Session<'_> {
             counters: state.counters,
             mean_blocks: state.mean_blocks,
             snapshot_rows: state.snapshot_rows,
+            bound_additions: state.bound.as_ref().map_or(0, |bound| bound.additions),
             attempt_below: self.attempt_below,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             totals,

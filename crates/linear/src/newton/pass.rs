@@ -1,0 +1,517 @@
+//! One pass over the rows: the sums that a Newton step, a line search and a certificate are made of.
+//!
+//! Rows are taken some hundred at a time: copied side by side, dense, then multiplied with w, and those with
+//! curvature once more, times its root, for the products that make the matrix. The rows of a block are dealt to a
+//! number of lanes that does not depend on the number of threads, so sums have the same bits on any machine width.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pelton_format::{Row, RowTable};
+
+use super::Point;
+use crate::kernels::{Kernel, Simd, run};
+use crate::problem::{Loss, Problem};
+
+/// Steps that a line search looks at: 1, 1/2, 1/4 …
+pub(super) const TRIALS: usize = 24;
+/// Columns of a tile of the matrix, and rows.
+const TILE: usize = 8;
+const TILE_ROWS: usize = 4;
+/// Most lanes, and bytes of their matrices.
+const LANES: usize = 16;
+const LANE_BYTES: usize = 64 << 20;
+
+/// Width of a row in memory.
+pub(super) fn padded(width: usize) -> usize {
+    width.next_multiple_of(TILE)
+}
+
+/// Lanes that the rows of a block are dealt to.
+pub(super) fn lanes(width: usize, subproblems: usize) -> usize {
+    let bytes = 8 * width.pow(2) * subproblems;
+    (LANE_BYTES / bytes).clamp(1, LANES)
+}
+
+/// What one pass sums for one subproblem.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    /// Σ C ξ of the weights rounded to f32, and how much C ξ moves with a margin, times ‖x‖.
+    pub loss: f64,
+    pub loss_slope: f64,
+    /// Σ of the smoothed losses, and of what smoothing leaves between loss and dual.
+    pub smooth: f64,
+    pub smoothing: f64,
+    /// Σ of the terms of the dual value, their magnitudes, what they can be off by, Σ α ‖x‖.
+    pub terms: f64,
+    pub magnitudes: f64,
+    pub rounding: f64,
+    pub size: f64,
+    /// Rows with curvature.
+    pub curved: f64,
+    /// Σ α y x.
+    pub sum: Vec<f64>,
+    /// Σ curvature x xᵀ: the lower triangle in rows of [`padded`] numbers.
+    pub matrix: Vec<f64>,
+    /// −Σ α y x·step at each trial of a line search.
+    pub slopes: [f64; TRIALS],
+}
+
+impl Sums {
+    /// Zeros; `width` is padded.
+    pub fn new(width: usize, has_matrix: bool) -> Sums {
+        Sums {
+            loss: 0.0,
+            loss_slope: 0.0,
+            smooth: 0.0,
+            smoothing: 0.0,
+            terms: 0.0,
+            magnitudes: 0.0,
+            rounding: 0.0,
+            size: 0.0,
+            curved: 0.0,
+            sum: vec![0.0; width],
+            matrix: vec![0.0; if has_matrix { width * width } else { 0 }],
+            slopes: [0.0; TRIALS],
+        }
+    }
+
+    fn numbers(&mut self) -> [&mut f64; 9] {
+        [
+            &mut self.loss,
+            &mut self.loss_slope,
+            &mut self.smooth,
+            &mut self.smoothing,
+            &mut self.terms,
+            &mut self.magnitudes,
+            &mut self.rounding,
+            &mut self.size,
+            &mut self.curved,
+        ]
+    }
+
+    pub fn add(&mut self, mut other: Sums) {
+        for (own, other) in self.numbers().into_iter().zip(other.numbers()) {
+            *own += *other;
+        }
+        add(&mut self.sum, &other.sum);
+        add(&mut self.matrix, &other.matrix);
+        add(&mut self.slopes, &other.slopes);
+    }
+
+    /// All numbers one after the other, for ranks to add up, and back.
+    pub fn to_flat(&mut self) -> Vec<f64> {
+        let mut flat: Vec<f64> = self.numbers().into_iter().map(|number| *number).collect();
+        flat.extend(self.slopes);
+        flat.extend(&self.sum);
+        flat.extend(&self.matrix);
+        flat
+    }
+
+    pub fn set_flat(&mut self, flat: &[f64]) {
+        let (numbers, rest) = flat.split_at(9);
+        for (own, number) in self.numbers().into_iter().zip(numbers) {
+            *own = *number;
+        }
+        let (slopes, rest) = rest.split_at(TRIALS);
+        self.slopes.copy_from_slice(slopes);
+        let (sum, matrix) = rest.split_at(self.sum.len());
+        self.sum.copy_from_slice(sum);
+        self.matrix.copy_from_slice(matrix);
+    }
+}
+
+fn add(sums: &mut [f64], others: &[f64]) {
+    for (sum, other) in sums.iter_mut().zip(others) {
+        *sum += other;
+    }
+}
+
+/// The rows that one lane has seen.
+#[derive(Clone, Debug)]
+pub(super) struct Lane {
+    pub sums: Vec<Sums>,
+    pub rows: u64,
+    pub correct: u64,
+    work: Work,
+}
+
+/// Some rows side by side, and what belongs to them.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    /// x, each row padded with zeros.
+    x: Vec<f32>,
+    norms: Vec<f64>,
+    classes: Vec<u32>,
+    ids: Vec<u64>,
+    /// w·x of the rounded weights of each subproblem.
+    values: Vec<f64>,
+    /// Rows with curvature, times its root.
+    curved: Vec<f64>,
+    sum: Vec<f64>,
+}
+
+impl Lane {
+    pub fn new(sums: Vec<Sums>) -> Lane {
+        Lane {
+            sums,
+            rows: 0,
+            correct: 0,
+            work: Work::default(),
+        }
+    }
+}
+
+/// A pass under way.
+pub(super) struct Pass<'a> {
+    pub problem: &'a Problem,
+    pub points: &'a [Point],
+    /// α about which the hinge loss is smoothed, by record, and room for α now.
+    pub centres: &'a [Vec<f32>],
+    pub alphas: &'a [Vec<AtomicU32>],
+    pub simd: Simd,
+}
+
+impl Pass<'_> {
+    /// Adds the rows `range` of a block to a lane.
+    pub fn add(&self, rows: &RowTable, range: std::ops::Range<usize>, lane: &mut Lane) {
+        let width = self.points[0].w.len();
+        let most = if width <= 64 { 256 } else { 128 };
+        for start in range.clone().step_by(most) {
+            let chunk = start..range.end.min(start + most);
+            self.take(rows, chunk, width, &mut lane.work);
+            let chunk = Chunk {
+                pass: self,
+                width,
+                lane,
+                fused: self.simd != Simd::PLAIN,
+            };
+            run(self.simd, chunk);
+        }
+    }
+
+    /// Copies rows side by side.
+    fn take(&self, rows: &RowTable, chunk: std::ops::Range<usize>, width: usize, work: &mut Work) {
+        let features = self.problem.features();
+        work.x.clear();
+        work.x.resize(chunk.len() * width, 0.0);
+        work.classes.clear();
+        work.ids.clear();
+        for (i, x) in chunk.zip(work.x.chunks_exact_mut(width)) {
+            work.classes.push(rows.label(i));
+            work.ids.push(rows.id(i));
+            match rows.row(i) {
+                Row::Dense(values) => x[..features].copy_from_slice(values),
+                Row::Sparse { indices, values } => {
+                    for (&index, &value) in indices.iter().zip(values) {
+                        x[index as usize] = value;
+                    }
+                }
+                Row::Bytes(_) => {}
+            }
+            if let Some(bias) = self.problem.bias() {
+                x[features] = bias;
+            }
+        }
+    }
+}
+
+/// The rows copied, to be added to the sums.
+struct Chunk<'a, 'b> {
+    pass: &'a Pass<'b>,
+    width: usize,
+    lane: &'a mut Lane,
+    fused: bool,
+}
+
+impl Kernel for Chunk<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        match (self.fused, self.pass.problem.loss()) {
+            (true, Loss::Hinge) => self.sum::<true, 0>(),
+            (true, Loss::SquaredHinge) => self.sum::<true, 1>(),
+            (true, Loss::Logistic) => self.sum::<true, 2>(),
+            (false, Loss::Hinge) => self.sum::<false, 0>(),
+            (false, Loss::SquaredHinge) => self.sum::<false, 1>(),
+            (false, Loss::Logistic) => self.sum::<false, 2>(),
+        }
+    }
+}
+
+impl Chunk<'_, '_> {
+    #[inline(always)]
+    fn sum<const FUSED: bool, const LOSS: u8>(self) {
+        let Chunk {
+            pass, width, lane, ..
+        } = self;
+        let (problem, work) = (pass.problem, &mut lane.work);
+        let count = work.ids.len();
+        work.norms.clear();
+        work.norms.extend(work.x.chunks_exact(width).map(norm));
+        work.values.clear();
+        for (subproblem, point) in pass.points.iter().enumerate() {
+            let sums = &mut lane.sums[subproblem];
+            let searched = point.search.as_ref();
+            work.curved.clear();
+            work.sum.clear();
+            work.sum.resize(width, 0.0);
+            for i in 0..count {
+                let x = &work.x[i * width..][..width];
+                let class = work.classes[i];
+                let (sign, cost) = (
+                    f64::from(problem.sign(subproblem, class)),
+                    problem.cost(class),
+                );
+                let id = work.ids[i] as usize;
+                let centre = match LOSS {
+                    0 => f64::from(pass.centres[subproblem][id]),
+                    _ => 0.0,
+                };
+                let at = |m| Terms::of::<LOSS>(m, cost, centre, point.smoothing);
+                if let Some(from) = searched {
+                    let start = sign * products::<FUSED>(x, from);
+                    let moves = sign * products::<FUSED>(x, &point.step);
+                    let mut step = 1.0;
+                    for slope in &mut sums.slopes {
+                        *slope -= at(start + step * moves).alpha * moves;
+                        step *= 0.5;
+                    }
+                    continue;
+                }
+                let value = products::<FUSED>(x, &point.rounded);
+                work.values.push(value);
+                let (loss, slope) = loss_at::<LOSS>(sign * value, cost);
+                sums.loss += loss;
+                sums.loss_slope += slope * work.norms[i];
+                if point.done {
+                    continue;
+                }
+                let terms = at(sign * products::<FUSED>(x, &point.w));
+                if LOSS == 0 {
+                    pass.alphas[subproblem][id]
+                        .store((terms.alpha as f32).to_bits(), Ordering::Relaxed);
+                }
+                sums.smooth += terms.smooth;
+                sums.smoothing += terms.smoothing;
+                sums.terms += terms.term;
+                sums.magnitudes += terms.term.abs();
+                sums.rounding += terms.rounding;
+                sums.size += terms.alpha * work.norms[i];
+                if terms.alpha != 0.0 {
+                    let scale = sign * terms.alpha;
+                    for (sum, &x) in work.sum.iter_mut().zip(x) {
+                        *sum += scale * f64::from(x);
+                    }
+                }
+                if terms.curvature > 0.0 {
+                    let root = terms.curvature.sqrt();
+                    work.curved.extend(x.iter().map(|&x| root * f64::from(x)));
+                    sums.curved += 1.0;
+                }
+            }
+            add(&mut sums.sum, &work.sum);
+            if !sums.matrix.is_empty() {
+                add_products::<FUSED>(&work.curved, width, &mut sums.matrix);
+            }
+        }
+        lane.rows += count as u64;
+        if work.values.len() == count * pass.points.len() {
+            let classes = work.classes.iter().enumerate();
+            let right = classes.filter(|(i, class)| {
+                crate::certificate::predicted(&work.values, count, *i) == **class
+            });
+            lane.correct += right.count() as u64;
+        }
+    }
+}
+
+/// x·w over the padded row.
+#[inline(always)]
+fn products<const FUSED: bool>(x: &[f32], w: &[f64]) -> f64 {
+    let mut sums = [0.0_f64; TILE];
+    for (x, w) in x.as_chunks::<TILE>().0.iter().zip(w.as_chunks::<TILE>().0) {
+        for ((sum, &x), &w) in sums.iter_mut().zip(x).zip(w) {
+            *sum = fused::<FUSED>(f64::from(x), w, *sum);
+        }
+    }
+    sums.iter().sum()
+}
+
+/// ‖x‖.
+#[inline(always)]
+fn norm(x: &[f32]) -> f64 {
+    let mut sums = [0.0_f64; TILE];
+    for x in x.as_chunks::<TILE>().0 {
+        for (sum, &x) in sums.iter_mut().zip(x) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+    sums.iter().sum::<f64>().sqrt()
+}
+
+#[inline(always)]
+fn fused<const FUSED: bool>(a: f64, b: f64, c: f64) -> f64 {
+    if FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// matrix += ZᵀZ, its lower triangle, of the rows z of Z.
+#[inline(always)]
+fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &mut [f64]) {
+    for j in (0..width).step_by(TILE) {
+        for i in (j..width).step_by(TILE_ROWS) {
+            let mut tile = [[0.0_f64; TILE]; TILE_ROWS];
+            for z in z.chunks_exact(width) {
+                let (rows, columns) = (&z[i..i + TILE_ROWS], &z[j..j + TILE]);
+                for (tile, &row) in tile.iter_mut().zip(rows) {
+                    for (entry, &column) in tile.iter_mut().zip(columns) {
+                        *entry = fused::<FUSED>(row, column, *entry);
+                    }
+                }
+            }
+            for (r, tile) in tile.iter().enumerate() {
+                add(&mut matrix[(i + r) * width + j..][..TILE], tile);
+            }
+        }
+    }
+}
+
+/// C ξ(m), and a bound of its slope there.
+#[inline(always)]
+fn loss_at<const LOSS: u8>(m: f64, cost: f64) -> (f64, f64) {
+    let short = (1.0 - m).max(0.0);
+    match LOSS {
+        0 => (cost * short, cost),
+        1 => (cost * short * short, 2.0 * cost * (short + 1e-6)),
+        _ => (cost * ((-m.abs()).exp().ln_1p() + (-m).max(0.0)), cost),
+    }
+}
+
+/// A row at margin m.
+struct Terms {
+    alpha: f64,
+    curvature: f64,
+    smooth: f64,
+    smoothing: f64,
+    term: f64,
+    rounding: f64,
+}
+
+impl Terms {
+    #[inline(always)]
+    fn of<const LOSS: u8>(m: f64, cost: f64, centre: f64, mu: f64) -> Terms {
+        let short = (1.0 - m).max(0.0);
+        match LOSS {
+            0 => {
+                let share = centre / cost + (1.0 - m) / mu;
+                let alpha = cost * share.clamp(0.0, 1.0);
+                let moved = alpha - centre;
+                Terms {
+                    alpha,
+                    curvature: if share > 0.0 && share < 1.0 {
+                        cost / mu
+                    } else {
+                        0.0
+                    },
+                    smooth: alpha * (1.0 - m) - 0.5 * mu / cost * moved * moved,
+                    smoothing: cost * short - alpha * (1.0 - m),
+                    term: alpha,
+                    rounding: 0.0,
+                }
+            }
+            1 => {
+                let alpha = 2.0 * cost * short;
+                Terms {
+                    alpha,
+                    curvature: if short > 0.0 { 2.0 * cost } else { 0.0 },
+                    smooth: cost * short * short,
+                    smoothing: 0.0,
+                    term: alpha - 0.25 / cost * alpha * alpha,
+                    rounding: 4.0 * f64::EPSILON * alpha * (1.0 + short),
+                }
+            }
+            _ => {
+                let small = (-m.abs()).exp();
+                let whole = 1.0 / (1.0 + small);
+                let alpha = cost * if m >= 0.0 { small * whole } else { whole };
+                let loss = cost * (small.ln_1p() + (-m).max(0.0));
+                Terms {
+                    alpha,
+                    curvature: cost * small * whole * whole,
+                    smooth: loss,
+                    smoothing: 0.0,
+                    // The entropy of α, by equality in Fenchel's inequality at α = C σ(−m). Its slope there is m, so
+                    // rounding α moves it by a multiple of ε α m.
+                    term: loss + alpha * m,
+                    rounding: 16.0 * f64::EPSILON * (loss + alpha * m.abs()),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_every_shape_make_the_products() {
+        let mut stream = crate::random::Stream::new(8);
+        for width in [8, 16, 24, 40, 136] {
+            for rows in [0, 1, 5, 33] {
+                let z: Vec<f64> = (0..rows * width)
+                    .map(|_| (stream.next() >> 40) as f64 / 1e7 - 0.5)
+                    .collect();
+                for fused in [false, true] {
+                    let mut matrix = vec![0.5; width * width];
+                    match fused {
+                        false => add_products::<false>(&z, width, &mut matrix),
+                        true => add_products::<true>(&z, width, &mut matrix),
+                    }
+                    for i in 0..width {
+                        for j in 0..=i {
+                            let sum: f64 = z.chunks(width).map(|z| z[i] * z[j]).sum();
+                            let found = matrix[i * width + j] - 0.5;
+                            assert!((found - sum).abs() < 1e-12, "{width} {rows}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// α is minus the slope of the smoothed loss, and the curvature is its own.
+    #[test]
+    fn terms_are_derivatives_of_the_smoothed_loss() {
+        fn check<const LOSS: u8>(cost: f64, centre: f64, mu: f64) {
+            for step in -60..60 {
+                let m = 0.07 * f64::from(step) + 0.013;
+                let at = |m| Terms::of::<LOSS>(m, cost, centre, mu);
+                let h = 1e-6;
+                let slope = (at(m + h).smooth - at(m - h).smooth) / (2.0 * h);
+                let terms = at(m);
+                assert!(
+                    (slope + terms.alpha).abs() < 1e-5 * cost,
+                    "{LOSS} {m}: {slope}"
+                );
+                let bend = -(at(m + h).alpha - at(m - h).alpha) / (2.0 * h);
+                assert!(
+                    (bend - terms.curvature).abs() < 1e-4 * cost / mu,
+                    "{LOSS} {m}: {bend}"
+                );
+                assert!(terms.smoothing >= -1e-12 * cost);
+                // No dual term lies above the loss: term ≤ C ξ(m) + α m, with equality up to the smoothing.
+                let bound = loss_at::<LOSS>(m, cost).0 + terms.alpha * m - terms.smoothing;
+                assert!(
+                    (terms.term - bound).abs() < 1e-9 * cost.max(1.0),
+                    "{LOSS} {m}"
+                );
+            }
+        }
+        for (centre, mu) in [(0.0, 1.0), (0.3, 0.05), (1.0, 2.0)] {
+            check::<0>(2.0, 2.0 * centre, mu);
+            check::<1>(0.7, 0.0, 1.0);
+            check::<2>(3.0, 0.0, 1.0);
+        }
+    }
+}
