@@ -7,7 +7,7 @@ use pelton_train::bench::Mode;
 use pelton_train::buckets::{Column, Unit};
 use pelton_train::{
     Access, BadExamples, BucketPolicy, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig,
-    Loss, OnBadRecord, Optimum, Order,
+    Loss, OnBadRecord, Optimum, Order, Solver,
 };
 
 use crate::bytes::Memory;
@@ -147,6 +147,10 @@ pub struct LinearArguments {
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
+    /// How: newton, coordinate-descent, or auto: newton for rows of few features unless a flag asks for what
+    /// coordinate descent alone does
+    #[arg(long)]
+    pub solver: Option<Solver>,
     /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
     /// opportunistic:LOADS[:UNIT_BYTES] or sequential
     #[arg(long)]
@@ -258,6 +262,7 @@ impl LinearArguments {
             _ => {}
         }
         set_option(&mut config.blocks, self.blocks);
+        set(&mut config.solver, self.solver);
         set(&mut config.access, self.access);
         set(&mut config.inner_passes, self.inner_passes);
         set(&mut config.epochs, self.epochs);

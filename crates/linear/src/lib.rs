@@ -72,6 +72,7 @@ pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, SavedNewton, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot, Tightening};
+pub use out_of_core_share::of_owners;
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
 pub use ranks::{Exchange, Peers, SharedReport, solve_share};

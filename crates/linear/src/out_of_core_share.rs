@@ -227,7 +227,7 @@ fn gathered<'a, E>(own: &[f32], peers: &mut Peers<'_, E>) -> Result<Cow<'a, [f32
 }
 
 /// A value for each record, as the rank that owns the record has it.
-fn of_owners<E>(
+pub fn of_owners<E>(
     values: &[f32],
     owner: &dyn Fn(u64) -> usize,
     peers: &mut Peers<'_, E>,

@@ -12,7 +12,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_feed::Cursor;
-use pelton_linear::{DualBound, SavedCodes, SavedState};
+use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,6 +27,15 @@ const VERSION: u32 = 4;
 const PROGRESS: &str = "pelton";
 /// Key of the checksum in the metadata.
 const CHECKSUM: &str = "crc32c";
+
+/// The state of a solver.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State<'a> {
+    /// Of coordinate descent.
+    Descent(Box<SavedState<'a>>),
+    /// Of Newton's method.
+    Newton(SavedNewton<'a>),
+}
 
 /// Everything of a checkpoint that is not a tensor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -183,7 +192,7 @@ fn tensor<T: bytemuck::NoUninit>(
 }
 
 /// Writes a checkpoint in place of the one before.
-pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result<(), TrainError> {
+pub fn write(path: &Path, progress: &Progress, state: &State<'_>) -> Result<(), TrainError> {
     write_atomically(path, |file| {
         let file = std::fs::OpenOptions::new().write(true).open(file)?;
         encode(
@@ -199,14 +208,17 @@ pub fn write(path: &Path, progress: &Progress, state: &SavedState<'_>) -> Result
 pub(crate) fn encode(
     out: &mut impl Write,
     progress: &Progress,
-    state: &SavedState<'_>,
+    state: &State<'_>,
 ) -> io::Result<()> {
     let progress = Progress {
         version: VERSION,
         ..progress.clone()
     };
     let text = serde_json::to_string(&progress).expect("plain figures are representable");
-    let mut tensors = tensors(state);
+    let mut tensors = match state {
+        State::Descent(state) => tensors(state),
+        State::Newton(state) => newton_tensors(state),
+    };
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     let parts = tensors
         .iter()
@@ -302,8 +314,16 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
     tensors
 }
 
+fn newton_tensors<'a>(state: &'a SavedNewton<'_>) -> Vec<Tensor<'a>> {
+    let points = state.points.iter().enumerate();
+    let points = points.map(|(k, point)| tensor(format!("newton.{k}"), Dtype::F64, point));
+    let centres = state.centres.iter().enumerate();
+    let centres = centres.map(|(k, centre)| tensor(format!("centre.{k}"), Dtype::F32, centre));
+    points.chain(centres).collect()
+}
+
 /// Reads a checkpoint.
-pub fn read(path: &Path) -> Result<(Progress, SavedState<'static>), TrainError> {
+pub fn read(path: &Path) -> Result<(Progress, State<'static>), TrainError> {
     let bytes = std::fs::read(path).map_err(|error| TrainError::Checkpoint {
         path: path.display().to_string(),
         problem: format!("cannot be read: {error}"),
@@ -316,7 +336,7 @@ pub(crate) fn decode(
     bytes: &[u8],
     path: &Path,
     checked: bool,
-) -> Result<(Progress, SavedState<'static>), TrainError> {
+) -> Result<(Progress, State<'static>), TrainError> {
     let wrong = |problem: String| TrainError::Checkpoint {
         path: path.display().to_string(),
         problem,
@@ -370,10 +390,17 @@ struct Tensors<'a> {
 }
 
 impl Tensors<'_> {
-    fn state(&self, progress: &Progress) -> Result<SavedState<'static>, TrainError> {
+    fn state(&self, progress: &Progress) -> Result<State<'static>, TrainError> {
+        let points = self.wide_vectors("newton")?;
+        if !points.is_empty() {
+            return Ok(State::Newton(SavedNewton {
+                points,
+                centres: self.vectors("centre")?,
+            }));
+        }
         let snapshot = self.vectors("snapshot")?;
         let mean = self.vectors("mean")?;
-        Ok(SavedState {
+        Ok(State::Descent(Box::new(SavedState {
             weights: self.vectors("w")?,
             alpha: self.vectors("alpha")?,
             terms: self.required("terms", Dtype::F64)?,
@@ -392,17 +419,14 @@ impl Tensors<'_> {
             reads_all: progress.reads_all,
             gap: progress.gap,
             counters: progress.counters,
-        })
+        })))
     }
 
     fn bound(&self, additions: u64) -> Result<Option<Cow<'static, DualBound>>, TrainError> {
         let Some(figures) = self.values::<f64>("bound_figures", Dtype::F64)? else {
             return Ok(None);
         };
-        let mut sums = Vec::new();
-        while let Some(sum) = self.values(&format!("bound.{}", sums.len()), Dtype::F64)? {
-            sums.push(sum);
-        }
+        let sums = self.wide_vectors("bound")?;
         let (figures, rest) = figures.as_chunks();
         if !rest.is_empty() {
             return Err((self.damaged)("bound_figures"));
@@ -431,6 +455,14 @@ impl Tensors<'_> {
         let mut vectors = Vec::new();
         while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F32)? {
             vectors.push(Cow::Owned(vector));
+        }
+        Ok(vectors)
+    }
+
+    fn wide_vectors(&self, name: &str) -> Result<Vec<Vec<f64>>, TrainError> {
+        let mut vectors = Vec::new();
+        while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F64)? {
+            vectors.push(vector);
         }
         Ok(vectors)
     }

@@ -166,6 +166,41 @@ impl std::str::FromStr for Optimum {
     }
 }
 
+/// How a linear problem is solved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Solver {
+    /// The faster of the others, by a model of their cost, unless something is asked for that one of them alone does.
+    #[default]
+    Auto,
+    /// Newton's method: some ten passes over rows of few features.
+    Newton,
+    /// Dual coordinate descent, block by block.
+    CoordinateDescent,
+}
+
+impl std::fmt::Display for Solver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Solver::Auto => "auto",
+            Solver::Newton => "newton",
+            Solver::CoordinateDescent => "coordinate-descent",
+        })
+    }
+}
+
+impl std::str::FromStr for Solver {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Solver, String> {
+        [Solver::Auto, Solver::Newton, Solver::CoordinateDescent]
+            .into_iter()
+            .find(|solver| solver.to_string() == text)
+            .ok_or_else(|| {
+                format!("`{text}` is not a solver: use auto, newton or coordinate-descent")
+            })
+    }
+}
+
 /// The configuration of `pelton train linear`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -183,6 +218,9 @@ pub struct LinearConfig {
     pub class_weights: Vec<(ClassName, f64)>,
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
+    /// How the problem is solved.
+    #[serde(with = "as_text")]
+    pub solver: Solver,
     /// Order in which an epoch visits the examples.
     #[serde(with = "as_text")]
     pub order: Order,
@@ -253,6 +291,7 @@ impl Default for LinearConfig {
             cost: 1.0,
             class_weights: Vec::new(),
             bias: None,
+            solver: Solver::Auto,
             order: Order::Full,
             blocks: None,
             access: Access::Auto,

@@ -38,7 +38,7 @@ pub mod picture;
 pub mod reproduce;
 pub mod vocabulary;
 
-pub use config::{DataConfig, IoMode, LinearConfig, Optimum};
+pub use config::{DataConfig, IoMode, LinearConfig, Optimum, Solver};
 pub use data::{Expected, OpenedData, SharedData, fetch_bytes, fetch_rows};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::TrainError;

@@ -7,14 +7,15 @@ use pelton_format::Rows;
 use pelton_linear::OutOfCore;
 
 use crate::buckets::{LengthSource, lengths_of};
-use crate::checkpoint::{self, Progress};
+use crate::checkpoint::{self, Progress, State};
 use crate::error::TrainError;
 
 /// The bytes of a checkpoint of `solver`.
 pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     let mut bytes = Vec::new();
     let progress = Progress::default();
-    checkpoint::encode(&mut bytes, &progress, &solver.save()).expect("memory takes any bytes");
+    let state = State::Descent(Box::new(solver.save()));
+    checkpoint::encode(&mut bytes, &progress, &state).expect("memory takes any bytes");
     bytes
 }
 
@@ -27,11 +28,14 @@ pub fn restore_checkpoint(
     rows: impl FnOnce(&[u64]) -> Rows,
 ) -> Result<(), TrainError> {
     let (_, state) = checkpoint::decode(bytes, Path::new("memory"), false)?;
+    let State::Descent(state) = state else {
+        return Err(TrainError::Config("another solver's state".to_string()));
+    };
     if state.cached.iter().any(|&id| id >= records) {
         return Err(TrainError::Config("a row that is not there".to_string()));
     }
     let cached = rows(&state.cached);
-    Ok(solver.restore(state, cached)?)
+    Ok(solver.restore(*state, cached)?)
 }
 
 /// The lengths that the bytes of a file say.

@@ -11,6 +11,7 @@ use pelton_linear::{
 };
 use pelton_plan::{Batching, Order, Plan};
 
+use super::newton::Passes;
 use super::ranks::{Ranks, stripe_records};
 use super::setup::{FINEST_TOLERANCE, Setup};
 use super::source::Source;
@@ -133,12 +134,30 @@ fn certificate(
 /// gap to the best dual value.
 pub(super) fn optimum(
     setup: &Setup,
+    newton: bool,
     wanted_gap: f64,
     ranks: Ranks<'_>,
     interrupt: &AtomicBool,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
     const MOST_EPOCHS: u64 = 400;
+    if newton {
+        let mut passes = Passes::new(setup, wanted_gap, ranks);
+        for number in 0..MOST_EPOCHS {
+            let found = passes.pass(interrupt, "optimum", &mut |_| {})?;
+            let found = found.ok_or(TrainError::Stopped {
+                job: "solving for the optimum, before training began",
+            })?;
+            observer(Event::Progress {
+                what: "optimum",
+                done: number,
+                total: MOST_EPOCHS,
+            });
+            if found.done || number + 1 == MOST_EPOCHS {
+                return Ok(found_optimum(found.certificate, wanted_gap, observer));
+            }
+        }
+    }
     let mut options = setup.options;
     let over_ranks = ranks.size() > 1;
     options.tighten = (setup.in_core || over_ranks).then_some(Tightening {
@@ -219,18 +238,22 @@ pub(super) fn optimum(
         Some(best) => best,
         None => certificate(setup, &mut solver, &source, ranks)?,
     };
-    if best.relative_gap() > wanted_gap {
+    Ok(found_optimum(best, wanted_gap, observer))
+}
+
+/// Says how well the optimum is known; returns its upper bound.
+fn found_optimum(best: Certificate, wanted: f64, observer: Observer<'_>) -> f64 {
+    let gap = best.relative_gap();
+    if gap > wanted {
         observer(Event::Note(&format!(
-            "the optimum is known to {:.1e} only after {MOST_EPOCHS} epochs",
-            best.relative_gap()
+            "the optimum is known to {gap:.1e} only"
         )));
     }
     observer(Event::Note(&format!(
-        "optimum {:.9e}, relative gap {:.1e}",
+        "optimum {:.9e}, relative gap {gap:.1e}",
         best.primal,
-        best.relative_gap()
     )));
-    Ok(best.primal)
+    best.primal
 }
 
 #[cfg(test)]

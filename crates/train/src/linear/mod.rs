@@ -5,6 +5,7 @@
 
 mod certify;
 mod counting;
+mod newton;
 mod outcome;
 mod ranks;
 mod report;
@@ -27,12 +28,13 @@ pub use ranks::RunData;
 pub use setup::{Setup, plan_of, resolve, set_up, units_of};
 pub(crate) use source::hold_rows;
 
-use crate::config::{LinearConfig, Optimum};
+use crate::config::{LinearConfig, Optimum, Solver};
 use crate::data::{self, OpenedData};
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
 use crate::run_folder::RunFolder;
 use crate::summary::LinearSummary;
+use newton::NewtonSession;
 use ranks::{Ranks, Role};
 use session::Session;
 
@@ -111,12 +113,13 @@ fn run_as(
     if options.resume {
         before = resume::take_over(&options.out, &mut config, ranks.size());
     }
-    resolve(&mut config, &data.dataset, ranks.size());
+    resolve(&mut config, &data, ranks.size())?;
     setup::check_ranks(&config, &data.dataset, ranks.size())?;
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
         blocks: config.blocks,
+        solver: config.solver,
         ..given.clone()
     };
     let filling = setup::Filling {
@@ -156,9 +159,15 @@ fn run_as(
     };
     // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
     // another run: only then is the folder made, cleared, or its configuration replaced.
-    let mut session = Session::new(&config, &setup, ranks, began)?;
+    let mut session = match config.solver {
+        Solver::Newton => AnySession::Newton(NewtonSession::new(&config, &setup, ranks, began)),
+        _ => AnySession::Descent(Session::new(&config, &setup, ranks, began)?),
+    };
     if options.resume {
-        session.resume(&options.out, observer)?;
+        match &mut session {
+            AnySession::Newton(session) => session.resume(&options.out, observer)?,
+            AnySession::Descent(session) => session.resume(&options.out, observer)?,
+        }
     }
     // Others may be reading what the folder holds.
     ranks.barrier()?;
@@ -179,8 +188,12 @@ fn run_as(
                 "solving for the optimum first, to a relative gap of {gap:.0e}"
             )));
             let solving = Instant::now();
-            let optimum = certify::optimum(&setup, gap, ranks, interrupt, observer)?;
-            session.leave_out(solving.elapsed());
+            let newton = config.solver == Solver::Newton;
+            let optimum = certify::optimum(&setup, newton, gap, ranks, interrupt, observer)?;
+            match &mut session {
+                AnySession::Newton(session) => session.leave_out(solving.elapsed()),
+                AnySession::Descent(session) => session.leave_out(solving.elapsed()),
+            }
             Some(optimum)
         }
     };
@@ -192,7 +205,10 @@ fn run_as(
         },
         false => error,
     };
-    let trained = session.train(optimum, &mut folder, interrupt, observer);
+    let trained = match session {
+        AnySession::Newton(session) => session.train(optimum, &mut folder, interrupt, observer),
+        AnySession::Descent(session) => session.train(optimum, &mut folder, interrupt, observer),
+    };
     let trained = trained.map_err(in_folder)?;
     let accuracy = match &test {
         Some(test) => {
@@ -205,6 +221,13 @@ fn run_as(
         return Ok(LinearSummary::default());
     }
     outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
+}
+
+/// A run by either solver.
+#[expect(clippy::large_enum_variant)] // there is one
+enum AnySession<'a> {
+    Newton(NewtonSession<'a>),
+    Descent(Session<'a>),
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {
@@ -298,7 +321,7 @@ fn refuse_untrainable(
 /// Refuses a budget whose share for certificates holds no row: that would show after the first epoch.
 fn check_evaluation(config: &LinearConfig, setup: &Setup) -> Result<(), TrainError> {
     let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
-    let free = setup.in_core || setup.options.snapshots;
+    let free = setup.in_core || setup.options.snapshots || config.solver == Solver::Newton;
     if !certifies || free || largest_batch(&setup.data.dataset, &setup.evaluation_feed()) > 0 {
         return Ok(());
     }
@@ -312,6 +335,8 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
     let dataset = &setup.data.dataset;
     let place = if setup.in_core {
         "all in memory".to_string()
+    } else if config.solver == Solver::Newton {
+        "read anew in every pass".to_string()
     } else {
         format!(
             "{} blocks of about {} rows an epoch",
@@ -323,14 +348,17 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
         1 => String::new(),
         _ => format!(" for each of {ranks} ranks"),
     };
+    let order = match config.solver {
+        Solver::Newton => "Newton's method".to_string(),
+        _ => format!("order {}", config.order),
+    };
     observer(Event::Note(&format!(
-        "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB{each}: {place}, order {}",
+        "{} records, {} features, {} classes, {:.1} MB; budget {:.1} MB{each}: {place}, {order}",
         dataset.records(),
         setup.features(),
         dataset.labels().len(),
         dataset.bytes() as f64 / 1e6,
         setup.memory_bytes as f64 / 1e6,
-        config.order,
     )));
     let classes = dataset.labels().len();
     if classes > MANY_CLASSES {

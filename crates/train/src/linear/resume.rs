@@ -6,8 +6,10 @@ use pelton_feed::Access;
 use pelton_plan::Order;
 
 use super::setup::Setup;
-use crate::checkpoint::{self, Progress};
-use crate::config::LinearConfig;
+use crate::checkpoint::{self, Progress, State};
+use crate::config::{LinearConfig, Solver};
+use crate::error::TrainError;
+use crate::event::{Event, Observer};
 
 /// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
 /// are follows from it, and today's device or target might decide otherwise. A run that goes on with
@@ -27,6 +29,11 @@ pub(super) fn take_over(
     {
         config.blocks = Some(progress.blocks);
     }
+    if config.solver == Solver::Auto
+        && let Some(before) = config_of(folder)
+    {
+        config.solver = before.solver;
+    }
     if config.cache_fraction.is_none()
         && !config.skip
         && let Some(before) = config_of(folder)
@@ -44,6 +51,45 @@ pub(super) fn take_over(
     progress
 }
 
+/// The checkpoint in `folder`; `None` where none was written yet.
+///
+/// Errors: one that is damaged, of other data, or of another problem.
+pub(super) fn read(
+    folder: &Path,
+    config: &LinearConfig,
+    setup: &Setup,
+    observer: Observer<'_>,
+) -> Result<Option<(Progress, State<'static>)>, TrainError> {
+    let path = checkpoint_path(folder);
+    if !path.exists() {
+        observer(Event::Note("no checkpoint was written yet: starting anew"));
+        return Ok(None);
+    }
+    let (progress, state) = checkpoint::read(&path)?;
+    if progress.data != setup.data.dataset.fingerprint() {
+        return Err(wrong(
+            folder,
+            "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
+        ));
+    }
+    if let Some(flag) = other_problem(folder, config) {
+        return Err(wrong(folder, &format!("is of a run with another {flag}")));
+    }
+    Ok(Some((progress, state)))
+}
+
+/// Says that a checkpoint is another solver's.
+pub(super) fn other_solver(folder: &Path) -> TrainError {
+    wrong(folder, "is of a run with another --solver")
+}
+
+fn wrong(folder: &Path, problem: &str) -> TrainError {
+    TrainError::Checkpoint {
+        path: checkpoint_path(folder).display().to_string(),
+        problem: problem.to_string(),
+    }
+}
+
 /// The configuration of the run in `folder`.
 fn config_of(folder: &Path) -> Option<LinearConfig> {
     let text = std::fs::read_to_string(folder.join("run.toml")).ok()?;
@@ -58,7 +104,7 @@ pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
 ///
 /// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
 /// and to which target a run goes may change.
-pub(super) fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
+fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
     let before = config_of(folder)?;
     let same = [
         ("--loss", before.loss == config.loss),
@@ -68,6 +114,7 @@ pub(super) fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'st
             before.class_weights == config.class_weights,
         ),
         ("--bias", before.bias == config.bias),
+        ("--solver", before.solver == config.solver),
         ("--inner-passes", before.inner_passes == config.inner_passes),
         ("--skip", before.skip == config.skip),
         (

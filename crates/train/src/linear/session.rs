@@ -320,7 +320,7 @@ impl<'a> Session<'a> {
         record.wall_s = self.earlier_wall_s + self.began.elapsed().as_secs_f64();
         observer(Event::Epoch(&record));
         folder.append_metrics(&record)?;
-        self.write_events(folder, &record);
+        write_events(&mut self.events, folder, &record);
         self.epochs.push(record);
         self.unsaved = true;
         let last = self.next_epoch() >= self.config.epochs;
@@ -401,30 +401,6 @@ impl<'a> Session<'a> {
             self.attempt_below = estimate * 0.7;
         }
         Ok(None)
-    }
-
-    /// Writes the epoch for TensorBoard. What cannot be written is left out: `metrics.jsonl` has it.
-    fn write_events(&mut self, folder: &RunFolder, record: &EpochRecord) {
-        if !folder.is_written() {
-            return;
-        }
-        if self.events.is_none() {
-            self.events = EventWriter::create(folder.path(), record.epoch).ok();
-        }
-        if let Some(events) = &mut self.events {
-            let mut values = vec![
-                ("objective/primal", record.primal),
-                ("objective/dual", record.dual),
-                ("convergence/relative_gap", record.relative_gap),
-                ("progress/passes", record.passes),
-                ("time/wait_s", record.wait_s),
-                ("time/compute_s", record.compute_s),
-            ];
-            if let Some(difference) = record.relative_difference {
-                values.push(("convergence/relative_difference", difference));
-            }
-            let _ = events.scalars(record.epoch, &values);
-        }
     }
 
     /// Certifies the present w, or with `best` the best weights at hand: over the rows `held` where all are in memory,
@@ -552,7 +528,35 @@ pub(super) struct Certified {
     accuracy: f64,
 }
 
-fn interrupted(folder: &RunFolder) -> TrainError {
+/// Writes the epoch for TensorBoard. What cannot be written is left out: `metrics.jsonl` has it.
+pub(super) fn write_events(
+    events: &mut Option<EventWriter>,
+    folder: &RunFolder,
+    record: &EpochRecord,
+) {
+    if !folder.is_written() {
+        return;
+    }
+    if events.is_none() {
+        *events = EventWriter::create(folder.path(), record.epoch).ok();
+    }
+    if let Some(events) = events {
+        let mut values = vec![
+            ("objective/primal", record.primal),
+            ("objective/dual", record.dual),
+            ("convergence/relative_gap", record.relative_gap),
+            ("progress/passes", record.passes),
+            ("time/wait_s", record.wait_s),
+            ("time/compute_s", record.compute_s),
+        ];
+        if let Some(difference) = record.relative_difference {
+            values.push(("convergence/relative_difference", difference));
+        }
+        let _ = events.scalars(record.epoch, &values);
+    }
+}
+
+pub(super) fn interrupted(folder: &RunFolder) -> TrainError {
     TrainError::Interrupted {
         folder: folder.path().display().to_string(),
     }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
 use pelton_format::{Dataset, Layout, RecordBytes};
-use pelton_linear::{CodedCache, FeatureNumbering, OutOfCoreOptions, Problem, Scratch, Tightening};
+use pelton_linear::{
+    CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
+    Tightening, newton_pays,
+};
 use pelton_plan::{Batching, Order, Plan, Units};
 
 use crate::checkpoint::Totals;
-use crate::config::{LinearConfig, Optimum};
+use crate::config::{LinearConfig, Optimum, Solver};
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
 use crate::event::Interrupt;
@@ -241,8 +244,60 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
 /// their pages with others, so that leaving them unread saves no reading and costs visits.
 ///
 /// Over ranks no rows are kept whole.
-pub fn resolve(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
-    if config.cache_fraction.is_some() {
+pub fn resolve(
+    config: &mut LinearConfig,
+    data: &OpenedData,
+    ranks: usize,
+) -> Result<(), TrainError> {
+    resolve_solver(config, data)?;
+    resolve_kept(config, &data.dataset, ranks);
+    Ok(())
+}
+
+/// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
+/// access paths are coordinate descent's.
+fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), TrainError> {
+    let defaults = LinearConfig::default();
+    let free = config.order == defaults.order
+        && config.access == defaults.access
+        && config.inner_passes == defaults.inner_passes
+        && config.cache_fraction.is_none()
+        && config.blocks.is_none()
+        && !config.skip;
+    let dataset = &data.dataset;
+    let problem = problem(config, data)?;
+    let width = problem.features() + usize::from(problem.bias().is_some());
+    if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
+        return Err(TrainError::Config(format!(
+            "--solver newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave --solver out"
+        )));
+    }
+    if config.solver == Solver::Newton && !free {
+        return Err(TrainError::Config(
+            "--solver newton reads every row in each pass, in the order of the files: it takes no --order, --access, --blocks, --inner-passes, --skip or --cache-fraction; leave them or --solver out".to_string(),
+        ));
+    }
+    if config.solver == Solver::Auto {
+        let values = match dataset.layout() {
+            Layout::Dense { width } => width as f64,
+            _ => dataset.nonzeros() as f64 / dataset.records().max(1) as f64,
+        };
+        let memory = match config.memory_share {
+            Some(share) => (dataset.bytes() as f64 * share) as u64,
+            None => config.memory_bytes,
+        };
+        let tables = Newton::bytes(&problem, 0) <= memory / 4;
+        config.solver = match free && tables && newton_pays(&problem, dataset.records(), values) {
+            true => Solver::Newton,
+            false => Solver::CoordinateDescent,
+        };
+    }
+    Ok(())
+}
+
+/// Decides which rows are left unread or kept in memory where the configuration does not say.
+fn resolve_kept(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
+    if config.cache_fraction.is_some() || config.solver == Solver::Newton {
         return;
     }
     let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;

@@ -10,7 +10,7 @@ use pelton_linear::SavedState;
 use super::super::resume;
 use super::super::source::Source;
 use super::Session;
-use crate::checkpoint::{self, Progress};
+use crate::checkpoint::{self, Progress, State};
 use crate::data::fetch_rows;
 use crate::error::TrainError;
 use crate::event::{Event, Observer};
@@ -22,20 +22,17 @@ impl Session<'_> {
     /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
     pub fn resume(&mut self, folder: &Path, observer: Observer<'_>) -> Result<(), TrainError> {
         let path = resume::checkpoint_path(folder);
-        if !path.exists() {
-            observer(Event::Note("no checkpoint was written yet: starting anew"));
+        let Some((progress, state)) = resume::read(folder, self.config, self.setup, observer)?
+        else {
             return Ok(());
-        }
-        let (progress, mut state) = checkpoint::read(&path)?;
+        };
+        let State::Descent(mut state) = state else {
+            return Err(resume::other_solver(folder));
+        };
         let wrong = |problem: &str| TrainError::Checkpoint {
             path: path.display().to_string(),
             problem: problem.to_string(),
         };
-        if progress.data != self.setup.data.dataset.fingerprint() {
-            return Err(wrong(
-                "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
-            ));
-        }
         if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
         {
             return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
@@ -51,9 +48,6 @@ impl Session<'_> {
                 "is of another order, seed, memory budget or number of blocks",
             ));
         }
-        if let Some(flag) = resume::other_problem(folder, self.config) {
-            return Err(wrong(&format!("is of a run with another {flag}")));
-        }
         if let Some(part) = resume::beyond_plan(self.setup, &progress) {
             return Err(wrong(&format!(
                 "says that {part}, which this run cannot have reached"
@@ -67,7 +61,7 @@ impl Session<'_> {
             bound.to_mut().clear();
         }
         self.solver
-            .restore_own(state, cached, &|id| owner(id) == rank)?;
+            .restore_own(*state, cached, &|id| owner(id) == rank)?;
         self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
@@ -133,7 +127,7 @@ impl Session<'_> {
         };
         let traffic = self.ranks.traffic()?;
         if folder.is_written() {
-            self.write_checkpoint(&state, traffic, source, folder)?;
+            self.write_checkpoint(state, traffic, source, folder)?;
         }
         self.checkpointed = Instant::now();
         self.unsaved = false;
@@ -142,7 +136,7 @@ impl Session<'_> {
 
     fn write_checkpoint(
         &self,
-        state: &SavedState<'_>,
+        state: SavedState<'_>,
         traffic: (u64, f64),
         source: &Source,
         folder: &RunFolder,
@@ -177,7 +171,7 @@ impl Session<'_> {
             epochs: self.epochs.clone(),
         };
         let path = resume::checkpoint_path(folder.path());
-        checkpoint::write(&path, &progress, state)?;
+        checkpoint::write(&path, &progress, &State::Descent(Box::new(state)))?;
         let (epoch, block) = (progress.epoch, progress.steps_done);
         tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
         Ok(())
