@@ -3,76 +3,11 @@
 
 mod support;
 
-use std::sync::{Barrier, Mutex};
-
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
     DualBound, Duals, Exchange, InnerPasses, LinearError, Loss, Peers, Problem, Scratch, Simd,
     Weights, dual_value, solve_block, solve_share,
 };
-
-/// Lets the ranks of a test meet.
-struct Table {
-    barrier: Barrier,
-    told: Mutex<Vec<Vec<u64>>>,
-}
-
-impl Table {
-    fn new(ranks: usize) -> Table {
-        Table {
-            barrier: Barrier::new(ranks),
-            told: Mutex::new(vec![Vec::new(); ranks]),
-        }
-    }
-
-    /// What all ranks say, by rank.
-    fn all(&self, rank: usize, own: Vec<u64>) -> Vec<Vec<u64>> {
-        self.told.lock().unwrap()[rank] = own;
-        self.barrier.wait();
-        let all = self.told.lock().unwrap().clone();
-        self.barrier.wait();
-        all
-    }
-
-    fn reduce(&self, rank: usize, values: &[f64], with: impl Fn(f64, f64) -> f64) -> Vec<f64> {
-        let own = values.iter().map(|value| value.to_bits()).collect();
-        let mut all = self.all(rank, own).into_iter();
-        let numbers = |told: Vec<u64>| told.into_iter().map(f64::from_bits).collect::<Vec<_>>();
-        let first = numbers(all.next().unwrap());
-        all.fold(first, |sums, told| {
-            let pairs = sums.into_iter().zip(numbers(told));
-            pairs.map(|(a, b)| with(a, b)).collect()
-        })
-    }
-
-    fn exchange(&self, rank: usize, what: Exchange<'_>) -> Result<(), LinearError> {
-        match what {
-            Exchange::Sum(values) => {
-                let wide: Vec<f64> = values.iter().copied().map(f64::from).collect();
-                let sums = self.reduce(rank, &wide, |a, b| f64::from(a as f32 + b as f32));
-                for (value, sum) in values.iter_mut().zip(sums) {
-                    *value = sum as f32;
-                }
-            }
-            Exchange::SumWide(values) => {
-                let sums = self.reduce(rank, values, |a, b| a + b);
-                values.copy_from_slice(&sums);
-            }
-            Exchange::Largest(values) => {
-                let largest = self.reduce(rank, values, f64::max);
-                values.copy_from_slice(&largest);
-            }
-            Exchange::Gather(values, all) => {
-                let own = values.iter().map(|value| u64::from(value.to_bits()));
-                let told = self.all(rank, own.collect()).into_iter();
-                let numbers = |bits: Vec<u64>| bits.into_iter().map(|b| f32::from_bits(b as u32));
-                *all = told.map(|bits| numbers(bits).collect()).collect();
-            }
-            Exchange::GatherWords(words, all) => *all = self.all(rank, words.to_vec()),
-        }
-        Ok(())
-    }
-}
 
 struct Case {
     problem: Problem,

@@ -49,7 +49,7 @@ use crate::problem::{Loss, Problem};
 use crate::ranks::{Exchange, Peers};
 use crate::weights::Weights;
 use cholesky::dot;
-use pass::{Lane, Pass, Sums, TRIALS, lanes, padded};
+use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
 
 /// Most features, the bias included, for which the matrix is formed.
 pub const MOST_NEWTON_FEATURES: usize = 1024;
@@ -60,6 +60,8 @@ const FIRST_SMOOTHING: f64 = 2.0;
 const SOLVED: f64 = 0.3;
 /// The same for the gradient's part of the gap, which is what the dual value lacks.
 const FEASIBLE: f64 = 0.1;
+/// Looks in a row after which nothing is left to gain.
+const MOST_IDLE: u32 = 3;
 /// A run of rows that no interruption is looked for in.
 const RUN: usize = 1 << 14;
 
@@ -107,6 +109,8 @@ struct Point {
     best_w: Vec<f64>,
     best_primal: f64,
     best_dual: f64,
+    /// Looks that brought neither value on by what rounding leaves.
+    idle: u32,
     /// Whether the last pass looked at the best w.
     at_best: bool,
     /// Whether it needs no further step.
@@ -126,6 +130,7 @@ impl Point {
             best_w: vec![0.0; width],
             best_primal: f64::INFINITY,
             best_dual: f64::NEG_INFINITY,
+            idle: 0,
             at_best: false,
             done: false,
         }
@@ -284,11 +289,13 @@ impl Newton {
 
     /// Ends a pass in which every row of this rank was added: the certificate, and where the next pass looks.
     pub fn end_pass<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<NewtonPass, E> {
+        let lanes_used = self.lanes.len();
         let mut lanes = std::mem::take(&mut self.lanes).into_iter();
         let mut total = lanes.next().expect("a pass was begun");
         for lane in lanes {
             total.rows += lane.rows;
             total.correct += lane.correct;
+            total.chunks = total.chunks.max(lane.chunks);
             for (sums, other) in total.sums.iter_mut().zip(lane.sums) {
                 sums.add(other);
             }
@@ -298,7 +305,8 @@ impl Newton {
             (peers.exchange)(Exchange::SumWide(&mut flat))?;
             sums.set_flat(&flat);
         }
-        let mut counts = [total.rows as f64, total.correct as f64];
+        let most = additions(total.chunks as f64) + lanes_used as f64;
+        let mut counts = [total.rows as f64, total.correct as f64, most];
         (peers.exchange)(Exchange::SumWide(&mut counts))?;
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
@@ -307,7 +315,7 @@ impl Newton {
                 self.points[subproblem].end_search(&sums);
             } else {
                 self.losses.loss[subproblem] = sums.loss;
-                let moves = self.points[subproblem].end_look(sums, counts[0], self.wanted);
+                let moves = self.points[subproblem].end_look(sums, counts[2], self.wanted);
                 if let (true, Some(centres)) = (moves, self.centres.get_mut(subproblem)) {
                     for (centre, alpha) in centres.iter_mut().zip(&self.alphas[subproblem]) {
                         *centre = f32::from_bits(alpha.load(Ordering::Relaxed));
@@ -396,15 +404,14 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Ends a look: bounds, and a step. Returns whether the α found become the centres.
-    fn end_look(&mut self, sums: Sums, rows: f64, wanted: f64) -> bool {
+    /// Ends a look, whose sums are of at most so many additions: bounds, and a step. Returns whether the α found become the centres.
+    fn end_look(&mut self, sums: Sums, additions: f64, wanted: f64) -> bool {
         let width = self.w.len();
         let gamma = |count: f64| {
             let off = count * 0.5 * f64::EPSILON;
             off / (1.0 - off)
         };
-        // Chunks of 128 rows or more are summed, then the chunks, lanes and ranks.
-        let additions = gamma(rows / 128.0 + 1024.0);
+        let additions = gamma(additions + 16.0);
         let norm = dot(&self.rounded, &self.rounded).sqrt();
         let margins = gamma(width as f64 + 8.0) * norm * sums.loss_slope;
         let primal = (0.5 * norm * norm + sums.loss)
@@ -422,6 +429,7 @@ impl Point {
         let bound = dot(&sums.sum, &sums.sum).sqrt() + additions * sums.size;
         let bound = bound * (1.0 + gamma(width as f64 + 8.0));
         let dual = sums.terms - additions * sums.magnitudes - sums.rounding - 0.5 * bound * bound;
+        let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
         let value = 0.5 * dot(&self.w, &self.w) + sums.smooth;
         if let Some((from, before, slope)) = self.before.take()
@@ -442,8 +450,10 @@ impl Point {
         let moves = left > 0.0
             && (gain <= SOLVED * left && left > SOLVED * wanted * primal
                 || 0.5 * dot(&gradient, &gradient) <= FEASIBLE * left);
-        // The target over all subproblems follows from that of each; below the rounding of sums nothing is left.
-        self.done = gap <= wanted * self.best_dual || !moves && gain <= 1e-16 * value.abs();
+        let ends = !moves && gain <= 1e-15 * value.abs() && rise <= 1e-3 * gap;
+        self.idle = if ends { self.idle + 1 } else { 0 };
+        // The target over all subproblems follows from that of each.
+        self.done = gap <= wanted * self.best_dual || self.idle >= MOST_IDLE;
         if moves {
             if sums.curved > 4.0 * width as f64 {
                 self.smoothing *= 0.25;
@@ -474,6 +484,7 @@ impl Point {
             self.best_dual,
             value,
             slope,
+            f64::from(self.idle),
         ];
         for vector in [&self.w, &self.step, &self.best_w] {
             numbers.extend(vector);
@@ -484,7 +495,7 @@ impl Point {
     }
 
     fn from_numbers(numbers: &[f64], width: usize) -> Option<Point> {
-        let (figures, rest) = numbers.split_first_chunk::<9>()?;
+        let (figures, rest) = numbers.split_first_chunk::<10>()?;
         let &[
             done,
             searches,
@@ -495,6 +506,7 @@ impl Point {
             best_dual,
             value,
             slope,
+            idle,
         ] = figures;
         let (vectors, rest_len) = (rest.chunks_exact(width), rest.len());
         let count = 3 + usize::from(searches != 0.0) + usize::from(compares != 0.0);
@@ -512,6 +524,7 @@ impl Point {
             .flatten()
             .map(|from| (from, value, slope));
         Some(Point {
+            idle: idle as u32,
             done: done != 0.0,
             smoothing,
             left,

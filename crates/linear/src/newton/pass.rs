@@ -17,9 +17,16 @@ pub(super) const TRIALS: usize = 24;
 /// Columns of a tile of the matrix, and rows.
 const TILE: usize = 8;
 const TILE_ROWS: usize = 4;
+/// Rows that are taken at a time where they are narrow, and else.
+const MOST_ROWS: [usize; 2] = [256, 128];
 /// Most lanes, and bytes of their matrices.
 const LANES: usize = 16;
 const LANE_BYTES: usize = 64 << 20;
+
+/// Additions to any number of a lane's sums, at most, after it has been added to `chunks` times.
+pub(super) fn additions(chunks: f64) -> f64 {
+    MOST_ROWS[0] as f64 + chunks
+}
 
 /// Width of a row in memory.
 pub(super) fn padded(width: usize) -> usize {
@@ -132,6 +139,8 @@ pub(super) struct Lane {
     pub sums: Vec<Sums>,
     pub rows: u64,
     pub correct: u64,
+    /// How often some rows were added.
+    pub chunks: u64,
     work: Work,
 }
 
@@ -156,6 +165,7 @@ impl Lane {
             sums,
             rows: 0,
             correct: 0,
+            chunks: 0,
             work: Work::default(),
         }
     }
@@ -175,7 +185,7 @@ impl Pass<'_> {
     /// Adds the rows `range` of a block to a lane.
     pub fn add(&self, rows: &RowTable, range: std::ops::Range<usize>, lane: &mut Lane) {
         let width = self.points[0].w.len();
-        let most = if width <= 64 { 256 } else { 128 };
+        let most = MOST_ROWS[usize::from(width > 64)];
         for start in range.clone().step_by(most) {
             let chunk = start..range.end.min(start + most);
             self.take(rows, chunk, width, &mut lane.work);
@@ -316,6 +326,7 @@ impl Chunk<'_, '_> {
             }
         }
         lane.rows += count as u64;
+        lane.chunks += 1;
         if work.values.len() == count * pass.points.len() {
             let classes = work.classes.iter().enumerate();
             let right = classes.filter(|(i, class)| {

@@ -1,0 +1,328 @@
+//! A certificate is a proof: on random problems no dual value lies above the optimum, whatever the solver, the loss,
+//! the weights of classes, the bias, the blocks and the ranks; and no primal value below it.
+//!
+//! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64 over
+//! plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of problems.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use pelton_format::{Layout, RowTable, Rows};
+use pelton_linear::*;
+use pelton_plan::{Batching, Order, Plan};
+use support::{Numbers, dense, push, table};
+
+struct Case {
+    problem: Problem,
+    rows: Rows,
+}
+
+fn uniform(numbers: &mut Numbers) -> f64 {
+    0.5 + 0.5 * f64::from(numbers.symmetric())
+}
+
+/// Rows of features of one size or of very different ones, often far from 0, labels at random or planted or rare.
+fn case(numbers: &mut Numbers) -> Case {
+    let (count, features) = (1 + numbers.below(30), 1 + numbers.below(6));
+    let classes = if numbers.below(4) == 0 { 3 } else { 2 };
+    let layout = match numbers.below(2) {
+        0 => Layout::Dense { width: features },
+        _ => Layout::Sparse,
+    };
+    let spread = [0.0, 2.0][numbers.below(2)];
+    let power =
+        |numbers: &mut Numbers, spread: f64| 10.0_f64.powf(spread * (2.0 * uniform(numbers) - 1.0));
+    let sizes: Vec<f64> = (0..features).map(|_| power(numbers, spread)).collect();
+    let offset = [0.0, 0.0, 5.0][numbers.below(3)];
+    let rare = numbers.below(3) == 0;
+    let mut rows = Rows::new(layout);
+    for _ in 0..count {
+        let row: Vec<f32> = sizes
+            .iter()
+            .map(|size| match numbers.below(5) {
+                0 => 0.0,
+                _ => (size * (f64::from(numbers.symmetric()) + offset)) as f32,
+            })
+            .collect();
+        let label = match (rare, numbers.below(3)) {
+            (true, _) => u32::from(numbers.below(15) != 0),
+            (false, 0) => numbers.below(classes) as u32,
+            _ => u32::from(row[0] > (sizes[0] * offset) as f32),
+        };
+        push(&mut rows, label, &row);
+    }
+    let loss = [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic][numbers.below(3)];
+    let cost = power(numbers, 3.0);
+    let mut problem = Problem::new(loss, cost, features, classes).unwrap();
+    if numbers.below(2) == 0 {
+        problem = problem
+            .with_bias([1.0, 0.3, 20.0][numbers.below(3)])
+            .unwrap();
+    }
+    if numbers.below(3) == 0 {
+        problem = problem.with_class_weight(1, power(numbers, 1.0)).unwrap();
+    }
+    Case { problem, rows }
+}
+
+/// The least primal value found by coordinate descent in f64, over all subproblems.
+fn reference(case: &Case) -> f64 {
+    let Case { problem, rows } = case;
+    let features = problem.features();
+    let x: Vec<Vec<f64>> = (0..rows.len())
+        .map(|i| {
+            let mut x = dense(rows.row(i), features);
+            x.extend(problem.bias().map(f64::from));
+            x
+        })
+        .collect();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut total = 0.0;
+    for subproblem in 0..problem.subproblems() {
+        let y: Vec<f64> = (0..rows.len())
+            .map(|i| f64::from(problem.sign(subproblem, rows.label(i))))
+            .collect();
+        let cost: Vec<f64> = (0..rows.len())
+            .map(|i| problem.cost(rows.label(i)))
+            .collect();
+        let mut w = vec![0.0; x[0].len()];
+        let mut alpha = vec![0.0; x.len()];
+        let mut best = f64::INFINITY;
+        for pass in 0..400 {
+            let mut moved = 0.0_f64;
+            for i in 0..x.len() {
+                let (q, m) = (dot(&x[i], &x[i]), y[i] * dot(&w, &x[i]));
+                let new = match problem.loss() {
+                    Loss::Hinge if q == 0.0 => cost[i],
+                    Loss::Hinge => (alpha[i] + (1.0 - m) / q).clamp(0.0, cost[i]),
+                    Loss::SquaredHinge => {
+                        let d = 0.5 / cost[i];
+                        (alpha[i] + (1.0 - m - d * alpha[i]) / (q + d)).max(0.0)
+                    }
+                    Loss::Logistic => {
+                        // ln(α / (C − α)) + q (α − α₀) + m = 0, by halving.
+                        let (mut low, mut high) = (0.0, cost[i]);
+                        for _ in 0..70 {
+                            let a = 0.5 * (low + high);
+                            if (a / (cost[i] - a)).ln() + q * (a - alpha[i]) + m > 0.0 {
+                                high = a;
+                            } else {
+                                low = a;
+                            }
+                        }
+                        0.5 * (low + high)
+                    }
+                };
+                let change = new - alpha[i];
+                moved = moved.max(change.abs() / cost[i].min(1.0));
+                alpha[i] = new;
+                w.iter_mut()
+                    .zip(&x[i])
+                    .for_each(|(w, x)| *w += change * y[i] * x);
+            }
+            if pass % 20 == 19 || moved < 1e-14 {
+                let loss = |i: usize| cost[i] * problem.loss().at(y[i] * dot(&w, &x[i]));
+                best = best.min(0.5 * dot(&w, &w) + (0..x.len()).map(loss).sum::<f64>());
+            }
+            if moved < 1e-14 {
+                break;
+            }
+        }
+        total += best;
+    }
+    total
+}
+
+/// Checks a certificate against a primal value that some w has.
+fn check(what: &str, number: u64, found: Certificate, reached: f64) {
+    let slack = 1e-13 * reached;
+    assert!(
+        found.dual <= reached + slack,
+        "{what} of problem {number}: {found:?}, {reached} is reached"
+    );
+    assert!(
+        found.primal >= found.dual - slack,
+        "{what} of problem {number}: {found:?}"
+    );
+}
+
+fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
+    what.alone();
+    Ok(())
+}
+
+/// Coordinate descent over blocks, with every way to a certificate.
+fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
+    let Case { problem, rows } = case;
+    let records = rows.len() as u64;
+    let held = numbers.below(3) == 0;
+    let blocks = if held {
+        1
+    } else {
+        1 + numbers.below(rows.len().min(4)) as u64
+    };
+    let plan = Plan::new(records, Order::Full, Batching::Batches(blocks), number).unwrap();
+    let options = OutOfCoreOptions {
+        inner: InnerPasses::Until {
+            epsilon: [0.1, 1e-3][numbers.below(2)],
+            at_most: 30,
+        },
+        tighten: None,
+        skip: !held && numbers.below(2) == 0,
+        cache_bytes: if held { 0 } else { 100 * numbers.below(4) },
+        coded_rows: 0,
+        snapshots: !held && numbers.below(2) == 0,
+        held,
+        seed: number,
+    };
+    let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, rows.layout(), options);
+    let all = table(rows.clone());
+    let mut peers = Peers {
+        rank: 0,
+        ranks: 1,
+        exchange: &mut alone,
+    };
+    for epoch in 0..4 {
+        let reads_all = numbers.below(2) == 0;
+        solver.begin_epoch(epoch, reads_all).unwrap();
+        for step in 0..plan.steps() {
+            let mut ids = Vec::new();
+            plan.batch_ids(epoch, step, &mut ids);
+            ids.retain(|&id| solver.wants(id, false));
+            let mut block = Rows::new(rows.layout());
+            for &id in &ids {
+                block.push(rows.label(id as usize), rows.row(id as usize));
+            }
+            solver
+                .train_rows(&mut RowTable::from_rows(block, ids), step)
+                .unwrap();
+        }
+        let outcome = solver.end_epoch().unwrap();
+        if let Some(primal) = outcome.certified_primal {
+            let dual = outcome.dual;
+            check(
+                "the epoch's certificate",
+                number,
+                Certificate { primal, dual },
+                reached,
+            );
+        }
+        if held {
+            let (found, ..) = solver.certify(&all, &mut peers).unwrap();
+            check("the certificate over rows held", number, found, reached);
+        } else {
+            let mut losses = LossSum::new(problem);
+            let mut bound = DualBound::new(problem);
+            solver
+                .check_rows(&all, false, &mut losses, &mut bound)
+                .unwrap();
+            let found = Certificate {
+                primal: losses.primal(solver.weights()),
+                dual: bound.value(),
+            };
+            check("the pass that certifies", number, found, reached);
+        }
+    }
+    // Ranks sum their own rows.
+    let (mut bound, mut other) = (DualBound::new(problem), DualBound::new(problem));
+    for (part, rank) in [(&mut bound, 0), (&mut other, 1)] {
+        let mine: Vec<u64> = (0..records).filter(|id| id % 2 == rank).collect();
+        let mut own = Rows::new(rows.layout());
+        mine.iter()
+            .for_each(|&id| own.push(rows.label(id as usize), rows.row(id as usize)));
+        part.add(
+            problem,
+            &RowTable::from_rows(own, mine),
+            solver.duals(),
+            Simd::best(),
+        );
+    }
+    let mut told = other.sums.clone();
+    told.push(
+        other
+            .figures
+            .iter()
+            .flatten()
+            .copied()
+            .chain([other.additions as f64])
+            .collect(),
+    );
+    let mut told = told.into_iter();
+    let mut add = |what: Exchange<'_>| -> Result<(), LinearError> {
+        if let Exchange::SumWide(values) = what {
+            values
+                .iter_mut()
+                .zip(told.next().unwrap())
+                .for_each(|(own, other)| *own += other);
+        }
+        Ok(())
+    };
+    bound
+        .add_up(&mut Peers {
+            rank: 0,
+            ranks: 2,
+            exchange: &mut add,
+        })
+        .unwrap();
+    let found = Certificate {
+        primal: f64::INFINITY,
+        dual: bound.value(),
+    };
+    check("the bound of two ranks", number, found, reached);
+    let exact: f64 = (0..problem.subproblems())
+        .map(|subproblem| support::dual_value(problem, &all, solver.duals(), subproblem))
+        .sum();
+    // What decoding the α of the logistic loss can be off by is in proportion to the costs.
+    let costs: f64 = (0..rows.len()).map(|i| problem.cost(rows.label(i))).sum();
+    let allowed = 1e-10 * (exact.abs() + reached) + 1e-12 * costs;
+    let found = bound.value();
+    assert!(
+        (found - exact).abs() <= allowed,
+        "problem {number}: {found} {exact}"
+    );
+}
+
+fn newton(case: &Case, number: u64, reached: f64) -> f64 {
+    let Case { problem, rows } = case;
+    let all = table(rows.clone());
+    let mut newton = Newton::new(Arc::new(problem.clone()), rows.len(), 1e-9, Simd::best());
+    let never = AtomicBool::new(false);
+    let mut peers = Peers {
+        rank: 0,
+        ranks: 1,
+        exchange: &mut alone,
+    };
+    let mut gap = f64::INFINITY;
+    for _ in 0..200 {
+        newton.begin_pass();
+        newton.add(&all, &never).unwrap();
+        let found = newton.end_pass(&mut peers).unwrap();
+        check("Newton's certificate", number, found.certificate, reached);
+        gap = found.certificate.relative_gap();
+        if found.done {
+            break;
+        }
+    }
+    gap
+}
+
+#[test]
+fn no_dual_value_lies_above_the_optimum() {
+    let problems = std::env::var("PELTON_CERTIFICATES");
+    let problems: u64 = problems.map_or(1500, |count| count.parse().unwrap());
+    let mut far = 0;
+    for number in 0..problems {
+        let mut numbers = Numbers::new(number + 1);
+        let case = case(&mut numbers);
+        let reached = reference(&case);
+        descend(&case, number, &mut numbers, reached);
+        far += u64::from(newton(&case, number, reached) > 1e-6);
+    }
+    // Such small problems are the hard ones for a smoothed hinge.
+    assert!(
+        far * 50 <= problems,
+        "Newton's method ends early on {far} of {problems}"
+    );
+}

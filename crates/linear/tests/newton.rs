@@ -1,0 +1,311 @@
+//! Newton's method: against coordinate descent, where coordinate descent stalls, in pieces, over ranks, from a saved
+//! state.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use pelton_format::{Layout, RowTable, Rows};
+use pelton_linear::*;
+use support::{Table, dense, planted, table};
+
+const NEVER: AtomicBool = AtomicBool::new(false);
+const LOSSES: [Loss; 3] = [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic];
+
+fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
+    let mut losses = LossSum::new(problem);
+    losses.add(problem, rows, weights, Simd::best()).unwrap();
+    losses.primal(weights)
+}
+
+fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
+    what.alone();
+    Ok(())
+}
+
+fn end_pass(newton: &mut Newton) -> NewtonPass {
+    newton
+        .end_pass(&mut Peers {
+            rank: 0,
+            ranks: 1,
+            exchange: &mut alone,
+        })
+        .unwrap()
+}
+
+/// The certificate and the weights found, and the passes they took.
+fn solve(problem: &Problem, rows: &RowTable, wanted: f64) -> (Certificate, Weights, usize) {
+    let problem = Arc::new(problem.clone());
+    let mut newton = Newton::new(Arc::clone(&problem), rows.len(), wanted, Simd::best());
+    for pass in 1.. {
+        newton.begin_pass();
+        assert!(newton.add(rows, &NEVER).unwrap());
+        let found = end_pass(&mut newton);
+        if found.done || pass == 300 {
+            let (weights, losses) = newton.best();
+            let exact = primal(&problem, rows, &weights);
+            let stated = found.certificate.primal;
+            assert!(
+                exact <= stated && stated <= exact * (1.0 + 1e-7),
+                "{exact} {stated}"
+            );
+            if let Some(losses) = losses {
+                assert!((losses.primal(&weights) / exact - 1.0).abs() < 1e-12);
+                assert_eq!(losses.rows, rows.len() as u64);
+            }
+            return (found.certificate, weights, pass);
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn both_solvers_reach_one_optimum() {
+    for loss in LOSSES {
+        for (layout, classes) in [
+            (Layout::Dense { width: 12 }, 2),
+            (Layout::Sparse, 2),
+            (Layout::Dense { width: 12 }, 3),
+        ] {
+            let rows = table(planted(layout, 500, 12, classes, 3));
+            let plain = Problem::new(loss, 0.7, 12, classes).unwrap();
+            let biased = plain.clone().with_bias(1.0).unwrap();
+            let weighted = plain.clone().with_class_weight(1, 3.0).unwrap();
+            for problem in [plain, biased, weighted] {
+                let (certificate, _, passes) = solve(&problem, &rows, 1e-6);
+                let gap = certificate.relative_gap();
+                assert!(
+                    gap <= 1e-6,
+                    "{loss:?} {layout:?}: {certificate:?} in {passes} passes"
+                );
+                let mut weights = Weights::zeros(&problem);
+                let mut duals = Duals::zeros(&problem, rows.len());
+                let inner = InnerPasses::Until {
+                    epsilon: 1e-4,
+                    at_most: 3000,
+                };
+                let mut scratch = Scratch::new(Simd::best());
+                solve_block(
+                    &problem,
+                    &rows,
+                    &mut weights,
+                    &mut duals,
+                    inner,
+                    1,
+                    &mut scratch,
+                )
+                .unwrap();
+                let other = primal(&problem, &rows, &weights);
+                let difference = (certificate.primal - other).abs() / other;
+                assert!(difference < 1e-4, "{loss:?}: {certificate:?} {other}");
+            }
+        }
+    }
+}
+
+/// Some passes are the promise: about ten where rows are many, whatever the sizes of the features.
+#[test]
+fn few_passes_are_enough() {
+    fn check(loss: Loss, sizes: &[f32], offset: f32, most: usize) {
+        let width = sizes.len();
+        let planted = planted(Layout::Dense { width }, 20_000, width, 2, 9);
+        let mut rows = Rows::new(Layout::Dense { width });
+        for i in 0..planted.len() {
+            let row = dense(planted.row(i), width);
+            let row: Vec<f32> = (row.iter().zip(sizes))
+                .map(|(v, s)| (*v as f32 + offset) * s)
+                .collect();
+            rows.push_dense(planted.label(i), &row);
+        }
+        let problem = Problem::new(loss, 1.0, width, 2)
+            .unwrap()
+            .with_bias(1.0)
+            .unwrap();
+        let (certificate, _, passes) = solve(&problem, &table(rows), 1e-6);
+        let gap = certificate.relative_gap();
+        assert!(
+            gap <= 1e-6 && passes <= most,
+            "{loss:?}: {gap} in {passes} passes"
+        );
+    }
+    let sizes = [1e4, 1.0, 3e-3, 700.0, 1.0, 25.0];
+    for (loss, most) in [
+        (Loss::Logistic, 10),
+        (Loss::SquaredHinge, 10),
+        (Loss::Hinge, 30),
+    ] {
+        check(loss, &[1.0; 6], 0.0, most);
+        check(loss, &sizes, 0.0, 2 * most);
+        check(loss, &sizes, 30.0, 4 * most);
+    }
+}
+
+#[test]
+fn odd_data_is_solved_too() {
+    let few = |rows: usize| {
+        let mut made = Rows::new(Layout::Dense { width: 3 });
+        for i in 0..rows {
+            made.push_dense(
+                i as u32 % 2,
+                &[1.0, 0.0, if i % 2 == 0 { 1.0 } else { -1.0 }],
+            );
+        }
+        table(made)
+    };
+    for loss in LOSSES {
+        let problem = Problem::new(loss, 1.0, 3, 2).unwrap();
+        for rows in [1, 2, 7] {
+            let (certificate, ..) = solve(&problem, &few(rows), 1e-6);
+            assert!(
+                certificate.relative_gap() <= 1e-6,
+                "{loss:?} {rows}: {certificate:?}"
+            );
+        }
+        let mut empty = Rows::new(Layout::Sparse);
+        for i in 0..4 {
+            empty.push_sparse(i % 2, &[], &[]);
+        }
+        let (certificate, ..) = solve(&problem, &table(empty), 1e-6);
+        assert!(
+            (certificate.primal - 4.0 * loss.at(0.0)).abs() < 1e-6,
+            "{certificate:?}"
+        );
+        assert!(certificate.relative_gap() <= 1e-6, "{certificate:?}");
+    }
+}
+
+#[test]
+fn what_it_cannot_take_is_refused() {
+    let problem = |features| Problem::new(Loss::Hinge, 1.0, features, 2).unwrap();
+    assert!(newton_pays(&problem(20), 1_000_000, 20.0));
+    assert!(
+        !newton_pays(&problem(20), 0, 20.0),
+        "it solves equations even for no rows"
+    );
+    assert!(
+        !newton_pays(&problem(800), 500, 800.0),
+        "few rows of many features"
+    );
+    assert!(!newton_pays(&problem(2000), 1_000_000, 2000.0));
+    let add = |rows: Rows, records: usize| {
+        let mut newton = Newton::new(Arc::new(problem(3)), records, 1e-3, Simd::best());
+        newton.begin_pass();
+        newton.add(&table(rows), &NEVER)
+    };
+    let dense = |label: u32, row: &[f32]| {
+        let mut rows = Rows::new(Layout::Dense { width: row.len() });
+        rows.push_dense(label, row);
+        rows
+    };
+    assert!(matches!(
+        add(dense(0, &[1.0; 4]), 1),
+        Err(LinearError::Width { .. })
+    ));
+    assert!(matches!(
+        add(dense(2, &[1.0; 3]), 1),
+        Err(LinearError::UnknownClass { .. })
+    ));
+    let outside = add(dense(0, &[1.0; 3]), 0);
+    assert!(matches!(outside, Err(LinearError::RecordOutOfRange { .. })));
+    let mut sparse = Rows::new(Layout::Sparse);
+    sparse.push_sparse(0, &[3], &[1.0]);
+    assert!(matches!(
+        add(sparse, 1),
+        Err(LinearError::FeatureOutOfRange { .. })
+    ));
+}
+
+/// Passes in blocks of any size, cut short now and then, saved and restored between passes: the same bits.
+#[test]
+fn it_goes_on_bit_for_bit() {
+    for loss in LOSSES {
+        let rows = planted(Layout::Dense { width: 7 }, 900, 7, 3, 5);
+        let problem = Arc::new(Problem::new(loss, 30.0, 7, 3).unwrap());
+        let new = || Newton::new(Arc::clone(&problem), 900, 1e-7, Simd::best());
+        let all = table(rows);
+        let (mut whole, mut halted) = (new(), new());
+        for pass in 0..40 {
+            whole.begin_pass();
+            assert!(whole.add(&all, &NEVER).unwrap());
+            let expected = end_pass(&mut whole);
+            if pass % 3 == 0 {
+                halted.begin_pass();
+                assert!(
+                    !halted.add(&all, &AtomicBool::new(true)).unwrap(),
+                    "it was told to stop"
+                );
+            }
+            let mut restored = new();
+            restored.restore(halted.save()).unwrap();
+            halted = restored;
+            halted.begin_pass();
+            assert!(halted.add(&all, &NEVER).unwrap());
+            assert_eq!(end_pass(&mut halted), expected, "{loss:?} pass {pass}");
+            if expected.done {
+                break;
+            }
+        }
+        assert_eq!(whole.best().0, halted.best().0);
+        let fewer = Newton::new(Arc::clone(&problem), 899, 1e-7, Simd::best());
+        let mut other = Newton::new(
+            Arc::new(Problem::new(loss, 1.0, 70, 3).unwrap()),
+            900,
+            1e-7,
+            Simd::best(),
+        );
+        assert!(other.restore(whole.save()).is_err());
+        assert!(loss != Loss::Hinge || { fewer }.restore(whole.save()).is_err());
+    }
+}
+
+#[test]
+fn ranks_take_the_same_steps_over_the_rows_of_all() {
+    for loss in LOSSES {
+        let rows = planted(Layout::Sparse, 700, 9, 2, 6);
+        let problem = Arc::new(Problem::new(loss, 2.0, 9, 2).unwrap());
+        let (expected, _, passes) = solve(&problem, &table(rows.clone()), 1e-6);
+        for ranks in [2, 3] {
+            let meeting = Table::new(ranks);
+            let run = |rank: usize| {
+                let mine: Vec<u64> = (0..700).filter(|id| *id as usize % ranks == rank).collect();
+                let mut own = Rows::new(Layout::Sparse);
+                for &id in &mine {
+                    own.push(rows.label(id as usize), rows.row(id as usize));
+                }
+                let own = RowTable::from_rows(own, mine);
+                let mut newton = Newton::new(Arc::clone(&problem), 700, 1e-6, Simd::best());
+                for pass in 1..=300_usize {
+                    newton.begin_pass();
+                    newton.add(&own, &NEVER).unwrap();
+                    let found = newton
+                        .end_pass(&mut Peers {
+                            rank,
+                            ranks,
+                            exchange: &mut |what| meeting.exchange(rank, what),
+                        })
+                        .unwrap();
+                    if found.done {
+                        return (found.certificate, newton.best().0, pass);
+                    }
+                }
+                panic!("no end")
+            };
+            let found: Vec<_> = std::thread::scope(|scope| {
+                let run = &run;
+                let ranks = (0..ranks).map(|rank| scope.spawn(move || run(rank)));
+                let ranks: Vec<_> = ranks.collect();
+                ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+            });
+            assert!(
+                found.iter().all(|other| *other == found[0]),
+                "the same on all ranks"
+            );
+            let difference = (found[0].0.primal - expected.primal).abs() / expected.primal;
+            assert!(
+                difference < 1e-6 && found[0].2.abs_diff(passes) <= 3,
+                "{loss:?}"
+            );
+        }
+    }
+}
