@@ -75,6 +75,9 @@ pub struct LinearSummary {
     pub access: String,
     /// Order used.
     pub order: String,
+    /// Solver used; nothing where nothing was trained.
+    #[serde(default)]
+    pub solver: String,
     /// Seed used.
     pub seed: u64,
     /// "Was I input-bound, at which stage, and what would fix it?"

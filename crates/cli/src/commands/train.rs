@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pelton_train::linear::{self, RunData, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary};
+use pelton_train::{LinearConfig, LinearSummary, Solver};
 
 use super::{Failure, print_json, usage, with_console};
 use crate::arguments::LinearArguments;
@@ -105,12 +105,16 @@ fn print_summary(summary: &LinearSummary, out: &Path) {
             summary.communication_s
         );
     }
-    eprintln!(
-        "shuffling         {}: randomness level {:.1} %, exact {:.1} %",
-        summary.order,
-        100.0 * summary.rl,
-        100.0 * summary.rl_exact
-    );
+    if summary.solver == Solver::Newton.to_string() {
+        eprintln!("shuffling         none: each pass of Newton's method sums over all rows");
+    } else {
+        eprintln!(
+            "shuffling         {}: randomness level {:.1} %, exact {:.1} %",
+            summary.order,
+            100.0 * summary.rl,
+            100.0 * summary.rl_exact
+        );
+    }
     eprintln!("files             {}", out.display());
     eprintln!("{}", summary.verdict);
 }

@@ -1,11 +1,12 @@
 //! What a finished run leaves in its folder: the model in two formats, the figures, the report.
 
 use pelton_linear::{Model, Weights};
+use pelton_plan::{Batching, Order};
 
 use super::report::report;
 use super::session::Trained;
-use super::setup::Setup;
-use crate::config::LinearConfig;
+use super::setup::{Setup, plan_of};
+use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 use crate::run_folder::RunFolder;
 use crate::summary::{LinearSummary, peak_rss_bytes};
@@ -25,7 +26,15 @@ pub(super) fn write(
 ) -> Result<LinearSummary, TrainError> {
     let dataset = &setup.data.dataset;
     let totals = &trained.totals;
-    let randomness = setup.plan.randomness();
+    let newton = config.solver == Solver::Newton;
+    // A pass of Newton's method reads the files as they are: the order changes nothing.
+    let (order, randomness) = match newton {
+        true => (
+            Order::Sequential,
+            plan_of(dataset, Order::Sequential, Batching::Batches(1), 0)?.randomness(),
+        ),
+        false => (config.order, setup.plan.randomness()),
+    };
     let primal = trained.certificate.primal;
     let summary = LinearSummary {
         primal: Some(primal),
@@ -62,7 +71,8 @@ pub(super) fn write(
         communication_s: trained.communication_s,
         communication_bytes: trained.communication_bytes,
         access: trained.access.clone(),
-        order: config.order.to_string(),
+        order: order.to_string(),
+        solver: config.solver.to_string(),
         seed: config.seed,
         verdict: trained.waiting.clone(),
     };

@@ -412,8 +412,10 @@ impl<'a> Session<'a> {
         best: bool,
     ) -> Result<Certified, TrainError> {
         if let Some(rows) = held {
+            let began = Instant::now();
             let certify = |peers: &mut Peers<'_, _>| self.solver.certify(rows, peers);
             let (certificate, losses, is_snapshot) = self.ranks.together(certify)?;
+            self.earlier.compute_s += began.elapsed().as_secs_f64();
             return Ok(Certified {
                 is_snapshot,
                 accuracy: losses.accuracy(),
