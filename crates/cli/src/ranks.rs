@@ -21,7 +21,7 @@ pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
 /// 16 of them train 3000 rows in 3 s, 64 in 17 s and 128 in minutes.
 fn most_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    (4 * processors).clamp(32, 1024)
+    (4 * processors).clamp(16, 1024)
 }
 
 fn counted(
@@ -138,7 +138,7 @@ mod tests {
         mpi: bool,
         expected: Result<usize, &str>,
     ) {
-        let found = counted(flag, size.map(|size| Launched { size }), mpi, 32);
+        let found = counted(flag, size.map(|size| Launched { size }), mpi, 16);
         match expected {
             Ok(ranks) => assert_eq!(found, Ok(ranks)),
             Err(part) => assert!(
@@ -153,8 +153,8 @@ mod tests {
         check(None, None, false, Ok(1));
         check(Some(4), None, false, Ok(4));
         check(Some(0), None, false, Err("--ranks 0 cannot"));
-        check(Some(32), None, false, Ok(32));
-        check(Some(1000), None, false, Err("give 1 to 32"));
+        check(Some(16), None, false, Ok(16));
+        check(Some(1000), None, false, Err("give 1 to 16"));
         check(Some(1000), None, true, Err("with mpirun"));
         check(Some(1000), Some(Some(1000)), true, Ok(1000));
         check(None, Some(Some(4)), true, Ok(4));

@@ -457,9 +457,9 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
 }
 
 /// Features up to which a table of all of them is made in a moment.
-const FEW_FEATURES: u64 = 1 << 26;
+const FEW_FEATURES: u64 = 1 << 25;
 /// Features for each stored value above which nearly all features are holes in the numbering.
-const MOST_HOLES: u64 = 16;
+const MOST_HOLES: u64 = 64;
 
 /// Refuses features of which hardly any occurs, since tables, checkpoint and model hold all of them; and a problem
 /// whose α and w alone, with the two copies of w that writing a model makes, are
