@@ -4,9 +4,12 @@
 mod edits;
 
 use libfuzzer_sys::fuzz_target;
-use pelton_image::{Limits, Pixels, decode};
+use pelton_image::{Limits, Pixels, decode, orientation};
 
-const GOOD: [&[u8]; 13] = [
+const GOOD: [&[u8]; 16] = [
+    include_bytes!("../../crates/image/tests/images/orientation_7.jpg"),
+    include_bytes!("../../crates/image/tests/images/orientation_6.png"),
+    include_bytes!("../../crates/image/tests/images/orientation_6.webp"),
     include_bytes!("../../crates/image/tests/images/full.jpg"),
     include_bytes!("../../crates/image/tests/images/subsampled.jpg"),
     include_bytes!("../../crates/image/tests/images/progressive.jpg"),
@@ -32,6 +35,8 @@ fn check(bytes: &[u8], pixels: &mut Pixels) {
     }
     let count = pixels.height() as usize * pixels.width() as usize;
     assert!(count > 0 && count <= 1 << 16);
+    assert_eq!(pixels.data().len(), count * pixels.channels());
+    pixels.turn_upright(orientation(bytes));
     assert_eq!(pixels.data().len(), count * pixels.channels());
 }
 

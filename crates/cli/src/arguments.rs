@@ -61,8 +61,8 @@ pub enum TrainCommand {
 /// Flags that say what the data is.
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
-    /// Format of the files: libsvm, csv, tsv, prow, npy, text, idx, cifar10, cifar100, tar or folder (default:
-    /// by name and content)
+    /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
+    /// of a text), bytes:LENGTH (of bytes), idx, cifar10, cifar100, tar or folder (default: by name and content)
     #[arg(long)]
     pub format: Option<String>,
     /// Feature indices of LIBSVM text start at 0
@@ -151,8 +151,8 @@ pub struct LinearArguments {
     /// coordinate descent alone does
     #[arg(long)]
     pub solver: Option<Solver>,
-    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
-    /// opportunistic:LOADS[:UNIT_BYTES] or sequential
+    /// Order: full, page[:BYTES] (4096), queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
+    /// opportunistic:LOADS[:UNIT_BYTES] (1048576) or sequential
     #[arg(long)]
     pub order: Option<Order>,
     /// With --order block:N: take the blocks in a new random order every epoch
@@ -422,8 +422,8 @@ pub struct BenchArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
-    /// opportunistic:LOADS[:UNIT_BYTES] or sequential
+    /// Order: full, page[:BYTES] (4096), queue:EXAMPLES[:shuffled], block:BLOCKS[:permute],
+    /// opportunistic:LOADS[:UNIT_BYTES] (1048576) or sequential
     #[arg(long, default_value = "full")]
     pub order: Order,
     /// Examples of a batch (default: 4096, or as many as fit three times into a load of peers' memory)

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_train::bench::{DecodeSetting, EchoSetting};
-use pelton_train::{BucketPolicy, ClassName, Collate, Pipeline};
+use pelton_train::{BucketPolicy, ClassName, Collate, Exif, Pipeline};
 
 /// What happens to records behind reading; naming any of it takes records through stages.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Stages")]
 pub struct StagesArguments {
-    /// Samples from records: none, jpg, png, webp, image (any of these), words or bytes (numbers of a
+    /// Samples from records: none, jpg (or jpeg), png, webp, image (any of these), words or bytes (numbers of a
     /// vocabulary), member:EXTENSION (of a tar file)
     #[arg(long)]
     pub decode: Option<DecodeSetting>,
@@ -18,19 +18,26 @@ pub struct StagesArguments {
     /// kept in the cache folder)
     #[arg(long, requires = "decode", value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
-    /// Augmentation of pictures, such as rrc:224,flip: resize, crop, randomcrop, rrc, flip, jitter, cutout, grey,
-    /// normalise
+    /// What is done with the orientation that pictures state in EXIF, as those of phones do: ignore (default, as
+    /// torchvision has it), or apply
+    #[arg(long)]
+    pub exif: Option<Exif>,
+    /// Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or
+    /// resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1),
+    /// flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], cutout:SIDE, grey,
+    /// normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)
     #[arg(long)]
     pub augment: Option<Pipeline>,
     /// Repeats: before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST]
-    /// (only where the consumer would wait)
+    /// (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held
     #[arg(long)]
     pub echo: Option<EchoSetting>,
     /// Batches of about one length: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or
-    /// pack:ROW_LENGTH[:LOOK_AHEAD]; lengths in tokens with --decode words or bytes, otherwise in bytes
+    /// pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens with --decode words or bytes, otherwise in bytes
     #[arg(long)]
     pub buckets: Option<BucketPolicy>,
-    /// How samples are put together: auto, stack, pad or ragged
+    /// How samples are put together: auto (default: what the stages need), stack (one shape), pad (to the longest) or
+    /// ragged (with offsets)
     #[arg(long)]
     pub collate: Option<Collate>,
     /// Leave out a last batch that is not full

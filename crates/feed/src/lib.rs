@@ -35,7 +35,7 @@ pub use access::{AccessChoice, choose_access};
 pub use error::FeedError;
 pub use feed::{Batch, Feed, choose_path};
 pub use loader::{
-    Appearance, AutoEcho, BadExample, BadExamples, Collate, Data, Decode, EchoPoint, Element,
+    Appearance, AutoEcho, BadExample, BadExamples, Collate, Data, Decode, EchoPoint, Element, Exif,
     Loader, LoaderMeters, LoaderOptions, LoaderState, Sample, SampleBatch, SampleFn, Shape,
     StageFailure, StageMeters, StageVerdict, Stages,
 };

@@ -212,6 +212,16 @@ pub enum FormatError {
         /// Where the sample goes on.
         offset: u64,
     },
+    /// A sample that has an extension twice.
+    #[error("{}: member {member} at byte {offset} has the extension of one before it in its sample (upper and lower case are one); leave one of the two out and make the archive anew", path.display())]
+    TarTwice {
+        /// The file.
+        path: PathBuf,
+        /// Its name.
+        member: String,
+        /// Where it starts.
+        offset: u64,
+    },
     /// A class member that holds no number.
     #[error("{}: member {member} at byte {offset} holds {found:?}, which is no number; write classes as numbers", path.display())]
     TarClass {

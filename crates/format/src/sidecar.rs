@@ -58,7 +58,8 @@ impl SidecarKey {
                 columns,
             }) => (2, u64::from(delimiter), label as u64, columns as u64),
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
-            RecordShape::TarGroups { label } => (4, 0, label, 0),
+            // 4 stands for archives in which a sample may have an extension twice.
+            RecordShape::TarGroups { label } => (6, 0, label, 0),
             RecordShape::Tokens(length) => (5, 0, 0, u64::from(length.get())),
         };
         let modified = self.stamp.modified_ns();

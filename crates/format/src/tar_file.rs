@@ -4,8 +4,9 @@
 //! A record is the range of the file from the first header of its first member to the next record, so
 //! it is read with one access, and [`members`](crate::members) splits it. Folders between members
 //! count to the record before them. Links, devices and names that start with a dot are passed over and
-//! counted in a note; sparse members are refused, since their data do not lie as they are used; and
-//! so is a key that comes back later, because one range cannot hold both parts.
+//! counted in a note; sparse members are refused, since their data do not lie as they are used; so
+//! is a key that comes back later, because one range cannot hold both parts; and so, as by WebDataset, is an
+//! extension that a sample has twice, of which nobody knows which is meant.
 //!
 //! The class of a record is the number in its member `cls`, 0 where there is none, or what a key of its member
 //! `json` says (`tar_classes.rs`).
@@ -186,6 +187,10 @@ pub(crate) enum Refused {
         key: String,
         offset: u64,
     },
+    Twice {
+        member: String,
+        offset: u64,
+    },
     BadClass {
         member: String,
         offset: u64,
@@ -223,6 +228,11 @@ impl Refused {
                 offset,
             },
             Refused::Repeated { key, offset } => FormatError::TarRepeated { path, key, offset },
+            Refused::Twice { member, offset } => FormatError::TarTwice {
+                path,
+                member,
+                offset,
+            },
             Refused::BadClass {
                 member,
                 offset,
@@ -317,6 +327,8 @@ struct Samples<'a> {
     classes: TarClasses<'a>,
     /// Hashes of the keys: two of a million are alike by chance once in 10^7 archives.
     seen: HashSet<u64>,
+    /// The same of the extensions of the last sample's members, in lower case.
+    extensions: HashSet<u64>,
     hasher: RandomState,
     key: u64,
     /// The last member's name, for messages.
@@ -334,6 +346,7 @@ impl<'a> Samples<'a> {
             starts: EliasFanoBuilder::new(EXPECTED_SAMPLE_BYTES),
             classes: TarClasses::new(key),
             seen: HashSet::new(),
+            extensions: HashSet::new(),
             hasher: RandomState::new(),
             key: 0,
             name: Vec::new(),
@@ -381,6 +394,7 @@ impl<'a> Samples<'a> {
         };
         let class_bytes = self.classes.bytes_of(parts.extension, entry.size);
         let key = self.hasher.hash_one((parts.folder, parts.stem));
+        let extension = self.hasher.hash_one(parts.extension.to_ascii_lowercase());
         if self.starts.is_empty() || key != self.key {
             if !self.seen.insert(key) {
                 return Err(Refused::Repeated {
@@ -395,6 +409,14 @@ impl<'a> Samples<'a> {
             self.classes.begin();
             self.sample.clear();
             self.sample.extend_from_slice(&self.name[..length]);
+            // A cleared set would keep the room of the largest sample, and clearing it take as long.
+            self.extensions = HashSet::new();
+        }
+        if !self.extensions.insert(extension) {
+            return Err(Refused::Twice {
+                member: excerpt(&self.name),
+                offset: entry.start,
+            });
         }
         self.end = entry.end;
         match class_bytes {

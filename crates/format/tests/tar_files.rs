@@ -275,6 +275,22 @@ fn bad_archives() {
     refused(&[b"x".to_vec()], "is cut off: member the first at byte 0");
 }
 
+/// As WebDataset refuses them, whose extensions are in lower case.
+#[test]
+fn a_sample_that_has_an_extension_twice_is_refused() {
+    for (first, second) in [("a.cls", "a.cls"), ("a.jpg", "a.JPG"), ("a", "a")] {
+        let parts = [
+            member("0.cls", b"1"),
+            member(first, b"1"),
+            member("a.seg.jpg", b"2"),
+            member(second, b"2"),
+            end(),
+        ];
+        let error = refused(&parts, &format!("member {second} at byte 3072"));
+        assert!(matches!(error, FormatError::TarTwice { .. }));
+    }
+}
+
 #[test]
 fn what_lies_behind_the_end_is_told() {
     let folder = tempdir().unwrap();

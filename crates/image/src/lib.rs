@@ -57,7 +57,7 @@ mod write;
 mod error;
 
 pub use augment::Augment;
-pub use decode::{Format, Limits, decode};
+pub use decode::{Format, Limits, Orientation, decode, orientation};
 pub use error::ImageError;
 pub use frame::Workspace;
 pub use layout::{interleave, separate};

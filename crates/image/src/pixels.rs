@@ -1,6 +1,6 @@
 //! Pixels in memory.
 
-use crate::{Layout, interleave};
+use crate::{Layout, Orientation, interleave};
 
 /// An image of bytes: rows from the top, pixels from the left, one byte a channel (HWC). One channel is
 /// grey, three are red, green and blue.
@@ -12,7 +12,7 @@ pub struct Pixels {
     width: u32,
     channels: usize,
     data: Vec<u8>,
-    /// Encoded bytes as a decoder is given them, where they differ from the caller's.
+    /// Encoded bytes as a decoder is given them, where they differ from the caller's; room to turn pixels.
     pub(crate) encoded: Vec<u8>,
 }
 
@@ -44,6 +44,29 @@ impl Pixels {
             return;
         }
         interleave(bytes, data);
+    }
+
+    /// Turns and mirrors an image that was stored in this orientation until it is upright.
+    pub fn turn_upright(&mut self, orientation: Orientation) {
+        if orientation.is_upright() {
+            return;
+        }
+        let (height, width) = (self.height as usize, self.width as usize);
+        let mut turned = std::mem::take(&mut self.encoded);
+        turned.resize(self.data.len(), 0);
+        match self.channels {
+            1 => turn::<1>(&self.data, (height, width), orientation, &mut turned),
+            _ => turn::<3>(&self.data, (height, width), orientation, &mut turned),
+        }
+        self.encoded = std::mem::replace(&mut self.data, turned);
+        if orientation.swaps() {
+            (self.height, self.width) = (self.width, self.height);
+        }
+    }
+
+    /// Gives back the memory that serves decoding alone, of an image that is kept.
+    pub fn drop_scratch(&mut self) {
+        self.encoded = Vec::new();
     }
 
     /// Rows.
@@ -83,5 +106,29 @@ impl Pixels {
     pub(crate) fn clear(&mut self) {
         (self.height, self.width, self.channels) = (0, 0, 0);
         self.data.clear();
+    }
+}
+
+/// Puts every pixel of an image of this height and width where it belongs when the image is upright.
+fn turn<const CHANNELS: usize>(
+    stored: &[u8],
+    (height, width): (usize, usize),
+    orientation: Orientation,
+    turned: &mut [u8],
+) {
+    let stored = stored.as_chunks::<CHANNELS>().0;
+    let (from_last_row, from_last_pixel) = orientation.reverses();
+    let at = |length: usize, reverses: bool, place: usize| match reverses {
+        true => length - 1 - place,
+        false => place,
+    };
+    let columns = if orientation.swaps() { height } else { width };
+    for (place, pixel) in turned.as_chunks_mut::<CHANNELS>().0.iter_mut().enumerate() {
+        let (row, column) = match orientation.swaps() {
+            true => (place % columns, place / columns),
+            false => (place / columns, place % columns),
+        };
+        let row = at(height, from_last_row, row);
+        *pixel = stored[row * width + at(width, from_last_pixel, column)];
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_image::{Format, ImageError, Layout, Limits, Pixels, decode};
+use pelton_image::{Format, ImageError, Layout, Limits, Orientation, Pixels, decode, orientation};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images")
@@ -84,6 +84,61 @@ fn jpeg_is_what_libjpeg_makes_of_it() {
         "turned.jpg",
     ] {
         check(name, Format::Jpeg, 3);
+    }
+}
+
+/// As `ImageOps.exif_transpose` has it; where nobody asks for it, pixels come as they are stored.
+#[test]
+fn orientations_are_applied_as_pillow_does() {
+    let jpegs = (1..=8).map(|number| format!("orientation_{number}.jpg"));
+    let others = ["orientation_6.png", "orientation_6.webp"].map(str::to_owned);
+    for (number, name) in (1..=8).chain([6, 6]).zip(jpegs.chain(others)) {
+        let bytes = file(&name);
+        let orientation = orientation(&bytes);
+        assert_eq!(Orientation::of_number(number), Some(orientation), "{name}");
+        assert_eq!(orientation.is_upright(), number == 1);
+        let mut pixels = decoded(&bytes).unwrap();
+        assert_eq!((pixels.width(), pixels.height()), (9, 5), "{name}");
+        pixels.turn_upright(orientation);
+        let (width, height, channels, data) = expected(&name);
+        let shape = (pixels.width(), pixels.height(), pixels.channels());
+        assert_eq!(shape, (width, height, channels), "{name}");
+        let differs = |(ours, theirs): (&u8, &u8)| ours.abs_diff(*theirs) > 2;
+        let far = pixels
+            .data()
+            .iter()
+            .zip(&data)
+            .filter(|&pair| differs(pair));
+        assert_eq!(far.count(), 0, "{name}");
+    }
+}
+
+#[test]
+fn images_without_an_orientation_that_can_be_read_are_upright() {
+    for name in ["full.jpg", "rgb.png", "moving.webp", "lossy.webp"] {
+        assert!(orientation(&file(name)).is_upright(), "{name}");
+    }
+    let good = file("orientation_6.jpg");
+    let tag = good.windows(2).position(|pair| pair == b"MM").unwrap();
+    let entry = tag + 10;
+    assert_eq!(good[entry..entry + 2], [0x01, 0x12]);
+    // The order of bytes, where the directory lies, how many entries it has, the tag, its type, its value.
+    for (at, wrong) in [
+        (tag, 0),
+        (tag + 7, 0),
+        (tag + 7, 255),
+        (tag + 9, 0),
+        (entry, 9),
+        (entry + 3, 2),
+        (entry + 9, 0),
+        (entry + 9, 9),
+    ] {
+        let mut bytes = good.clone();
+        bytes[at] = wrong;
+        assert!(orientation(&bytes).is_upright(), "byte {at} as {wrong}");
+    }
+    for length in 0..entry + 10 {
+        assert!(orientation(&good[..length]).is_upright());
     }
 }
 

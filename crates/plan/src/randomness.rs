@@ -57,7 +57,7 @@ pub struct Randomness {
 }
 
 impl Randomness {
-    const PERFECT: Randomness = Randomness {
+    pub(crate) const PERFECT: Randomness = Randomness {
         rl: 1.0,
         rl_exact: 1.0,
     };

@@ -33,13 +33,49 @@ pub(crate) fn check_limit(
     let OnBadRecord::Skip { limit: Some(limit) } = policy else {
         return Ok(());
     };
-    check_limit_on(comm, Some(limit), &meters.skipped_ids, |last| {
-        match fetch_rows(dataset, &[last]) {
-            Err(error) => error.to_string(),
-            // Somebody has mended the file.
-            Ok(_) => format!("record {last}"),
+    let problem = |last| problem_of(dataset, last);
+    check_limit_on(comm, Some(limit), &meters.skipped_ids, problem)
+}
+
+/// What is wrong with a record, found out by reading it once more.
+pub(crate) fn problem_of(dataset: &Dataset, id: u64) -> String {
+    match fetch_rows(dataset, &[id]) {
+        Err(error) => error.to_string(),
+        // Somebody has mended the file.
+        Ok(_) => format!("record {id}"),
+    }
+}
+
+/// Fails where no record was left and some were bad. `bad` are the ids that this rank met, and `first` is the first
+/// of those whose problem it knows. All ranks call it.
+pub(crate) fn check_some_left(
+    comm: Option<&Comm>,
+    left: u64,
+    bad: &[u64],
+    first: impl FnOnce() -> Option<(u64, String)>,
+) -> Result<(), TrainError> {
+    let mut sums = [left, bad.len() as u64];
+    if let Some(comm) = comm {
+        comm.all_reduce(&mut sums, Reduction::Sum)?;
+    }
+    if sums[0] > 0 || sums[1] == 0 {
+        return Ok(());
+    }
+    let own = first();
+    let (found, first) = match comm {
+        None => (sums[1], own.map(|(_, problem)| problem)),
+        Some(comm) => {
+            let all: BTreeSet<u64> = comm.all_gather_ragged(bad)?.concat().into_iter().collect();
+            let (id, problem) = own.unwrap_or((u64::MAX, String::new()));
+            let ids = comm.all_gather_ragged(&[id])?.concat();
+            let problems = comm.all_gather_ragged(problem.as_bytes())?;
+            let first = ids.into_iter().zip(problems).min();
+            let text = first.map(|(_, problem)| String::from_utf8_lossy(&problem).into_owned());
+            (all.len() as u64, text)
         }
-    })
+    };
+    let first = first.unwrap_or_default();
+    Err(TrainError::AllBad { found, first })
 }
 
 /// Fails on all ranks where the records `ids` that each of them left out are together more than `limit`;

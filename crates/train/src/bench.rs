@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction};
-use pelton_feed::{Access, Batch, Feed, FeedOptions, OnBadRecord, Share, StageMeters};
+use pelton_feed::{Access, Batch, Exif, Feed, FeedOptions, OnBadRecord, Share, StageMeters};
 use pelton_format::Row;
 use pelton_plan::{Batching, Order};
 use serde::Serialize;
@@ -22,7 +22,7 @@ use serde::Serialize;
 use peers::Peers;
 pub use settings::{DecodeSetting, EchoSetting, StagesConfig};
 
-use crate::bad_records::{check_limit, met_by_all};
+use crate::bad_records::{check_limit, check_some_left, met_by_all, problem_of};
 use crate::config::DataConfig;
 use crate::data::{self, OpenedData, SharedData};
 use crate::error::TrainError;
@@ -125,7 +125,7 @@ impl FromStr for Mode {
 /// What was measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct BenchReport {
-    /// Examples of all batches over the seconds from start to end.
+    /// Examples of all batches over the seconds in which they were taken, `wall_s` less `open_s`.
     pub examples_per_s: f64,
     /// Bytes of records used over the same seconds.
     pub bytes_per_s: f64,
@@ -139,10 +139,12 @@ pub struct BenchReport {
     pub written_bytes: u64,
     /// Bytes read over bytes used.
     pub read_amplification: f64,
-    /// Seconds to the first batch, opening the data included.
+    /// Seconds of the command to the first batch; 0 where none came.
     pub first_batch_s: f64,
-    /// Seconds from the start of the feed to the end.
+    /// Seconds of the command.
     pub wall_s: f64,
+    /// Seconds of the command until batches were asked for: opening, probing, planning, filling of peers' memory.
+    pub open_s: f64,
     /// Seconds that threads waited for reads.
     pub read_s: f64,
     /// Seconds that threads decoded.
@@ -153,10 +155,10 @@ pub struct BenchReport {
     pub peak_rss_bytes: u64,
     /// CPU seconds of the process.
     pub cpu_s: f64,
-    /// Randomness level of the order.
-    pub rl: f64,
-    /// Exact randomness level.
-    pub rl_exact: f64,
+    /// Randomness level of the order, where it is known.
+    pub rl: Option<f64>,
+    /// Exact randomness level, where it is known.
+    pub rl_exact: Option<f64>,
     /// Memory budget.
     pub memory_bytes: u64,
     /// Bytes of files that records are copied from as a part of the process's memory.
@@ -171,6 +173,11 @@ pub struct BenchReport {
     pub stages: Vec<StageMeters>,
     /// Elements of batches that are padding, over all.
     pub padded_fraction: f64,
+    /// Pictures that state an orientation other than upright, each counted once.
+    pub exif_pictures: u64,
+    /// What was done with that.
+    #[serde(skip)]
+    pub exif: Exif,
     /// Bytes of the batches handed out.
     pub batch_bytes: u64,
     /// Examples of each part of a mixture in the first epoch.
@@ -210,8 +217,8 @@ pub fn bench(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
-    check(config)?;
     let began = Instant::now();
+    check(config)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, interrupt, observer)?;
     if config.cold {
@@ -230,8 +237,8 @@ pub fn bench_over_ranks(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, TrainError> {
-    check(config)?;
     let began = Instant::now();
+    check(config)?;
     let paths = &config.data.paths;
     let data = config.data.with_bytes();
     let opened = shared.open(comm, &data, paths, None, interrupt, observer)?;
@@ -247,7 +254,10 @@ fn check(config: &BenchConfig) -> Result<(), TrainError> {
         let text = "--epochs 0 measures nothing; give 1 or more";
         return Err(TrainError::Config(text.to_string()));
     }
-    data::check_threads(config.threads)?;
+    data::check_threads("--threads", config.threads)?;
+    if let Some(stages) = &config.stages {
+        data::check_threads("--read-threads", stages.read_threads)?;
+    }
     data::check_scratch(&config.scratch_dir)
 }
 
@@ -303,8 +313,10 @@ fn measure(
     if let Some(comm) = comm {
         comm.barrier()?;
     }
-    let opening_s = began.elapsed().as_secs_f64();
+    let open_s = began.elapsed().as_secs_f64();
+    let mut first_batch_s = None;
     let received = |batch: &Batch| {
+        first_batch_s.get_or_insert_with(|| began.elapsed().as_secs_f64());
         if let Some(peers) = &peers {
             peers.received(batch);
         }
@@ -315,6 +327,7 @@ fn measure(
         true => TrainError::Stopped { job: "measuring" },
         false => error,
     })?;
+    let wall_s = began.elapsed().as_secs_f64();
     let mut meters = feed.meters();
     if let Some(comm) = comm {
         check_limit(comm, config.on_bad_record, &dataset, &meters)?;
@@ -322,6 +335,10 @@ fn measure(
         let all = met_by_all(comm, &meters)?.len() as u64;
         meters.skipped_records = if comm.rank() == 0 { all } else { 0 };
     }
+    check_some_left(comm, meters.records, &meters.skipped_ids, || {
+        let first = meters.skipped_ids.first();
+        first.map(|&id| (id, problem_of(&dataset, id)))
+    })?;
     let randomness = plan.randomness();
     let mut report = BenchReport {
         examples: meters.records,
@@ -330,15 +347,16 @@ fn measure(
         read_bytes: meters.read_bytes,
         used_bytes: meters.used_bytes,
         written_bytes: meters.written_bytes,
-        first_batch_s: opening_s + meters.first_batch_s,
-        wall_s: meters.wall_s,
+        first_batch_s: first_batch_s.unwrap_or(0.0),
+        wall_s,
+        open_s,
         read_s: meters.read_s,
         decode_s: meters.decode_s,
         mean_queue_depth: meters.mean_queue_depth,
         peak_rss_bytes: peak_rss_bytes(),
         cpu_s: cpu_seconds(),
-        rl: randomness.rl,
-        rl_exact: randomness.rl_exact,
+        rl: Some(randomness.rl),
+        rl_exact: Some(randomness.rl_exact),
         memory_bytes: options.memory_bytes,
         skipped_records: meters.skipped_records,
         ranks: 1,
@@ -389,7 +407,7 @@ fn measure_stages(
 fn touch(
     feed: &mut Feed,
     epochs: u64,
-    received: impl Fn(&Batch),
+    mut received: impl FnMut(&Batch),
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
@@ -440,9 +458,24 @@ fn feed_stages(meters: &pelton_feed::Meters, threads: usize) -> Vec<StageMeters>
 }
 
 impl BenchReport {
+    /// Seconds in which batches were taken.
+    pub fn taking_s(&self) -> f64 {
+        (self.wall_s - self.open_s).max(1e-9)
+    }
+
     fn with_rates(mut self) -> BenchReport {
-        self.examples_per_s = self.examples as f64 / self.wall_s;
-        self.bytes_per_s = self.used_bytes as f64 / self.wall_s;
+        if self.exif_pictures > 0 {
+            let done = match self.exif {
+                Exif::Ignore => "is not applied; --exif apply turns them",
+                Exif::Apply => "is applied",
+            };
+            self.verdict += &format!(
+                "; {} pictures state an orientation in EXIF, which {done}",
+                self.exif_pictures
+            );
+        }
+        self.examples_per_s = self.examples as f64 / self.taking_s();
+        self.bytes_per_s = self.used_bytes as f64 / self.taking_s();
         self.read_amplification = self.read_bytes as f64 / self.used_bytes.max(1) as f64;
         self
     }
@@ -463,6 +496,7 @@ impl BenchReport {
             &mut self.remote_bytes,
             &mut self.backend_bytes,
             &mut self.mapped_bytes,
+            &mut self.exif_pictures,
         ];
         sum(comm, &mut counts)?;
         let mut sums = [
@@ -472,7 +506,12 @@ impl BenchReport {
             &mut self.decode_s,
         ];
         reduce(comm, &mut sums, Reduction::Sum)?;
-        let mut longest = [&mut self.wall_s, &mut self.first_batch_s, &mut self.load_s];
+        let mut longest = [
+            &mut self.wall_s,
+            &mut self.open_s,
+            &mut self.first_batch_s,
+            &mut self.load_s,
+        ];
         reduce(comm, &mut longest, Reduction::Max)?;
         self.ranks = comm.size() as u64;
         Ok(self.with_rates())

@@ -363,13 +363,13 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, TrainError> {
 }
 
 /// Refuses numbers of threads that no machine has: each has a stack and buffers of its own.
-pub(crate) fn check_threads(threads: usize) -> Result<(), TrainError> {
+pub(crate) fn check_threads(flag: &str, threads: usize) -> Result<(), TrainError> {
     const MOST: usize = 1024;
     if (1..=MOST).contains(&threads) {
         return Ok(());
     }
     Err(TrainError::Config(format!(
-        "--threads {threads} cannot load the data; give 1 or more, at most {MOST}"
+        "{flag} {threads} cannot load the data; give 1 or more, at most {MOST}"
     )))
 }
 

@@ -42,10 +42,14 @@ pub struct IndexFigures {
     pub nonzeros: u64,
     /// What records hold.
     pub contents: String,
-    /// Label values.
+    /// Number of label values.
+    pub classes: u64,
+    /// Label values; no more than 65 536 of them.
     pub labels: Vec<f64>,
-    /// Names of the labels, where they have names.
+    /// Names of as many labels, where they have names.
     pub label_names: Vec<String>,
+    /// Labels that are not listed.
+    pub labels_left_out: u64,
     /// Mean bytes of a record, which one random access reads, rounded out to the device's unit.
     pub mean_record_bytes: f64,
     /// Bytes of the longest record.
@@ -104,8 +108,8 @@ impl FileFigures {
     }
 }
 
-/// Most labels listed.
-const MOST_LABELS: usize = 100;
+/// Most labels listed: classes of any classifier, and some MB of JSON where numbers to predict stand for labels.
+const MOST_LABELS: usize = 1 << 16;
 
 /// Locates the records of files.
 pub fn index(
@@ -129,7 +133,9 @@ pub fn index(
         features: dataset.features(),
         nonzeros: dataset.nonzeros(),
         contents: dataset.contents().to_string(),
+        classes: labels.len() as u64,
         labels: labels[..labels.len().min(MOST_LABELS)].to_vec(),
+        labels_left_out: labels.len().saturating_sub(MOST_LABELS) as u64,
         label_names: dataset
             .labels()
             .names()

@@ -75,6 +75,30 @@ pub enum TrainError {
         /// What was going on.
         job: &'static str,
     },
+    /// Where a pipeline stands cannot be saved.
+    #[error("{}: it cannot be written ({source}); make room or check the device, and go on with the same command", path.display())]
+    PipelineState {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Every record that was read is bad.
+    #[error(
+        "all {found} records that were read are bad, so nothing is left; the first: {first}; check --format and --decode"
+    )]
+    AllBad {
+        /// How many there were.
+        found: u64,
+        /// What is wrong with the first one.
+        first: String,
+    },
+    /// A pipeline was interrupted; its state is in a file.
+    #[error("interrupted; where the pipeline stands is saved in {}, go on with the same command", state.display())]
+    PipelineInterrupted {
+        /// The file.
+        state: std::path::PathBuf,
+    },
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with --resume")]
     Interrupted {
@@ -94,11 +118,15 @@ impl TrainError {
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Interrupted { .. }
+            | TrainError::PipelineInterrupted { .. }
             | TrainError::Stopped { .. }
             | TrainError::Feed(FeedError::Interrupted)
             | TrainError::Cache(CacheError::Interrupted) => 130,
             TrainError::OutputClosed => 0,
-            TrainError::Output { .. } | TrainError::Comm(_) => 1,
+            TrainError::Output { .. }
+            | TrainError::PipelineState { .. }
+            | TrainError::AllBad { .. }
+            | TrainError::Comm(_) => 1,
             TrainError::Storage(error)
             | TrainError::Feed(FeedError::Storage(error))
             | TrainError::Cache(CacheError::Storage(error)) => of_storage(error),

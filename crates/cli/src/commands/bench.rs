@@ -101,7 +101,9 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         }
         writeln!(
             out,
-            "first batch after {:.3} s, {:.1} CPU seconds, peak memory {} (budget {}{})",
+            "{:.3} s: opened after {:.3} s, first batch after {:.3} s; {:.1} CPU seconds, peak memory {} (budget {}{})",
+            report.wall_s,
+            report.open_s,
             report.first_batch_s,
             report.cpu_s,
             human(report.peak_rss_bytes),
@@ -113,13 +115,20 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         )?;
         writeln!(
             out,
-            "randomness level {:.1} %, exact {:.1} %",
-            100.0 * report.rl,
-            100.0 * report.rl_exact
+            "randomness level {}, exact {}",
+            percent(report.rl),
+            percent(report.rl_exact)
         )?;
         writeln!(out, "{}", report.verdict)?;
         Ok(())
     })
+}
+
+fn percent(level: Option<f64>) -> String {
+    match level {
+        Some(level) => format!("{:.1} %", 100.0 * level),
+        None => "not known".to_owned(),
+    }
 }
 
 /// What the stages did, where there were any.
@@ -155,7 +164,7 @@ fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
             stage.name,
             stage.threads,
             stage.busy_s,
-            100.0 * stage.occupancy(report.wall_s),
+            100.0 * stage.occupancy(report.taking_s()),
             stage.records
         )?;
     }
@@ -170,6 +179,7 @@ fn stages_of(
     let StagesArguments {
         decode,
         vocabulary,
+        exif,
         augment,
         echo,
         buckets,
@@ -186,6 +196,7 @@ fn stages_of(
         log,
     } = arguments;
     let any = decode.is_some()
+        || exif.is_some()
         || augment.is_some()
         || echo.is_some()
         || buckets.is_some()
@@ -209,6 +220,7 @@ fn stages_of(
     Ok(any.then(|| StagesConfig {
         decode: decode.unwrap_or_default(),
         vocabulary,
+        exif: exif.unwrap_or_default(),
         augment,
         echo,
         buckets,

@@ -2,7 +2,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use pelton_train::data_tools::{self, DeviceProbe, FileFigures, ProbeOptions, ProbePattern};
+use pelton_train::data_tools::{
+    self, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
+};
 
 use super::{Failure, blocks, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{IndexArguments, InspectArguments, PackArguments, ProbeArguments};
@@ -23,12 +25,8 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
             writeln!(out, "features           {}", figures.features)?;
             writeln!(out, "stored values      {}", figures.nonzeros)?;
         }
-        if figures.label_names.is_empty() {
-            writeln!(out, "labels             {:?}", figures.labels)?;
-        } else {
-            let names = figures.label_names.join(", ");
-            writeln!(out, "labels             {names}")?;
-        }
+        let listed = labels(&figures);
+        writeln!(out, "labels             {listed}")?;
         writeln!(out, "bytes              {}", human(figures.bytes))?;
         writeln!(
             out,
@@ -50,6 +48,30 @@ pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
         )?;
         print_files(&figures.files, out)
     })
+}
+
+/// The first labels, by name where they have names, and how many more there are.
+fn labels(figures: &IndexFigures) -> String {
+    const MOST: usize = 100;
+    let mut text = if figures.label_names.is_empty() {
+        format!("{:?}", &figures.labels[..figures.labels.len().min(MOST)])
+    } else {
+        let names: Vec<&str> = figures
+            .label_names
+            .iter()
+            .take(MOST)
+            .map(String::as_str)
+            .collect();
+        names.join(", ")
+    };
+    let more = figures.classes.saturating_sub(MOST as u64);
+    if more > 0 {
+        text += &format!(" and {more} more");
+        if figures.labels_left_out == 0 {
+            text += " (--json lists them)";
+        }
+    }
+    text
 }
 
 /// How the records of each file are found, and what one random access costs.

@@ -215,6 +215,25 @@ fn compressed_binary_files_are_refused() {
     );
 }
 
+/// A model has all features up to the largest index, so one that is far off is refused at once.
+#[test]
+fn features_that_are_nearly_all_holes() {
+    let place = Place::new();
+    place.write("far.svm", "1 2000000000:1\n-1 5:1\n1 7:2 9:1\n");
+    let began = std::time::Instant::now();
+    for flags in ["", "--ranks 2", "--memory 1MiB"] {
+        let line = format!("train linear far.svm --out run {flags}");
+        place.refuses(&line, 2, &["far.svm", "2000000000 features", "4 values"]);
+    }
+    let line = "train linear far.svm --out run --ranks 1000";
+    place.refuses(line, 2, &["--ranks 1000", "mpirun"]);
+    assert!(!place.path("run").exists());
+    for command in ["index", "inspect", "bench"] {
+        place.ok(&format!("{command} far.svm"));
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(10));
+}
+
 #[test]
 fn labels_that_do_not_serve() {
     check("same.svm", "1 1:1\n1 1:2\n", &["label 1", "at least two"]);

@@ -252,6 +252,41 @@ fn help_and_version_go_to_standard_output() {
     }
 }
 
+/// Every way to spell a value is where one looks for it.
+#[test]
+fn help_lists_every_spelling() {
+    let help = Place::new().ok("bench --help").stdout;
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for spelling in [
+        "libsvm, csv, tsv, prow, npy, text",
+        "tokens:LENGTH",
+        "bytes:LENGTH",
+        "idx, cifar10, cifar100, tar or folder",
+        "none, jpg (or jpeg), png, webp, image",
+        "words or bytes",
+        "member:EXTENSION",
+        "resize:SHORTER_SIDE or resize:HEIGHTxWIDTH",
+        "crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX]",
+        "flip[:CHANCE]",
+        "jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]]",
+        "cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS]",
+        "full, page[:BYTES] (4096), queue:EXAMPLES[:shuffled], block:BLOCKS[:permute], opportunistic:LOADS[:UNIT_BYTES] (1048576) or sequential",
+        "none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD]",
+        "before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW]",
+        "batch:FACTOR[:WINDOW], or auto[:MOST]",
+        "auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged",
+        "auto, direct, window[:GAP_BYTES] or scatter",
+        "ignore (default, as torchvision has it), or apply",
+        "fail, skip or skip:LIMIT; with stages also replace or replace:LIMIT",
+        "ordered",
+        "opportunistic[:LOADS]",
+        "auto, direct, buffered or pread",
+        "json:KEY",
+    ] {
+        assert!(help.contains(spelling), "{spelling} in {help}");
+    }
+}
+
 #[test]
 fn too_little_memory_is_refused_with_what_is_needed() {
     let place = Place::new();

@@ -193,3 +193,25 @@ fn bench_reports_every_figure_for_every_order_and_path() {
     }
     place.ok("bench train --epochs 1 --cold");
 }
+
+#[test]
+fn every_class_is_listed_or_counted() {
+    let place = Place::new();
+    let rows = |classes: usize| {
+        (0..classes)
+            .map(|i| format!("{i} 1:1\n"))
+            .collect::<String>()
+    };
+    for (classes, listed) in [(1000, 1000), (70_000, 65_536)] {
+        place.write("rows", rows(classes));
+        let figures = place.json("index rows");
+        assert_eq!(figures["classes"], classes);
+        assert_eq!(figures["labels"].as_array().unwrap().len(), listed);
+        assert_eq!(figures["labels_left_out"], classes - listed);
+    }
+    let text = place.ok("index rows").stdout;
+    assert!(text.contains(" and 69900 more\n"), "{text}");
+    place.write("rows", rows(101));
+    let text = place.ok("index rows").stdout;
+    assert!(text.contains(" and 1 more (--json lists them)"), "{text}");
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::command::Place;
+use crate::command::{Ended, Place};
 
 /// Sentences of different lengths.
 fn text(place: &Place, sentences: usize) {
@@ -82,6 +82,17 @@ fn files_in_a_mixture_have_their_shares() {
     place.write("other.txt", "another sentence\n".repeat(100));
     let figures = place.json("bench text.txt other.txt --mix 1,3 --batch 16");
     assert_eq!(figures["mixture"], serde_json::json!([100, 300]));
+    assert_eq!(
+        (&figures["rl"], &figures["rl_exact"]),
+        (&1.0.into(), &1.0.into())
+    );
+    let line = "bench text.txt other.txt --mix 1,3 --decode words --buckets auto";
+    assert!(place.json(line)["rl_exact"].is_null());
+    let text = place.ok(line).stdout;
+    assert!(
+        text.contains("randomness level 100.0 %, exact not known"),
+        "{text}"
+    );
     assert_eq!(figures["examples"], 400);
 }
 
@@ -188,8 +199,135 @@ fn ranks_share_the_limit_on_bad_examples() {
     std::fs::write(place.path("text.txt"), lines.join("\n")).unwrap();
     // Lines are no pictures.
     let line = "bench text.txt --decode png --batch 12 --ranks 3 --on-bad-record skip";
-    place.ok(&format!("{line}:60"));
+    place.refuses(&format!("{line}:60"), 1, &["all 60 records", "no JPEG"]);
     place.refuses(&format!("{line}:59"), 2, &["60 records", "the limit of 59"]);
+}
+
+/// A run that nothing is left of has failed, whatever may be left out.
+#[test]
+fn a_run_of_bad_records_alone_fails() {
+    let place = Place::new();
+    text(&place, 60);
+    place.write("rows", "one two\nthree four\n");
+    for ranks in [1, 3] {
+        for policy in ["skip", "skip:100", "replace"] {
+            let flags = format!("--on-bad-record {policy} --ranks {ranks}");
+            let parts = ["all 60 records", "the first: text.txt: record", "no JPEG"];
+            place.refuses(&format!("bench text.txt --decode png {flags}"), 1, &parts);
+        }
+        let line = format!("bench rows --format libsvm --on-bad-record skip --ranks {ranks}");
+        let parts = ["all 2 records", "the first: rows: line 1", "\"one\""];
+        place.refuses(&line, 1, &parts);
+    }
+}
+
+/// A log that lacks what its state says is not filled up with zeros.
+#[test]
+fn a_log_that_was_cut_or_removed_is_refused() {
+    let place = Place::new();
+    text(&place, 600);
+    for ranks in [1, 2] {
+        let line = |epochs: u32, ranks: u32| {
+            format!("bench text.txt --batch 20 --state s --log l --epochs {epochs} --ranks {ranks}")
+        };
+        place.ok(&line(1, ranks));
+        let state: serde_json::Value = serde_json::from_slice(&place.read("s")).unwrap();
+        let logged = state["log_bytes"].as_array().unwrap();
+        assert_eq!(logged.len(), ranks as usize);
+        assert_eq!(
+            logged.iter().map(|n| n.as_u64().unwrap()).sum::<u64>(),
+            4800
+        );
+        let last = if ranks == 1 { "l" } else { "l.1" };
+        let whole = place.read(last);
+        place.write(last, &whole[..whole.len() - 8]);
+        let parts = [
+            &format!("{last}: has "),
+            "bytes that s knows of",
+            "begin anew",
+        ];
+        for ranks in [1, ranks] {
+            place.refuses(&line(2, ranks), 2, &parts);
+        }
+        assert_eq!(place.read(last).len(), whole.len() - 8, "left alone");
+        fs::remove_file(place.path(last)).unwrap();
+        place.refuses(&line(2, ranks), 2, &parts);
+        assert!(!place.path(last).exists());
+        place.write(last, &whole);
+        // A state of two lines, as it once was.
+        let lengths: Vec<String> = logged.iter().map(ToString::to_string).collect();
+        let mut old = state.clone();
+        old.as_object_mut().unwrap().remove("log_bytes");
+        place.write("s", format!("{old}\n{}\n", lengths.join(" ")));
+        assert_eq!(place.json(&line(2, ranks))["examples"], 600);
+        let logs = ["l", "l.1"].iter().filter(|log| place.path(log).exists());
+        assert_eq!(logs.map(|log| logged_ids(&place, log)).sum::<usize>(), 1200);
+        fs::remove_file(place.path("s")).unwrap();
+    }
+}
+
+fn logged_ids(place: &Place, log: &str) -> usize {
+    logged(place, log).len()
+}
+
+/// Nothing that is said to have happened did so outside the command's own time.
+#[test]
+fn times_are_of_one_clock() {
+    let place = Place::new();
+    text(&place, 500);
+    for flags in ["", "--decode words --batch 20", "--ranks 2"] {
+        let figures = place.json(&format!("bench text.txt {flags}"));
+        let of = |key| crate::command::number(&figures, key);
+        let (open_s, first_s, wall_s) = (of("open_s"), of("first_batch_s"), of("wall_s"));
+        assert!(
+            0.0 < open_s && open_s <= first_s && first_s <= wall_s,
+            "{figures}"
+        );
+        let rate = of("examples") / (wall_s - open_s);
+        assert!(
+            (of("examples_per_s") / rate - 1.0).abs() < 1e-6,
+            "{figures}"
+        );
+    }
+}
+
+/// Photos of a phone: stored as they are by default, told of, and turned where that is asked for.
+#[test]
+fn orientations_of_pictures() {
+    const UPRIGHT: &[u8] = include_bytes!("../../../image/tests/images/orientation_1.jpg");
+    const TURNED: &[u8] = include_bytes!("../../../image/tests/images/orientation_6.jpg");
+    let place = Place::new();
+    fs::create_dir_all(place.path("photos/a")).unwrap();
+    for i in 0..6 {
+        let bytes = if i < 2 { TURNED } else { UPRIGHT };
+        place.write(&format!("photos/a/{i}.jpg"), bytes);
+    }
+    let line = "bench photos --decode jpg --batch 3 --epochs 2";
+    for (flags, told) in [
+        (
+            "",
+            "2 pictures state an orientation in EXIF, which is not applied; --exif apply",
+        ),
+        ("--exif ignore --echo before:2", "2 pictures state"),
+        (
+            "--exif apply --ranks 2",
+            "2 pictures state an orientation in EXIF, which is applied",
+        ),
+    ] {
+        let figures = place.json(&format!("{line} {flags}"));
+        let verdict = figures["verdict"].as_str().unwrap();
+        assert!(verdict.contains(told), "{verdict}");
+        assert_eq!(figures["exif_pictures"], 2);
+    }
+    // 9 x 5 pixels, turned 5 x 9: those of one shape go into a stack.
+    place.ok(&format!("{line} --collate stack"));
+    let parts = ["photos/a/", "shape"];
+    place.refuses(&format!("{line} --collate stack --exif apply"), 2, &parts);
+    place.refuses(
+        &format!("{line} --exif never"),
+        2,
+        &["never", "ignore or apply"],
+    );
 }
 
 /// Ctrl-C saves where the pipeline stands and says so.
@@ -198,10 +336,11 @@ fn an_interrupted_pipeline_goes_on() {
     let place = Place::new();
     text(&place, 2000);
     let line = "bench text.txt --batch 10 --compute-ms 5 --state s --log l";
-    let mut child = place.start(line);
+    let child = place.start(line);
     std::thread::sleep(Duration::from_millis(300));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert!(!child.wait().unwrap().success());
+    let told = ["saved in s,", "go on with the same command"];
+    Ended::of(child).refused(line, 130, &told);
     let before = logged(&place, "l").len();
     assert!(before < 2000);
     let rest = place.json("bench text.txt --batch 10 --state s --log l");

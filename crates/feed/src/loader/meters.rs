@@ -66,6 +66,8 @@ pub struct LoaderMeters {
     pub decoded_again: u64,
     /// Records read again because their repeat fell to another rank, or the run was resumed between.
     pub read_again: u64,
+    /// Pictures of the first epoch whose EXIF data state an orientation other than upright.
+    pub exif_pictures: u64,
     /// Bytes of files that records are copied from as a part of the process's memory.
     pub mapped_bytes: u64,
     /// Seconds the consumer waited for a batch.
@@ -205,6 +207,8 @@ pub(crate) struct StageCounters {
     pub map: StageCounter,
     pub augment: StageCounter,
     pub collate: StageCounter,
+    /// Pictures that state an orientation other than upright.
+    pub turned: AtomicU64,
     /// Nanoseconds that threads waited for work.
     pub idle_ns: AtomicU64,
 }

@@ -47,7 +47,7 @@ pub use batch::{Data, Element, SampleBatch, Shape};
 pub use building::BadExample;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
 pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions};
-pub use stages::{Appearance, Collate, Decode, Sample, SampleFn, StageFailure, Stages};
+pub use stages::{Appearance, Collate, Decode, Exif, Sample, SampleFn, StageFailure, Stages};
 pub use state::LoaderState;
 
 use auto_echo::Repeats;
@@ -266,6 +266,7 @@ impl Loader {
         meters.wall_s = self.shared.began.elapsed().as_secs_f64();
         meters.decoded_again = self.shared.allowance.again.load(Relaxed);
         meters.read_again = self.shared.read_again.load(Relaxed);
+        meters.exif_pictures = self.shared.counters.turned.load(Relaxed);
         let in_place = self.shared.in_place.as_ref();
         meters.mapped_bytes = in_place.map_or(0, |reads| reads.mapped_bytes);
         meters.feed = match in_place {
@@ -438,6 +439,11 @@ fn check(
     }
     if !of_bytes && !matches!(stages.decode, Decode::None) {
         return refuse("rows of features need no decoder; leave --decode out");
+    }
+    if matches!(stages.decode, Decode::Member(_)) && dataset.contents() != Contents::Members {
+        return refuse(
+            "members are those of tar samples, which this data has not; leave --decode member out, or give a tar file",
+        );
     }
     if !of_bytes
         && (!(stream.echo().is_none() && stream.batch_echo().is_none())

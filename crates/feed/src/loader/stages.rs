@@ -81,6 +81,8 @@ pub enum Decode {
         members: Vec<String>,
         /// Most pixels of a picture; a larger one is a bad record.
         most_pixels: u64,
+        /// What is done with an orientation that its EXIF data state.
+        exif: Exif,
     },
     /// Text to numbers of a vocabulary.
     Tokens {
@@ -111,6 +113,7 @@ impl Decode {
         Some(Decode::Image {
             members: members.iter().map(|&member| member.to_owned()).collect(),
             most_pixels: Decode::MOST_PIXELS,
+            exif: Exif::default(),
         })
     }
 
@@ -132,6 +135,39 @@ impl fmt::Debug for Decode {
             Decode::Image { members, .. } => write!(f, "Image({members:?})"),
             Decode::Tokens { vocabulary, .. } => write!(f, "Tokens({})", vocabulary.tokenizer()),
             Decode::Member(members) => write!(f, "Member({members:?})"),
+        }
+    }
+}
+
+/// What is done with the orientation that the EXIF data of a picture state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exif {
+    /// Nothing: pixels come as they are stored, as torchvision and TensorFlow have it.
+    #[default]
+    Ignore,
+    /// The picture is turned and mirrored until it is upright.
+    Apply,
+}
+
+impl fmt::Display for Exif {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Exif::Ignore => "ignore",
+            Exif::Apply => "apply",
+        })
+    }
+}
+
+impl FromStr for Exif {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Exif, String> {
+        match text {
+            "ignore" => Ok(Exif::Ignore),
+            "apply" => Ok(Exif::Apply),
+            _ => Err(format!(
+                "`{text}` is nothing to do with EXIF orientations: use ignore or apply"
+            )),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, select_biased};
@@ -15,7 +16,7 @@ use super::held::{Having, Held};
 use super::in_place;
 use super::options::EchoPoint;
 use super::shared::{Shared, order_of};
-use super::stages::{Appearance, Decode, Sample};
+use super::stages::{Appearance, Decode, Exif, Sample};
 
 /// A part of a batch to be made.
 pub(crate) struct Task {
@@ -74,6 +75,7 @@ pub(crate) fn run(shared: &Arc<Shared>, tasks: &TaskQueue) {
         decoding: Duration::ZERO,
         mapping: Duration::ZERO,
         decoded: 0,
+        first_epoch: true,
     };
     loop {
         let idle = Instant::now();
@@ -115,6 +117,8 @@ struct Worker {
     decoding: Duration,
     mapping: Duration,
     decoded: u64,
+    /// Whether the batch that is made is of the first epoch of this run.
+    first_epoch: bool,
 }
 
 impl Worker {
@@ -124,6 +128,7 @@ impl Worker {
             part,
             examples,
         } = task;
+        self.first_epoch = building.head.place.epoch == self.shared.options.start.epoch;
         let place = building.take_place(part, &self.shared.pool);
         let rows = building.rows.read().expect("no writer panics");
         let rows = rows.as_ref();
@@ -296,7 +301,12 @@ impl Worker {
     ) -> Result<Arc<Sample>, String> {
         let mut sample = Sample::Bytes(Vec::new());
         match self.decode(Row::Bytes(record), example, &mut sample) {
-            Ok(()) => Ok(Arc::new(sample)),
+            Ok(()) => {
+                if let Sample::Pixels(pixels) = &mut sample {
+                    pixels.drop_scratch();
+                }
+                Ok(Arc::new(sample))
+            }
             Err(problem) => {
                 held.fail(&problem);
                 Err(problem)
@@ -312,7 +322,7 @@ impl Worker {
         sample: &mut Sample,
     ) -> Result<(), String> {
         let began = Instant::now();
-        let result = self.decode_row(record, sample);
+        let result = self.decode_row(record, example, sample);
         self.decoding += began.elapsed();
         self.decoded += 1;
         result?;
@@ -325,7 +335,12 @@ impl Worker {
         result.map_err(|failure| format!("the function over decoded samples failed: {failure}"))
     }
 
-    fn decode_row(&mut self, record: Row<'_>, sample: &mut Sample) -> Result<(), String> {
+    fn decode_row(
+        &mut self,
+        record: Row<'_>,
+        example: &Example,
+        sample: &mut Sample,
+    ) -> Result<(), String> {
         let shared = &self.shared;
         let bytes = match record {
             Row::Bytes(bytes) => bytes,
@@ -371,12 +386,28 @@ impl Worker {
                 };
                 pixels_in(sample).set(height, width, channels as usize, layout, bytes);
             }
-            (Decode::Image { most_pixels, .. }, _) => {
+            (
+                Decode::Image {
+                    most_pixels, exif, ..
+                },
+                _,
+            ) => {
                 let limits = Limits {
                     most_pixels: *most_pixels,
                 };
                 let pixels = pixels_in(sample);
                 pelton_image::decode(bytes, &limits, pixels).map_err(|error| error.to_string())?;
+                let orientation = pelton_image::orientation(bytes);
+                if orientation.is_upright() {
+                    return Ok(());
+                }
+                if *exif == Exif::Apply {
+                    pixels.turn_upright(orientation);
+                }
+                // Later epochs and copies meet the same pictures.
+                if self.first_epoch && example.is_fresh() {
+                    shared.counters.turned.fetch_add(1, Relaxed);
+                }
             }
             (Decode::None | Decode::Member(_), _) => {
                 let mut data = match sample {

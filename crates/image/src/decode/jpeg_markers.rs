@@ -248,6 +248,33 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Frame, ImageError> {
     }
 }
 
+/// What the segment of EXIF data begins with.
+pub(super) const EXIF: &[u8] = b"Exif\0\0";
+
+/// The EXIF data, of which the headers before the first scan may have some.
+pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
+    const APPLICATION_1: u8 = 0xE1;
+    let mut at = 2;
+    loop {
+        let Found { marker, behind, .. } = next_marker(bytes, at)?;
+        at = behind;
+        if RESTARTS.contains(&marker) || matches!(marker, 0x01 | 0xD8) {
+            continue;
+        }
+        if matches!(marker, END_OF_IMAGE | START_OF_SCAN) {
+            return None;
+        }
+        let segment = segment(bytes, behind)?;
+        at += segment.len();
+        let content = segment.get(2..).unwrap_or_default();
+        if marker == APPLICATION_1
+            && let Some(exif) = content.strip_prefix(EXIF)
+        {
+            return Some(exif);
+        }
+    }
+}
+
 /// A marker.
 struct Found {
     marker: u8,

@@ -3,10 +3,12 @@
 //! The format is known by the first bytes, never by a name. What comes out is what the file holds, as
 //! bytes: RGB, or one channel where the file is grey.
 //!
-//! - CMYK and YCCK (JPEG) become RGB; 16 bits a channel (PNG) become the upper 8; palettes become RGB.
+//! - CMYK and YCCK (JPEG) become RGB; palettes become RGB. Of 16 bits a channel (PNG) the upper 8 are taken, of grey
+//!   ones what is above 255 becomes 255, as Pillow's `convert` has both.
 //! - Alpha is dropped: the colours are those stored, not blended with any background. That is what
 //!   Pillow's `convert("RGB")` does.
-//! - An orientation stated in EXIF is not applied, as PyTorch's and TensorFlow's loaders do not.
+//! - An orientation stated in EXIF is not applied, as PyTorch's and TensorFlow's loaders do not; [`orientation`] says
+//!   it, and [`Pixels::turn_upright`] applies it.
 //! - Colour profiles are ignored, as they do.
 //! - Of an animation the first frame is taken.
 //!
@@ -15,10 +17,13 @@
 
 mod jpeg;
 mod jpeg_markers;
+mod orientation;
 mod png;
 mod webp;
 
 use std::fmt;
+
+pub use orientation::{Orientation, orientation};
 
 use crate::{ImageError, Pixels};
 

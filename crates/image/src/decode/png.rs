@@ -2,7 +2,7 @@
 
 use std::io::{self, Cursor};
 
-use png::{ColorType, Decoder, DecodingError, Transformations};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Transformations};
 
 use super::{Limits, drop_alpha};
 use crate::{Format, ImageError, Pixels};
@@ -14,12 +14,19 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    // Palettes to RGB, fewer bits to 8, and of 16 bits the upper 8.
-    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
-    let (width, height) = decoder.read_header_info().map_err(refusal)?.size();
+    let header = decoder.read_header_info().map_err(refusal)?;
+    let (width, height) = header.size();
+    let is_deep_grey =
+        (header.color_type, header.bit_depth) == (ColorType::Grayscale, BitDepth::Sixteen);
     limits.check(FORMAT, width, height)?;
+    // Palettes to RGB, fewer bits to 8, and of 16 bits the upper 8.
+    decoder.set_transformations(match is_deep_grey {
+        true => Transformations::IDENTITY,
+        false => Transformations::EXPAND | Transformations::STRIP_16,
+    });
     let mut reader = decoder.read_info().map_err(refusal)?;
     let (stored, channels) = match reader.output_color_type().0 {
+        ColorType::Grayscale if is_deep_grey => (2, 1),
         ColorType::Grayscale => (1, 1),
         ColorType::GrayscaleAlpha => (2, 1),
         ColorType::Rgba => (4, 3),
@@ -30,11 +37,24 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     data.resize(height as usize * width as usize * stored, 0);
     reader.next_frame(data).map_err(refusal)?;
     match (stored, channels) {
+        (2, 1) if is_deep_grey => clip(data),
         (2, 1) => drop_alpha::<1>(data),
         (4, 3) => drop_alpha::<3>(data),
         _ => (),
     }
     Ok(())
+}
+
+/// Numbers of two bytes, the upper one first, to one byte in place: those above 255 become 255.
+fn clip(data: &mut Vec<u8>) {
+    let pixels = data.len() / 2;
+    for pixel in 0..pixels {
+        data[pixel] = match data[2 * pixel] {
+            0 => data[2 * pixel + 1],
+            _ => u8::MAX,
+        };
+    }
+    data.truncate(pixels);
 }
 
 fn refusal(error: DecodingError, bytes: &[u8]) -> ImageError {

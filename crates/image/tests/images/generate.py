@@ -7,7 +7,7 @@ import io
 import zlib
 
 import numpy
-from PIL import Image
+from PIL import Image, ImageOps
 
 HEIGHT, WIDTH = 29, 37
 rows, columns = numpy.mgrid[0:HEIGHT, 0:WIDTH].astype(float)
@@ -110,6 +110,22 @@ def adam7(values):
     return raw
 
 
+def orientations(colour):
+    """Of each orientation one, with the pixels as Pillow turns them upright."""
+    small = colour.crop((0, 0, 9, 5))
+    for number in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = number
+        options = {"JPEG": {"quality": 95, "subsampling": "4:4:4"}, "PNG": {}, "WEBP": {"lossless": True}}
+        for format, name in [("JPEG", "jpg"), ("PNG", "png"), ("WEBP", "webp")]:
+            if format != "JPEG" and number != 6:
+                continue
+            image = small.convert("L") if number == 7 else small
+            data = encoded(image, format, exif=exif, **options[format] if number != 7 else {"quality": 95})
+            upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+            keep(f"orientation_{number}.{name}", data, upright)
+
+
 def pngs(colour):
     grey = colour.convert("L")
     keep("rgb.png", encoded(colour, "PNG"), colour)
@@ -125,11 +141,11 @@ def pngs(colour):
     keep("see_through.png", encoded(palette, "PNG", transparency=3), palette.convert("RGB"))
     bits = grey.convert("1")
     keep("bits.png", encoded(bits, "PNG"), bits.convert("L"))
-    # 16 bits, of which the upper 8 are the picture.
+    # 16 bits, of which the upper 8 are the picture; of grey Pillow takes what is above 255 for 255.
     deep = numpy.stack([COLOUR, 255 - COLOUR], axis=3)
     keep("deep.png", png(16, 2, [row.tobytes() for row in deep]), colour)
-    deep_grey = numpy.stack([numpy.asarray(grey), ALPHA], axis=2)
-    keep("deep_grey.png", png(16, 0, [row.tobytes() for row in deep_grey]), grey)
+    deep_grey = numpy.stack([numpy.asarray(grey) // 128, ALPHA], axis=2)
+    keep("deep_grey.png", *both(png(16, 0, [row.tobytes() for row in deep_grey]), "L"))
     keep("interlaced.png", png(8, 2, adam7(COLOUR), interlaced=True), colour)
 
 
@@ -148,5 +164,6 @@ def webps(colour):
 if __name__ == "__main__":
     picture = Image.fromarray(COLOUR)
     jpegs(picture)
+    orientations(picture)
     pngs(picture)
     webps(picture)

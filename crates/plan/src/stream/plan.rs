@@ -271,14 +271,20 @@ impl StreamPlan {
         self.fingerprint
     }
 
-    /// How well the order of the examples shuffles, before they are put together by length; not known of mixtures.
+    /// How well the order of the examples shuffles, before they are put together by length.
+    ///
+    /// That of a mixture is perfect: how many examples an epoch draws from each part is fixed, but one permutation of
+    /// all its places puts what it draws in any order.
     pub fn randomness(&self) -> Option<Randomness> {
-        self.fresh.plan().map(Plan::randomness)
+        match self.fresh.sequence().map(Sequence::source) {
+            Some(Source::Mixture(_)) => Some(Randomness::PERFECT),
+            _ => self.fresh.plan().map(Plan::randomness),
+        }
     }
 
     /// The exact randomness RL* of an epoch's examples as they come out in batches, each by its first appearance;
-    /// not known of mixtures, of echoed examples that are put together by length, and of some orders that are. Costs
-    /// a pass over the epoch for packed rows.
+    /// not known of mixtures and echoed examples that are put together by length, and of some orders that are. Costs a
+    /// pass over the epoch for packed rows.
     pub fn rl_exact(&self, epoch: u64) -> Option<f64> {
         match &self.fresh {
             Fresh::Runs(_) => self.randomness().map(|randomness| randomness.rl_exact),

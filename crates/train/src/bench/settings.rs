@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use pelton_feed::{AutoEcho, BadExamples, Collate, Decode, EchoPoint};
+use pelton_feed::{AutoEcho, BadExamples, Collate, Decode, EchoPoint, Exif};
 use pelton_format::ClassName;
 use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
@@ -18,6 +18,8 @@ pub struct StagesConfig {
     pub decode: DecodeSetting,
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
     pub vocabulary: Option<PathBuf>,
+    /// What is done with orientations that pictures state.
+    pub exif: Exif,
     /// Augmentation of pictures.
     pub augment: Option<Pipeline>,
     /// Repeats.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pelton_comm::Comm;
-use pelton_feed::{Decode, EchoPoint, Loader, LoaderMeters, LoaderOptions, Stages};
+use pelton_feed::{Decode, EchoPoint, Exif, Loader, LoaderMeters, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset};
 use pelton_image::Layout;
 use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
@@ -15,7 +15,7 @@ use super::kept_classes;
 use super::progress::Progress;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
 use super::{BenchConfig, BenchReport};
-use crate::bad_records::check_limit_on;
+use crate::bad_records::{check_limit_on, check_some_left};
 use crate::data::OpenedData;
 use crate::error::TrainError;
 use crate::event::{Event, Interrupt, Observer};
@@ -48,6 +48,12 @@ pub(super) fn prepare(
     observer: Observer<'_>,
 ) -> Result<Prepared, TrainError> {
     let dataset = &opened.dataset;
+    if stages.exif == Exif::Apply && !matches!(stages.decode, DecodeSetting::Image(_)) {
+        return Err(TrainError::Config(format!(
+            "--exif apply does nothing with --decode {}; give --decode image, or leave it out",
+            stages.decode
+        )));
+    }
     let vocabulary = match (&stages.decode, stages.vocabulary.as_deref()) {
         (DecodeSetting::Text(tokenizer), file) => Some(Arc::new(vocabulary::of_pipeline(
             dataset,
@@ -80,7 +86,13 @@ pub(super) fn prepare(
             vocabulary: Arc::clone(vocabulary),
             ends,
         },
-        (DecodeSetting::Image(kind), _) => Decode::image(kind).expect("it was parsed"),
+        (DecodeSetting::Image(kind), _) => {
+            let mut decode = Decode::image(kind).expect("it was parsed");
+            if let Decode::Image { exif, .. } = &mut decode {
+                *exif = stages.exif;
+            }
+            decode
+        }
         (DecodeSetting::Member(extension), _) => Decode::Member(vec![extension.clone()]),
         _ => Decode::None,
     };
@@ -123,7 +135,7 @@ pub(super) fn prepare(
     let data_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
     let options = LoaderOptions {
         threads: config.threads.max(1),
-        read_threads: stages.read_threads.max(1),
+        read_threads: stages.read_threads,
         access: config.access,
         bad_examples: stages.bad_examples,
         echo_point: match stages.echo {
@@ -292,11 +304,15 @@ impl Prepared {
         let stream = &self.stream;
         let mut options = self.options.clone();
         let mut progress = match &stages.state {
-            Some(path) => Some(Progress::open(path, stages.log.as_deref(), comm)?),
+            Some(path) => Some(Progress::open(path, comm)?),
             None => None,
         };
-        if let Some(progress) = &progress {
+        if let Some(progress) = &mut progress {
             options = progress.resume(dataset, stream, &self.stages, &options)?;
+            // Only a state of this very pipeline may cut a log.
+            if let Some(log) = &stages.log {
+                progress.log_to(log)?;
+            }
         }
         let mut loader = Loader::new(
             Arc::clone(dataset),
@@ -304,7 +320,8 @@ impl Prepared {
             self.stages.clone(),
             &options,
         )?;
-        let opening_s = began.elapsed().as_secs_f64();
+        let open_s = began.elapsed().as_secs_f64();
+        let mut first_batch_s = None;
         let total = config.epochs.saturating_mul(stream.steps(0));
         let endpoint = match &stages.metrics {
             Some(address) => Some(MetricsEndpoint::start(address)?),
@@ -326,6 +343,7 @@ impl Prepared {
                 Err(_) if interrupt.load(Ordering::Relaxed) => return Err(stopped(stages)),
                 Err(error) => return Err(error.into()),
             };
+            first_batch_s.get_or_insert_with(|| began.elapsed().as_secs_f64());
             checksum += batch
                 .data
                 .bytes()
@@ -364,14 +382,27 @@ impl Prepared {
         if let Some(progress) = &mut progress {
             progress.save(&loader.state())?;
         }
+        let wall_s = began.elapsed().as_secs_f64();
         let meters = loader.meters();
         if let Some(comm) = comm {
             let limit = stages.bad_examples.limit();
             let problem = |id| problem_of(&meters, id);
             check_limit_on(comm, limit, &loader.bad_ids(), problem)?;
         }
+        // What a run has left to do when it goes on may well be one bad record.
+        if !progress.as_ref().is_some_and(Progress::goes_on) {
+            check_some_left(comm, meters.fresh_examples, &loader.bad_ids(), || {
+                let first = meters.bad_examples.iter().min_by_key(|bad| bad.id);
+                first.map(|bad| (bad.id, bad.problem.clone()))
+            })?;
+        }
         let realised = stream.realised_mixture(0);
-        let mut report = report(config, &options, stream, &meters, opening_s, checksum);
+        let mut report = report(config, &options, stream, &meters);
+        report.exif = stages.exif;
+        report.checksum = checksum;
+        report.open_s = open_s;
+        report.first_batch_s = first_batch_s.unwrap_or(0.0);
+        report.wall_s = wall_s;
         report.dropped = self.dropped * config.epochs;
         report.mixture = realised;
         Ok(report)
@@ -386,8 +417,8 @@ fn problem_of(meters: &LoaderMeters, id: u64) -> String {
 
 fn stopped(stages: &StagesConfig) -> TrainError {
     match &stages.state {
-        Some(state) => TrainError::Interrupted {
-            folder: state.display().to_string(),
+        Some(state) => TrainError::PipelineInterrupted {
+            state: state.clone(),
         },
         None => TrainError::Stopped { job: "measuring" },
     }
@@ -411,8 +442,6 @@ fn report(
     options: &LoaderOptions,
     stream: &StreamPlan,
     meters: &LoaderMeters,
-    opening_s: f64,
-    checksum: f64,
 ) -> BenchReport {
     let feed = &meters.feed;
     let randomness = stream.randomness();
@@ -420,17 +449,16 @@ fn report(
         examples: meters.fresh_examples + meters.echoed_examples,
         read_bytes: feed.read_bytes,
         used_bytes: feed.used_bytes,
-        first_batch_s: opening_s + meters.first_batch_s,
-        wall_s: meters.wall_s,
         read_s: feed.read_s,
         decode_s: feed.decode_s,
         mean_queue_depth: feed.mean_queue_depth,
         peak_rss_bytes: peak_rss_bytes(),
         cpu_s: cpu_seconds(),
-        rl: randomness.as_ref().map_or(0.0, |randomness| randomness.rl),
-        rl_exact: stream.rl_exact(0).unwrap_or(0.0),
+        rl: randomness.as_ref().map(|randomness| randomness.rl),
+        rl_exact: stream.rl_exact(0),
         memory_bytes: options.memory_bytes,
         mapped_bytes: meters.mapped_bytes,
+        exif_pictures: meters.exif_pictures,
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,
         ranks: 1,
@@ -438,7 +466,6 @@ fn report(
         access: options.access.to_string(),
         order: config.order.to_string(),
         verdict: meters.verdict().to_string(),
-        checksum,
         fresh_examples: meters.fresh_examples,
         echoed_examples: meters.echoed_examples,
         batch_bytes: meters.batch_bytes,

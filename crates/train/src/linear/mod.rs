@@ -282,7 +282,7 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }
-    data::check_threads(config.threads)
+    data::check_threads("--threads", config.threads)
 }
 
 /// Names what is wrong with data that shows no two classes, or no features: mostly it is something

@@ -505,10 +505,25 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
     Ok(problem)
 }
 
-/// Refuses a problem whose α and w alone, with the two copies of w that writing a model makes, are
+/// Features up to which a table of all of them is made in a moment.
+const FEW_FEATURES: u64 = 1 << 25;
+/// Features for each stored value above which nearly all features are holes in the numbering.
+const MOST_HOLES: u64 = 64;
+
+/// Refuses features of which hardly any occurs, since tables, checkpoint and model hold all of them; and a problem
+/// whose α and w alone, with the two copies of w that writing a model makes, are
 /// larger than the machine's memory: one against the rest over labels that are no classes would be.
 fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> {
     let dataset = &data.dataset;
+    let (features, stored) = (dataset.features(), dataset.nonzeros());
+    let first = data.paths.first().map(|path| path.display().to_string());
+    if features > FEW_FEATURES && features / MOST_HOLES > stored {
+        return Err(TrainError::Config(format!(
+            "{}: has {features} features by its largest index and {stored} values in all, so that a model would be {} bytes of zeros; check the index, or renumber the features without holes",
+            first.unwrap_or_default(),
+            4 * features
+        )));
+    }
     let values = u128::from(dataset.records()) + 3 * u128::from(dataset.features());
     let bytes = 4 * values * problem.subproblems() as u128;
     let system = rustix::system::sysinfo();
@@ -516,7 +531,6 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
     if bytes <= memory {
         return Ok(());
     }
-    let first = data.paths.first().map(|path| path.display().to_string());
     let (what, remedy) = match problem.subproblems() {
         1 => (
             format!("{} features", dataset.features()),

@@ -262,7 +262,7 @@ fn write_raw(
         &seed.to_string(),
         &measured.way.epochs().to_string(),
         &format!("{:.0}", report.bytes_per_s),
-        &format!("{:.6}", report.wall_s),
+        &format!("{:.6}", report.taking_s()),
         &format!("{:.6}", report.load_s),
         &format!("{:.6}", report.read_s),
         &format!("{:.6}", report.decode_s),
@@ -270,8 +270,8 @@ fn write_raw(
         &report.remote_bytes.to_string(),
         &report.backend_bytes.to_string(),
         &report.used_bytes.to_string(),
-        &format!("{:.6}", report.rl),
-        &format!("{:.6}", report.rl_exact),
+        &format!("{:.6}", report.rl.unwrap_or(f64::NAN)),
+        &format!("{:.6}", report.rl_exact.unwrap_or(f64::NAN)),
         &report.order,
     ])
 }
@@ -319,9 +319,11 @@ fn bandwidths(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
         run.decode_s
     });
     figure("seconds of filling memory", &|run| run.load_s);
-    figure("randomness level RL, in percent", &|run| 100.0 * run.rl);
+    figure("randomness level RL, in percent", &|run| {
+        100.0 * run.rl.unwrap_or(f64::NAN)
+    });
     figure("exact randomness level RL*, in percent", &|run| {
-        100.0 * run.rl_exact
+        100.0 * run.rl_exact.unwrap_or(f64::NAN)
     });
     rows
 }

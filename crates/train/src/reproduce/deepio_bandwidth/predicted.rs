@@ -69,7 +69,7 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
             ..cluster
         };
         let predicted = predict(&cluster, &workload, pipeline).seconds;
-        let seconds = measured.median(|run| run.wall_s) / epochs;
+        let seconds = measured.median(|run| run.taking_s()) / epochs;
         let method = format!("ranks {}, {}", measured.ranks, measured.way.name());
         let figure = "measured seconds of an epoch over predicted";
         rows.push(super::row(

@@ -1,0 +1,127 @@
+//! The orientation that an image states in its EXIF data: how a camera was held.
+//!
+//! EXIF is a TIFF file without pixels. It lies in a segment of JPEG, a chunk of PNG or a chunk of WebP, and of its
+//! entries one is looked for. What cannot be read states nothing, as with other readers: an image is never refused
+//! for it. XMP, in which some programs repeat the orientation, is not read.
+//!
+//! Cost: the headers before the pixels, of PNG and WebP those of all chunks; no allocation.
+
+use super::{Format, jpeg_markers};
+
+/// How an image is turned to be upright, by EXIF's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Orientation(u8);
+
+impl Default for Orientation {
+    fn default() -> Orientation {
+        Orientation(1)
+    }
+}
+
+impl Orientation {
+    /// The orientation of a number from 1 to 8; 1 is upright.
+    pub fn of_number(number: u32) -> Option<Orientation> {
+        match number {
+            1..=8 => Some(Orientation(number as u8)),
+            _ => None,
+        }
+    }
+
+    /// Whether the pixels are upright as they are stored.
+    pub fn is_upright(self) -> bool {
+        self.0 == 1
+    }
+
+    /// Whether stored rows become columns.
+    pub(crate) fn swaps(self) -> bool {
+        self.0 >= 5
+    }
+
+    /// Whether stored rows are taken from the last to the first, and pixels of a row so.
+    pub(crate) fn reverses(self) -> (bool, bool) {
+        (
+            matches!(self.0, 3 | 4 | 6 | 7),
+            matches!(self.0, 2 | 3 | 7 | 8),
+        )
+    }
+}
+
+/// The orientation that an encoded image states; upright where it states none.
+///
+/// ```
+/// assert!(pelton_image::orientation(b"no image").is_upright());
+/// ```
+pub fn orientation(bytes: &[u8]) -> Orientation {
+    let exif = match Format::of(bytes) {
+        Some(Format::Jpeg) => jpeg_markers::exif(bytes),
+        Some(Format::Png) => of_png(bytes),
+        Some(Format::Webp) => of_webp(bytes),
+        None => None,
+    };
+    exif.and_then(of_tiff).unwrap_or_default()
+}
+
+/// Behind a signature of 8 bytes: length, kind, content and checksum of each chunk.
+fn of_png(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes.get(8..)?;
+    loop {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        let (kind, behind) = behind.split_first_chunk::<4>()?;
+        let (content, behind) = behind.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        if kind == b"eXIf" {
+            return Some(content);
+        }
+        rest = behind.get(4..)?;
+    }
+}
+
+/// Behind a header of 12 bytes: kind, length and content of each chunk, padded to an even length.
+fn of_webp(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes.get(12..)?;
+    loop {
+        let (kind, behind) = rest.split_first_chunk::<4>()?;
+        let (length, behind) = behind.split_first_chunk::<4>()?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (content, behind) = behind.split_at_checked(length)?;
+        if kind == b"EXIF" {
+            // Some write the head that JPEG has.
+            return Some(content.strip_prefix(jpeg_markers::EXIF).unwrap_or(content));
+        }
+        rest = behind.get(length & 1..)?;
+    }
+}
+
+/// The entry of a TIFF file's first directory that states the orientation.
+fn of_tiff(tiff: &[u8]) -> Option<Orientation> {
+    const TAG: u32 = 0x0112;
+    const SHORT: u32 = 3;
+    const LONG: u32 = 4;
+    let is_big = match tiff.get(..4)? {
+        b"MM\0*" => true,
+        b"II*\0" => false,
+        _ => return None,
+    };
+    let number = |at: usize, bytes: usize| {
+        let digits = tiff.get(at..at.checked_add(bytes)?)?.iter();
+        let add = |number: u32, &digit: &u8| number << 8 | u32::from(digit);
+        Some(match is_big {
+            true => digits.fold(0, add),
+            false => digits.rev().fold(0, add),
+        })
+    };
+    let directory = number(4, 4)? as usize;
+    let entries = number(directory, 2)? as usize;
+    for entry in 0..entries {
+        // Tag, type, count and value.
+        let at = directory.checked_add(2 + 12 * entry)?;
+        if number(at, 2)? == TAG {
+            let value = match number(at + 2, 2)? {
+                SHORT => number(at + 8, 2)?,
+                LONG => number(at + 8, 4)?,
+                _ => return None,
+            };
+            return Orientation::of_number(value);
+        }
+    }
+    None
+}
