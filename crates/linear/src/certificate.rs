@@ -186,7 +186,7 @@ pub(crate) fn for_each_chunk<E>(
 
 /// The class predicted for row `i` of a chunk: the sign with one subproblem, else the largest value,
 /// the first of equals.
-pub(crate) fn predicted(values: &[f32], length: usize, i: usize) -> u32 {
+fn predicted(values: &[f32], length: usize, i: usize) -> u32 {
     if values.len() == length {
         return u32::from(values[i] <= 0.0);
     }
