@@ -12,7 +12,9 @@ fn good() -> Vec<u8> {
     write_safetensors(&Model {
         loss: Loss::SquaredHinge,
         cost: Some(0.5),
-        labels: vec![1.0, -1.0, 7.5],
+        labels: vec![0.0, 1.0, 2.0],
+        names: ["a", "b", "c"].map(String::from).to_vec(),
+        means: Some(vec![0.5, -1.0]),
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
     })
 }

@@ -7,7 +7,7 @@ use pelton_train::bench::Mode;
 use pelton_train::buckets::{Column, Unit};
 use pelton_train::{
     Access, BadExamples, BucketPolicy, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig,
-    Loss, OnBadRecord, Optimum, Order, Solver,
+    Loss, Missing, OnBadRecord, Optimum, Order, Solver,
 };
 
 use crate::bytes::Memory;
@@ -81,6 +81,10 @@ pub struct DataArguments {
     /// Take this label for +1 against all others: a number, or a name where classes have names
     #[arg(long)]
     pub positive: Option<ClassName>,
+    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?): zero, or mean of the column in the training
+    /// data; without it they are bad records
+    #[arg(long)]
+    pub missing: Option<Missing>,
     /// How files are opened: auto, direct, buffered or pread
     #[arg(long)]
     pub io: Option<IoMode>,
@@ -102,6 +106,7 @@ impl DataArguments {
         set_option(&mut config.label_file, self.label_file);
         set(&mut config.file_column, self.file_column);
         set_option(&mut config.positive, self.positive);
+        set_option(&mut config.missing, self.missing);
         set(&mut config.io, self.io);
         set_option(&mut config.cache_dir, self.cache_dir);
         match self.device_model.as_deref() {
@@ -331,7 +336,7 @@ pub struct EvalArguments {
 pub struct PredictArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
-    /// Files in the format of the training data; labels in them are not used
+    /// Files in the format of the training data; labels in them are not used, and CSV, TSV and npy may have none
     #[arg(required = true)]
     pub data: Vec<String>,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! One file of a data set: where its records lie and how to decode them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,9 +8,9 @@ use std::time::SystemTime;
 use pelton_storage::{FileSet, Storage};
 
 use crate::codes::Codes;
-use crate::delimited::{DelimitedRules, decode_delimited_line};
+use crate::delimited::{DelimitedRules, decode_delimited_line, is_missing, numeric_label};
 use crate::elias_fano::EliasFano;
-use crate::error::Fault;
+use crate::error::{Fault, excerpt};
 use crate::kind::FormatKind;
 use crate::labels::Classes;
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
@@ -106,8 +107,8 @@ impl DataFile {
 
     /// How the file numbers its features.
     pub fn numbering(&self) -> Numbering {
-        let columns = |label: usize| Numbering::Columns {
-            label: label as u64 + 1,
+        let columns = |label: Option<usize>| Numbering::Columns {
+            label: label.map(|label| label as u64 + 1),
         };
         match &self.decoder {
             Decoder::Libsvm { rules, .. } if rules.zero_based => Numbering::FromZero,
@@ -135,10 +136,10 @@ pub enum Numbering {
     FromZero,
     /// From 1.
     FromOne,
-    /// By columns, which count from 1; one of them is the label.
+    /// By columns, which count from 1; one of them is the label, where there is one.
     Columns {
         /// The label's column.
-        label: u64,
+        label: Option<u64>,
     },
 }
 
@@ -148,7 +149,9 @@ impl Numbering {
         match self {
             Numbering::FromZero => index,
             Numbering::FromOne => index + 1,
-            Numbering::Columns { label } => index + 1 + u64::from(index + 1 >= label),
+            Numbering::Columns { label } => {
+                index + 1 + u64::from(label.is_some_and(|label| index + 1 >= label))
+            }
         }
     }
 }
@@ -158,9 +161,10 @@ impl std::fmt::Display for Numbering {
         match self {
             Numbering::FromZero => f.write_str("features from 0, as the file counts"),
             Numbering::FromOne => f.write_str("features from 1, as the file counts"),
-            Numbering::Columns { label } => {
+            Numbering::Columns { label: Some(label) } => {
                 write!(f, "columns from 1; the label is column {label}")
             }
+            Numbering::Columns { label: None } => f.write_str("columns from 1, without a label"),
         }
     }
 }
@@ -263,7 +267,7 @@ pub(crate) enum Decoder {
     },
     Delimited {
         rules: DelimitedRules,
-        classes: Classes,
+        labels: CellLabels,
     },
     Npy {
         rules: NpyRules,
@@ -330,6 +334,52 @@ impl StoredClasses {
     }
 }
 
+/// What the label cells of a table mean in the data set.
+#[derive(Clone, Debug)]
+pub(crate) enum CellLabels {
+    Numbers(Classes),
+    /// The number that each name has in the file's list.
+    Names {
+        numbers: Arc<HashMap<String, u32>>,
+        classes: StoredClasses,
+    },
+    /// Nothing: whatever they hold counts as the first class.
+    Unread,
+}
+
+impl CellLabels {
+    pub(crate) fn named(labels: Vec<f64>, names: Vec<String>, classes: &Classes) -> CellLabels {
+        let numbers = (0..)
+            .zip(&names)
+            .map(|(number, name)| (name.clone(), number));
+        CellLabels::Names {
+            numbers: Arc::new(numbers.collect()),
+            classes: StoredClasses::new(labels, names, classes),
+        }
+    }
+
+    /// The class of a cell in column `column` (from 0).
+    #[inline]
+    fn class(&self, cell: &[u8], column: usize) -> Result<u32, Fault> {
+        match self {
+            CellLabels::Numbers(classes) => known(classes, numeric_label(cell, column)?),
+            CellLabels::Names { numbers, classes } => {
+                let name = std::str::from_utf8(cell).ok();
+                match name.and_then(|name| numbers.get(name)) {
+                    Some(number) => classes.class(*number),
+                    None if is_missing(cell) => Err(Fault::MissingLabel {
+                        column: column as u64 + 1,
+                    }),
+                    None => Err(Fault::UnknownClass {
+                        found: excerpt(cell),
+                    }),
+                }
+            }
+            CellLabels::Unread => Ok(0),
+        }
+    }
+}
+
 #[inline]
 fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
     classes
@@ -369,10 +419,16 @@ impl Decoder {
             Decoder::Libsvm { rules, classes } => rows.push_sparse_with(|indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
             }),
-            Decoder::Delimited { rules, classes } => rows
-                .push_dense_with(|row| known(classes, decode_delimited_line(bytes, *rules, row)?)),
+            Decoder::Delimited { rules, labels } => rows.push_dense_with(|row| {
+                let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));
+                let class = decode_delimited_line(bytes, rules, row, class)?;
+                Ok(class.unwrap_or(0))
+            }),
             Decoder::Npy { rules, classes } => {
-                rows.push_dense_with(|row| known(classes, decode_npy_row(bytes, *rules, row)?))
+                rows.push_dense_with(|row| match decode_npy_row(bytes, *rules, row)? {
+                    Some(label) => known(classes, label),
+                    None => Ok(0),
+                })
             }
             Decoder::PackedDense { classes } => {
                 rows.push_dense_with(|row| classes.class(decode_packed_dense(bytes, row)?))

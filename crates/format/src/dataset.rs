@@ -12,13 +12,15 @@ use pelton_storage::Storage;
 use crate::class_name::ClassName;
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
-use crate::data_file::{DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
+use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
+use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::{Fault, FormatError};
 use crate::fingerprint::mix;
 use crate::kind::FormatKind;
 use crate::labels::{Classes, LabelCollector, LabelMap};
 use crate::libsvm::LibsvmRules;
+use crate::missing::MissingValues;
 use crate::open::{OpenOptions, Opened, Reading, changed, open_file, regular_file};
 use crate::rows::{Layout, Rows};
 
@@ -39,6 +41,7 @@ pub struct Dataset {
     scan_seconds: f64,
     notes: Vec<String>,
     numbers: Option<Arc<dyn Renumber>>,
+    means: Option<Arc<[f32]>>,
 }
 
 /// Gives the features of decoded sparse rows other numbers.
@@ -122,7 +125,10 @@ impl Dataset {
         let (layout, contents) = (first.layout, first.contents);
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
+        let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
+            // Without a look at labels it does not matter which of them is taken for +1.
+            Some(_) if options.any_label => None,
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
         };
@@ -149,14 +155,22 @@ impl Dataset {
             scan_seconds: 0.0,
             notes,
             numbers: None,
+            means: None,
         };
         for file in opened {
-            dataset.add(file, &classes, options);
+            dataset.add(file, &classes, missing.as_ref(), options);
         }
+        dataset.means = missing.and_then(MissingValues::into_means);
         Ok(dataset)
     }
 
-    fn add(&mut self, file: Opened, classes: &Classes, options: &OpenOptions) {
+    fn add(
+        &mut self,
+        file: Opened,
+        classes: &Classes,
+        missing: Option<&MissingValues>,
+        options: &OpenOptions,
+    ) {
         let first_id = self.records;
         self.records += file.records;
         self.bytes += file.bytes;
@@ -179,6 +193,9 @@ impl Dataset {
         ] {
             self.fingerprint = mix(self.fingerprint, value);
         }
+        if let (Reading::Delimited(_), Some(missing)) = (&file.reading, missing) {
+            self.fingerprint = mix(self.fingerprint, missing.fingerprint());
+        }
         self.index = self.index.max(file.index);
         self.scan_seconds += file.scan_seconds;
         let classes = classes.clone();
@@ -190,7 +207,24 @@ impl Dataset {
                 },
                 classes,
             },
-            Reading::Delimited(rules) => Decoder::Delimited { rules, classes },
+            Reading::Delimited(rules) => Decoder::Delimited {
+                rules: DelimitedRules {
+                    missing: missing.map(MissingValues::values),
+                    ..rules
+                },
+                labels: {
+                    // Names mean nothing to a model of numbers, nor numbers to one of names.
+                    let named = match &options.labels {
+                        Some(known) if classes.positive.is_none() => !known.names().is_empty(),
+                        _ => !file.names.is_empty(),
+                    };
+                    match named {
+                        _ if options.any_label => CellLabels::Unread,
+                        true => CellLabels::named(file.labels, file.names, &classes),
+                        false => CellLabels::Numbers(classes),
+                    }
+                },
+            },
             Reading::Npy(rules) => Decoder::Npy { rules, classes },
             Reading::PackedDense => Decoder::PackedDense {
                 classes: StoredClasses::new(file.labels, file.names, &classes),
@@ -250,6 +284,12 @@ impl Dataset {
     /// The classes.
     pub fn labels(&self) -> &LabelMap {
         &self.labels
+    }
+
+    /// Whether records state their labels by name, so that the labels' numbers are of our making.
+    pub fn labels_are_names(&self) -> bool {
+        let is_table = |file: &DataFile| matches!(file.kind(), FormatKind::Csv | FormatKind::Tsv);
+        !self.labels.names().is_empty() && self.files.iter().any(is_table)
     }
 
     /// Entries of all records; every value of dense rows counts, and every byte of rows of bytes.
@@ -338,6 +378,11 @@ impl Dataset {
             rows.edit_last(|indices, values| numbers.renumber(indices, values));
         }
         Ok(())
+    }
+
+    /// What stands for a missing value of each feature, where means do.
+    pub fn means(&self) -> Option<&Arc<[f32]>> {
+        self.means.as_ref()
     }
 
     /// The same data, whose rows are decoded with other numbers of features, all below `features`.

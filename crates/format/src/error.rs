@@ -404,6 +404,36 @@ pub enum Fault {
         /// The label found.
         found: String,
     },
+    /// A label so large that its neighbours read the same.
+    #[error("label {found} is not below 2^53 in magnitude; number the classes")]
+    LabelTooLarge {
+        /// The label as it is written.
+        found: String,
+    },
+    /// A label cell that holds no label.
+    #[error(
+        "column {column}, the label, is empty or holds no value; remove the record, or name another column with --label"
+    )]
+    MissingLabel {
+        /// The column.
+        column: u64,
+    },
+    /// A name where labels are numbers.
+    #[error(
+        "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with --label"
+    )]
+    NamedLabel {
+        /// The column.
+        column: u64,
+        /// The label found.
+        found: String,
+    },
+    /// A query number that is none.
+    #[error("{found:?} is no query number; write qid: and a whole number")]
+    BadQuery {
+        /// The token found.
+        found: String,
+    },
     /// The label is not among those known.
     #[error(
         "label {found} does not occur in the training data; remove the line or train with that class"
@@ -504,10 +534,20 @@ pub enum Fault {
         found: String,
     },
     /// A cell with nothing in it.
-    #[error("column {column} is empty; fill it or remove the record")]
+    #[error("column {column} is empty; --missing zero or --missing mean fills such cells in")]
     EmptyCell {
         /// The column.
         column: u64,
+    },
+    /// A cell that says that there is no value.
+    #[error(
+        "column {column} holds {found:?}, no value; --missing zero or --missing mean fills such cells in"
+    )]
+    MissingCell {
+        /// The column.
+        column: u64,
+        /// The cell found.
+        found: String,
     },
     /// A cell with text in it.
     #[error(

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::class_name::ClassName;
+use crate::error::Fault;
 
 /// Up to here a class is looked for by going through the list.
 const FEW: usize = 8;
@@ -115,8 +116,23 @@ pub(crate) struct LabelCollector {
     seen: std::collections::HashSet<u64>,
 }
 
+/// From this magnitude on not every whole number is an f64, so that two labels may read alike: 2^53.
+pub(crate) const LABEL_LIMIT: f64 = 9_007_199_254_740_992.0;
+
+/// A label, or a fault where it is too large; `found` is how it is written.
+#[inline]
+pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Result<f64, Fault> {
+    if value.abs() < LABEL_LIMIT {
+        return Ok(value);
+    }
+    Err(Fault::LabelTooLarge { found: found() })
+}
+
 /// The most distinct labels a classification may have.
 pub(crate) const MOST_LABELS: usize = 1 << 24;
+
+/// The most distinct names of classes in a column: more are no classes, and would fill the memory.
+pub(crate) const MOST_NAMES: usize = 1 << 16;
 
 impl LabelCollector {
     /// Notes a label; false when there are too many.

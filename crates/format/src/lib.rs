@@ -23,6 +23,7 @@ mod open;
 
 mod delimited;
 mod libsvm;
+mod missing;
 mod npy;
 mod number;
 mod packed;
@@ -70,6 +71,7 @@ pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};
+pub use missing::Missing;
 pub use open::{OpenOptions, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_writer::{PackedSummary, PackedWriter};

@@ -1,13 +1,14 @@
 //! LIBSVM text: `label index:value index:value …`, one record a line.
 //!
-//! Blanks are spaces and tabs, lines end in LF or CRLF, `#` starts a comment, empty lines are
-//! passed over. Indices count from 1 (or 0 when told so) and ascend strictly. Entries whose value is
+//! Blanks are spaces and tabs, lines end in LF or CRLF, `#` starts a comment, empty lines and the `qid:N`
+//! that svmlight puts behind the label are passed over. Indices count from 1 (or 0 when told so) and ascend strictly. Entries whose value is
 //! 0 are kept, as LIBLINEAR keeps them; they change no result.
 //!
 //! The index before a colon is found and converted eight bytes at once, and a value of one digit,
 //! the commonest, costs one comparison; all else goes through [`crate::number`].
 
 use crate::error::{Fault, bad_number, excerpt};
+use crate::labels::checked_label;
 use crate::number::{digits_to_integer, f32_prefix, leading_digits, parse_f32_slowly, parse_f64};
 
 /// How lines are read.
@@ -52,11 +53,34 @@ pub fn decode_libsvm_line(
         return Err(Fault::NoRecord);
     }
     at += label.len();
-    let label = parse_f64(label).map_err(|_| Fault::BadLabel {
+    let value = parse_f64(label).map_err(|_| Fault::BadLabel {
         found: excerpt(label),
     })?;
+    let value = checked_label(value, || excerpt(label))?;
+    at = after_query(bytes, at)?;
     decode_entries(bytes, at, rules, indices, values)?;
-    Ok(label)
+    Ok(value)
+}
+
+/// What begins the number of the query that a row of a ranking belongs to.
+pub(crate) const QUERY: &[u8] = b"qid:";
+
+/// Past a query number, where one stands at `at`: classes are learned without.
+fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
+    while bytes.get(at).is_some_and(|&byte| is_blank(byte)) {
+        at += 1;
+    }
+    if !bytes[at..].starts_with(QUERY) {
+        return Ok(at);
+    }
+    let query = token(bytes, at);
+    let number = &query[QUERY.len()..];
+    if number.is_empty() || !number.iter().all(u8::is_ascii_digit) {
+        return Err(Fault::BadQuery {
+            found: excerpt(query),
+        });
+    }
+    Ok(at + query.len())
 }
 
 pub(crate) fn label_token(bytes: &[u8]) -> &[u8] {
@@ -231,6 +255,12 @@ mod tests {
     }
 
     #[test]
+    fn query_numbers_are_passed_over() {
+        check("2 qid:17 1:0.5 3:1 # doc 4\n", 2.0, &[(0, 0.5), (2, 1.0)]);
+        check("2\tqid:0\r\n", 2.0, &[]);
+    }
+
+    #[test]
     fn zero_based_and_limited() {
         assert_eq!(decode("1 0:2 4:1", true, 4), Ok((1.0, vec![0], vec![2.0])));
         assert_eq!(
@@ -253,6 +283,14 @@ mod tests {
         refuses("1 0:1", "--zero-based");
         refuses("1 -3:1", "feature index -3 is negative");
         refuses("1 5:1 3:1", "feature index 3 follows 5; sort");
+        refuses("1 qid: 1:1", "\"qid:\" is no query number");
+        refuses("1 qid:x 1:1", "\"qid:x\" is no query number");
+        refuses("1 1:1 qid:1", "feature index \"qid\"");
+        refuses(
+            "9007199254740993 1:1",
+            "label 9007199254740993 is not below 2^53",
+        );
+        refuses("-1e300 1:1", "2^53");
         refuses("1 5:1 0:1", "feature index 0 follows 5");
         refuses("1 5:1 5:1", "feature index 5 occurs twice");
         refuses(

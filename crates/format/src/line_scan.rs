@@ -12,6 +12,7 @@
 //!
 //! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -19,14 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::chunks_in_order::{CHUNK, scan_in_order};
 use crate::codes::Codes;
-use crate::delimited::label_cell;
+use crate::delimited::{LabelCell, label_cell};
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
-use crate::labels::{LabelCollector, MOST_LABELS};
+use crate::labels::{LabelCollector, MOST_LABELS, MOST_NAMES};
 use crate::libsvm::label_token;
 use crate::located::Located;
-use crate::number::parse_f64;
-use crate::scan_chunk::{Backward, ChunkFound, LineShape, Scan, Stopped, Worker, last_index};
+use crate::scan_chunk::{
+    Backward, ChunkFound, LineShape, Scan, Stopped, Worker, count_queries, last_index,
+};
 use crate::text::without_line_end;
 
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
@@ -43,7 +45,7 @@ pub(crate) fn scan_file(
 ) -> Result<Located, FormatError> {
     let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
     let read_error = |e| FormatError::io(path, "read it", e);
-    let from = first_record(&file, shape, from, size).map_err(read_error)?;
+    let (from, comments) = first_record(&file, shape, from, size).map_err(read_error)?;
     let scan = Scan {
         file: &file,
         shape,
@@ -51,22 +53,25 @@ pub(crate) fn scan_file(
         size,
         interrupt,
     };
-    let found = match scan.in_parallel(threads).map_err(read_error)? {
+    let mut found = match scan.in_parallel(threads).map_err(read_error)? {
         Some(merged) => merged,
         None => scan_lines(&scan).map_err(read_error)?,
     };
-    found.finish(path, size)
+    found.comments += comments;
+    found.finish(path, shape, size)
 }
 
-/// Offset of the first line that is a record; `size` where there is none.
-fn first_record(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<u64> {
+/// Offset of the first line that is a record, `size` where there is none; and the comments before it.
+fn first_record(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<(u64, u64)> {
     let mut lines = Lines::new(file, from, size)?;
+    let mut comments = 0;
     while let Some((start, line)) = lines.next()? {
         if is_record(line, shape) {
-            return Ok(start);
+            return Ok((start, comments));
         }
+        comments += u64::from(!line.trim_ascii().is_empty());
     }
-    Ok(size)
+    Ok((size, comments))
 }
 
 /// The first line from `from` on that is not blank, with its offset.
@@ -97,14 +102,14 @@ fn is_record(line: &[u8], shape: LineShape) -> bool {
 }
 
 /// Lines of a file with their offsets, without loading more than one.
-struct Lines<'a> {
+pub(crate) struct Lines<'a> {
     reader: io::Take<BufReader<&'a File>>,
     at: u64,
     line: Vec<u8>,
 }
 
 impl<'a> Lines<'a> {
-    fn new(file: &'a File, from: u64, size: u64) -> io::Result<Lines<'a>> {
+    pub(crate) fn new(file: &'a File, from: u64, size: u64) -> io::Result<Lines<'a>> {
         let mut reader = BufReader::with_capacity(64 << 10, file);
         reader.seek(SeekFrom::Start(from))?;
         Ok(Lines {
@@ -114,7 +119,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
         self.line.clear();
         let mut limited = self.reader.by_ref().take(LONGEST_LINE);
         let length = limited.read_until(b'\n', &mut self.line)?;
@@ -134,7 +139,11 @@ impl<'a> Lines<'a> {
 struct Merged {
     starts: EliasFanoBuilder,
     labels: LabelCollector,
-    too_many_labels: bool,
+    names: BTreeSet<String>,
+    /// The limit that the labels have passed.
+    too_many_labels: Option<usize>,
+    queries: u64,
+    comments: u64,
     index_end: u64,
     nonzeros: u64,
     longest: u64,
@@ -145,7 +154,10 @@ impl Merged {
         Merged {
             starts: EliasFanoBuilder::new(mean_bytes),
             labels: LabelCollector::default(),
-            too_many_labels: false,
+            names: BTreeSet::new(),
+            too_many_labels: None,
+            queries: 0,
+            comments: 0,
             index_end: 0,
             nonzeros: 0,
             longest: 0,
@@ -172,7 +184,16 @@ impl Merged {
     }
 
     fn label(&mut self, value: f64) {
-        self.too_many_labels |= !self.labels.add(value);
+        if !self.labels.add(value) {
+            self.too_many_labels = Some(MOST_LABELS);
+        }
+    }
+
+    fn name(&mut self, name: String) {
+        self.names.insert(name);
+        if self.names.len() > MOST_NAMES {
+            self.too_many_labels = Some(MOST_NAMES);
+        }
     }
 
     /// Takes over what the next chunk holds, and leaves its lists empty.
@@ -181,25 +202,31 @@ impl Merged {
         for &label in &found.labels {
             self.label(label);
         }
+        std::mem::take(&mut found.names)
+            .into_iter()
+            .for_each(|name| self.name(name));
+        self.queries += found.queries;
         self.index_end = self.index_end.max(found.index_end);
         self.nonzeros += match scan.shape {
-            LineShape::Libsvm => found.colons,
+            LineShape::Libsvm => found.colons - found.queries.min(found.colons),
             LineShape::Text => found.text_bytes,
-            LineShape::Delimited { columns, .. } => {
-                found.starts.len() as u64 * (columns as u64 - 1)
-            }
+            LineShape::Delimited { .. } => found.starts.len() as u64 * scan.shape.features(),
         };
         found.starts.clear();
         found.labels.clear();
     }
 
-    fn finish(mut self, path: &Path, size: u64) -> Result<Located, FormatError> {
-        if self.too_many_labels {
+    fn finish(mut self, path: &Path, shape: LineShape, size: u64) -> Result<Located, FormatError> {
+        if let Some(limit) = self.too_many_labels {
             let path = path.to_path_buf();
-            return Err(FormatError::TooManyLabels {
-                path,
-                limit: MOST_LABELS,
-            });
+            return Err(FormatError::TooManyLabels { path, limit });
+        }
+        let mut labels = self.labels.into_values();
+        let mut names = Vec::new();
+        // Beside numbers a name is a fault of its record.
+        if labels.is_empty() {
+            names.extend(self.names);
+            labels.extend((0..names.len()).map(|label| label as f64));
         }
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(size - last);
@@ -208,9 +235,12 @@ impl Merged {
             starts: self.starts.finish(size),
             end: size,
             codes: Codes::One,
-            names: Vec::new(),
-            tallies: Vec::new(),
-            labels: self.labels.into_values(),
+            names,
+            tallies: match shape {
+                LineShape::Libsvm => vec![self.queries, self.comments],
+                LineShape::Delimited { .. } | LineShape::Text => Vec::new(),
+            },
+            labels,
             index_end: self.index_end,
             nonzeros: self.nonzeros,
             longest: self.longest,
@@ -225,6 +255,9 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
     let mut lines = Lines::new(scan.file, scan.from, scan.size)?;
     while let Some((start, line)) = lines.next()? {
         scan.check_interrupt()?;
+        if shape == LineShape::Libsvm {
+            merged.comments += u64::from(line.contains(&b'#'));
+        }
         if !is_record(line, shape) {
             continue;
         }
@@ -235,7 +268,9 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                     .split(|byte| matches!(byte, b'#' | b'\n'))
                     .next()
                     .unwrap_or_default();
-                merged.nonzeros += memchr::memchr_iter(b':', line).count() as u64;
+                let queries = count_queries(line);
+                merged.queries += queries;
+                merged.nonzeros += memchr::memchr_iter(b':', line).count() as u64 - queries;
                 if let Backward::Index { index, .. } = last_index(line, line.len()) {
                     merged.index_end = merged.index_end.max(index + 1);
                 }
@@ -250,14 +285,17 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                 label,
                 columns,
             } => {
-                merged.nonzeros += columns as u64 - 1;
-                label_cell(line.trim_ascii_end(), delimiter, label, columns)
+                merged.nonzeros += shape.features();
+                let line = line.trim_ascii_end();
+                label.and_then(|label| label_cell(line, delimiter, label, columns))
             }
         };
-        if let Some(value) = label.and_then(|token| parse_f64(token).ok()) {
-            merged.label(value);
+        match label.map_or(LabelCell::Neither, LabelCell::of) {
+            LabelCell::Number(value) => merged.label(value),
+            LabelCell::Name(name) if shape != LineShape::Libsvm => merged.name(name.to_string()),
+            _ => {}
         }
-        if merged.too_many_labels {
+        if merged.too_many_labels.is_some() {
             break;
         }
     }
@@ -290,7 +328,7 @@ impl Scan<'_> {
                     Merged::new(CHUNK.min(self.size - self.from) / records)
                 });
                 merged.add(self, chunk, found);
-                !merged.too_many_labels
+                merged.too_many_labels.is_none()
             },
         );
         match outcome {
@@ -306,25 +344,30 @@ mod tests {
     use proptest::prelude::*;
     use std::io::Write;
 
-    fn summary(contents: &Located) -> (Vec<u64>, Vec<f64>, u64, u64, u64) {
-        let starts = contents.starts.walk(0).collect();
-        let labels = contents.labels.clone();
+    /// Starts, labels, names and counts.
+    fn summary(contents: &Located) -> (Vec<u64>, Vec<f64>, Vec<String>, Vec<u64>) {
+        let mut counts = vec![contents.index_end, contents.nonzeros, contents.longest];
+        counts.extend(&contents.tallies);
         (
-            starts,
-            labels,
-            contents.index_end,
-            contents.nonzeros,
-            contents.longest,
+            contents.starts.walk(0).collect(),
+            contents.labels.clone(),
+            contents.names.clone(),
+            counts,
         )
     }
 
     /// Scans `text` both ways and returns the number of records.
     fn check(text: &[u8], shape: LineShape) -> u64 {
+        scanned(text, shape).starts.len()
+    }
+
+    /// Scans `text` both ways.
+    fn scanned(text: &[u8], shape: LineShape) -> Located {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(text).unwrap();
         let size = text.len() as u64;
         let path = file.path();
-        let from = first_record(file.as_file(), shape, 0, size).unwrap();
+        let (from, comments) = first_record(file.as_file(), shape, 0, size).unwrap();
         let plain = scan_lines(&Scan {
             file: file.as_file(),
             shape,
@@ -332,13 +375,14 @@ mod tests {
             size,
             interrupt: &AtomicBool::new(false),
         });
-        let plain = plain.unwrap();
-        let plain = plain.finish(path, size).unwrap();
+        let mut plain = plain.unwrap();
+        plain.comments += comments;
+        let plain = plain.finish(path, shape, size).unwrap();
         for threads in [1, 3] {
             let fast = scan_file(path, shape, 0, size, threads, &AtomicBool::new(false)).unwrap();
             assert_eq!(summary(&fast), summary(&plain));
         }
-        plain.starts.len()
+        plain
     }
 
     /// Whether the parallel scan settles `text` by itself.
@@ -357,19 +401,66 @@ mod tests {
 
     const LAST: LineShape = LineShape::Delimited {
         delimiter: b',',
-        label: 2,
+        label: Some(2),
         columns: 3,
     };
     const MIDDLE: LineShape = LineShape::Delimited {
         delimiter: b',',
-        label: 1,
+        label: Some(1),
         columns: 3,
     };
     const FIRST: LineShape = LineShape::Delimited {
         delimiter: b',',
-        label: 0,
+        label: Some(0),
         columns: 3,
     };
+    const NONE: LineShape = LineShape::Delimited {
+        delimiter: b',',
+        label: None,
+        columns: 3,
+    };
+
+    #[test]
+    fn names_of_classes() {
+        let text = b"1,Class_1,b\n2,true,\"Class_1\"\n2,Class_1,NA\n";
+        let found = scanned(text, MIDDLE);
+        assert_eq!(found.names, ["Class_1", "true"]);
+        assert_eq!(found.labels, [0.0, 1.0]);
+        assert_eq!(scanned(text, LAST).names, ["Class_1", "b"]);
+        // Beside numbers they are none.
+        let mixed = scanned(b"1,2,3\n1,2,x\n1,2,1e300\n", LAST);
+        assert_eq!((mixed.labels, mixed.names.len()), (vec![3.0], 0));
+        let without = scanned(text, NONE);
+        assert_eq!((without.labels.len(), without.names.len()), (0, 0));
+        assert_eq!(without.nonzeros, 9);
+        let many: String = (0..=MOST_NAMES).map(|i| format!("1,2,x{i}\n")).collect();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(many.as_bytes()).unwrap();
+        let never = AtomicBool::new(false);
+        let found = scan_file(file.path(), LAST, 0, many.len() as u64, 2, &never);
+        assert!(matches!(found, Err(FormatError::TooManyLabels { .. })));
+    }
+
+    #[test]
+    fn query_numbers_and_comments_are_counted() {
+        let mut text = b"# head\n".to_vec();
+        for i in 0..100_000 {
+            writeln!(text, "{} qid:{} 1:0.5 2:1", i % 3, i / 7).unwrap();
+        }
+        let found = scanned(&text, LineShape::Libsvm);
+        assert_eq!(found.tallies, [100_000, 1]);
+        assert_eq!((found.nonzeros, found.index_end), (200_000, 3));
+        // At every place around the end of a chunk.
+        for shift in 0..24 {
+            let mut shifted = vec![b'1'; shift];
+            shifted.extend_from_slice(&text[7..CHUNK as usize + 400]);
+            check(&shifted, LineShape::Libsvm);
+        }
+        text.extend_from_slice(b"1 qid:1 2:1 # doc\n");
+        let found = scanned(&text, LineShape::Libsvm);
+        assert_eq!(found.tallies, [100_001, 2]);
+        assert_eq!(found.nonzeros, 200_001);
+    }
 
     #[test]
     fn lines_of_every_kind() {
@@ -436,7 +527,7 @@ mod tests {
             .map(|byte| if *byte == b' ' { b',' } else { *byte });
         let cells: Vec<u8> = cells.collect();
         let columns = 60_000;
-        for label in [0, 1, 2, 30_000, columns - 1] {
+        for label in [0, 1, 2, 30_000, columns - 1].map(Some) {
             check(
                 &cells,
                 LineShape::Delimited {
@@ -456,13 +547,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_equals_plain(text in "[-1 :\n\t\r,#2x]{0,300}", repeat in 1usize..3000) {
+        fn fast_equals_plain(text in "([-1 :\n\t\r,#2x]|qid:){0,300}", repeat in 1usize..3000) {
             let bytes = text.repeat(repeat).into_bytes();
             let cut = bytes.len().min(2 * CHUNK as usize);
             check(&bytes[..cut], LineShape::Libsvm);
             let without = text.replace('#', "").repeat(repeat).into_bytes();
             let cut = without.len().min(2 * CHUNK as usize);
-            for shape in [LineShape::Libsvm, FIRST, MIDDLE, LAST] {
+            for shape in [LineShape::Libsvm, FIRST, MIDDLE, LAST, NONE] {
                 check(&without[..cut], shape);
             }
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
-use crate::labels::{LabelCollector, MOST_LABELS};
+use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS, checked_label};
 
 /// The longest header read; NumPy's own are under 200 bytes.
 const MOST_HEADER_BYTES: usize = 64 << 10;
@@ -70,8 +70,15 @@ pub struct NpyRules {
     pub number: NpyNumber,
     /// Numbers a row.
     pub columns: usize,
-    /// Column of the label, from 0.
-    pub label: usize,
+    /// Column of the label, from 0; `None` where rows have none.
+    pub label: Option<usize>,
+}
+
+impl NpyRules {
+    /// Features a row.
+    pub fn features(&self) -> usize {
+        self.columns - usize::from(self.label.is_some())
+    }
 }
 
 /// The header at the start of `bytes`, or the offset and the description of what is wrong.
@@ -153,16 +160,20 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
     }
 }
 
-/// Writes the features of a row to `row`, which holds one number fewer than the columns, and returns
-/// the label.
-pub fn decode_npy_row(bytes: &[u8], rules: NpyRules, row: &mut [f32]) -> Result<f64, Fault> {
+/// Writes the features of a row to `row` and returns the label, where there is one.
+pub fn decode_npy_row(
+    bytes: &[u8],
+    rules: NpyRules,
+    row: &mut [f32],
+) -> Result<Option<f64>, Fault> {
     let size = rules.number.bytes();
-    if bytes.len() != size * rules.columns || row.len() + 1 != rules.columns {
+    if bytes.len() != size * rules.columns || row.len() != rules.features() {
         return Err(Fault::Malformed {
             what: "the row is not as long as its columns",
         });
     }
-    let mut label = 0.0;
+    let mut label = None;
+    let label_at = rules.label.unwrap_or(usize::MAX);
     for (column, cell) in bytes.chunks_exact(size).enumerate() {
         let wide = rules.number.read(cell);
         let not_finite = || {
@@ -173,17 +184,17 @@ pub fn decode_npy_row(bytes: &[u8], rules: NpyRules, row: &mut [f32]) -> Result<
                 Fault::NotFinite { column, found }
             }
         };
-        if column == rules.label {
-            label = wide;
+        if column == label_at {
             if !wide.is_finite() {
                 return Err(not_finite());
             }
+            label = Some(checked_label(wide, || wide.to_string())?);
         } else {
             let value = wide as f32;
             if !value.is_finite() {
                 return Err(not_finite());
             }
-            row[column - usize::from(column > rules.label)] = value;
+            row[column - usize::from(column > label_at)] = value;
         }
     }
     Ok(label)
@@ -263,7 +274,7 @@ pub(crate) fn scan_labels(
         }
         reader.read_exact(&mut cell[..size]).map_err(read_error)?;
         let value = header.number.read(&cell);
-        if value.is_finite() && !labels.add(value) {
+        if value.abs() < LABEL_LIMIT && !labels.add(value) {
             let path = path.to_path_buf();
             return Err(FormatError::TooManyLabels {
                 path,
@@ -348,12 +359,12 @@ mod tests {
         let rules = NpyRules {
             number: NpyNumber::F8,
             columns: 3,
-            label: 1,
+            label: Some(1),
         };
         let mut row = [0.0; 2];
         assert_eq!(
             decode_npy_row(&cells(&[1.5, -1.0, 2.5]), rules, &mut row),
-            Ok(-1.0)
+            Ok(Some(-1.0))
         );
         assert_eq!(row, [1.5, 2.5]);
         let fault = |values: &[f64]| {
@@ -368,11 +379,26 @@ mod tests {
         let rules = NpyRules {
             number: NpyNumber::I8,
             columns: 2,
-            label: 0,
+            label: Some(0),
         };
         let bytes: Vec<u8> = [7i64, -9].iter().flat_map(|v| v.to_le_bytes()).collect();
         let mut row = [0.0];
-        assert_eq!(decode_npy_row(&bytes, rules, &mut row), Ok(7.0));
+        assert_eq!(decode_npy_row(&bytes, rules, &mut row), Ok(Some(7.0)));
+        let unlabelled = NpyRules {
+            label: None,
+            ..rules
+        };
+        let mut both = [0.0; 2];
+        assert_eq!(decode_npy_row(&bytes, unlabelled, &mut both), Ok(None));
+        assert_eq!(both, [7.0, -9.0]);
+        let bytes: Vec<u8> = [1i64 << 53, 0]
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect();
+        let fault = decode_npy_row(&bytes, rules, &mut row).unwrap_err();
+        assert!(fault.to_string().contains("2^53"), "{fault}");
+        let bytes: Vec<u8> = [7i64, -9].iter().flat_map(|v| v.to_le_bytes()).collect();
+        decode_npy_row(&bytes, rules, &mut row).unwrap();
         assert_eq!(row, [-9.0]);
     }
 }

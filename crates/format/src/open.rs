@@ -20,6 +20,7 @@ use crate::kind::{Compression, FormatKind, detect};
 use crate::labels::LabelMap;
 use crate::line_scan::{first_line_from, scan_file};
 use crate::located::Located;
+use crate::missing::Missing;
 use crate::npy::{self, NpyRules};
 use crate::packed::IndexCoding;
 use crate::packed_reader;
@@ -55,8 +56,13 @@ pub struct OpenOptions {
     /// Labels that are not known do not matter: predictions make no use of them.
     pub any_label: bool,
     /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
-    /// dense rows must have as many.
+    /// dense rows must have as many. Where labels do not matter, columns of CSV, TSV and `.npy` that are as many
+    /// hold no label.
     pub features: Option<u64>,
+    /// What stands for missing cells of CSV and TSV; they are faults where `None`.
+    pub missing: Option<Missing>,
+    /// The training set's means, for reading a test set with [`Missing::Mean`].
+    pub means: Option<Arc<[f32]>>,
     /// Where decompressed text goes, and sidecars that cannot lie beside the data; the user's cache
     /// folder where `None`.
     pub cache_dir: Option<PathBuf>,
@@ -83,6 +89,8 @@ impl Default for OpenOptions {
             labels: None,
             any_label: false,
             features: None,
+            missing: None,
+            means: None,
             cache_dir: None,
             sidecar: true,
             storage: StorageChoice::default(),
@@ -135,10 +143,11 @@ pub(crate) enum Reading {
 impl Reading {
     /// Which of these it is and the label's column, for fingerprints.
     pub(crate) fn words(&self) -> [u64; 2] {
+        let column = |label: Option<usize>| label.map_or(u64::MAX, |label| label as u64);
         match self {
             Reading::Libsvm => [1, 0],
-            Reading::Delimited(rules) => [1 << 8 | u64::from(rules.delimiter), rules.label as u64],
-            Reading::Npy(rules) => [2, rules.label as u64],
+            Reading::Delimited(rules) => [1 << 8 | u64::from(rules.delimiter), column(rules.label)],
+            Reading::Npy(rules) => [2, column(rules.label)],
             Reading::PackedDense => [3, 0],
             Reading::PackedSparse { .. } => [4, 0],
             Reading::Sample(sample) => sample.shape.words(),
@@ -436,6 +445,17 @@ impl Source<'_> {
         let features = contents
             .index_end
             .saturating_sub(u64::from(!self.options.zero_based));
+        if let [queries, comments] = contents.tallies[..] {
+            let counts = [(queries, "query numbers (qid)"), (comments, "comments")];
+            let skipped = counts.iter().filter(|(count, _)| *count > 0);
+            let skipped: Vec<String> = skipped
+                .map(|(count, what)| format!("{count} {what}"))
+                .collect();
+            if !skipped.is_empty() {
+                let path = self.path.display();
+                notes.push(format!("{path}: skipped {}", skipped.join(" and ")));
+            }
+        }
         Ok(self.found(contents, index, Layout::Sparse, features, Reading::Libsvm))
     }
 
@@ -449,9 +469,14 @@ impl Source<'_> {
             });
         };
         let heading = Heading::read(line.trim_ascii_end(), delimiter);
-        let label = heading.label(self.path, &self.options.label)?;
         let columns = heading.columns;
-        let from = if heading.names.is_some() {
+        let wanted = &self.options.label;
+        let is_named = matches!(wanted, LabelColumn::Name(name) if heading.names(name));
+        let label = match has_no_label(columns, self.options) && !is_named {
+            true => None,
+            false => Some(heading.label(self.path, wanted)?),
+        };
+        let from = if heading.is_header(label, wanted) {
             start + line.len() as u64
         } else {
             start
@@ -462,13 +487,15 @@ impl Source<'_> {
             columns,
         };
         let (contents, index) = self.lines(shape, from, notes)?;
-        let layout = Layout::Dense { width: columns - 1 };
-        let reading = Reading::Delimited(DelimitedRules {
+        let rules = DelimitedRules {
             delimiter,
             columns,
             label,
-        });
-        Ok(self.found(contents, index, layout, columns as u64 - 1, reading))
+            missing: None,
+        };
+        let width = rules.features();
+        let (layout, reading) = (Layout::Dense { width }, Reading::Delimited(rules));
+        Ok(self.found(contents, index, layout, width as u64, reading))
     }
 
     fn found(
@@ -490,7 +517,7 @@ impl Source<'_> {
             contents: Contents::Features,
             features,
             labels: contents.labels,
-            names: Vec::new(),
+            names: contents.names,
             reading,
             index,
             places: Places::listed(contents.starts, end),
@@ -612,13 +639,27 @@ pub(crate) fn changed(path: &Path, expected: &Stamp, found: &Stamp) -> FormatErr
     }
 }
 
+/// Whether rows of so many columns are the features of a model alone, labels being of no use.
+fn has_no_label(columns: usize, options: &OpenOptions) -> bool {
+    options.any_label && options.features == Some(columns as u64)
+}
+
 fn npy_file(path: &Path, size: u64, options: &OpenOptions) -> Result<Found, FormatError> {
     let header = npy::read_header(path, size)?;
-    let label = npy::label_column(path, &header, &options.label)?;
-    let labels = npy::scan_labels(path, &header, label, &options.interrupt)?;
     let columns = header.columns as usize;
+    let (mut label, mut labels) = (None, Vec::new());
+    if !has_no_label(columns, options) {
+        let column = npy::label_column(path, &header, &options.label)?;
+        labels = npy::scan_labels(path, &header, column, &options.interrupt)?;
+        label = Some(column);
+    }
+    let rules = NpyRules {
+        number: header.number,
+        columns,
+        label,
+    };
     let row_bytes = header.columns * header.number.bytes() as u64;
-    let features = header.columns - 1;
+    let features = rules.features() as u64;
     Ok(Found {
         places: Places::Fixed {
             from: header.data_offset,
@@ -628,16 +669,14 @@ fn npy_file(path: &Path, size: u64, options: &OpenOptions) -> Result<Found, Form
         bytes: header.rows * row_bytes,
         longest: row_bytes,
         nonzeros: header.rows.saturating_mul(features),
-        layout: Layout::Dense { width: columns - 1 },
+        layout: Layout::Dense {
+            width: rules.features(),
+        },
         contents: Contents::Features,
         features,
         labels,
         names: Vec::new(),
-        reading: Reading::Npy(NpyRules {
-            number: header.number,
-            columns,
-            label,
-        }),
+        reading: Reading::Npy(rules),
         index: IndexSource::Arithmetic,
     })
 }

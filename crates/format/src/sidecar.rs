@@ -21,7 +21,7 @@ use crate::packed_reader::without_checksum;
 use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x03";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x04";
 
 /// What the records of a scanned file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,10 @@ impl SidecarKey {
                 delimiter,
                 label,
                 columns,
-            }) => (2, u64::from(delimiter), label as u64, columns as u64),
+            }) => {
+                let label = label.map_or(u64::MAX, |label| label as u64);
+                (2, u64::from(delimiter), label, columns as u64)
+            }
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
             // 4 stands for archives in which a sample may have an extension twice.
             RecordShape::TarGroups { label } => (6, 0, label, 0),

@@ -27,7 +27,7 @@ pub enum LinearError {
         found: f64,
     },
     /// The bias is unusable.
-    #[error("a bias of {found} is unusable; give a finite number above 0, or none")]
+    #[error("a bias of {found:e} is unusable; give a number above 0 and below 1e19, or none")]
     Bias {
         /// The bias.
         found: f32,

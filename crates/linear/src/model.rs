@@ -5,6 +5,7 @@
 pub(crate) mod liblinear_text;
 pub(crate) mod tensors;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::path::Path;
@@ -24,6 +25,12 @@ pub struct Model {
     pub cost: Option<f64>,
     /// Label of each class, in class order.
     pub labels: Vec<f64>,
+    /// Names of the labels, which are 0, 1, 2 … then; empty where labels are numbers. LIBLINEAR's format
+    /// does not hold them.
+    pub names: Vec<String>,
+    /// What stands for a missing value of each feature, where means do; LIBLINEAR's format does not hold
+    /// them.
+    pub means: Option<Vec<f32>>,
     /// The weights: one vector for two classes, else one a class.
     pub weights: Weights,
 }
@@ -83,6 +90,14 @@ fn check_shape(
         return Err(malformed(path, line, "sizes that no model can have"));
     }
     Ok(vectors)
+}
+
+/// The first label that stands in a list a second time.
+fn first_repeated(labels: &[f64]) -> Option<f64> {
+    let mut seen = HashSet::new();
+    // -0 is 0.
+    let mut labels = labels.iter().map(|label| label + 0.0);
+    labels.find(|label| !seen.insert(label.to_bits()))
 }
 
 fn malformed(path: &Path, line: Option<u64>, found: impl Into<String>) -> LinearError {

@@ -68,7 +68,7 @@ impl Problem {
 
     /// Appends a constant feature of this value, with a regularised weight.
     pub fn with_bias(mut self, bias: f32) -> Result<Problem, LinearError> {
-        if !bias.is_finite() || bias <= 0.0 {
+        if !is_usable_bias(bias) {
             return Err(LinearError::Bias { found: bias });
         }
         self.bias = Some(bias);
@@ -187,6 +187,11 @@ impl Problem {
             }
         }
     }
+}
+
+/// Whether a bias is above 0 and its square, which rows have on the diagonal of Q, an f32.
+pub(crate) fn is_usable_bias(bias: f32) -> bool {
+    bias > 0.0 && (bias * bias).is_finite()
 }
 
 /// The cost as the solver uses it: rounded to f32, so that α ≤ U means α ≤ C to the last bit.

@@ -92,7 +92,7 @@ fn labels_unknown_to_a_certificate_or_count() {
     );
     let mut confusion = Confusion::new(2);
     check(
-        confusion.add(&problem(), &table, &weights, Simd::best()),
+        confusion.add(&problem(), &table, &weights),
         "class 5 does not exist",
     );
 }
@@ -103,6 +103,8 @@ fn model(labels: Vec<f64>) -> Model {
         loss: Loss::Hinge,
         cost: Some(2.0),
         labels,
+        names: Vec::new(),
+        means: None,
         weights,
     }
 }
@@ -170,10 +172,49 @@ fn damaged_text_models() {
     check(damaged("-0.5", "NaN"), "not 1 finite number(s)");
     check(damaged("-0.5", "1 1"), "not 1 finite number(s)");
     check(damaged("bias 1", "bias inf"), "at line 5");
+    check(damaged("bias 1", "bias 1e38"), "the bias 1e38");
+    check(damaged("label 1 -1", "label 1 1"), "the label 1 twice");
+    check(
+        damaged("-0.5 \n", "-0.5 \n3 \n"),
+        "at line 10 stands more than the 3 lines of weights",
+    );
     for cut in 0..good.len() {
         std::fs::write(&path, &good[..cut]).unwrap();
         Model::read_liblinear(&path).unwrap_err();
     }
+}
+
+#[test]
+fn tensor_models_that_contradict_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let refused = |model: Model, said: &str| {
+        model.write_safetensors(&path).unwrap();
+        check(Model::read_safetensors(&path), said);
+    };
+    refused(model(vec![0.0, -0.0]), "the label 0 twice");
+    let named = |labels: Vec<f64>, names: [&str; 2]| Model {
+        names: names.map(String::from).to_vec(),
+        ..model(labels)
+    };
+    refused(named(vec![0.0, 1.0], ["a", "a"]), "the label \"a\" twice");
+    refused(named(vec![1.0, 0.0], ["a", "b"]), "names that are not");
+    let means = Some(vec![0.5; 3]);
+    refused(
+        Model {
+            means,
+            ..model(vec![1.0, -1.0])
+        },
+        "means of F32 [3]",
+    );
+    let weights = Weights::from_vectors(2, Some(1e38), vec![vec![1.0, -0.5, 0.1]]);
+    refused(
+        Model {
+            weights,
+            ..model(vec![1.0, -1.0])
+        },
+        "the bias",
+    );
 }
 
 #[test]

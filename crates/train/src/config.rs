@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pelton_feed::{Access, OnBadRecord};
-use pelton_format::ClassName;
+use pelton_format::{ClassName, Missing};
 use pelton_linear::{InnerPasses, Loss};
 use pelton_plan::Order;
 use pelton_storage::LocalMode;
@@ -52,6 +52,8 @@ pub struct DataConfig {
     pub file_column: String,
     /// Label that is taken for +1 against all others.
     pub positive: Option<ClassName>,
+    /// What stands for missing cells of CSV and TSV: zero or mean; they are bad records where absent.
+    pub missing: Option<Missing>,
     /// How files are opened.
     #[serde(with = "as_text")]
     pub io: IoMode,
@@ -74,6 +76,7 @@ impl Default for DataConfig {
             label_file: None,
             file_column: "first".to_string(),
             positive: None,
+            missing: None,
             io: IoMode(LocalMode::Auto),
             cache_dir: None,
             device_model: None,

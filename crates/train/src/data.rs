@@ -93,6 +93,8 @@ pub struct Expected {
     pub any_label: bool,
     /// Features of the model.
     pub features: u64,
+    /// What stands for missing cells, where means do.
+    pub means: Option<Arc<[f32]>>,
 }
 
 /// Opens the files or demo set of `paths` as `config` says.
@@ -126,6 +128,8 @@ fn open_files(
         labels: expected.map(|expected| expected.labels.clone()),
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
+        missing: config.missing,
+        means: expected.and_then(|expected| expected.means.clone()),
         interrupt: Arc::clone(interrupt),
         cache_dir: Some(cache_dir(config)),
         storage: LocalOptions {

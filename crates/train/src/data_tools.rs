@@ -379,6 +379,12 @@ pub fn pack(
     }
     let opened = data::open(config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
+    if dataset.labels_are_names() {
+        return Err(TrainError::Config(format!(
+            "{}: its labels are names, which packed rows cannot hold; number them, or give --positive NAME for two classes",
+            config.paths.join(", ")
+        )));
+    }
     let shape = PackedShape {
         layout: dataset.layout(),
         features: dataset.features(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_feed::{FeedOptions, OnBadRecord};
-use pelton_format::LabelMap;
-use pelton_linear::{LinearError, Loss, Model, Problem, Simd, predict, probabilities};
+use pelton_format::{LabelMap, Missing};
+use pelton_linear::{LinearError, Loss, Model, Problem, predict, probabilities};
 
 use crate::config::{DataConfig, LinearConfig};
 use crate::data::{self, Expected, OpenedData};
@@ -104,10 +104,26 @@ impl EvaluateConfig {
             config.positive = config.positive.or_else(|| run.data.positive.clone());
             config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
         }
+        let model = &trained.model;
+        if self.data.missing == Some(Missing::Mean) && model.means.is_none() {
+            return Err(TrainError::Config(format!(
+                "--missing mean: {} holds no means; give --missing zero, or a run or model.safetensors that was trained with means",
+                self.model.display()
+            )));
+        }
+        let of_run = trained.config.as_ref().and_then(|run| run.data.missing);
+        config.missing = config.missing.or(match model.means {
+            Some(_) => Some(Missing::Mean),
+            None => of_run.filter(|how| *how == Missing::Zero),
+        });
         let expected = Expected {
-            labels: LabelMap::new(trained.model.labels.clone()),
+            labels: match &model.names[..] {
+                [] => LabelMap::new(model.labels.clone()),
+                names => LabelMap::named(names.to_vec()),
+            },
             any_label,
-            features: trained.model.weights.features() as u64,
+            features: model.weights.features() as u64,
+            means: model.means.as_deref().map(Arc::from),
         };
         let paths = &config.paths;
         let opened = data::open(&config, paths, Some(&expected), interrupt, observer)?;
@@ -193,28 +209,24 @@ pub fn predict_lines(
             model.loss
         )));
     }
+    let labels = opened.dataset.labels();
     let mut shares = Vec::new();
     let mut failed = None;
     for_each_batch(&opened.dataset, &config.feed(&opened, interrupt), |batch| {
-        predict(
-            &model.weights,
-            &batch.rows,
-            Simd::best(),
-            |_, prediction| {
-                let mut line = model.labels[prediction.class as usize].to_string();
-                if with_probabilities
-                    && probabilities(model.loss, prediction.values, &mut shares).is_some()
-                {
-                    for share in &shares {
-                        line += &format!(" {share:.6}");
-                    }
+        predict(&model.weights, &batch.rows, |_, prediction| {
+            let mut line = labels.describe(prediction.class);
+            if with_probabilities
+                && probabilities(model.loss, prediction.values, &mut shares).is_some()
+            {
+                for share in &shares {
+                    line += &format!(" {share:.6}");
                 }
-                line.push('\n');
-                if let Err(error) = out.write_all(line.as_bytes()) {
-                    failed.get_or_insert(error);
-                }
-            },
-        );
+            }
+            line.push('\n');
+            if let Err(error) = out.write_all(line.as_bytes()) {
+                failed.get_or_insert(error);
+            }
+        });
         match failed.take() {
             Some(error) => Err(unwritten(error)),
             None => Ok(()),

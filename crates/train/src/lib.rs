@@ -45,7 +45,7 @@ pub use error::TrainError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use metrics_endpoint::{MetricsEndpoint, prometheus_text};
 pub use pelton_feed::{Access, BadExamples, Collate, Exif, OnBadRecord};
-pub use pelton_format::ClassName;
+pub use pelton_format::{ClassName, Missing};
 pub use pelton_image::Pipeline;
 pub use pelton_linear::{InnerPasses, Loss};
 pub use pelton_plan::{BucketPolicy, Order};

@@ -28,6 +28,8 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let json = arguments.json;
     let ranks = ranks::asked(arguments.ranks)?;
     arguments.apply(&mut config).map_err(usage)?;
+    // That of a demo is an offer, not something that was asked for.
+    let target = config.target;
     if config.memory_share.is_none()
         && arguments.memory.is_none()
         && arguments.config.is_none()
@@ -67,7 +69,26 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         print_json(&summary)?;
     }
     print_summary(&summary, &out);
-    Ok(())
+    match target {
+        Some(target) if !summary.relative_gap.is_some_and(|gap| gap <= target) => {
+            Err(missed(target, &summary))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Exit code of a run that ended before its target, with a model.
+const MISSED: u8 = 3;
+
+fn missed(target: f64, summary: &LinearSummary) -> Failure {
+    let gap = summary.relative_gap.unwrap_or(f64::INFINITY);
+    Failure {
+        error: anyhow::anyhow!(
+            "the target {target:e} is missed: after {} epochs the model is at most {gap:.4e} from the optimum; go on with --resume and more --epochs, or give more --memory",
+            summary.epochs
+        ),
+        code: MISSED,
+    }
 }
 
 /// Folder name of a run without `--out`: the first file's name, or the demo's.

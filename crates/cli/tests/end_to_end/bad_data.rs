@@ -2,7 +2,7 @@
 //! 2, or 1 where it shows in the middle of a run.
 
 use crate::command::{Place, number};
-use crate::data::{libsvm, random_bits};
+use crate::data::{libsvm, npy, random_bits};
 
 /// Trains on `content` in a file `name`; the message must hold the file's name and `parts`.
 fn check(name: &str, content: impl AsRef<[u8]>, parts: &[&str]) {
@@ -186,7 +186,7 @@ fn data_that_is_something_else_is_named_by_its_first_bad_record() {
             "1,2,0,\n3,4,1,\n",
             &["line 1", "column 4", "empty"],
         ),
-        ("german.csv", "1;2;0\n3;4;1\n", &["line 2", "3;4;1"]),
+        ("german.csv", "1;2;0\n3;4;1\n", &["no features", "--format"]),
         (
             "names.csv",
             "a,b\nfoo,1\nbar,1\n",
@@ -239,6 +239,23 @@ fn labels_that_do_not_serve() {
     check("same.svm", "1 1:1\n1 1:2\n", &["label 1", "at least two"]);
     let many: String = (0..200_000).map(|i| format!("{}.5 1:1\n", i)).collect();
     check("many.svm", many, &["distinct labels"]);
+    let mixed = "1,2,cat\n3,4,1\n3,5,2\n";
+    check(
+        "mixed.csv",
+        mixed,
+        &["line 1", "column 3", "\"cat\"", "no number"],
+    );
+    let none = "1,2,?\n3,4,1\n3,5,2\n";
+    check("none.csv", none, &["line 1", "column 3, the label"]);
+    let large = "1 1:1\n-1 1:2\n9007199254740993 1:1\n";
+    check("large.svm", large, &["line 3", "9007199254740993", "2^53"]);
+    check(
+        "large.csv",
+        "1,1\n2,-1\n2,1\n3,-1e300\n",
+        &["line 4", "-1e300", "2^53"],
+    );
+    let cells = [1.0, 0.0, 2.0, 1.0, 3.0, 9007199254740992.0];
+    check("large.npy", npy(2, &cells), &["record 2", "2^53"]);
     let place = Place::new();
     place.libsvm("train", 50);
     place.write("test", "+1 1:1\n-1 1:1\n3 1:1\n");
@@ -257,12 +274,36 @@ fn labels_that_do_not_serve() {
 
 #[test]
 fn faults_of_csv_cells() {
-    let cases: [(&str, &[&str]); 6] = [
+    let cases: [(&str, &[&str]); 11] = [
         ("1,2,3\n4,5\n", &["line 2", "2 columns", "3"]),
         ("1,2,3\n4,5,6,7\n", &["line 2", "4 columns", "3"]),
         ("1,2,3\n4,five,6\n", &["line 2", "column 2", "five"]),
-        ("1,2,3\n4,,6\n", &["line 2", "column 2", "empty"]),
-        ("1,2,3\n4,nan,6\n", &["line 2", "column 2", "not finite"]),
+        (
+            "1,2,3\n4,,6\n",
+            &["line 2", "column 2", "empty", "--missing"],
+        ),
+        (
+            "1,2,3\n4,nan,6\n",
+            &["line 2", "column 2", "\"nan\"", "--missing"],
+        ),
+        ("1,2,3\n4,inf,6\n", &["line 2", "column 2", "not finite"]),
+        // Once a first row with such a cell was taken for a header.
+        (
+            "1,NA,1\n2,3,-1\n",
+            &["line 1", "column 2", "\"NA\"", "--missing zero"],
+        ),
+        (
+            "1,x,1\n2,3,-1\n",
+            &["line 1", "column 2", "\"x\"", "not a number"],
+        ),
+        (
+            "1e400,1,1\n2,3,-1\n",
+            &["line 1", "column 1", "1e400", "32-bit"],
+        ),
+        (
+            "1,2,1e400\n2,3,-1\n2,3,1\n",
+            &["line 1", "column 3", "1e400"],
+        ),
         (
             "a,b,label\n1,2,3\n4,1e99,6\n",
             &["line 3", "column 2", "32-bit"],

@@ -123,3 +123,15 @@ pub fn rare_features(rows: u64) -> String {
     }
     text
 }
+
+/// A matrix of f64 as `.npy`.
+pub fn npy(columns: usize, cells: &[f64]) -> Vec<u8> {
+    let rows = cells.len() / columns;
+    let header =
+        format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({rows}, {columns}), }}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(cells.iter().flat_map(|cell| cell.to_le_bytes()));
+    bytes
+}

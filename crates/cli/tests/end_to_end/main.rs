@@ -25,5 +25,6 @@ mod repeated_runs;
 mod samples;
 mod stages;
 mod stages_bad_input;
+mod tables;
 mod token_streams;
 mod vocabulary;

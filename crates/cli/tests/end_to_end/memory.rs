@@ -98,9 +98,11 @@ fn rows_kept_as_codes_save_passes() {
     place.write("wide.csv", wide(8000));
     let passes = |flags: &str| {
         let line = format!(
-            "train linear wide.csv --memory 1/5 --target 1e-3 --epochs 40 {flags} --overwrite --out run"
+            "train linear wide.csv --memory 1/5 --target 1e-3 --epochs 40 {flags} --overwrite --out run --json"
         );
-        let figures = place.json(&line);
+        let ended = place.run(&line);
+        assert!(matches!(ended.code, Some(0 | 3)), "{}", ended.stderr);
+        let figures = ended.json();
         (number(&figures, "passes"), number(&figures, "relative_gap"))
     };
     let (kept, gap) = passes("");

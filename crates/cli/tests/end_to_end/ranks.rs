@@ -13,7 +13,10 @@ fn ranks_certify_what_one_rank_finds() {
     place.higgs(20000);
     let line =
         "train linear higgs.prow --target 1e-3 --epochs 60 --memory 300kB --cache-fraction 0";
-    let alone = place.json(&format!("{line} --out alone"));
+    // One rank alone, with less memory, may miss the target.
+    let alone = place.run(&format!("{line} --out alone --json"));
+    assert!(matches!(alone.code, Some(0 | 3)), "{}", alone.stderr);
+    let alone = alone.json();
     assert_eq!(alone["ranks"], 1);
     assert_eq!(alone["communication_bytes"], 0);
     for ranks in [2, 4] {

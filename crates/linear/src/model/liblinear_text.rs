@@ -12,15 +12,15 @@
 //! ```
 //!
 //! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. Source:
-//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with enough
-//! digits to give back the same f32.
+//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are f32, written with the digits
+//! that give back the same number as f64: LIBLINEAR reads f64, and shall predict the same.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use super::{Model, check_shape, malformed};
+use super::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
-use crate::problem::Loss;
+use crate::problem::{Loss, is_usable_bias};
 use crate::weights::Weights;
 
 /// The longest line accepted: labels of a hundred thousand classes fit.
@@ -66,7 +66,7 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
         write!(out, " {label}")?;
     }
     writeln!(out, "\nnr_feature {}", weights.features())?;
-    writeln!(out, "bias {}", weights.bias().unwrap_or(-1.0))?;
+    writeln!(out, "bias {}", f64::from(weights.bias().unwrap_or(-1.0)))?;
     writeln!(out, "w")?;
     for feature in 0..weights.vector(0).len() {
         for subproblem in 0..weights.subproblems() {
@@ -75,7 +75,7 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
                 // Most of millions of weights are 0, and writing a number takes ten times as long.
                 out.write_all(b"0 ")?;
             } else {
-                write!(out, "{weight} ")?;
+                write!(out, "{} ", f64::from(weight))?;
             }
         }
         out.write_all(b"\n")?;
@@ -94,34 +94,30 @@ struct Lines<'a, R> {
 impl<R: BufRead> Lines<'_, R> {
     /// The next line without its end; an error when there is none.
     fn next(&mut self) -> Result<&str, LinearError> {
+        let (path, number) = (self.path, self.number + 1);
+        let none = || malformed(path, Some(number), "the end of the file");
+        self.next_if_any()?.ok_or_else(none)
+    }
+
+    /// The next line without its end, if there is one.
+    fn next_if_any(&mut self) -> Result<Option<&str>, LinearError> {
         self.line.clear();
         self.number += 1;
+        let wrong = |found: &str| malformed(self.path, Some(self.number), found);
         let mut limited = std::io::Read::take(&mut self.input, LONGEST_LINE);
         let read = limited.read_line(&mut self.line);
         let read = read.map_err(super::io("read", self.path))?;
         if read == 0 {
-            return Err(malformed(
-                self.path,
-                Some(self.number),
-                "the end of the file",
-            ));
+            return Ok(None);
         }
         if read as u64 == LONGEST_LINE {
-            return Err(malformed(
-                self.path,
-                Some(self.number),
-                "a line that is too long",
-            ));
+            return Err(wrong("a line that is too long"));
         }
         if !self.line.ends_with('\n') {
             // LIBLINEAR ends every line, so this file was cut, perhaps within a number.
-            return Err(malformed(
-                self.path,
-                Some(self.number),
-                "a line without its end",
-            ));
+            return Err(wrong("a line without its end"));
         }
-        Ok(self.line.trim())
+        Ok(Some(self.line.trim()))
     }
 }
 
@@ -197,13 +193,27 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
             format!("{} labels for {classes} classes", header.labels.len()),
         ));
     }
+    if let Some(label) = first_repeated(&header.labels) {
+        return Err(malformed(path, at, format!("the label {label} twice")));
+    }
     let bias = header.bias.filter(|&bias| bias > 0.0);
+    if let Some(bias) = bias.filter(|&bias| !is_usable_bias(bias)) {
+        return Err(malformed(path, at, format!("the bias {bias:e}")));
+    }
     let length = features + usize::from(bias.is_some());
     let columns = read_weights(&mut lines, vectors, length)?;
+    while let Some(line) = lines.next_if_any()? {
+        if !line.is_empty() {
+            let found = format!("more than the {length} lines of weights that its header tells of");
+            return Err(malformed(path, Some(lines.number), found));
+        }
+    }
     Ok(Model {
         loss,
         cost: None,
         labels: header.labels,
+        names: Vec::new(),
+        means: None,
         weights: Weights::from_vectors(features, bias, columns),
     })
 }

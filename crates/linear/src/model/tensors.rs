@@ -1,22 +1,24 @@
-//! Safetensors: one tensor `weights` of f32, [vectors, features + bias], and the metadata key `pelton`,
-//! whose text is JSON: version, loss, labels, and cost and bias where there are some. One key, because
-//! safetensors writes its metadata in an order that differs from run to run.
+//! Safetensors: a tensor `weights` of f32, [vectors, features + bias], a tensor `means` [features] where
+//! there are some, and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost,
+//! bias and names of the labels where there are some. One key, because safetensors writes its metadata
+//! in an order that differs from run to run.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
-use super::{Model, check_shape, malformed};
+use super::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
-use crate::problem::Loss;
+use crate::problem::{Loss, is_usable_bias};
 use crate::weights::Weights;
 
 const KEY: &str = "pelton";
-const TENSOR: &str = "weights";
+const WEIGHTS: &str = "weights";
+const MEANS: &str = "means";
 const VERSION: u32 = 1;
 const CHECKSUM: &str = "crc32c";
 const LOSSES: [(Loss, &str); 3] = [
@@ -33,26 +35,29 @@ struct About {
     cost: Option<f64>,
     bias: Option<f32>,
     labels: Vec<f64>,
-    /// CRC-32C of this text without it and of the weights' bytes; files that others made need not have
-    /// it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<String>,
+    /// CRC-32C of this text without it and of the tensors' bytes, the weights first; files that others made
+    /// need not have it.
     #[serde(default)]
     crc32c: Option<u32>,
 }
 
 impl About {
-    /// The checksum of what stands here besides it, and of the weights.
-    fn checksum(&self, weights: &[u8]) -> serde_json::Result<u32> {
+    /// The checksum of what stands here besides it, and of the tensors.
+    fn checksum(&self, tensors: &[&[u8]]) -> serde_json::Result<u32> {
         let mut value = serde_json::to_value(self)?;
         value[CHECKSUM] = serde_json::Value::Null;
         let text = crc32c::crc32c(value.to_string().as_bytes());
-        Ok(crc32c::crc32c_append(text, weights))
+        let append = |sum, bytes: &&[u8]| crc32c::crc32c_append(sum, bytes);
+        Ok(tensors.iter().fold(text, append))
     }
 }
 
-/// The weights as one tensor.
+/// Vectors of one length as a tensor.
 struct Stacked<'a> {
-    weights: &'a Weights,
-    shape: [usize; 2],
+    vectors: Vec<&'a [f32]>,
+    shape: Vec<usize>,
 }
 
 impl View for Stacked<'_> {
@@ -66,40 +71,47 @@ impl View for Stacked<'_> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         let mut bytes = Vec::with_capacity(self.data_len());
-        for subproblem in 0..self.weights.subproblems() {
-            for value in self.weights.vector(subproblem) {
-                bytes.extend_from_slice(&value.to_le_bytes());
-            }
+        for value in self.vectors.iter().copied().flatten() {
+            bytes.extend_from_slice(&value.to_le_bytes());
         }
         bytes.into()
     }
 
     fn data_len(&self) -> usize {
-        4 * self.shape[0] * self.shape[1]
+        4 * self.shape.iter().product::<usize>()
     }
 }
 
 pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
     let loss = LOSSES.iter().find(|(loss, _)| *loss == model.loss);
+    let vectors = 0..weights.subproblems();
     let stacked = Stacked {
-        weights,
-        shape: [weights.subproblems(), weights.vector(0).len()],
+        vectors: vectors.map(|vector| weights.vector(vector)).collect(),
+        shape: vec![weights.subproblems(), weights.vector(0).len()],
     };
+    let means = model.means.as_deref().map(|means| Stacked {
+        vectors: vec![means],
+        shape: vec![means.len()],
+    });
     let about = About {
         version: VERSION,
         loss: loss.map_or("", |(_, name)| name).to_string(),
         cost: model.cost,
         bias: weights.bias(),
         labels: model.labels.clone(),
+        names: model.names.clone(),
         crc32c: None,
     };
+    let means_bytes = means.as_ref().map(View::data).unwrap_or_default();
     let about = About {
-        crc32c: Some(about.checksum(&stacked.data())?),
+        crc32c: Some(about.checksum(&[&stacked.data(), &means_bytes])?),
         ..about
     };
     let metadata = HashMap::from([(KEY.to_string(), serde_json::to_string(&about)?)]);
-    let bytes = safetensors::serialize([(TENSOR, stacked)], Some(metadata));
+    drop(means_bytes);
+    let tensors = [Some((WEIGHTS, stacked)), means.map(|means| (MEANS, means))];
+    let bytes = safetensors::serialize(tensors.into_iter().flatten(), Some(metadata));
     out.write_all(&bytes.map_err(std::io::Error::other)?)
 }
 
@@ -122,15 +134,20 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     let loss = loss
         .ok_or_else(|| wrong(format!("the loss `{}`", about.loss)))?
         .0;
-    if about
-        .bias
-        .is_some_and(|bias| !bias.is_finite() || bias <= 0.0)
-    {
+    if about.bias.is_some_and(|bias| !is_usable_bias(bias)) {
         return Err(wrong(format!("the bias {:?}", about.bias)));
+    }
+    if let Some(label) = first_repeated(&about.labels) {
+        return Err(wrong(format!("the label {label} twice")));
+    }
+    check_names(&about).map_err(wrong)?;
+    let known = |name: &&str| [WEIGHTS, MEANS].contains(name);
+    if let Some(other) = tensors.names().into_iter().find(|name| !known(name)) {
+        return Err(wrong(format!("a tensor `{other}` that no model has")));
     }
 
     let tensor = tensors
-        .tensor(TENSOR)
+        .tensor(WEIGHTS)
         .map_err(|error| wrong(error.to_string()))?;
     let (&[vectors, length], Dtype::F32) = (tensor.shape(), tensor.dtype()) else {
         return Err(wrong(format!(
@@ -146,18 +163,36 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
             about.labels.len()
         )));
     }
-    let (values, _) = tensor.data().as_chunks::<4>();
-    let values = values.chunks(length).map(|vector| {
-        let numbers = vector.iter().map(|&bytes| f32::from_le_bytes(bytes));
-        numbers.collect::<Vec<f32>>()
-    });
-    let vectors: Vec<Vec<f32>> = values.collect();
-    if vectors.iter().flatten().any(|value| !value.is_finite()) {
+    let numbers = |bytes: &[u8]| -> Vec<f32> {
+        let (values, _) = bytes.as_chunks::<4>();
+        values
+            .iter()
+            .map(|&bytes| f32::from_le_bytes(bytes))
+            .collect()
+    };
+    let vectors: Vec<Vec<f32>> = tensor.data().chunks(4 * length).map(numbers).collect();
+    let stored_means = tensors.tensor(MEANS).ok();
+    let mut means = None;
+    if let Some(stored) = &stored_means {
+        if (stored.shape(), stored.dtype()) != (&[features], Dtype::F32) {
+            return Err(wrong(format!(
+                "means of {:?} {:?}",
+                stored.dtype(),
+                stored.shape()
+            )));
+        }
+        means = Some(numbers(stored.data()));
+    }
+    let mut all = vectors.iter().chain(&means).flatten();
+    if all.any(|value| !value.is_finite()) {
         return Err(wrong("a weight that is no finite number".to_string()));
     }
+    let means_bytes = stored_means
+        .as_ref()
+        .map_or(&[][..], |stored| stored.data());
     let fits = |stated| {
         about
-            .checksum(tensor.data())
+            .checksum(&[tensor.data(), means_bytes])
             .is_ok_and(|found| found == stated)
     };
     if checked && !about.crc32c.is_none_or(fits) {
@@ -167,6 +202,25 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         loss,
         cost: about.cost,
         labels: about.labels,
+        names: about.names,
+        means,
         weights: Weights::from_vectors(features, about.bias, vectors),
     })
+}
+
+/// Names are of the labels 0, 1, 2 …, one each.
+fn check_names(about: &About) -> Result<(), String> {
+    let names = &about.names;
+    if names.is_empty() {
+        return Ok(());
+    }
+    let numbered = (0..names.len()).map(|label| label as f64);
+    if !numbered.eq(about.labels.iter().copied()) {
+        return Err("names that are not those of the labels 0, 1, 2 …".to_string());
+    }
+    let mut seen = HashSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        Some(name) => Err(format!("the label {name:?} twice")),
+        None => Ok(()),
+    }
 }

@@ -8,6 +8,7 @@ use pelton_feed::{Access, Cursor, Feed, FeedOptions, Meters, largest_batch};
 use pelton_format::Dataset;
 use pelton_linear::{
     Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
+    predict,
 };
 use pelton_plan::{Batching, Order, Plan};
 
@@ -28,7 +29,8 @@ pub struct Evaluation {
     pub meters: Meters,
 }
 
-/// Sums the losses of `weights` over every record of `dataset` in file order within a budget.
+/// Sums the losses of `weights` over every record of `dataset` in file order within a budget. Rows count as
+/// right where [`predict`] gives them their class.
 pub fn evaluate(
     dataset: &Arc<Dataset>,
     problem: &Problem,
@@ -36,9 +38,15 @@ pub fn evaluate(
     feed: &FeedOptions,
 ) -> Result<Evaluation, TrainError> {
     let mut losses = LossSum::new(problem);
+    let mut correct = 0;
     let meters = for_each_batch(dataset, feed, |batch| {
-        Ok(losses.add(problem, &batch.rows, weights, Simd::best())?)
+        losses.add(problem, &batch.rows, weights, Simd::best())?;
+        predict(weights, &batch.rows, |i, prediction| {
+            correct += u64::from(prediction.class == batch.rows.label(i));
+        });
+        Ok(())
     })?;
+    losses.correct = correct;
     Ok(Evaluation { losses, meters })
 }
 

@@ -89,15 +89,19 @@ fn write_model(
     setup: &Setup,
     weights: Weights,
 ) -> Result<(), TrainError> {
+    let dataset = &setup.data.dataset;
     let model = Model {
         loss: config.loss,
         cost: Some(config.cost),
-        labels: setup.data.dataset.labels().values().to_vec(),
+        labels: dataset.labels().values().to_vec(),
+        names: dataset.labels().names().to_vec(),
+        means: dataset.means().map(|means| means.to_vec()),
         weights,
     };
     model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS))?;
-    // LIBLINEAR's format knows whole numbers as labels only.
-    if model.labels.iter().all(|label| label.fract() == 0.0) {
+    // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
+    let is_whole = |label: &f64| f64::from(*label as i32) == *label;
+    if model.labels.iter().all(is_whole) && !dataset.labels_are_names() {
         model.write_liblinear(&folder.path().join("model.txt"))?;
     }
     Ok(())

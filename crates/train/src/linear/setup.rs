@@ -574,6 +574,7 @@ impl Setup {
             labels: self.data.dataset.labels().clone(),
             any_label: false,
             features: self.features(),
+            means: self.data.dataset.means().cloned(),
         }
     }
 

@@ -144,6 +144,7 @@ fn hold_data(
         labels: dataset.labels().clone(),
         any_label: false,
         features: dataset.features(),
+        means: dataset.means().cloned(),
     };
     let test = if test_paths.is_empty() {
         None
