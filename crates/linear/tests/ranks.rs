@@ -3,13 +3,12 @@
 
 mod support;
 
-use support::Table;
-
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
     DualBound, Duals, InnerPasses, Loss, Peers, Problem, Scratch, Simd, Weights, dual_value,
     solve_block, solve_share,
 };
+use support::Table;
 
 struct Case {
     problem: Problem,
