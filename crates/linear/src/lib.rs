@@ -30,6 +30,7 @@ mod weights;
 
 mod visit;
 
+mod abandoned;
 mod active;
 mod block;
 mod random;
@@ -60,6 +61,7 @@ mod saved_state;
 
 mod spelling;
 
+pub use abandoned::GRACE;
 pub use block::Scratch;
 pub use certificate::{Certificate, LossSum, add_dual_weights, dual_value};
 pub use coded_cache::{CodedCache, SavedCodes};

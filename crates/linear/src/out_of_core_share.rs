@@ -30,8 +30,11 @@ impl OutOfCore {
         peers: &mut Peers<'_, E>,
     ) -> Result<(), E> {
         let before = self.start_epoch(epoch, reads_all);
-        let refined = epoch > 0 && self.solve_coded_share(BETWEEN_EPOCHS, CODED_PASSES, peers)?;
-        Ok(self.take_snapshot(before, refined)?)
+        let solved = match epoch {
+            0 => Ok(false),
+            _ => self.solve_coded_share(BETWEEN_EPOCHS, CODED_PASSES, peers),
+        };
+        self.take_snapshot(before, solved)
     }
 
     /// [`OutOfCore::take_best_as_snapshot`] on all ranks.
@@ -169,7 +172,7 @@ impl OutOfCore {
     }
 
     /// [`OutOfCore::solve_coded`] on all ranks.
-    fn solve_coded_share<E>(
+    fn solve_coded_share<E: From<LinearError>>(
         &mut self,
         step: u64,
         inner: InnerPasses,
@@ -178,7 +181,8 @@ impl OutOfCore {
         let Some(coded) = &mut self.coded else {
             return Ok(false);
         };
-        let report = coded.solve_share(
+        let halt = self.scratch.halt.take_if(|_| step != BETWEEN_EPOCHS);
+        let solved = coded.solve_share(
             &self.problem,
             &mut self.weights,
             &mut self.duals,
@@ -186,7 +190,9 @@ impl OutOfCore {
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
             peers,
-        )?;
+        );
+        self.scratch.halt = self.scratch.halt.take().or(halt);
+        let report = solved?;
         self.epoch.visits += report.visits;
         Ok(report.visits > 0)
     }

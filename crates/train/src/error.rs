@@ -96,6 +96,7 @@ impl TrainError {
             TrainError::Interrupted { .. }
             | TrainError::Stopped { .. }
             | TrainError::Feed(FeedError::Interrupted)
+            | TrainError::Linear(LinearError::Interrupted { .. })
             | TrainError::Cache(CacheError::Interrupted) => 130,
             TrainError::OutputClosed => 0,
             TrainError::Output { .. } | TrainError::Comm(_) => 1,

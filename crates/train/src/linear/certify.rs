@@ -101,12 +101,13 @@ pub(super) fn accuracy(
 fn certificate(
     setup: &Setup,
     solver: &OutOfCore,
+    source: &mut Source,
     ranks: Ranks<'_>,
 ) -> Result<Certificate, TrainError> {
     let weights = &solver.wide_weights();
     let feed = FeedOptions {
         interrupt: Arc::clone(&setup.interrupt),
-        ..setup.evaluation_feed()
+        ..source.room_for_pass(setup)
     };
     let mut losses = evaluate(&setup.data.dataset, &setup.problem, weights, &feed)?.losses;
     ranks.sum_losses(&mut losses)?;
@@ -166,6 +167,7 @@ pub(super) fn optimum(
         dataset.layout(),
         options,
     );
+    solver.end_when(Arc::clone(&setup.interrupt));
     if let Some(numbered) = &setup.numbered {
         solver.rows_come_renumbered(&numbered.numbering);
     }
@@ -219,7 +221,7 @@ pub(super) fn optimum(
             None if estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(setup, &solver, ranks)?
+                certificate(setup, &solver, &mut source, ranks)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -232,7 +234,7 @@ pub(super) fn optimum(
     }
     let best = match best {
         Some(best) => best,
-        None => certificate(setup, &solver, ranks)?,
+        None => certificate(setup, &solver, &mut source, ranks)?,
     };
     if best.relative_gap() > wanted_gap {
         observer(Event::Note(&format!(
