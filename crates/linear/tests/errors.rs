@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::AtomicBool;
+
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
 
@@ -115,12 +117,12 @@ fn model_files_that_cannot_be_read_or_written() {
     check(Model::read_safetensors(&absent), "cannot read model file");
     let nowhere = folder.path().join("no/folder");
     check(
-        model(vec![1.0, -1.0]).write_liblinear(&nowhere),
+        model(vec![1.0, -1.0]).write_liblinear(&nowhere, &AtomicBool::new(false)),
         "cannot write model file",
     );
     let path = folder.path().join("model");
     check(
-        model(vec![1.0, 0.5]).write_liblinear(&path),
+        model(vec![1.0, 0.5]).write_liblinear(&path, &AtomicBool::new(false)),
         "label 0.5 cannot be written",
     );
     assert!(!path.exists());
@@ -131,7 +133,9 @@ fn model_files_that_cannot_be_read_or_written() {
 fn damaged_text_models() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
-    model(vec![1.0, -1.0]).write_liblinear(&path).unwrap();
+    model(vec![1.0, -1.0])
+        .write_liblinear(&path, &AtomicBool::new(false))
+        .unwrap();
     let good = std::fs::read_to_string(&path).unwrap();
     let damaged = |from: &str, to: &str| {
         assert!(good.contains(from));
@@ -180,7 +184,9 @@ fn damaged_text_models() {
 fn damaged_tensor_models() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
-    model(vec![1.0, -1.0]).write_safetensors(&path).unwrap();
+    model(vec![1.0, -1.0])
+        .write_safetensors(&path, &AtomicBool::new(false))
+        .unwrap();
     let good = std::fs::read(&path).unwrap();
     for cut in 0..good.len() {
         std::fs::write(&path, &good[..cut]).unwrap();

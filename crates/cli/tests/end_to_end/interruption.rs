@@ -154,19 +154,19 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
 fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block() {
     for (variant, sent) in [
         (
-            "higgs.prow --loss logistic --inner-passes 400",
+            "higgs.prow --loss logistic --inner-passes 300",
             Signal::TERM,
         ),
         (
-            "higgs.prow --loss logistic --inner-passes 400 --ranks 2",
+            "higgs.prow --loss logistic --inner-passes 300 --ranks 2",
             Signal::INT,
         ),
         (
-            "higgs.prow --loss logistic --inner-passes 800 --memory 3MiB --blocks 2 --skip --cache-fraction 0.3",
+            "higgs.prow --loss logistic --inner-passes 2000 --memory 3MiB --blocks 4 --skip --cache-fraction 0.3",
             Signal::INT,
         ),
         (
-            "wide.csv --loss logistic --inner-passes 2000 --memory 2MiB --blocks 2 --cache-fraction 0.4",
+            "wide.csv --loss logistic --inner-passes 6000 --memory 3MiB --blocks 2 --cache-fraction 0.2",
             Signal::INT,
         ),
     ] {

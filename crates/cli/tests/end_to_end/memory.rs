@@ -100,7 +100,7 @@ fn a_share_of_the_data_is_one_of_its_files() {
     for line in [
         "train linear text --out run --overwrite",
         "train linear text.prow --out run --overwrite",
-        "bench text",
+        "bench text --batch 100",
     ] {
         let name = line
             .split(' ')
@@ -125,7 +125,7 @@ fn a_budget_that_can_train_can_certify() {
         "--access window",
         "--access direct",
         "--access scatter",
-        "--access window --skip --cache-fraction 0.3",
+        "--access window --skip",
     ] {
         let ended = |threads| {
             let line = format!("{line} {flags} --target 2e-3 --epochs 60 --threads {threads}");

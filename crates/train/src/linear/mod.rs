@@ -214,7 +214,7 @@ fn run_as(
     if !folder.is_written() {
         return Ok(LinearSummary::default());
     }
-    outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
+    outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum).map_err(in_folder)
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {

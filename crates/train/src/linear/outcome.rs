@@ -85,10 +85,10 @@ fn write_model(
         labels: setup.data.dataset.labels().values().to_vec(),
         weights,
     };
-    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS))?;
+    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), &setup.interrupt)?;
     // LIBLINEAR's format knows whole numbers as labels only.
     if model.labels.iter().all(|label| label.fract() == 0.0) {
-        model.write_liblinear(&folder.path().join("model.txt"))?;
+        model.write_liblinear(&folder.path().join("model.txt"), &setup.interrupt)?;
     }
     Ok(())
 }
