@@ -172,7 +172,7 @@ pub struct LinearArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long)]
     pub access: Option<Access>,
-    /// Memory for look-ahead, blocks and row cache: 64MiB, 1.5GB, or a share of the data (1/8)
+    /// Memory for look-ahead, blocks and row cache: 64MiB, 1.5GB, or a share of the bytes of the files (1/8)
     #[arg(long)]
     pub memory: Option<Memory>,
     /// Passes over a block in memory: a number, or until:EPSILON[:MOST]

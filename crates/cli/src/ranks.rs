@@ -1,7 +1,7 @@
 //! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
 
 use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
-use pelton_train::{Observer, TrainError};
+use pelton_train::{Interrupt, Observer, TrainError};
 
 use crate::commands::Failure;
 use crate::console::Console;
@@ -55,9 +55,11 @@ fn counted(
 }
 
 /// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned;
-/// `None` in the processes of other ranks. Under `mpirun` a failure ends the processes of all ranks.
+/// `None` in the processes of other ranks. Under `mpirun` a failure ends the processes of all ranks, and so
+/// does an interruption of one.
 pub fn run<T: Send>(
     ranks: usize,
+    interrupt: &Interrupt,
     job: impl Fn(&Comm, Observer<'_>) -> Result<T, TrainError> + Sync,
 ) -> Result<Option<T>, Failure> {
     let with_events = |comm: Comm| {
@@ -71,8 +73,10 @@ pub fn run<T: Send>(
     };
     #[cfg(feature = "mpi")]
     if launched().is_some() {
-        return processes::run(with_events);
+        return processes::run(interrupt, with_events);
     }
+    #[cfg(not(feature = "mpi"))]
+    let _ = interrupt;
     let results = run_ranks(ranks, with_events).map_err(failure)?;
     Ok(results.into_iter().next())
 }
@@ -89,10 +93,11 @@ fn failure(failed: RankError<TrainError>) -> Failure {
 
 #[cfg(feature = "mpi")]
 mod processes {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use pelton_comm::{Comm, mpi};
-    use pelton_train::TrainError;
+    use pelton_train::{Interrupt, TrainError};
 
     use super::failure;
     use crate::commands::Failure;
@@ -102,11 +107,19 @@ mod processes {
     const AFTER_RANK_0: Duration = Duration::from_secs(3);
 
     /// Runs `job` as this process's rank.
-    pub fn run<T>(job: impl FnOnce(Comm) -> Result<T, TrainError>) -> Result<Option<T>, Failure> {
-        // An interruption is agreed on by all ranks: MPI ends in order, and then each process.
-        let result = mpi::run(|comm| {
+    pub fn run<T>(
+        interrupt: &Interrupt,
+        job: impl FnOnce(Comm) -> Result<T, TrainError>,
+    ) -> Result<Option<T>, Failure> {
+        // An interruption reaches all ranks: MPI ends in order, and then each process.
+        let result = mpi::run_asked(interrupt, |comm| {
             let rank = comm.rank();
             match job(comm) {
+                // It waited for one that was interrupted before.
+                Err(TrainError::Comm(_)) if interrupt.load(Ordering::Relaxed) => {
+                    let job = "ranks waited for one another";
+                    Ok((rank, Err(TrainError::Stopped { job })))
+                }
                 Err(error) if error.exit_code() == 130 => Ok((rank, Err(error))),
                 result => result.map(|value| (rank, Ok(value))),
             }

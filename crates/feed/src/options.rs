@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use pelton_plan::{Order, Plan};
 
@@ -176,6 +177,8 @@ pub struct FeedOptions {
     pub scratch_dir: Option<PathBuf>,
     /// Set by whoever wants the feed to end early, with [`crate::FeedError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
+    /// How long a batch is waited for nevertheless.
+    pub grace: Duration,
     /// Measured speed of the device, for [`Access::Auto`] and the default gap of
     /// [`Access::Window`].
     pub device: DeviceSpeed,
@@ -198,6 +201,7 @@ impl FeedOptions {
             refill: false,
             scratch_dir: None,
             interrupt: Arc::default(),
+            grace: Duration::ZERO,
             device: DeviceSpeed::default(),
         }
     }

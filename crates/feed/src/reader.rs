@@ -34,6 +34,7 @@ pub(crate) struct Shared {
     pub meters: MeterCounters,
     pub on_bad_record: OnBadRecord,
     interrupt: Arc<AtomicBool>,
+    grace: Duration,
     delivery: Mutex<Delivery>,
     changed: Condvar,
     spare: Mutex<Vec<Rows>>,
@@ -78,6 +79,7 @@ impl Shared {
             meters: MeterCounters::new(remedies),
             on_bad_record: options.on_bad_record,
             interrupt: Arc::clone(&options.interrupt),
+            grace: options.grace,
             delivery: Mutex::new(Delivery::default()),
             changed: Condvar::new(),
             spare: Mutex::new(Vec::new()),
@@ -120,8 +122,12 @@ impl Shared {
     /// Waits for a pane. After a failure was returned once, further calls return a plain repeat.
     pub fn wait_for(&self, number: u64) -> Result<Pane, FeedError> {
         let mut delivery = self.delivery();
+        let mut asked_at = None;
         loop {
-            if !delivery.failed && self.interrupt.load(Ordering::Relaxed) {
+            if !delivery.failed
+                && self.interrupt.load(Ordering::Relaxed)
+                && asked_at.get_or_insert_with(Instant::now).elapsed() >= self.grace
+            {
                 delivery.failed = true;
                 delivery.failure = Some(FeedError::Interrupted);
             }

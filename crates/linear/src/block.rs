@@ -4,9 +4,12 @@
 //! Cost: 36 bytes a row (entry and place in the visiting order), one pass over the values for ‖x‖².
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable};
 
+use crate::abandoned::{Before, Halt};
 use crate::active::Active;
 use crate::error::LinearError;
 use crate::kernels::{BlockRows, Simd};
@@ -21,6 +24,9 @@ pub struct Scratch {
     pub(crate) visits: Vec<Visit>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
+    /// What ends a block early, and what it has changed by then.
+    pub(crate) halt: Option<Halt>,
+    pub(crate) before: Before,
     /// Where features are numbered by frequency: how many of them two rows have or more, and how many are
     /// common.
     pub(crate) frequent: Option<[usize; 2]>,
@@ -37,10 +43,17 @@ impl Scratch {
             visits: Vec::new(),
             active: Active::default(),
             slack: Vec::new(),
+            halt: None,
+            before: Before::default(),
             frequent: None,
             same_rows: false,
             shared: None,
         }
+    }
+
+    /// Blocks are given up soon after `asked` is set: see [`LinearError::Interrupted`].
+    pub fn end_when(&mut self, asked: Arc<AtomicBool>) {
+        self.halt = Some(Halt::new(asked));
     }
 
     /// For each row of the block solved last: 0 or more when α lies at a bound in every subproblem,
@@ -55,6 +68,7 @@ impl Scratch {
         size_of::<Visit>() * self.visits.capacity()
             + self.active.heap_bytes()
             + 4 * self.slack.capacity()
+            + self.before.heap_bytes()
     }
 
     /// Bytes that a block of `rows` rows will need.

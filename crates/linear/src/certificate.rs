@@ -157,16 +157,18 @@ impl DualBound {
 
     /// Adds rows under their present α.
     pub fn add(&mut self, problem: &Problem, block: &RowTable, duals: &Duals, simd: Simd) {
-        self.add_range(problem, block, 0..block.len(), duals, simd, 1.0);
+        let alpha = |subproblem, i| duals.stored(subproblem)[block.id(i) as usize];
+        self.add_range(problem, block, 0..block.len(), alpha, simd, 1.0);
     }
 
-    /// Adds some rows of a block, or with `factor` −1 takes them off again.
+    /// Adds some rows of a block under the stored `alpha` of subproblem and row, or with `factor` −1 takes them off
+    /// again.
     pub(crate) fn add_range(
         &mut self,
         problem: &Problem,
         block: &RowTable,
         range: Range<usize>,
-        duals: &Duals,
+        alpha: impl Fn(usize, usize) -> f32,
         simd: Simd,
         factor: f64,
     ) {
@@ -178,12 +180,11 @@ impl DualBound {
             places.clear();
             places_clipped(problem.features(), block, chunk.clone(), &mut places);
             for (subproblem, sum) in self.sums.iter_mut().enumerate() {
-                let stored = duals.stored(subproblem);
                 let [terms, magnitudes, size] = &mut self.figures[subproblem];
                 let mut added = 0.0;
                 scales.clear();
                 for i in chunk.clone() {
-                    let (class, alpha) = (block.label(i), stored[block.id(i) as usize]);
+                    let (class, alpha) = (block.label(i), alpha(subproblem, i));
                     let term = problem.dual_term(class, alpha);
                     added += factor * term - problem.term_error(class);
                     *magnitudes += term.abs();

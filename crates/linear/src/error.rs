@@ -113,6 +113,12 @@ pub enum LinearError {
         /// The label.
         label: f64,
     },
+    /// The run was to end while a block was trained.
+    #[error("interrupted while a block was trained; nothing is saved, start it again")]
+    Interrupted {
+        /// Whether everything is as it was before the block.
+        undone: bool,
+    },
     /// A saved state has other shapes than the run.
     #[error("the saved {part} do not fit this data and configuration; start anew")]
     StateMismatch {

@@ -30,6 +30,7 @@ mod weights;
 
 mod visit;
 
+mod abandoned;
 mod active;
 mod block;
 mod random;
@@ -61,6 +62,7 @@ mod saved_state;
 
 mod spelling;
 
+pub use abandoned::GRACE;
 pub use block::Scratch;
 pub use certificate::{Certificate, DualBound, LossSum, dual_value};
 pub use coded_cache::{CodedCache, SavedCodes};

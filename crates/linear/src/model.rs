@@ -7,8 +7,9 @@ pub(crate) mod tensors;
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufWriter, Read};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_storage::WholeFile;
 
@@ -40,10 +41,10 @@ const MOST_WEIGHTS: u64 = 1 << 33;
 
 impl Model {
     /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
-    /// LIBLINEAR writes and reads them as integers.
-    pub fn write_liblinear(&self, path: &Path) -> Result<(), LinearError> {
+    /// LIBLINEAR writes and reads them as integers. Ends without a file where `asked` is set meanwhile.
+    pub fn write_liblinear(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         let labels = liblinear_text::integer_labels(self, path)?;
-        write_whole(path, |out| liblinear_text::write(self, &labels, out))
+        write_whole(path, asked, |out| liblinear_text::write(self, &labels, out))
     }
 
     /// Reads LIBLINEAR's text format.
@@ -52,9 +53,10 @@ impl Model {
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
-    /// Writes safetensors: `weights` [vectors, features + bias], f32, the rest as metadata.
-    pub fn write_safetensors(&self, path: &Path) -> Result<(), LinearError> {
-        write_whole(path, |out| tensors::write(self, out))
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, the rest as metadata. Ends without a
+    /// file where `asked` is set meanwhile.
+    pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
+        write_whole(path, asked, |out| tensors::write(self, out))
     }
 
     /// Reads safetensors.
@@ -123,14 +125,49 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Linea
 /// Writes a file whole or not at all.
 fn write_whole(
     path: &Path,
-    write: impl FnOnce(&mut BufWriter<WholeFile>) -> std::io::Result<()>,
+    asked: &AtomicBool,
+    write: impl FnOnce(&mut BufWriter<Unless<'_>>) -> std::io::Result<()>,
 ) -> Result<(), LinearError> {
     let file = WholeFile::create(path).map_err(io("write", path))?;
+    let file = Unless {
+        file,
+        asked,
+        unsynced: 0,
+    };
     let mut out = BufWriter::with_capacity(1 << 16, file);
-    write(&mut out).map_err(io("write", path))?;
-    let file = out.into_inner();
-    let published = file.map_err(|error| error.into_error());
-    published
-        .and_then(WholeFile::publish)
-        .map_err(io("write", path))
+    let written = write(&mut out);
+    let written = written.and_then(|()| out.into_inner().map_err(|error| error.into_error()));
+    let published = written.and_then(|out| out.file.publish());
+    published.map_err(|error| match asked.load(Ordering::Relaxed) {
+        true => LinearError::Interrupted { undone: true },
+        false => io("write", path)(error),
+    })
+}
+
+/// A file whose writing ends with an error when `asked` is set. What is written is synced piece by piece: at
+/// the end nothing could interrupt it.
+struct Unless<'a> {
+    file: WholeFile,
+    asked: &'a AtomicBool,
+    unsynced: usize,
+}
+
+impl Write for Unless<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        const PIECE: usize = 16 << 20;
+        if self.asked.load(Ordering::Relaxed) {
+            return Err(std::io::Error::other("interrupted"));
+        }
+        let written = self.file.write(bytes)?;
+        self.unsynced += written;
+        if self.unsynced >= PIECE {
+            self.file.sync()?;
+            self.unsynced = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
 }

@@ -19,6 +19,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pelton_feed::Batch;
 use pelton_format::{Layout, RowTable};
@@ -230,6 +231,12 @@ impl OutOfCore {
         self.scratch.frequent = Some(numbering.frequent());
     }
 
+    /// Blocks, and what is solved between epochs, are given up soon after `asked` is set:
+    /// [`LinearError::Interrupted`] then says whether the state is one to go on from.
+    pub fn end_when(&mut self, asked: Arc<AtomicBool>) {
+        self.scratch.end_when(asked);
+    }
+
     /// The current weights.
     pub fn weights(&self) -> &Weights {
         &self.weights
@@ -256,9 +263,9 @@ impl OutOfCore {
     /// Makes the best weights at hand the snapshot, without losses yet: those that the rows kept as
     /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
     /// there are any better than the last w.
-    pub fn take_best_as_snapshot(&mut self) -> bool {
-        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES);
-        self.take_found_as_snapshot(refined)
+    pub fn take_best_as_snapshot(&mut self) -> Result<bool, LinearError> {
+        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES)?;
+        Ok(self.take_found_as_snapshot(refined))
     }
 
     /// The same once the rows kept as codes have been solved over, if there were any.
@@ -320,8 +327,11 @@ impl OutOfCore {
     /// certificate needs.
     pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
         let before = self.start_epoch(epoch, reads_all);
-        let refined = epoch > 0 && self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES);
-        self.take_snapshot(before, refined)
+        let solved = match epoch {
+            0 => Ok(false),
+            _ => self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES),
+        };
+        self.take_snapshot(before, solved)
     }
 
     /// Ends what the epoch before left, and returns it.
@@ -350,12 +360,20 @@ impl OutOfCore {
     }
 
     /// Takes the snapshot that the present epoch certifies, if it does: w where the rows kept as codes led
-    /// to it, else the mean of the epoch `before`.
-    pub(crate) fn take_snapshot(
+    /// to it, else the mean of the epoch `before`. Where these were `solved` over to no end, the epoch has
+    /// not begun.
+    pub(crate) fn take_snapshot<E: From<LinearError>>(
         &mut self,
         before: EpochState,
-        refined: bool,
-    ) -> Result<(), LinearError> {
+        solved: Result<bool, E>,
+    ) -> Result<(), E> {
+        let refined = match solved {
+            Ok(refined) => refined,
+            Err(error) => {
+                self.epoch = before;
+                return Err(error);
+            }
+        };
         if self.certifies() {
             let snapshot = match before.mean {
                 Some(mean) if !refined => mean.mean(),
@@ -379,11 +397,13 @@ impl OutOfCore {
     }
 
     /// Solves the problem over the rows kept as codes, where there are any; says whether there were.
-    fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> bool {
+    fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> Result<bool, LinearError> {
         let Some(coded) = &mut self.coded else {
-            return false;
+            return Ok(false);
         };
-        let report = coded.solve(
+        // After a block it is a part of that block, and one pass.
+        let halt = self.scratch.halt.take_if(|_| step != BETWEEN_EPOCHS);
+        let solved = coded.solve(
             &self.problem,
             &mut self.weights,
             &mut self.duals,
@@ -392,8 +412,10 @@ impl OutOfCore {
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
         );
+        self.scratch.halt = self.scratch.halt.take().or(halt);
+        let report = solved?;
         self.epoch.visits += report.visits;
-        report.visits > 0
+        Ok(report.visits > 0)
     }
 
     /// Whether a block that is being planned reads this row. `replay` is for the first block after
@@ -418,30 +440,33 @@ impl OutOfCore {
     }
 
     /// Trains on the rows of one block, the `step`-th of the epoch.
+    ///
+    /// Errors: rows of another problem; [`LinearError::Interrupted`] where [`OutOfCore::end_when`] says so.
     pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
-        self.epoch.rows += rows.len() as u64;
+        // A block that is given up has made w exact in its rows, and changed nothing else.
         self.settle(rows);
-        if let Some(snapshot) = &mut self.epoch.snapshot {
-            snapshot
-                .losses
-                .add(&self.problem, rows, &snapshot.weights, self.simd)?;
-        }
-        if self.epoch.snapshot.is_none() && !self.options.held {
+        let read = rows.len() as u64;
+        let (mut losses, mut gap) = (None, 0.0);
+        match &self.epoch.snapshot {
+            Some(snapshot) => {
+                let losses = losses.insert(snapshot.losses.clone());
+                losses.add(&self.problem, rows, &snapshot.weights, self.simd)?;
+            }
             // Else the primal value will be exact.
-            self.epoch.gap +=
-                gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?;
+            None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
         }
         let arrived = rows.len();
         if let Some(cache) = &mut self.cache {
             cache.attach(rows);
         }
-        if let Some(bound) = &mut self.epoch.bound {
-            // Rows held are added once their α have changed.
-            let held = arrived..rows.len();
-            bound.add_range(&self.problem, rows, held, &self.duals, self.simd, -1.0);
-        }
+        // Rows held have been added to the bound already: they are taken off it as they were.
+        let held = arrived..rows.len();
+        let before: Vec<Vec<f32>> = match &self.epoch.bound {
+            Some(_) => self.duals.of_records(&rows.ids()[held.clone()]),
+            None => Vec::new(),
+        };
         let inner = self.inner_passes();
-        let report = solve_block(
+        let solved = solve_block(
             &self.problem,
             rows,
             &mut self.weights,
@@ -449,10 +474,21 @@ impl OutOfCore {
             inner,
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
             &mut self.scratch,
-        )?;
+        );
+        if let (Err(_), Some(cache)) = (&solved, &mut self.cache) {
+            cache.take_back(rows);
+        }
+        let report = solved?;
+        self.epoch.rows += read;
+        self.epoch.gap += gap;
+        if let (Some(snapshot), Some(losses)) = (&mut self.epoch.snapshot, losses) {
+            snapshot.losses = losses;
+        }
         self.epoch.visits += report.visits;
         self.epoch.inner_passes += u64::from(report.passes);
         if let Some(bound) = &mut self.epoch.bound {
+            let alpha = |subproblem: usize, i: usize| before[subproblem][i - arrived];
+            bound.add_range(&self.problem, rows, held, alpha, self.simd, -1.0);
             bound.add(&self.problem, rows, &self.duals, self.simd);
         }
         if self.coded.is_none() && self.options.snapshots && !self.options.held {
@@ -469,7 +505,7 @@ impl OutOfCore {
             coded.take_in(&self.problem, rows, slack, &self.weights, self.simd);
             // In an epoch that certifies, w must be exact in the rows read when it ends.
             if self.epoch.snapshot.is_none() {
-                self.solve_coded(step, CODED_BLOCK_PASSES);
+                self.solve_coded(step, CODED_BLOCK_PASSES)?;
             }
         }
         Ok(())

@@ -31,8 +31,11 @@ impl OutOfCore {
         peers: &mut Peers<'_, E>,
     ) -> Result<(), E> {
         let before = self.start_epoch(epoch, reads_all);
-        let refined = epoch > 0 && self.solve_coded_share(BETWEEN_EPOCHS, CODED_PASSES, peers)?;
-        Ok(self.take_snapshot(before, refined)?)
+        let solved = match epoch {
+            0 => Ok(false),
+            _ => self.solve_coded_share(BETWEEN_EPOCHS, CODED_PASSES, peers),
+        };
+        self.take_snapshot(before, solved)
     }
 
     /// [`OutOfCore::take_best_as_snapshot`] on all ranks.
@@ -158,7 +161,7 @@ impl OutOfCore {
     }
 
     /// [`OutOfCore::solve_coded`] on all ranks.
-    fn solve_coded_share<E>(
+    fn solve_coded_share<E: From<LinearError>>(
         &mut self,
         step: u64,
         inner: InnerPasses,
@@ -167,7 +170,8 @@ impl OutOfCore {
         let Some(coded) = &mut self.coded else {
             return Ok(false);
         };
-        let report = coded.solve_share(
+        let halt = self.scratch.halt.take_if(|_| step != BETWEEN_EPOCHS);
+        let solved = coded.solve_share(
             &self.problem,
             &mut self.weights,
             &mut self.duals,
@@ -175,7 +179,9 @@ impl OutOfCore {
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
             peers,
-        )?;
+        );
+        self.scratch.halt = self.scratch.halt.take().or(halt);
+        let report = solved?;
         self.epoch.visits += report.visits;
         Ok(report.visits > 0)
     }

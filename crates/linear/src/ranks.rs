@@ -40,6 +40,7 @@ use std::ops::Range;
 
 use pelton_format::RowTable;
 
+use crate::abandoned::Halt;
 use crate::block::{Scratch, block_rows};
 use crate::duals::{Duals, decode};
 use crate::error::LinearError;
@@ -122,6 +123,9 @@ pub struct SharedReport {
 /// Solves a block of which this rank holds the rows `share`, from the present weights, which are the same
 /// on all ranks, and the duals of its rows. Afterwards the weights are the same again, and so are the terms
 /// of the duals. With `keep_centre` the centre of w is returned.
+///
+/// Errors: rows of another problem; [`LinearError::Interrupted`] on all ranks where [`Scratch::end_when`] says
+/// so on one.
 #[expect(clippy::too_many_arguments)]
 pub fn solve_share<E: From<LinearError>>(
     problem: &Problem,
@@ -152,17 +156,18 @@ pub fn solve_share<E: From<LinearError>>(
     let centres = centre.as_mut().map(Weights::vectors_mut);
     let ids = share.ids();
     let vectors = weights.vectors_mut();
-    let mut solved = Solving {
+    let solved = Solving {
         problem,
         ids,
         shared: &shared,
         key,
         inner,
     }
-    .solve(|_| rows, vectors, centres, duals, scratch, peers)?;
+    .solve(|_| rows, vectors, centres, duals, scratch, peers);
     if scratch.same_rows {
         scratch.shared = Some(shared);
     }
+    let mut solved = solved?;
     solved.centre = centre;
     Ok(solved)
 }
@@ -181,7 +186,7 @@ impl Solving<'_> {
     /// Solves over the rows whose visits are prepared in `scratch`; `rows` gives them for each subproblem,
     /// and `vectors` are the weights as those rows meet them. The centres, where asked for, are put in
     /// `centres`.
-    pub fn solve<E, R: VisitRows>(
+    pub fn solve<E: From<LinearError>, R: VisitRows>(
         &self,
         rows: impl Fn(usize) -> R,
         vectors: &mut [Vec<f32>],
@@ -191,9 +196,13 @@ impl Solving<'_> {
         peers: &mut Peers<'_, E>,
     ) -> Result<SharedReport, E> {
         let (problem, ids, shared) = (self.problem, self.ids, self.shared);
-        let intervals = Intervals::of(&rows(0), &scratch.visits, shared, peers)?;
+        let (intervals, work) = Intervals::of(&rows(0), &scratch.visits, shared, peers)?;
+        let [cost, count] = work.map(|sum| sum / peers.ranks as f64);
+        // The same on all ranks.
+        scratch.before.begin(vectors, count, cost);
         let mut solved = SharedReport::default();
-        for (subproblem, w) in vectors.iter_mut().enumerate() {
+        for subproblem in 0..vectors.len() {
+            let w = &mut vectors[subproblem];
             let (stored, term) = duals.stored_mut(subproblem);
             let before = scratch.take_duals(problem, ids, stored);
             let classes = class_terms(problem, subproblem);
@@ -226,9 +235,12 @@ impl Solving<'_> {
                 before: Vec::new(),
                 w,
             };
-            match problem.loss() {
+            let solving = match problem.loss() {
                 Loss::Hinge | Loss::SquaredHinge => run.hinge(self.inner, scratch, peers)?,
                 Loss::Logistic => run.logistic(self.inner, scratch, peers)?,
+            };
+            if solving.is_none() {
+                return Err(scratch.before.give_up(ids, vectors, duals).into());
             }
             for seldom in &mut run.seldom {
                 seldom.exchange(run.w, peers)?;
@@ -241,6 +253,8 @@ impl Solving<'_> {
                 centre.copy_from_slice(w);
                 shared.put(popular, &at_rest, centre);
             }
+            let last = subproblem + 1 == problem.subproblems();
+            scratch.before.keep(ids, stored, *term, last);
             let after = scratch.put_duals(problem, ids, stored);
             let mut change = [after - before];
             (peers.exchange)(Exchange::SumWide(&mut change))?;
@@ -265,13 +279,13 @@ struct Intervals {
 
 impl Intervals {
     /// As long as makes what ranks exchange a fixed part of the time: the costs of a visit and of an exchange
-    /// are in nanoseconds, as measured between threads.
+    /// are in nanoseconds, as measured between threads. Also returns the costs of all visits, and their number.
     fn of<E>(
         rows: &impl VisitRows,
         visits: &[Visit],
         shared: &SharedFeatures,
         peers: &mut Peers<'_, E>,
-    ) -> Result<Intervals, E> {
+    ) -> Result<(Intervals, [f64; 2]), E> {
         const ROUNDS_TO_EXCHANGES: f64 = 8.0;
         const VISITS_TO_EXCHANGES_OF_COMMON: f64 = 3.0;
         const A_ROUND: f64 = 50_000.0;
@@ -282,10 +296,11 @@ impl Intervals {
         let a_feature = 6.0 + 2.0 * peers.ranks as f64;
         let exchange = |features: usize| A_ROUND + a_feature * features as f64;
         let visits = |time: f64| (time / a_visit).ceil() as usize;
-        Ok(Intervals {
+        let intervals = Intervals {
             round: visits(ROUNDS_TO_EXCHANGES * exchange(shared.popular())),
             common: visits(VISITS_TO_EXCHANGES_OF_COMMON * exchange(shared.common())),
-        })
+        };
+        Ok((intervals, totals))
     }
 }
 
@@ -349,13 +364,14 @@ impl<S: Step> Step for Gaining<'_, S> {
     }
 }
 
+/// `None` stands for a block that all ranks give up.
 impl<R: VisitRows> Run<'_, R> {
     fn hinge<E>(
         &mut self,
         inner: InnerPasses,
         scratch: &mut Scratch,
         peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
+    ) -> Result<Option<()>, E> {
         let (epsilon, at_most) = limits(inner);
         let count = scratch.visits.len();
         let mut step = HingeStep {
@@ -368,7 +384,9 @@ impl<R: VisitRows> Run<'_, R> {
         let (mut passes, mut violation) = (0, 0.0);
         while passes < at_most {
             (step.largest, step.smallest) = (0.0, 0.0);
-            let visited = self.pass(&mut step, passes, scratch, peers)?;
+            let Some(visited) = self.pass(&mut step, passes, scratch, peers)? else {
+                return Ok(None);
+            };
             passes += 1;
             let rests = f64::from(u8::from(visited < count));
             let mut ends = [f64::from(step.largest), f64::from(-step.smallest), rests];
@@ -384,7 +402,7 @@ impl<R: VisitRows> Run<'_, R> {
             }
         }
         self.finish(passes, violation);
-        Ok(())
+        Ok(Some(()))
     }
 
     fn logistic<E>(
@@ -392,7 +410,7 @@ impl<R: VisitRows> Run<'_, R> {
         inner: InnerPasses,
         scratch: &mut Scratch,
         peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
+    ) -> Result<Option<()>, E> {
         let (epsilon, at_most) = limits(inner);
         let mut step = LogisticStep {
             classes: self.classes,
@@ -402,7 +420,9 @@ impl<R: VisitRows> Run<'_, R> {
         while passes < at_most {
             scratch.active.start(scratch.visits.len());
             step.largest = 0.0;
-            self.pass(&mut step, passes, scratch, peers)?;
+            if self.pass(&mut step, passes, scratch, peers)?.is_none() {
+                return Ok(None);
+            }
             passes += 1;
             let mut largest = [f64::from(step.largest)];
             (peers.exchange)(Exchange::Largest(&mut largest))?;
@@ -412,7 +432,7 @@ impl<R: VisitRows> Run<'_, R> {
             }
         }
         self.finish(passes, violation);
-        Ok(())
+        Ok(Some(()))
     }
 
     /// One pass over the rows awake, in rounds; returns their number on this rank.
@@ -422,7 +442,7 @@ impl<R: VisitRows> Run<'_, R> {
         number: u32,
         scratch: &mut Scratch,
         peers: &mut Peers<'_, E>,
-    ) -> Result<usize, E> {
+    ) -> Result<Option<usize>, E> {
         let active = &mut scratch.active;
         active.shuffle(derive(self.orders, u64::from(number)));
         let awake = active.order.len();
@@ -454,7 +474,10 @@ impl<R: VisitRows> Run<'_, R> {
             for seldom in &mut self.seldom {
                 seldom.note(&self.rows, visits, order, &self.before);
             }
-            self.end_round(gain, order, visits, peers)?;
+            let due = scratch.halt.as_mut().is_some_and(Halt::is_due);
+            if self.end_round(gain, due, order, visits, peers)?.is_none() {
+                return Ok(None);
+            }
             let visits = most.div_ceil(rounds);
             for seldom in &mut self.seldom {
                 seldom.end_round(visits, most, gain, self.w, peers)?;
@@ -462,7 +485,7 @@ impl<R: VisitRows> Run<'_, R> {
         }
         self.solved.report.visits += awake as u64;
         self.look_for_conflict();
-        Ok(awake)
+        Ok(Some(awake))
     }
 
     /// Cuts the next pass into more rounds or fewer.
@@ -475,14 +498,15 @@ impl<R: VisitRows> Run<'_, R> {
         }
     }
 
-    /// Adds up the moves of all ranks and makes the next view.
+    /// Adds up the moves of all ranks and makes the next view, unless the end is due on one of them.
     fn end_round<E>(
         &mut self,
         gain: f64,
+        due: bool,
         order: &[u32],
         visits: &mut [Visit],
         peers: &mut Peers<'_, E>,
-    ) -> Result<(), E> {
+    ) -> Result<Option<()>, E> {
         let popular = 0..self.shared.popular();
         self.take_own(popular.clone());
         self.moved.clone_from(&self.own);
@@ -491,8 +515,12 @@ impl<R: VisitRows> Run<'_, R> {
         let gain = gain + 0.5 * square;
         let high = gain as f32;
         let low = (gain - f64::from(high)) as f32;
-        self.moved.extend([square as f32, high, low]);
+        let due = f32::from(u8::from(due));
+        self.moved.extend([square as f32, high, low, due]);
         (peers.exchange)(Exchange::Sum(&mut self.moved))?;
+        if self.moved.pop().unwrap_or_default() > 0.0 {
+            return Ok(None);
+        }
         let low = f64::from(self.moved.pop().unwrap_or_default());
         let gain = f64::from(self.moved.pop().unwrap_or_default()) + low;
         let squares = f64::from(self.moved.pop().unwrap_or_default());
@@ -523,7 +551,7 @@ impl<R: VisitRows> Run<'_, R> {
         }
         self.shared
             .put(popular.clone(), &self.view[popular], self.w);
-        Ok(())
+        Ok(Some(()))
     }
 
     /// What this rank has moved of the shared features `range` since their last exchange.

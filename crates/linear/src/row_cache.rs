@@ -95,6 +95,11 @@ impl RowCache {
         block.attach(rows, &self.ids);
     }
 
+    /// Takes the held rows off a block that is given up.
+    pub fn take_back(&mut self, block: &mut RowTable) {
+        self.rows = block.detach();
+    }
+
     /// Chooses anew from the rows of `block`, to which the held rows are attached, by their slack,
     /// and takes the held rows off the block.
     pub fn select(&mut self, block: &mut RowTable, slack: &[f32], order: &mut Vec<u32>) {

@@ -9,6 +9,7 @@
 
 use pelton_format::{Layout, RowTable};
 
+use crate::abandoned::{Halt, visits_between_looks};
 use crate::block::{Scratch, block_rows};
 use crate::duals::Duals;
 use crate::error::LinearError;
@@ -50,6 +51,8 @@ pub struct BlockReport {
 
 /// Solves `block` from the present weights and duals. `key` decides the visiting orders: it should be
 /// a hash of the run's seed, the epoch and the step.
+///
+/// Errors: rows of another problem; [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
 pub fn solve_block(
     problem: &Problem,
     block: &RowTable,
@@ -67,16 +70,7 @@ pub fn solve_block(
     let rows = block_rows(problem.features(), problem.bias(), block);
     let vectors = weights.vectors_mut();
     let ids = block.ids();
-    Ok(solve_rows(
-        problem,
-        ids,
-        |_| &rows,
-        vectors,
-        duals,
-        inner,
-        key,
-        scratch,
-    ))
+    solve_rows(problem, ids, |_| &rows, vectors, duals, inner, key, scratch)
 }
 
 /// Rows that visits can be made of.
@@ -150,9 +144,19 @@ pub(crate) fn solve_rows<R: VisitRows>(
     inner: InnerPasses,
     key: u64,
     scratch: &mut Scratch,
-) -> BlockReport {
+) -> Result<BlockReport, LinearError> {
     let mut report = BlockReport::default();
-    for (subproblem, w) in weights.iter_mut().enumerate() {
+    let mut between_looks = usize::MAX;
+    if scratch.halt.is_some() {
+        let (any, count) = (rows(0), scratch.visits.len());
+        let cost = (scratch.visits.iter())
+            .map(|visit| any.visit_cost(visit.place))
+            .sum();
+        between_looks = visits_between_looks(cost, count);
+        scratch.before.begin(weights, count as f64, cost);
+    }
+    for subproblem in 0..weights.len() {
+        let w = &mut weights[subproblem];
         let (stored, term) = duals.stored_mut(subproblem);
         let before = scratch.take_duals(problem, ids, stored);
         let classes = class_terms(problem, subproblem);
@@ -161,17 +165,23 @@ pub(crate) fn solve_rows<R: VisitRows>(
             classes: &classes,
             simd: scratch.simd,
             orders: derive(key, subproblem as u64),
+            between_looks,
             report: &mut report,
         };
-        match problem.loss() {
+        let solved = match problem.loss() {
             Loss::Hinge | Loss::SquaredHinge => run.hinge(w, inner, scratch),
             Loss::Logistic => run.logistic(w, inner, scratch),
+        };
+        if solved.is_none() {
+            return Err(scratch.before.give_up(ids, weights, duals));
         }
+        let last = subproblem + 1 == problem.subproblems();
+        scratch.before.keep(ids, stored, *term, last);
         let after = scratch.put_duals(problem, ids, stored);
         *term += after - before;
         scratch.fold_slack(problem, subproblem == 0);
     }
-    report
+    Ok(report)
 }
 
 /// The terms of each class.
@@ -191,11 +201,14 @@ struct Run<'a, R> {
     classes: &'a [ClassTerms],
     simd: Simd,
     orders: u64,
+    /// Visits between two looks at whether the block is to be given up.
+    between_looks: usize,
     report: &'a mut BlockReport,
 }
 
+/// `None` stands for a block that is given up.
 impl<R: VisitRows> Run<'_, R> {
-    fn hinge(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
+    fn hinge(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) -> Option<()> {
         let (epsilon, at_most) = limits(inner);
         let count = scratch.visits.len();
         let mut step = HingeStep {
@@ -208,7 +221,7 @@ impl<R: VisitRows> Run<'_, R> {
         let mut passes = 0;
         while passes < at_most {
             (step.largest, step.smallest) = (0.0, 0.0);
-            let visited = self.pass(w, &mut step, passes, scratch);
+            let visited = self.pass(w, &mut step, passes, scratch)?;
             passes += 1;
             let violation = step.largest - step.smallest;
             if violation > epsilon {
@@ -223,9 +236,10 @@ impl<R: VisitRows> Run<'_, R> {
             }
         }
         self.finish(passes, step.largest - step.smallest);
+        Some(())
     }
 
-    fn logistic(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) {
+    fn logistic(&mut self, w: &mut [f32], inner: InnerPasses, scratch: &mut Scratch) -> Option<()> {
         let (epsilon, at_most) = limits(inner);
         let mut step = LogisticStep {
             classes: self.classes,
@@ -235,13 +249,14 @@ impl<R: VisitRows> Run<'_, R> {
         while passes < at_most {
             scratch.active.start(scratch.visits.len());
             step.largest = 0.0;
-            self.pass(w, &mut step, passes, scratch);
+            self.pass(w, &mut step, passes, scratch)?;
             passes += 1;
             if step.largest <= epsilon {
                 break;
             }
         }
         self.finish(passes, step.largest);
+        Some(())
     }
 
     /// One pass over the rows awake; returns their number.
@@ -251,14 +266,19 @@ impl<R: VisitRows> Run<'_, R> {
         step: &mut impl Step,
         number: u32,
         scratch: &mut Scratch,
-    ) -> usize {
+    ) -> Option<usize> {
         let active = &mut scratch.active;
         active.shuffle(derive(self.orders, u64::from(number)));
         let visits = &mut scratch.visits;
         let (order, settled) = (&active.order, &mut active.settled);
-        self.rows.pass(self.simd, w, step, visits, order, settled);
+        for some in order.chunks(self.between_looks) {
+            if scratch.halt.as_mut().is_some_and(Halt::is_due) {
+                return None;
+            }
+            self.rows.pass(self.simd, w, step, visits, some, settled);
+        }
         self.report.visits += order.len() as u64;
-        order.len()
+        Some(order.len())
     }
 
     fn finish(&mut self, passes: u32, violation: f32) {

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::AtomicBool;
+
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
 
@@ -117,12 +119,12 @@ fn model_files_that_cannot_be_read_or_written() {
     check(Model::read_safetensors(&absent), "cannot read model file");
     let nowhere = folder.path().join("no/folder");
     check(
-        model(vec![1.0, -1.0]).write_liblinear(&nowhere),
+        model(vec![1.0, -1.0]).write_liblinear(&nowhere, &AtomicBool::new(false)),
         "cannot write model file",
     );
     let path = folder.path().join("model");
     check(
-        model(vec![1.0, 0.5]).write_liblinear(&path),
+        model(vec![1.0, 0.5]).write_liblinear(&path, &AtomicBool::new(false)),
         "label 0.5 cannot be written",
     );
     assert!(!path.exists());
@@ -133,7 +135,9 @@ fn model_files_that_cannot_be_read_or_written() {
 fn damaged_text_models() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
-    model(vec![1.0, -1.0]).write_liblinear(&path).unwrap();
+    model(vec![1.0, -1.0])
+        .write_liblinear(&path, &AtomicBool::new(false))
+        .unwrap();
     let good = std::fs::read_to_string(&path).unwrap();
     let damaged = |from: &str, to: &str| {
         assert!(good.contains(from));
@@ -189,7 +193,9 @@ fn tensor_models_that_contradict_themselves() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
     let refused = |model: Model, said: &str| {
-        model.write_safetensors(&path).unwrap();
+        model
+            .write_safetensors(&path, &std::sync::atomic::AtomicBool::new(false))
+            .unwrap();
         check(Model::read_safetensors(&path), said);
     };
     refused(model(vec![0.0, -0.0]), "the label 0 twice");
@@ -221,7 +227,9 @@ fn tensor_models_that_contradict_themselves() {
 fn damaged_tensor_models() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
-    model(vec![1.0, -1.0]).write_safetensors(&path).unwrap();
+    model(vec![1.0, -1.0])
+        .write_safetensors(&path, &AtomicBool::new(false))
+        .unwrap();
     let good = std::fs::read(&path).unwrap();
     for cut in 0..good.len() {
         std::fs::write(&path, &good[..cut]).unwrap();

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::atomic::AtomicBool;
+
 use pelton_format::Layout;
 use pelton_linear::*;
 use support::{planted, table};
@@ -57,10 +59,14 @@ fn both_formats_give_back_what_was_written() {
                     ..model.clone()
                 };
                 for model in [&model, &told] {
-                    model.write_safetensors(&path).unwrap();
+                    model
+                        .write_safetensors(&path, &AtomicBool::new(false))
+                        .unwrap();
                     assert_eq!(&Model::read_safetensors(&path).unwrap(), model);
                 }
-                model.write_liblinear(&path).unwrap();
+                model
+                    .write_liblinear(&path, &AtomicBool::new(false))
+                    .unwrap();
                 let read = Model::read_liblinear(&path).unwrap();
                 assert_eq!(
                     read,
@@ -88,7 +94,9 @@ fn the_text_is_liblinears() {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
-    model.write_liblinear(&path).unwrap();
+    model
+        .write_liblinear(&path, &AtomicBool::new(false))
+        .unwrap();
     let expected = "solver_type L2R_L1LOSS_SVC_DUAL\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias 1\nw\n\
                     0.25 \n-1.5 \n3 \n";
     assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
@@ -188,7 +196,9 @@ fn liblinear_predicts_the_same_from_our_files() {
     }
     for (rows, model) in cases {
         let path = folder.path().join("model");
-        model.write_liblinear(&path).unwrap();
+        model
+            .write_liblinear(&path, &AtomicBool::new(false))
+            .unwrap();
         let mut text = String::new();
         for i in 0..rows.len() {
             let pelton_format::Row::Sparse { indices, values } = rows.row(i) else {

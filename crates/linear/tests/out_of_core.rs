@@ -4,11 +4,13 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
-    Certificate, DualBound, EpochOutcome, InnerPasses, Loss, LossSum, OutOfCore, OutOfCoreOptions,
-    Problem, Simd,
+    Certificate, DualBound, EpochOutcome, GRACE, InnerPasses, LinearError, Loss, LossSum,
+    OutOfCore, OutOfCoreOptions, Problem, Simd,
 };
 use pelton_plan::{Batching, Order, Plan};
 
@@ -209,7 +211,7 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
     let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
     let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     epoch(&mut solver, &rows, &plan, 0, true);
-    assert!(solver.take_best_as_snapshot());
+    assert!(solver.take_best_as_snapshot().unwrap());
     let before = exact_dual(&solver, &all);
     let inexact = (solver.dual() / before - 1.0).abs();
     let mut losses = LossSum::new(solver.problem());
@@ -269,4 +271,60 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
     }
     assert_eq!(whole.weights(), halted.weights());
     assert_eq!(whole.duals(), halted.duals());
+}
+
+#[test]
+fn a_block_that_is_given_up_leaves_no_trace() {
+    for (loss, classes, cache_bytes, snapshots) in [
+        (Loss::Logistic, 2, 0, true),
+        (Loss::Hinge, 2, 30_000, false),
+        (Loss::SquaredHinge, 3, 0, true),
+    ] {
+        let layout = Layout::Dense { width: FEATURES };
+        let rows = support::planted(layout, ROWS as usize, FEATURES, classes, 5);
+        let mut table = support::table(rows);
+        let problem = Arc::new(Problem::new(loss, 1.0, FEATURES, classes).unwrap());
+        let trained = |passes, table: &mut RowTable| {
+            let options = OutOfCoreOptions {
+                inner: InnerPasses::Fixed(passes),
+                tighten: None,
+                skip: false,
+                cache_bytes,
+                coded_rows: 0,
+                snapshots,
+                seed: 3,
+            };
+            let mut solver = OutOfCore::new(Arc::clone(&problem), ROWS, layout, options);
+            solver.begin_epoch(0, true).unwrap();
+            solver.train_rows(table, 0).unwrap();
+            solver.end_epoch().unwrap();
+            solver.begin_epoch(1, true).unwrap();
+            solver
+        };
+        // So many passes that a block is given up in its second subproblem, where it has several.
+        let mut passes = 50;
+        let undisturbed = loop {
+            let mut solver = trained(passes, &mut table);
+            let began = Instant::now();
+            solver.train_rows(&mut table, 0).unwrap();
+            if began.elapsed() >= 3 * GRACE {
+                break solver;
+            }
+            passes *= 2;
+        };
+        let mut solver = trained(passes, &mut table);
+        let asked = Arc::new(AtomicBool::new(true));
+        solver.end_when(Arc::clone(&asked));
+        let before = format!("{:?}", solver.save());
+        let given_up = solver.train_rows(&mut table, 0);
+        assert!(
+            matches!(given_up, Err(LinearError::Interrupted { undone: true })),
+            "{given_up:?}"
+        );
+        assert_eq!(table.len() as u64, ROWS);
+        assert!(format!("{:?}", solver.save()) == before, "{loss:?}");
+        asked.store(false, Ordering::Relaxed);
+        solver.train_rows(&mut table, 0).unwrap();
+        assert!(solver.save() == undisturbed.save(), "{loss:?}");
+    }
 }

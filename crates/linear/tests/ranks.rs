@@ -3,10 +3,13 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
-    DualBound, Duals, InnerPasses, Loss, Peers, Problem, Scratch, Simd, Weights, dual_value,
-    solve_block, solve_share,
+    DualBound, Duals, InnerPasses, LinearError, Loss, Peers, Problem, Scratch, Simd, Weights,
+    dual_value, solve_block, solve_share,
 };
 use support::Table;
 
@@ -158,4 +161,60 @@ fn the_same_ranks_give_the_same_bits() {
     let once = solved(&case, 3, 2, InnerPasses::Fixed(20));
     let again = solved(&case, 3, 2, InnerPasses::Fixed(20));
     assert!(once.0 == again.0 && once.1 == again.1);
+}
+
+/// One of them is told to end: all give the block up, and it has changed nothing.
+#[test]
+fn ranks_give_a_block_up_together() {
+    const RANKS: usize = 3;
+    for (layout, loss) in [
+        (Layout::Dense { width: 12 }, Loss::Logistic),
+        (Layout::Sparse, Loss::Hinge),
+    ] {
+        let case = case(layout, loss, 900, 12, 2);
+        let all = support::table(case.rows.clone());
+        let table = Table::new(RANKS);
+        let run = |rank: usize| {
+            let mine: Vec<u64> = (0..900).filter(|id| *id as usize % RANKS == rank).collect();
+            let share = all.select(&mine);
+            let mut weights = Weights::zeros(&case.problem);
+            let mut duals = Duals::zeros(&case.problem, 900);
+            let mut scratch = Scratch::new(Simd::best());
+            scratch.end_when(Arc::new(AtomicBool::new(rank == 1)));
+            let mut peers = Peers {
+                rank,
+                ranks: RANKS,
+                exchange: &mut |what| table.exchange(rank, what),
+            };
+            let mut solve = |passes, weights: &mut _, duals: &mut _| {
+                let inner = InnerPasses::Fixed(passes);
+                let key = u64::from(passes);
+                solve_share(
+                    &case.problem,
+                    &share,
+                    weights,
+                    duals,
+                    inner,
+                    key,
+                    true,
+                    &mut scratch,
+                    &mut peers,
+                )
+            };
+            solve(1, &mut weights, &mut duals).unwrap();
+            let before = (weights.clone(), duals.clone());
+            let given_up = solve(u32::MAX, &mut weights, &mut duals).unwrap_err();
+            assert!(
+                matches!(given_up, LinearError::Interrupted { undone: true }),
+                "{given_up}"
+            );
+            assert!((weights, duals) == before, "{layout:?}, rank {rank}");
+        };
+        std::thread::scope(|scope| {
+            for rank in 0..RANKS {
+                let run = &run;
+                scope.spawn(move || run(rank));
+            }
+        });
+    }
 }

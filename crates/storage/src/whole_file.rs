@@ -52,6 +52,11 @@ impl WholeFile {
         &self.temporary
     }
 
+    /// Brings what is written so far to the device.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
     /// Gives the file its name, in place of what has it now.
     pub fn publish(self) -> io::Result<()> {
         self.file.sync_all()?;

@@ -46,7 +46,7 @@ pub struct BenchConfig {
     pub access: Access,
     /// Memory for look-ahead and batches of each rank, in bytes.
     pub memory_bytes: u64,
-    /// The same as a share of the data in memory; wins where present.
+    /// The same as a share of the bytes of all records in their files; wins where present.
     pub memory_share: Option<f64>,
     /// Epochs.
     pub epochs: u64,
@@ -272,9 +272,8 @@ fn measure(
     if let Some(stages) = &config.stages {
         return measure_stages(config, stages, opened, comm, began, interrupt, observer);
     }
-    let data_bytes = opened.dataset.records() * pelton_feed::pane_row_bytes(&opened.dataset);
     let memory_bytes = match config.memory_share {
-        Some(share) => (data_bytes as f64 * share) as u64,
+        Some(share) => (opened.dataset.bytes() as f64 * share) as u64,
         None => config.memory_bytes,
     };
     let peers = match (&config.cache, comm) {

@@ -234,7 +234,7 @@ pub struct LinearConfig {
     pub access: Access,
     /// Bytes for look-ahead, blocks and the row cache together.
     pub memory_bytes: u64,
-    /// The same as a share of the data's size in memory; wins over `memory_bytes` where present.
+    /// The same as a share of the bytes of all records in their files; wins over `memory_bytes` where present.
     pub memory_share: Option<f64>,
     /// Passes over a block while it is in memory.
     #[serde(with = "as_text")]

@@ -121,6 +121,7 @@ impl TrainError {
             | TrainError::PipelineInterrupted { .. }
             | TrainError::Stopped { .. }
             | TrainError::Feed(FeedError::Interrupted)
+            | TrainError::Linear(LinearError::Interrupted { .. })
             | TrainError::Cache(CacheError::Interrupted) => 130,
             TrainError::OutputClosed => 0,
             TrainError::Output { .. }

@@ -12,8 +12,10 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use pelton_comm::Comm;
 use pelton_format::{Contents, Dataset};
@@ -33,6 +35,8 @@ const SUFFIX: &str = ".pelton-vocabulary";
 const HEAD: &[u8] = b"pelton-vocabulary ";
 /// Steps whose texts wait to be counted.
 const STEPS_AHEAD: usize = 4;
+/// How often a pass that waits for them to be counted looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(2);
 /// Words that the figures list.
 const TOP: u32 = 10;
 
@@ -259,30 +263,37 @@ fn counted(
     let mut texts = Texts::new(dataset, "counting words", interrupt)?;
     let mut found = 0_u64;
     let (sender, receiver) = sync_channel::<Vec<u8>>(STEPS_AHEAD);
-    let counted = thread::scope(|scope| {
-        let counter = scope.spawn(move || {
-            let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
-            Vocabulary::from_chunks(chunks, &options)
-        });
-        loop {
-            // Words are cut at line ends as at blanks, so that texts may stand side by side.
-            let mut joined = Vec::new();
-            let more = texts.next_step(observer, |_, text| {
-                found += 1;
-                joined.extend_from_slice(text);
-                joined.push(b'\n');
-            })?;
-            // Nobody receives any more where counting failed, which says why below.
-            if !more || sender.send(joined).is_err() {
-                break;
-            }
-        }
-        drop(sender);
-        match counter.join() {
-            Ok(counted) => Ok(counted?),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+    // An interruption leaves this thread behind: what it adds up and sorts is for nobody then.
+    let counter = thread::spawn(move || {
+        let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
+        Vocabulary::from_chunks(chunks, &options)
     });
+    loop {
+        // Words are cut at line ends as at blanks, so that texts may stand side by side.
+        let mut joined = Vec::new();
+        let more = texts.next_step(observer, |_, text| {
+            found += 1;
+            joined.extend_from_slice(text);
+            joined.push(b'\n');
+        })?;
+        // Nobody receives any more where counting failed, which says why below.
+        if !more || sender.send(joined).is_err() {
+            break;
+        }
+    }
+    drop(sender);
+    while !counter.is_finished() {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(TrainError::Stopped {
+                job: "counting words",
+            });
+        }
+        thread::sleep(LOOK);
+    }
+    let counted = match counter.join() {
+        Ok(counted) => counted.map_err(TrainError::from),
+        Err(panic) => std::panic::resume_unwind(panic),
+    };
     if counted.is_ok() && found == 0 && dataset.contents() == Contents::Members {
         let files = dataset.files().iter();
         let first = files.map(|file| file.path().display().to_string()).next();

@@ -59,7 +59,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         1 if config.cache.is_none() => {
             with_console(|observer| bench::bench(&config, &interrupt, observer)).map(Some)
         }
-        _ => ranks::run(ranks, |comm, observer| {
+        _ => ranks::run(ranks, &interrupt, |comm, observer| {
             bench::bench_over_ranks(&config, comm, &shared, &interrupt, observer)
         }),
     };

@@ -57,7 +57,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         1 => {
             with_console(|observer| linear::run(&config, &options, &interrupt, observer)).map(Some)
         }
-        _ => ranks::run(ranks, |comm, observer| {
+        _ => ranks::run(ranks, &interrupt, |comm, observer| {
             linear::run_over_ranks(&config, &options, comm, &data, &interrupt, observer)
         }),
     };

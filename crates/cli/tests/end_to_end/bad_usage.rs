@@ -210,20 +210,6 @@ fn absurd_numbers_are_refused() {
 }
 
 #[test]
-fn memory_for_certificates_is_asked_for_before_the_first_epoch() {
-    let place = Place::new();
-    // So many features that a copy of w takes more than its share of the budget.
-    place.write("wide", "+1 1:1 100000:1\n-1 2:1 50000:1\n".repeat(3000));
-    let line = "train linear wide --blocks 8 --memory 1MiB --out run";
-    for flag in ["--target 1e-3", "--optimum auto"] {
-        let parts = ["65536", "certify", "--memory"];
-        place.refuses(&format!("{line} {flag}"), 2, &parts);
-    }
-    assert!(!place.path("run").exists(), "nothing is left behind");
-    place.ok(&format!("{line} --epochs 1"));
-}
-
-#[test]
 fn a_configuration_that_is_none_is_refused_in_one_line() {
     let place = Place::new();
     place.libsvm("train", 50);

@@ -115,7 +115,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         // Rows kept as codes.
         "wide.csv --memory 2MiB --blocks 7 --cache-fraction 0.4",
         // What is kept and skipped is decided by the run.
-        "wide.csv --memory 1/2",
+        "wide.csv --memory 1/5",
     ] {
         let place = Place::new();
         place.higgs(3000);
@@ -145,6 +145,60 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
             assert!(ends < 100, "{variant}: it goes on\n{}", ended.stderr);
         }
         assert!(ends >= 3, "{variant}: {ends}");
+        check_same(&place, &line, &model);
+    }
+}
+
+/// Minutes in one block, were they not interrupted.
+#[test]
+fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block() {
+    for (variant, sent) in [
+        (
+            "higgs.prow --loss logistic --inner-passes 300",
+            Signal::TERM,
+        ),
+        (
+            "higgs.prow --loss logistic --inner-passes 300 --ranks 2",
+            Signal::INT,
+        ),
+        (
+            "higgs.prow --loss logistic --inner-passes 500 --memory 3MiB --blocks 3 --skip --cache-fraction 0.3",
+            Signal::INT,
+        ),
+        (
+            "wide.csv --loss logistic --inner-passes 3000 --memory 3MiB --blocks 2 --cache-fraction 0.2",
+            Signal::INT,
+        ),
+    ] {
+        let place = Place::new();
+        place.higgs(20_000);
+        place.write("wide.csv", wide(2000));
+        let line = format!("train linear {variant} --epochs 2 --seed 4");
+        let (model, seconds) = uninterrupted(&place, &line);
+        assert!(seconds > 1.0, "{line}: {seconds} s are too short");
+        let checkpoint = "run/checkpoint/state.safetensors";
+        let mut goes_on = line.clone();
+        // In the first epoch, and in what the first session left.
+        for _ in 0..2 {
+            let mut child = place.start(&format!("{goes_on} --out run"));
+            wait_for_handler(&mut child);
+            std::thread::sleep(Duration::from_secs_f64(0.2 * seconds));
+            assert!(child.try_wait().unwrap().is_none(), "{line}: too short");
+            let before = place.path(checkpoint).exists();
+            assert_eq!(
+                before,
+                goes_on != line,
+                "{line}: no checkpoint between blocks"
+            );
+            signal(&child, sent);
+            let began = Instant::now();
+            Ended::of(child).refused(&line, 130, &["run", "--resume", "interrupted"]);
+            let took = began.elapsed().as_secs_f64();
+            assert!(took < 2.0, "{line}: {took} s to end");
+            assert!(place.path(checkpoint).exists(), "{line}");
+            goes_on = format!("{line} --resume");
+        }
+        place.ok(&format!("{goes_on} --out run"));
         check_same(&place, &line, &model);
     }
 }

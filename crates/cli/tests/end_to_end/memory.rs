@@ -93,12 +93,62 @@ fn rows_kept_as_codes() {
 }
 
 #[test]
+fn a_share_of_the_data_is_one_of_its_files() {
+    let place = Place::new();
+    place.libsvm("text", 20_000);
+    place.ok("pack text -o text.prow");
+    for line in [
+        "train linear text --out run --overwrite",
+        "train linear text.prow --out run --overwrite",
+        "bench text --batch 100",
+    ] {
+        let name = line
+            .split(' ')
+            .find(|word| word.starts_with("text"))
+            .unwrap();
+        let size = std::fs::metadata(place.path(name)).unwrap().len() as f64;
+        let figures = place.json(&format!("{line} --epochs 1 --memory 2/3"));
+        let share = number(&figures, "memory_bytes") / size;
+        assert!((share - 2.0 / 3.0).abs() < 0.01, "{line}: {share}");
+    }
+}
+
+/// A sixteenth of the budget holds no row beside three read buffers, and some beside one; so many features
+/// leave no room for a copy of w.
+#[test]
+fn a_budget_that_can_train_can_certify() {
+    let place = Place::new();
+    let rows = crate::data::libsvm(20_000);
+    place.write("wide", rows.replacen('\n', " 100000:1\n", 1));
+    let line = "train linear wide --memory 1MiB --blocks 40 --overwrite --out run";
+    for flags in [
+        "--access window",
+        "--access direct",
+        "--access scatter",
+        "--access window --skip",
+    ] {
+        let ended = |threads| {
+            let line = format!("{line} {flags} --target 2e-3 --epochs 60 --threads {threads}");
+            let figures = place.json(&line);
+            assert!(number(&figures, "relative_gap") <= 2e-3, "{figures}");
+            (
+                figures["epochs"].clone(),
+                place.read("run/model.safetensors"),
+            )
+        };
+        assert!(ended(1) == ended(3), "{flags}");
+    }
+    place.ok(&format!("{line} --optimum auto --epochs 3"));
+    place.ok(&format!("{line} --target 2e-3 --epochs 9 --ranks 2"));
+}
+
+#[test]
 fn rows_kept_as_codes_save_passes() {
     let place = Place::new();
     place.write("wide.csv", wide(8000));
     let passes = |flags: &str| {
         let line = format!(
-            "train linear wide.csv --memory 1/5 --target 1e-3 --epochs 40 {flags} --overwrite --out run --json"
+            "train linear wide.csv --memory 1/12 --target 1e-3 --epochs 40 {flags} --overwrite --out run --json"
         );
         let ended = place.run(&line);
         assert!(matches!(ended.code, Some(0 | 3)), "{}", ended.stderr);

@@ -20,4 +20,4 @@ mod link;
 mod memory;
 mod run;
 
-pub use run::{abort, run};
+pub use run::{abort, run, run_asked};

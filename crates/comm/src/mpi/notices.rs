@@ -1,4 +1,5 @@
-//! What ranks tell each other about their own end: that they are done, or failed and why.
+//! What ranks tell each other about their own end: that they are done, or failed and why; and that one of
+//! them was told to end early.
 //!
 //! Notices travel on a communicator of their own and are looked for wherever a rank waits.
 
@@ -15,12 +16,15 @@ use crate::CommError;
 const STRAGGLERS: Duration = Duration::from_secs(1);
 
 const TAG: u32 = 0;
+const TAG_ASKED: u32 = 1;
 
 /// Notices of all ranks.
 pub(super) struct Notices {
     comm: RawComm,
     /// Whether any notice has come: what is asked at every round of a wait needs no lock until then.
     heard: AtomicBool,
+    /// Whether another rank was told to end early.
+    asked: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -39,6 +43,7 @@ impl Notices {
         Ok(Notices {
             comm,
             heard: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             state: Mutex::new(State {
                 ended: vec![None; comm.size()?],
                 failure: None,
@@ -57,6 +62,10 @@ impl Notices {
     /// Looks for notices and moves messages on.
     pub(super) fn poll(&self) -> Result<(), CommError> {
         let mut state = self.lock();
+        while let Some((_, request)) = self.comm.try_receive(None, TAG_ASKED)? {
+            self.asked.store(true, Ordering::Release);
+            state.leaving.push(request);
+        }
         while let Some(arrival) = self.comm.try_receive(None, TAG)? {
             state.arriving.push(arrival);
         }
@@ -101,6 +110,21 @@ impl Notices {
             Some(at) if at.elapsed() > STRAGGLERS => Err(CommError::RankEnded { rank, waiting }),
             _ => Ok(()),
         }
+    }
+
+    /// Whether another rank was told to end early.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Tells all other ranks that this one was told to end early.
+    pub(super) fn ask(&self) -> Result<(), CommError> {
+        let (own, ranks) = (world_rank(), self.lock().ended.len());
+        for rank in (0..ranks).filter(|rank| *rank != own) {
+            let request = self.comm.send(rank, TAG_ASKED, Bytes::new())?;
+            self.deliver([request]);
+        }
+        Ok(())
     }
 
     /// Keeps messages under way until they are delivered.

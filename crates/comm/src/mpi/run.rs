@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ use crate::{Comm, CommError, RankError};
 const GRACE: Duration = Duration::from_secs(2);
 /// Between two looks for the other ranks' end.
 const LOOK: Duration = Duration::from_micros(200);
+/// Between two looks for a rank that was told to end early.
+const LISTEN: Duration = Duration::from_millis(20);
 /// Reads of windows between looks for notices: a look costs as much as a read of 4 KiB.
 const READS: u32 = 64;
 
@@ -95,6 +97,24 @@ impl World {
         self.notices.failure()
     }
 
+    /// Tells the others when `asked` is set here, and sets it when another does, until the job is over. In a
+    /// thread of its own, for a rank that computes or reads hears of nothing.
+    fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
+        while !over.load(Ordering::Relaxed) {
+            // An error is met by the job as well.
+            let _ = self.notices.poll();
+            if self.notices.is_asked() {
+                asked.store(true, Ordering::Relaxed);
+                return;
+            }
+            if asked.load(Ordering::Relaxed) {
+                let _ = self.notices.ask();
+                return;
+            }
+            thread::sleep(LISTEN);
+        }
+    }
+
     /// Tells the others how this rank ended, and waits until all have: without end where none has
     /// failed, for they may still compute.
     fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
@@ -151,19 +171,34 @@ where
     E: fmt::Display + From<CommError>,
     F: FnOnce(Comm) -> Result<T, E>,
 {
+    run_asked(&AtomicBool::new(false), job)
+}
+
+/// The same; beside it a flag that is set on one rank, as a signal to its process does, is soon set on all.
+pub fn run_asked<T, E, F>(asked: &AtomicBool, job: F) -> Result<T, RankError<E>>
+where
+    E: fmt::Display + From<CommError>,
+    F: FnOnce(Comm) -> Result<T, E>,
+{
     let failed = |source: CommError| RankError {
         rank: raw::world_rank(),
         source: source.into(),
     };
     let world = World::start().map_err(failed)?;
     let comm = world.comm().map_err(failed)?;
-    let result = catch_unwind(AssertUnwindSafe(|| job(comm)));
-    let result = result.unwrap_or_else(|panic| {
-        let message = panic_message(&*panic);
-        Err(CommError::Panicked { message }.into())
+    let over = AtomicBool::new(false);
+    let (result, ended) = thread::scope(|scope| {
+        scope.spawn(|| world.spread(asked, &over));
+        let result = catch_unwind(AssertUnwindSafe(|| job(comm)));
+        let result = result.unwrap_or_else(|panic| {
+            let message = panic_message(&*panic);
+            Err(CommError::Panicked { message }.into())
+        });
+        let reason = result.as_ref().err().map(ToString::to_string);
+        let ended = world.end(reason.as_deref());
+        over.store(true, Ordering::Relaxed);
+        (result, ended)
     });
-    let reason = result.as_ref().err().map(ToString::to_string);
-    let ended = world.end(reason.as_deref());
     match result {
         Ok(value) => ended.map(|()| value).map_err(failed),
         Err(source) => Err(RankError {

@@ -30,6 +30,7 @@ use pelton_storage::huge_vec;
 
 use crate::block::Scratch;
 use crate::duals::{Duals, decode};
+use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
@@ -293,6 +294,8 @@ impl CodedCache {
     }
 
     /// Solves the problem over the rows held from the present weights and duals, which it changes.
+    ///
+    /// Errors: [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
     pub fn solve(
         &mut self,
         problem: &Problem,
@@ -301,9 +304,9 @@ impl CodedCache {
         inner: InnerPasses,
         key: u64,
         scratch: &mut Scratch,
-    ) -> BlockReport {
+    ) -> Result<BlockReport, LinearError> {
         if self.quantizer.is_none() {
-            return BlockReport::default();
+            return Ok(BlockReport::default());
         }
         let (held, mut padded) = self.begin(problem, weights, duals, scratch);
         let q = self.quantizer.as_ref().expect("looked at above");
@@ -314,9 +317,12 @@ impl CodedCache {
             subproblem,
         };
         let (ids, padded_mut) = (&held.ids, &mut padded);
-        let report = solve_rows(problem, ids, rows, padded_mut, duals, inner, key, scratch);
-        self.end(&held, &padded, weights, duals, scratch);
-        report
+        let solved = solve_rows(problem, ids, rows, padded_mut, duals, inner, key, scratch);
+        if solved.is_ok() {
+            self.end(&held, &padded, weights, scratch);
+        }
+        self.forget_unchanged(&held, duals);
+        solved
     }
 
     /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,
@@ -370,14 +376,7 @@ impl CodedCache {
     }
 
     /// Takes over what was solved.
-    fn end(
-        &mut self,
-        held: &Held,
-        padded: &[Vec<f32>],
-        weights: &mut Weights,
-        duals: &Duals,
-        scratch: &Scratch,
-    ) {
+    fn end(&mut self, held: &Held, padded: &[Vec<f32>], weights: &mut Weights, scratch: &Scratch) {
         for (&slot, &slack) in held.slots.iter().zip(scratch.slack()) {
             self.slack[slot] = slack;
         }
@@ -387,6 +386,12 @@ impl CodedCache {
             if let (Some(bias), Some(found)) = (w.get_mut(self.features), padded.last()) {
                 *bias = *found;
             }
+        }
+    }
+
+    /// Rows whose α is what it was need not be put right.
+    fn forget_unchanged(&mut self, held: &Held, duals: &Duals) {
+        for subproblem in 0..self.subproblems {
             let stored = duals.stored(subproblem);
             for &id in &held.ids {
                 let before = &mut self.before[subproblem][id as usize];

@@ -4,6 +4,7 @@ use super::quantizer::Quantizer;
 use super::{CodedCache, loops::CodedRows};
 use crate::block::Scratch;
 use crate::duals::Duals;
+use crate::error::LinearError;
 use crate::problem::Problem;
 use crate::ranks::{Exchange, Peers, Solving};
 use crate::shared_features::SharedFeatures;
@@ -38,7 +39,7 @@ impl CodedCache {
 
     /// [`CodedCache::solve`] over the rows that all ranks hold.
     #[expect(clippy::too_many_arguments)]
-    pub fn solve_share<E>(
+    pub fn solve_share<E: From<LinearError>>(
         &mut self,
         problem: &Problem,
         weights: &mut Weights,
@@ -71,8 +72,11 @@ impl CodedCache {
             key,
             inner,
         }
-        .solve(rows, &mut padded, None, duals, scratch, peers)?;
-        self.end(&held, &padded, weights, duals, scratch);
-        Ok(solved.report)
+        .solve(rows, &mut padded, None, duals, scratch, peers);
+        if solved.is_ok() {
+            self.end(&held, &padded, weights, scratch);
+        }
+        self.forget_unchanged(&held, duals);
+        Ok(solved?.report)
     }
 }

@@ -93,6 +93,7 @@ fn every_level_gives_the_same_codes_weights_and_duals() {
         cache.take_in(&problem, &block, &slack, &weights, simd);
         let inner = InnerPasses::Fixed(3);
         let report = cache.solve(&problem, &mut weights, &mut duals, inner, 7, &mut scratch);
+        let report = report.unwrap();
         assert_eq!(report.visits >= 300, report.passes == 3);
         let pending = cache.before[0].iter().filter(|before| !before.is_nan());
         assert!(pending.count() > 100);
@@ -224,6 +225,7 @@ fn rows_out_of_range_are_not_solved_for() {
     assert_eq!((0..300).filter(unfit).collect::<Vec<_>>(), [7, 8, 9]);
     let inner = InnerPasses::Fixed(2);
     let report = cache.solve(&problem, &mut weights, &mut duals, inner, 1, &mut scratch);
+    let report = report.unwrap();
     assert!(report.visits >= 297 && report.visits < 600);
     assert!((7..10).all(|id| duals.stored(0)[id] == 0.0));
     assert!(duals.stored(0).iter().filter(|&&alpha| alpha > 0.0).count() > 50);

@@ -132,7 +132,6 @@ pub(super) fn prepare(
         collate: stages.collate,
         ..Stages::default()
     };
-    let data_bytes = dataset.records() * pelton_feed::pane_row_bytes(dataset);
     let options = LoaderOptions {
         threads: config.threads.max(1),
         read_threads: stages.read_threads,
@@ -152,7 +151,7 @@ pub(super) fn prepare(
         interrupt: Arc::clone(interrupt),
         device: opened.device,
         ..LoaderOptions::with_memory(match config.memory_share {
-            Some(share) => (data_bytes as f64 * share) as u64,
+            Some(share) => (dataset.bytes() as f64 * share) as u64,
             None => config.memory_bytes,
         })
     };

@@ -111,7 +111,7 @@ pub(super) fn accuracy(
 fn certificate(
     setup: &Setup,
     solver: &mut OutOfCore,
-    source: &Source,
+    source: &mut Source,
     ranks: Ranks<'_>,
 ) -> Result<Certificate, TrainError> {
     if let Some(rows) = source.rows() {
@@ -120,7 +120,7 @@ fn certificate(
     }
     let feed = FeedOptions {
         interrupt: Arc::clone(&setup.interrupt),
-        ..setup.evaluation_feed()
+        ..source.room_for_pass(setup)
     };
     let mut losses = LossSum::new(solver.problem());
     let mut bound = DualBound::new(solver.problem());
@@ -186,6 +186,7 @@ pub(super) fn optimum(
         dataset.layout(),
         options,
     );
+    solver.end_when(Arc::clone(&setup.interrupt));
     if let Some(numbered) = &setup.numbered {
         solver.rows_come_renumbered(&numbered.numbering);
     }
@@ -231,7 +232,7 @@ pub(super) fn optimum(
             None if !setup.in_core && estimate > wanted => continue,
             None => {
                 wanted = estimate * 0.5;
-                certificate(setup, &mut solver, &source, ranks)?
+                certificate(setup, &mut solver, &mut source, ranks)?
             }
         };
         // The best of either side bounds the optimum, whichever epochs they come from.
@@ -244,7 +245,7 @@ pub(super) fn optimum(
     }
     let best = match best {
         Some(best) => best,
-        None => certificate(setup, &mut solver, &source, ranks)?,
+        None => certificate(setup, &mut solver, &mut source, ranks)?,
     };
     Ok(found_optimum(best, wanted_gap, observer))
 }

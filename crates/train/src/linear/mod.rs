@@ -16,10 +16,11 @@ mod source;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_feed::{FeedOptions, largest_batch};
+use pelton_feed::FeedOptions;
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
@@ -142,7 +143,6 @@ fn run_as(
         in_memory = setup.in_core,
         "memory divided"
     );
-    check_evaluation(&config, &setup)?;
     // Opened before training so that a wrong test file is reported before the work.
     let test = if test_paths.is_empty() {
         None
@@ -189,7 +189,13 @@ fn run_as(
             )));
             let solving = Instant::now();
             let newton = config.solver == Solver::Newton;
-            let optimum = certify::optimum(&setup, newton, gap, ranks, interrupt, observer)?;
+            let optimum = certify::optimum(&setup, newton, gap, ranks, interrupt, observer);
+            let optimum = optimum.map_err(|error| match error.is_interruption() {
+                true => TrainError::Stopped {
+                    job: "solving for the optimum, before training began",
+                },
+                false => error,
+            })?;
             match &mut session {
                 AnySession::Newton(session) => session.leave_out(solving.elapsed()),
                 AnySession::Descent(session) => session.leave_out(solving.elapsed()),
@@ -198,7 +204,11 @@ fn run_as(
         }
     };
     describe(&setup, &config, ranks.size(), observer);
-    let in_folder = |error: TrainError| match error.is_interruption() {
+    // One that was interrupted a moment before may be waited for in vain.
+    let waited = |error: &TrainError| {
+        matches!(error, TrainError::Comm(_)) && interrupt.load(Ordering::Relaxed)
+    };
+    let in_folder = |error: TrainError| match error.is_interruption() || waited(&error) {
         // What was read at that moment is no concern of whoever goes on later.
         true => TrainError::Interrupted {
             folder: options.out.display().to_string(),
@@ -220,7 +230,7 @@ fn run_as(
     if !folder.is_written() {
         return Ok(LinearSummary::default());
     }
-    outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum)
+    outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum).map_err(in_folder)
 }
 
 /// A run by either solver.
@@ -316,19 +326,6 @@ fn refuse_untrainable(
             "{paths}: every record has the label {only}; training needs records of at least two labels"
         ),
     }))
-}
-
-/// Refuses a budget whose share for certificates holds no row: that would show after the first epoch.
-fn check_evaluation(config: &LinearConfig, setup: &Setup) -> Result<(), TrainError> {
-    let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
-    let free = setup.in_core || setup.options.snapshots || config.solver == Solver::Newton;
-    if !certifies || free || largest_batch(&setup.data.dataset, &setup.evaluation_feed()) > 0 {
-        return Ok(());
-    }
-    Err(TrainError::Config(format!(
-        "a memory budget of {} bytes leaves {} for the passes that certify, which hold no row beside the read buffers; raise --memory, or leave --target and --optimum out",
-        setup.memory_bytes, setup.evaluation_bytes
-    )))
 }
 
 fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observer<'_>) {

@@ -98,11 +98,11 @@ fn write_model(
         means: dataset.means().map(|means| means.to_vec()),
         weights,
     };
-    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS))?;
+    model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), &setup.interrupt)?;
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
     if model.labels.iter().all(is_whole) && !dataset.labels_are_names() {
-        model.write_liblinear(&folder.path().join("model.txt"))?;
+        model.write_liblinear(&folder.path().join("model.txt"), &setup.interrupt)?;
     }
     Ok(())
 }

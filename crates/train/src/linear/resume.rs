@@ -146,7 +146,8 @@ pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> 
         ));
     }
     let fits = match progress.in_epoch {
-        true => 0 < steps_done && steps_done <= next && next < end,
+        // A first block that was given up is still to be trained.
+        true => (0 < steps_done || next == 0) && steps_done <= next && next < end,
         false => steps_done <= next && next == end,
     };
     let fits = fits && (setup.feed.refill || steps_done == next);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_format::RowTable;
-use pelton_linear::{Certificate, DualBound, LossSum, OutOfCore, Peers, Weights};
+use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
 
 use super::certify::for_each_batch;
 use super::ranks::{Agreed, Ranks};
@@ -83,6 +83,7 @@ impl<'a> Session<'a> {
             setup.options,
         );
         let mut evaluations = Totals::default();
+        solver.end_when(Arc::clone(&setup.interrupt));
         if let Some(numbered) = &setup.numbered {
             solver.rows_come_renumbered(&numbered.numbering);
             evaluations = numbered.counting;
@@ -145,7 +146,7 @@ impl<'a> Session<'a> {
             observer(Event::Note(&note));
         }
         let mut certified = match uncertified {
-            Some(record) => self.record_epoch(record, &source, folder, observer)?,
+            Some(record) => self.record_epoch(record, &mut source, folder, observer)?,
             None => None,
         };
         while certified.is_none() {
@@ -153,10 +154,11 @@ impl<'a> Session<'a> {
                 break;
             }
             if !self.in_epoch {
-                self.begin_epoch()?;
+                let begun = self.begin_epoch();
+                self.unless_interrupted(begun, &source, folder)?;
             }
             self.run_epoch(&mut source, folder, interrupt, observer)?;
-            certified = self.end_epoch(&source, folder, observer)?;
+            certified = self.end_epoch(&mut source, folder, observer)?;
             if certified.is_none() && self.agree(&source, interrupt)?.interrupted {
                 self.save(&source, folder)?;
                 return Err(interrupted(folder));
@@ -211,9 +213,8 @@ impl<'a> Session<'a> {
         let total = self.setup.plan.steps();
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
-            let Some(step) =
-                source.train_next(&mut self.solver, self.steps_done, replay, self.ranks)?
-            else {
+            let trained = source.train_next(&mut self.solver, self.steps_done, replay, self.ranks);
+            let Some(step) = self.unless_interrupted(trained, source, folder)? else {
                 self.in_epoch = false;
                 break;
             };
@@ -239,6 +240,26 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Saves the state where a block, or what goes before an epoch, was given up for an interruption: on all
+    /// ranks alike. Where it could not be undone, the run goes on from the last checkpoint.
+    fn unless_interrupted<T>(
+        &mut self,
+        done: Result<T, TrainError>,
+        source: &Source,
+        folder: &RunFolder,
+    ) -> Result<T, TrainError> {
+        match done {
+            Err(TrainError::Linear(LinearError::Interrupted { undone: false })) => {
+                Err(interrupted(folder))
+            }
+            Err(error) if error.is_interruption() => {
+                self.checkpoint(source, folder)?;
+                Err(interrupted(folder))
+            }
+            done => done,
+        }
+    }
+
     /// Agrees with the other ranks on what to do now, and adds up the work of all.
     fn agree(&mut self, source: &Source, interrupt: &AtomicBool) -> Result<Agreed, TrainError> {
         let due = self.checkpointed.elapsed().as_secs_f64() >= self.config.checkpoint_every_s;
@@ -258,7 +279,7 @@ impl<'a> Session<'a> {
     /// Ends the epoch and records it; returns the certificate that ends the run, with its weights.
     fn end_epoch(
         &mut self,
-        source: &Source,
+        source: &mut Source,
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
@@ -310,7 +331,7 @@ impl<'a> Session<'a> {
     fn record_epoch(
         &mut self,
         mut record: EpochRecord,
-        source: &Source,
+        source: &mut Source,
         folder: &mut RunFolder,
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
@@ -350,7 +371,7 @@ impl<'a> Session<'a> {
     fn certified_end(
         &mut self,
         record: &mut EpochRecord,
-        source: &Source,
+        source: &mut Source,
     ) -> Result<Option<Certified>, TrainError> {
         if let Some(rows) = source.rows() {
             // Nothing need be read for it.
@@ -384,7 +405,7 @@ impl<'a> Session<'a> {
             return Ok(None);
         }
         let estimate = record.relative_gap;
-        let feed = self.setup.evaluation_feed();
+        let feed = source.room_for_pass(self.setup);
         let found = self.evaluate_now(None, &feed, false)?;
         record.primal = found.certificate.primal;
         record.dual = found.certificate.dual;
@@ -434,7 +455,7 @@ impl<'a> Session<'a> {
                 .with_peers(|peers| solver.take_best_as_snapshot_share(peers))
             {
                 Some(taken) => taken?,
-                None => solver.take_best_as_snapshot(),
+                None => solver.take_best_as_snapshot()?,
             };
         let unsettled = self.ranks.comm().and_then(|_| solver.begin_settling());
         let solver = &mut self.solver;

@@ -12,7 +12,7 @@ use pelton_linear::{
 use pelton_plan::{Batching, Order, Plan, Units};
 
 use crate::checkpoint::Totals;
-use crate::config::{LinearConfig, Optimum, Solver};
+use crate::config::{LinearConfig, Solver};
 use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
 use crate::event::Interrupt;
@@ -116,7 +116,7 @@ pub(super) fn set_up_filled(
     let whole = row_bytes * rows_of(share.as_ref(), records, records);
     let memory_bytes = match config.memory_share {
         Some(share) => {
-            let asked = ((dataset.records() * pane_row_bytes(dataset)) as f64 * share) as u64;
+            let asked = (dataset.bytes() as f64 * share) as u64;
             // Demo sets are as tiny as anybody wants them.
             let is_demo = config
                 .data
@@ -222,20 +222,12 @@ pub(super) fn set_up_filled(
 }
 
 /// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
-/// them; so much in the sixteenth that passes of their own certify from, where a snapshot of w finds no
-/// room in it. Of a tiny one a share would hold neither.
+/// them. Of a tiny one a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     const LEAST_BUFFER: u64 = 64 << 10;
     const ROWS: u64 = 64;
     let buffer = LEAST_BUFFER.max((dataset.record_bytes().max() + 2 * 4096).next_multiple_of(4096));
-    let least = 2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset);
-    let snapshot_bytes = 4 * 4 * dataset.features();
-    let certifies = config.target.is_some() || config.optimum == Optimum::Auto;
-    if certifies && snapshot_bytes as f64 > least as f64 * SNAPSHOT_SHARE {
-        (least as f64 / EVALUATION_SHARE) as u64
-    } else {
-        least
-    }
+    2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset)
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what

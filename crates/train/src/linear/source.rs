@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_feed::{Batch, Cursor, Feed, FeedOptions, Meters};
+use pelton_feed::{Access, Batch, Cursor, Feed, FeedError, FeedOptions, Meters, largest_batch};
 use pelton_format::{Dataset, RowTable, Slot};
-use pelton_linear::{FeatureNumbering, OutOfCore, Peers, Problem};
+use pelton_linear::{Exchange, FeatureNumbering, GRACE, OutOfCore, Peers, Problem};
+use pelton_plan::Plan;
 
 use super::certify::for_each_batch;
 use super::ranks::Ranks;
@@ -34,7 +35,7 @@ impl Step {
 /// Where blocks come from.
 pub(super) enum Source {
     /// From storage, batch by batch.
-    Feed(Box<Feed>),
+    Feed(Box<Reading>),
     /// All rows, read once.
     Memory {
         rows: RowTable,
@@ -43,6 +44,64 @@ pub(super) enum Source {
         meters: Box<Meters>,
         compute_s: f64,
     },
+}
+
+/// A feed that can be closed between epochs, and begins again where it was.
+pub(super) struct Reading {
+    dataset: Arc<Dataset>,
+    plan: Arc<Plan>,
+    /// Their start is where the last block ended.
+    options: FeedOptions,
+    feed: Option<Feed>,
+    access: Access,
+    /// Of the feeds that were closed.
+    before: Meters,
+}
+
+impl Reading {
+    /// The feed, begun again where it is closed.
+    fn feed(&mut self) -> Result<&mut Feed, TrainError> {
+        let feed = match self.feed.take() {
+            Some(feed) => feed,
+            None => Feed::new(
+                Arc::clone(&self.dataset),
+                Arc::clone(&self.plan),
+                &self.options,
+            )?,
+        };
+        self.access = feed.access();
+        Ok(self.feed.insert(feed))
+    }
+
+    /// Gives the feed's memory back.
+    fn close(&mut self) {
+        self.before = self.meters();
+        self.feed = None;
+    }
+
+    fn meters(&self) -> Meters {
+        let Some(feed) = &self.feed else {
+            return self.before.clone();
+        };
+        let (before, now) = (&self.before, feed.meters());
+        let mut skipped_ids = [&before.skipped_ids[..], &now.skipped_ids].concat();
+        skipped_ids.sort_unstable();
+        skipped_ids.dedup();
+        Meters {
+            skipped_records: before.skipped_records.max(now.skipped_records),
+            skipped_ids,
+            used_bytes: before.used_bytes + now.used_bytes,
+            read_bytes: before.read_bytes + now.read_bytes,
+            written_bytes: before.written_bytes + now.written_bytes,
+            prepare_s: before.prepare_s + now.prepare_s,
+            read_s: before.read_s + now.read_s,
+            decode_s: before.decode_s + now.decode_s,
+            load_s: before.load_s + now.load_s,
+            wait_s: before.wait_s + now.wait_s,
+            compute_s: before.compute_s + now.compute_s,
+            ..now
+        }
+    }
 }
 
 impl Source {
@@ -59,10 +118,38 @@ impl Source {
         let options = FeedOptions {
             start,
             end_epoch,
+            interrupt: Arc::clone(&setup.interrupt),
+            grace: GRACE,
             ..setup.feed.clone()
         };
-        let feed = Feed::new(Arc::clone(dataset), Arc::clone(&setup.plan), &options)?;
-        Ok(Source::Feed(Box::new(feed)))
+        let mut reading = Reading {
+            dataset: Arc::clone(dataset),
+            plan: Arc::clone(&setup.plan),
+            access: options.access,
+            options,
+            feed: None,
+            before: Meters::default(),
+        };
+        reading.feed()?;
+        Ok(Source::Feed(Box::new(reading)))
+    }
+
+    /// How a pass over all rows reads beside this source, between two epochs. Where too little memory is set
+    /// aside for such passes, the feed gives its own away until the next block.
+    pub fn room_for_pass(&mut self, setup: &Setup) -> FeedOptions {
+        let beside = setup.evaluation_feed();
+        let Source::Feed(reading) = self else {
+            return beside;
+        };
+        let in_file_order = FeedOptions {
+            access: Access::Window { gap_bytes: None },
+            ..beside.clone()
+        };
+        if largest_batch(&reading.dataset, &in_file_order) > 0 {
+            return beside;
+        }
+        reading.close();
+        setup.feed.clone()
     }
 
     /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
@@ -81,15 +168,14 @@ impl Source {
             return trained;
         }
         match self {
-            Source::Feed(feed) => {
-                let Some(batch) = next_wanted(feed, solver, replay)? else {
+            Source::Feed(reading) => {
+                let Some(batch) = next_wanted(reading.feed()?, solver, replay)? else {
                     return Ok(None);
                 };
                 solver.train_rows(&mut batch.rows, step)?;
-                Ok(Some(Step {
-                    end: batch.end,
-                    ends_epoch: batch.ends_epoch,
-                }))
+                let (end, ends_epoch) = (batch.end, batch.ends_epoch);
+                reading.options.start = end;
+                Ok(Some(Step { end, ends_epoch }))
             }
             Source::Memory {
                 rows, compute_s, ..
@@ -111,15 +197,22 @@ impl Source {
         peers: &mut Peers<'_, TrainError>,
     ) -> Result<Option<Step>, TrainError> {
         match self {
-            Source::Feed(feed) => {
-                let Some(batch) = next_wanted(feed, solver, replay)? else {
+            Source::Feed(reading) => {
+                let batch = next_wanted(reading.feed()?, solver, replay);
+                // No rank may wait in a block for one that got no rows.
+                let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
+                let mut any = [f64::from(u8::from(given_up))];
+                (peers.exchange)(Exchange::Largest(&mut any))?;
+                if any[0] > 0.0 {
+                    return Err(FeedError::Interrupted.into());
+                }
+                let Some(batch) = batch? else {
                     return Ok(None);
                 };
                 solver.train_share(&batch.rows, step, peers)?;
-                Ok(Some(Step {
-                    end: batch.end,
-                    ends_epoch: batch.ends_epoch,
-                }))
+                let (end, ends_epoch) = (batch.end, batch.ends_epoch);
+                reading.options.start = end;
+                Ok(Some(Step { end, ends_epoch }))
             }
             Source::Memory {
                 rows, compute_s, ..
@@ -161,7 +254,7 @@ impl Source {
 
     pub fn meters(&self) -> Meters {
         match self {
-            Source::Feed(feed) => feed.meters(),
+            Source::Feed(reading) => reading.meters(),
             Source::Memory {
                 meters, compute_s, ..
             } => Meters {
@@ -173,14 +266,17 @@ impl Source {
 
     pub fn access(&self) -> String {
         match self {
-            Source::Feed(feed) => feed.access().to_string(),
+            Source::Feed(reading) => reading.access.to_string(),
             Source::Memory { .. } => "memory".to_string(),
         }
     }
 
     pub fn describe(&self) -> Option<String> {
         match self {
-            Source::Feed(feed) => feed.access_choice().map(|choice| choice.to_string()),
+            Source::Feed(reading) => {
+                let choice = reading.feed.as_ref().and_then(Feed::access_choice);
+                choice.map(ToString::to_string)
+            }
             Source::Memory { .. } => None,
         }
     }

@@ -66,7 +66,8 @@ impl Session<'_> {
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
         self.steps_done = progress.steps_done;
-        self.replay = progress.in_epoch;
+        // The first block of an epoch is planned when the epoch has begun.
+        self.replay = progress.in_epoch && progress.steps_done > 0;
         self.earlier_wall_s = progress.wall_s;
         self.earlier = progress.totals;
         self.epochs = progress.epochs;
