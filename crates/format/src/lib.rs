@@ -16,6 +16,7 @@ mod error;
 mod kind;
 mod labels;
 mod rows;
+mod scale;
 
 mod data_file;
 mod dataset;
@@ -70,10 +71,11 @@ pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};
-pub use open::{OpenOptions, StorageChoice};
+pub use open::{OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
+pub use scale::Scale;
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

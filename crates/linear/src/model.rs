@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::path::Path;
 
+use pelton_format::Scale;
 use pelton_storage::WholeFile;
 
 use crate::error::LinearError;
@@ -26,6 +27,8 @@ pub struct Model {
     pub labels: Vec<f64>,
     /// The weights: one vector for two classes, else one a class.
     pub weights: Weights,
+    /// The scale of the features that the weights are for; `None` where rows are taken as they are.
+    pub scale: Option<Scale>,
 }
 
 /// Most features times vectors that a model file may claim: 2^33 weights, 32 GiB.
@@ -33,7 +36,8 @@ const MOST_WEIGHTS: u64 = 1 << 33;
 
 impl Model {
     /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
-    /// LIBLINEAR writes and reads them as integers.
+    /// LIBLINEAR writes and reads them as integers. It knows no scale, so the weights written are for rows
+    /// as they are; where these need a bias that the model lacks, it is 1.
     pub fn write_liblinear(&self, path: &Path) -> Result<(), LinearError> {
         let labels = liblinear_text::integer_labels(self, path)?;
         write_whole(path, |out| liblinear_text::write(self, &labels, out))
@@ -45,7 +49,8 @@ impl Model {
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
-    /// Writes safetensors: `weights` [vectors, features + bias], f32, the rest as metadata.
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts`
+    /// [features], f64, where there are some, the rest as metadata.
     pub fn write_safetensors(&self, path: &Path) -> Result<(), LinearError> {
         write_whole(path, |out| tensors::write(self, out))
     }

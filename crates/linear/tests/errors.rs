@@ -104,6 +104,7 @@ fn model(labels: Vec<f64>) -> Model {
         cost: Some(2.0),
         labels,
         weights,
+        scale: None,
     }
 }
 

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use pelton_feed::{Access, OnBadRecord};
-use pelton_format::ClassName;
-use pelton_linear::{InnerPasses, Loss};
+use pelton_format::{ClassName, RowLayout};
+use pelton_linear::{InnerPasses, Loss, Scaling};
 use pelton_plan::Order;
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -62,6 +62,9 @@ pub struct DataConfig {
     /// Whether rows of bytes are accepted, as jobs that only read data do.
     #[serde(skip)]
     pub bytes_too: bool,
+    /// Whether sparse rows become dense, as jobs that compute with them want it.
+    #[serde(skip)]
+    pub rows: RowLayout,
 }
 
 impl Default for DataConfig {
@@ -78,11 +81,20 @@ impl Default for DataConfig {
             cache_dir: None,
             device_model: None,
             bytes_too: false,
+            rows: RowLayout::Stored,
         }
     }
 }
 
 impl DataConfig {
+    /// The same, with sparse rows decoded as `rows` says.
+    pub(crate) fn with_rows(&self, rows: RowLayout) -> DataConfig {
+        DataConfig {
+            rows,
+            ..self.clone()
+        }
+    }
+
     /// The same, with rows of bytes accepted.
     pub(crate) fn with_bytes(&self) -> DataConfig {
         DataConfig {
@@ -183,6 +195,9 @@ pub struct LinearConfig {
     pub class_weights: Vec<(ClassName, f64)>,
     /// Value of a constant feature appended to every row.
     pub bias: Option<f32>,
+    /// How features are scaled before training: none, standard or max-abs.
+    #[serde(with = "as_text")]
+    pub scale: Scaling,
     /// Order in which an epoch visits the examples.
     #[serde(with = "as_text")]
     pub order: Order,
@@ -253,6 +268,7 @@ impl Default for LinearConfig {
             cost: 1.0,
             class_weights: Vec::new(),
             bias: None,
+            scale: Scaling::None,
             order: Order::Full,
             blocks: None,
             access: Access::Auto,

@@ -23,6 +23,7 @@ mod ranks_faults;
 mod real_data;
 mod repeated_runs;
 mod samples;
+mod scaling;
 mod stages;
 mod stages_bad_input;
 mod token_streams;

@@ -1,5 +1,6 @@
-//! Safetensors: one tensor `weights` of f32, [vectors, features + bias], and the metadata key `pelton`,
-//! whose text is JSON: version, loss, labels, and cost and bias where there are some. One key, because
+//! Safetensors: the tensor `weights` of f32, [vectors, features + bias]; of a model of scaled features also
+//! `scale.factors` and, where features are shifted, `scale.shifts` of f64, [features]; and the metadata key `pelton`,
+//! whose text is JSON: version, loss, labels, and cost, bias and `scaled` where there are some. One key, because
 //! safetensors writes its metadata in an order that differs from run to run.
 
 use std::borrow::Cow;
@@ -7,6 +8,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 
+use pelton_format::Scale;
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +18,9 @@ use crate::problem::Loss;
 use crate::weights::Weights;
 
 const KEY: &str = "pelton";
-const TENSOR: &str = "weights";
+const WEIGHTS: &str = "weights";
+const FACTORS: &str = "scale.factors";
+const SHIFTS: &str = "scale.shifts";
 const VERSION: u32 = 1;
 const CHECKSUM: &str = "crc32c";
 const LOSSES: [(Loss, &str); 3] = [
@@ -32,32 +36,65 @@ struct About {
     loss: String,
     cost: Option<f64>,
     bias: Option<f32>,
+    /// Whether the weights are for scaled features; not written where they are not, as before there were scales.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    scaled: bool,
     labels: Vec<f64>,
-    /// CRC-32C of this text without it and of the weights' bytes; files that others made need not have
+    /// CRC-32C of this text without it and of the tensors' bytes; files that others made need not have
     /// it.
     #[serde(default)]
     crc32c: Option<u32>,
 }
 
 impl About {
-    /// The checksum of what stands here besides it, and of the weights.
-    fn checksum(&self, weights: &[u8]) -> serde_json::Result<u32> {
+    /// The checksum of what stands here besides it, and of the tensors in order.
+    fn checksum<'a>(&self, tensors: impl Iterator<Item = &'a [u8]>) -> serde_json::Result<u32> {
         let mut value = serde_json::to_value(self)?;
         value[CHECKSUM] = serde_json::Value::Null;
         let text = crc32c::crc32c(value.to_string().as_bytes());
-        Ok(crc32c::crc32c_append(text, weights))
+        Ok(tensors.fold(text, crc32c::crc32c_append))
     }
 }
 
-/// The weights as one tensor.
-struct Stacked<'a> {
-    weights: &'a Weights,
-    shape: [usize; 2],
+/// A tensor to be written.
+struct Numbers {
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
 }
 
-impl View for Stacked<'_> {
+impl Numbers {
+    /// The weights as one tensor.
+    fn stacked(weights: &Weights) -> Numbers {
+        let shape = vec![weights.subproblems(), weights.vector(0).len()];
+        let mut bytes = Vec::with_capacity(4 * shape[0] * shape[1]);
+        for subproblem in 0..shape[0] {
+            for value in weights.vector(subproblem) {
+                bytes.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        Numbers {
+            dtype: Dtype::F32,
+            shape,
+            bytes,
+        }
+    }
+
+    fn wide(values: &[f64]) -> Numbers {
+        Numbers {
+            dtype: Dtype::F64,
+            shape: vec![values.len()],
+            bytes: values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect(),
+        }
+    }
+}
+
+impl View for &Numbers {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        self.dtype
     }
 
     fn shape(&self) -> &[usize] {
@@ -65,41 +102,41 @@ impl View for Stacked<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let mut bytes = Vec::with_capacity(self.data_len());
-        for subproblem in 0..self.weights.subproblems() {
-            for value in self.weights.vector(subproblem) {
-                bytes.extend_from_slice(&value.to_le_bytes());
-            }
-        }
-        bytes.into()
+        Cow::Borrowed(&self.bytes)
     }
 
     fn data_len(&self) -> usize {
-        4 * self.shape[0] * self.shape[1]
+        self.bytes.len()
     }
 }
 
 pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
     let loss = LOSSES.iter().find(|(loss, _)| *loss == model.loss);
-    let stacked = Stacked {
-        weights,
-        shape: [weights.subproblems(), weights.vector(0).len()],
-    };
+    let mut tensors = vec![(WEIGHTS, Numbers::stacked(weights))];
+    if let Some(scale) = &model.scale {
+        tensors.push((FACTORS, Numbers::wide(scale.factors())));
+        if scale.has_shifts() {
+            tensors.push((SHIFTS, Numbers::wide(scale.shifts())));
+        }
+    }
     let about = About {
         version: VERSION,
         loss: loss.map_or("", |(_, name)| name).to_string(),
         cost: model.cost,
         bias: weights.bias(),
+        scaled: model.scale.is_some(),
         labels: model.labels.clone(),
         crc32c: None,
     };
+    let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.as_slice());
     let about = About {
-        crc32c: Some(about.checksum(&stacked.data())?),
+        crc32c: Some(about.checksum(bytes)?),
         ..about
     };
     let metadata = HashMap::from([(KEY.to_string(), serde_json::to_string(&about)?)]);
-    let bytes = safetensors::serialize([(TENSOR, stacked)], Some(metadata));
+    let tensors = tensors.iter().map(|(name, tensor)| (*name, tensor));
+    let bytes = safetensors::serialize(tensors, Some(metadata));
     out.write_all(&bytes.map_err(std::io::Error::other)?)
 }
 
@@ -130,7 +167,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     }
 
     let tensor = tensors
-        .tensor(TENSOR)
+        .tensor(WEIGHTS)
         .map_err(|error| wrong(error.to_string()))?;
     let (&[vectors, length], Dtype::F32) = (tensor.shape(), tensor.dtype()) else {
         return Err(wrong(format!(
@@ -155,9 +192,14 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     if vectors.iter().flatten().any(|value| !value.is_finite()) {
         return Err(wrong("a weight that is no finite number".to_string()));
     }
+    let scale = match about.scaled {
+        true => Some(scale(&tensors, features).ok_or_else(|| wrong("no sound scale".to_string()))?),
+        false => None,
+    };
+    let parts = [WEIGHTS, FACTORS, SHIFTS].map(|name| tensors.tensor(name).ok());
     let fits = |stated| {
         about
-            .checksum(tensor.data())
+            .checksum(parts.iter().flatten().map(|part| part.data()))
             .is_ok_and(|found| found == stated)
     };
     if checked && !about.crc32c.is_none_or(fits) {
@@ -168,5 +210,26 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         cost: about.cost,
         labels: about.labels,
         weights: Weights::from_vectors(features, about.bias, vectors),
+        scale,
     })
+}
+
+/// The scale of `features` features; `None` where it is not there or unusable.
+fn scale(tensors: &SafeTensors<'_>, features: usize) -> Option<Scale> {
+    let numbers = |name| {
+        let tensor = tensors.tensor(name).ok()?;
+        let fits = tensor.dtype() == Dtype::F64 && tensor.shape() == [features];
+        let (values, _) = tensor.data().as_chunks::<8>();
+        fits.then(|| {
+            values
+                .iter()
+                .map(|&bytes| f64::from_le_bytes(bytes))
+                .collect()
+        })
+    };
+    let shifts = match tensors.names().contains(&SHIFTS) {
+        true => numbers(SHIFTS)?,
+        false => Vec::new(),
+    };
+    Scale::new(numbers(FACTORS)?, shifts)
 }

@@ -166,8 +166,8 @@ pub(super) fn optimum(
         dataset.layout(),
         options,
     );
-    if let Some(numbered) = &setup.numbered {
-        solver.rows_come_renumbered(&numbered.numbering);
+    if let Some(numbering) = &setup.numbering {
+        solver.rows_come_renumbered(numbering);
     }
     let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
     source.renumber(&mut solver);

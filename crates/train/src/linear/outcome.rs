@@ -64,7 +64,10 @@ pub(super) fn write(
         access: trained.access.clone(),
         order: config.order.to_string(),
         seed: config.seed,
-        verdict: trained.waiting.clone(),
+        verdict: match &trained.advice {
+            Some(advice) => format!("{}\n{advice}", trained.waiting),
+            None => trained.waiting.clone(),
+        },
     };
     write_model(folder, config, setup, trained.weights)?;
     let report = report(config, &summary, &trained.epochs);
@@ -84,6 +87,7 @@ fn write_model(
         cost: Some(config.cost),
         labels: setup.data.dataset.labels().values().to_vec(),
         weights,
+        scale: setup.scale.as_deref().cloned(),
     };
     model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS))?;
     // LIBLINEAR's format knows whole numbers as labels only.

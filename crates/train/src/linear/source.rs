@@ -9,6 +9,7 @@ use pelton_linear::{FeatureNumbering, OutOfCore, Peers, Problem};
 
 use super::certify::for_each_batch;
 use super::ranks::Ranks;
+use super::scaling;
 use super::setup::Setup;
 use crate::error::TrainError;
 
@@ -34,7 +35,12 @@ impl Step {
 /// Where blocks come from.
 pub(super) enum Source {
     /// From storage, batch by batch.
-    Feed(Box<Feed>),
+    Feed {
+        feed: Box<Feed>,
+        /// Whether the first block is still to be looked at for advice, and what was found.
+        looks: bool,
+        advice: Option<String>,
+    },
     /// All rows, read once.
     Memory {
         rows: RowTable,
@@ -42,6 +48,7 @@ pub(super) enum Source {
         numbering: Option<Arc<FeatureNumbering>>,
         meters: Box<Meters>,
         compute_s: f64,
+        advice: Option<String>,
     },
 }
 
@@ -62,7 +69,11 @@ impl Source {
             ..setup.feed.clone()
         };
         let feed = Feed::new(Arc::clone(dataset), Arc::clone(&setup.plan), &options)?;
-        Ok(Source::Feed(Box::new(feed)))
+        Ok(Source::Feed {
+            feed: Box::new(feed),
+            looks: setup.scale.is_none(),
+            advice: None,
+        })
     }
 
     /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
@@ -81,10 +92,17 @@ impl Source {
             return trained;
         }
         match self {
-            Source::Feed(feed) => {
+            Source::Feed {
+                feed,
+                looks,
+                advice,
+            } => {
                 let Some(batch) = next_wanted(feed, solver, replay)? else {
                     return Ok(None);
                 };
+                if std::mem::take(looks) {
+                    *advice = scaling::advice(&batch.rows);
+                }
                 solver.train_rows(&mut batch.rows, step)?;
                 Ok(Some(Step {
                     end: batch.end,
@@ -111,10 +129,17 @@ impl Source {
         peers: &mut Peers<'_, TrainError>,
     ) -> Result<Option<Step>, TrainError> {
         match self {
-            Source::Feed(feed) => {
+            Source::Feed {
+                feed,
+                looks,
+                advice,
+            } => {
                 let Some(batch) = next_wanted(feed, solver, replay)? else {
                     return Ok(None);
                 };
+                if std::mem::take(looks) {
+                    *advice = scaling::advice(&batch.rows);
+                }
                 solver.train_share(&batch.rows, step, peers)?;
                 Ok(Some(Step {
                     end: batch.end,
@@ -146,7 +171,7 @@ impl Source {
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
         match self {
-            Source::Feed(_) => None,
+            Source::Feed { .. } => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
@@ -154,14 +179,14 @@ impl Source {
     /// The same for good; a feed ends.
     pub fn into_rows(self) -> Option<RowTable> {
         match self {
-            Source::Feed(_) => None,
+            Source::Feed { .. } => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
 
     pub fn meters(&self) -> Meters {
         match self {
-            Source::Feed(feed) => feed.meters(),
+            Source::Feed { feed, .. } => feed.meters(),
             Source::Memory {
                 meters, compute_s, ..
             } => Meters {
@@ -173,14 +198,21 @@ impl Source {
 
     pub fn access(&self) -> String {
         match self {
-            Source::Feed(feed) => feed.access().to_string(),
+            Source::Feed { feed, .. } => feed.access().to_string(),
             Source::Memory { .. } => "memory".to_string(),
+        }
+    }
+
+    /// What would make training easier, as its rows show; once.
+    pub fn take_advice(&mut self) -> Option<String> {
+        match self {
+            Source::Feed { advice, .. } | Source::Memory { advice, .. } => advice.take(),
         }
     }
 
     pub fn describe(&self) -> Option<String> {
         match self {
-            Source::Feed(feed) => feed.access_choice().map(|choice| choice.to_string()),
+            Source::Feed { feed, .. } => feed.access_choice().map(|choice| choice.to_string()),
             Source::Memory { .. } => None,
         }
     }
@@ -210,12 +242,17 @@ fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
         ..setup.feed.clone()
     };
     let (mut rows, meters) = hold_rows(dataset, &feed)?;
+    let advice = match setup.scale {
+        Some(_) => None,
+        None => scaling::advice(&rows),
+    };
     let numbering = number(&setup.problem, &mut rows, ranks)?;
     Ok(Source::Memory {
         numbering,
         rows,
         meters: Box::new(meters),
         compute_s: 0.0,
+        advice,
     })
 }
 

@@ -51,6 +51,10 @@ impl Session<'_> {
                 "is of another order, seed, memory budget or number of blocks",
             ));
         }
+        // Kept here too, as w and α mean nothing without it.
+        if progress.scale != self.config.scale {
+            return Err(wrong("is of a run with another --scale"));
+        }
         if let Some(flag) = resume::other_problem(folder, self.config) {
             return Err(wrong(&format!("is of a run with another {flag}")));
         }
@@ -153,7 +157,8 @@ impl Session<'_> {
             plan: self.setup.plan.fingerprint(),
             ranks: self.ranks.size() as u64,
             blocks: self.setup.plan.steps(),
-            numbered: self.setup.numbered.is_some(),
+            numbered: self.setup.numbering.is_some(),
+            scale: self.config.scale,
             refills: self.setup.feed.refill,
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
