@@ -374,6 +374,25 @@ impl Dataset {
         }
     }
 
+    /// The same data, decoded as its files hold it.
+    pub(crate) fn as_stored(&self) -> Dataset {
+        Dataset {
+            scale: None,
+            numbers: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same data in copies of the files, of `bytes` bytes together and records of at most `longest`.
+    pub(crate) fn copied(&self, files: Vec<DataFile>, bytes: u64, longest: u64) -> Dataset {
+        Dataset {
+            files,
+            bytes,
+            longest,
+            ..self.clone()
+        }
+    }
+
     /// What renumbers decoded features, if anything does.
     pub(crate) fn renumbers(&self) -> Option<&Arc<dyn Renumber>> {
         self.numbers.as_ref()

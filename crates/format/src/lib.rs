@@ -27,6 +27,7 @@ mod libsvm;
 mod npy;
 mod number;
 mod packed;
+mod packed_copy;
 mod packed_reader;
 mod packed_writer;
 
@@ -73,6 +74,7 @@ pub use labels::LabelMap;
 pub use members::{Member, Members, members};
 pub use open::{OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
+pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
 pub use scale::Scale;

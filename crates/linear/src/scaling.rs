@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pelton_format::{Layout, Rows, Scale};
+use pelton_format::{Layout, Row, RowTable, Scale};
 
 use crate::ranks::{Exchange, Peers};
 
@@ -82,20 +82,16 @@ impl FeatureSums {
         }
     }
 
-    /// Adds every row of some segments.
-    pub fn add(&mut self, segments: &[Rows]) {
-        for segment in segments {
-            for i in 0..segment.len() {
-                match segment.row(i) {
-                    pelton_format::Row::Dense(values) => self.add_dense(values),
-                    pelton_format::Row::Sparse { indices, values } => {
-                        self.add_sparse(indices, values);
-                    }
-                    pelton_format::Row::Bytes(_) => {}
-                }
+    /// Adds rows in the order of the table, so that the same rows give the same sums to the last bit.
+    pub fn add(&mut self, rows: &RowTable) {
+        for i in 0..rows.len() {
+            match rows.row(i) {
+                Row::Dense(values) => self.add_dense(values),
+                Row::Sparse { indices, values } => self.add_sparse(indices, values),
+                Row::Bytes(_) => {}
             }
-            self.rows += segment.len() as u64;
         }
+        self.rows += rows.len() as u64;
     }
 
     fn add_dense(&mut self, values: &[f32]) {
@@ -216,11 +212,17 @@ fn inverse_or_one(size: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pelton_format::Rows;
     use std::convert::Infallible;
+
+    fn table(rows: Rows) -> RowTable {
+        let ids = (0..rows.len() as u64).collect();
+        RowTable::from_rows(rows, ids)
+    }
 
     fn scale_of(scaling: Scaling, rows: &Rows, features: usize) -> Scale {
         let mut sums = FeatureSums::new(features);
-        sums.add(std::slice::from_ref(rows));
+        sums.add(&table(rows.clone()));
         let alone = None::<&mut Peers<'_, Infallible>>;
         let scale = sums.scale(scaling, rows.layout(), alone).unwrap();
         scale.expect("there is a scale")
@@ -295,7 +297,7 @@ mod tests {
                 (0..90)
                     .filter(own)
                     .for_each(|i| rows.push_dense(0, &row(i)));
-                sums.add(&[rows]);
+                sums.add(&table(rows));
                 let mut exchange = |what: Exchange<'_>| -> Result<(), Infallible> {
                     let Exchange::SumWide(values) = what else {
                         unreachable!("sums alone")

@@ -77,7 +77,7 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
             cost: Some(1.0),
             labels: vec![1.0, -1.0],
             weights: Weights::from_vectors(2, bias, vec![own]),
-            scale: pelton_format::Scale::new(vec![2.0, 0.1], shifts.to_vec()),
+            scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
         };
         assert!(model.scale.is_some());
         model.write_safetensors(&path).unwrap();
@@ -94,11 +94,11 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
         assert_eq!(found, expected);
         Model::read_liblinear(&path).unwrap();
     };
-    let weights = "0.5 \n-0.15000000000000002 \n";
+    let weights = "0.5 \n-0.1875 \n";
     check(None, &[], &format!("bias -1\nw\n{weights}"));
     check(Some(2.0), &[], &format!("bias 2\nw\n{weights}3 \n"));
-    // The bias takes up 0.5 · 4 − 0.15 · 10.
-    let shifts = [4.0, 10.0];
+    // The bias takes up 0.5 · 4 − 0.1875 · 8.
+    let shifts = [4.0, 8.0];
     check(None, &shifts, &format!("bias 1\nw\n{weights}-0.5 \n"));
     check(Some(2.0), &shifts, &format!("bias 2\nw\n{weights}2.75 \n"));
 }

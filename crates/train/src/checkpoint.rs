@@ -50,6 +50,9 @@ pub struct Progress {
     /// How features are scaled.
     #[serde(default, with = "as_text")]
     pub scale: Scaling,
+    /// Whether rows are read from a packed copy, whose records have other lengths.
+    #[serde(default)]
+    pub packed: bool,
     /// Whether blocks are filled up with the rows that follow where some are left unread.
     #[serde(default = "yes")]
     pub refills: bool,

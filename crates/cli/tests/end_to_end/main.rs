@@ -17,6 +17,7 @@ mod interruption;
 mod kept_classes;
 mod logging;
 mod memory;
+mod packed_copies;
 mod peers;
 mod ranks;
 mod ranks_faults;

@@ -68,6 +68,8 @@ pub(super) fn renumber(
     let again = set_up_filled(config, data, filling)?;
     Ok(Setup {
         interrupt: setup.interrupt,
+        data_bytes: setup.data_bytes,
+        packed: setup.packed,
         scale: setup.scale,
         before: setup.before.plus(&counting),
         numbering: Some(Arc::new(numbering)),

@@ -1,6 +1,6 @@
 //! The job `train linear`: one linear model from data of any size within a memory budget.
 //!
-//! `first_pass` is what reads the data once before training: `scaling` fits the scale of features, `counting`
+//! `first_pass` is what reads the data once before training: `packing` copies text as packed rows, `scaling` fits the scale of features, `counting`
 //! numbers them by their frequency. `setup` divides the memory and makes the plan, `session` runs epochs and writes checkpoints,
 //! `certify` proves how good a model is, `outcome` writes what is left behind.
 
@@ -8,6 +8,7 @@ mod certify;
 mod counting;
 mod first_pass;
 mod outcome;
+mod packing;
 mod ranks;
 mod report;
 mod resume;
@@ -131,12 +132,25 @@ fn run_as(
     };
     let mut setup = setup::set_up_filled(&config, data, filling.clone())?;
     setup.interrupt = Arc::clone(interrupt);
+    // Setting up anew over other rows of the same data keeps the budget.
+    let again = LinearConfig {
+        memory_bytes: setup.memory_bytes,
+        memory_share: None,
+        ..config.clone()
+    };
+    setup = match before.as_ref().map(|before| before.packed) {
+        Some(true) => packing::pack(&again, setup, filling.clone(), observer)?,
+        None if packing::pays(&config, &setup, ranks) => {
+            packing::try_to_pack(&again, setup, filling.clone(), observer)?
+        }
+        _ => setup,
+    };
     if config.scale != Scaling::None {
         setup = scaling::scale(config.scale, setup, ranks, observer)?;
     }
     let numbered = before.map(|before| before.numbered);
     if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
-        setup = counting::renumber(&config, setup, filling, ranks, observer)?;
+        setup = counting::renumber(&again, setup, filling, ranks, observer)?;
     }
     let setup = setup;
     tracing::info!(
@@ -340,7 +354,7 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
         dataset.records(),
         setup.features(),
         dataset.labels().len(),
-        dataset.bytes() as f64 / 1e6,
+        setup.data_bytes as f64 / 1e6,
         setup.memory_bytes as f64 / 1e6,
         config.order,
     )));

@@ -46,7 +46,7 @@ pub(super) fn write(
         visits: totals.visits,
         peak_rss_bytes: peak_rss_bytes(),
         memory_bytes: setup.memory_bytes,
-        data_bytes: dataset.bytes(),
+        data_bytes: setup.data_bytes,
         read_bytes: totals.read_bytes,
         used_bytes: totals.used_bytes,
         written_bytes: totals.written_bytes,

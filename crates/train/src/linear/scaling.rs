@@ -24,7 +24,7 @@ pub(super) fn scale(
     // The problem was set up, so there is memory for several such tables.
     let mut sums = FeatureSums::new(dataset.features() as usize);
     let fitting = first_pass(&setup, "fitting the scale", ranks, observer, |batch| {
-        sums.add(batch.rows.segments());
+        sums.add(&batch.rows);
         Ok(())
     })?;
     let layout = dataset.layout();

@@ -65,6 +65,10 @@ pub struct Setup {
     pub evaluation_bytes: u64,
     /// Ends passes early that leave nothing to save.
     pub interrupt: Interrupt,
+    /// Bytes of the records in their own files.
+    pub data_bytes: u64,
+    /// Whether rows are read from a packed copy.
+    pub packed: bool,
     /// The scale that rows of the training data come with, and those of others need.
     pub scale: Option<Arc<Scale>>,
     /// The numbers that rows of the training data come with for their features, where these are not their
@@ -214,6 +218,8 @@ pub(super) fn set_up_filled(
         in_core,
         evaluation_bytes,
         interrupt: Interrupt::default(),
+        data_bytes: data.dataset.bytes(),
+        packed: false,
         scale: None,
         numbering: None,
         before: Totals::default(),

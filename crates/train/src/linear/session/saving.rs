@@ -159,6 +159,7 @@ impl Session<'_> {
             blocks: self.setup.plan.steps(),
             numbered: self.setup.numbering.is_some(),
             scale: self.config.scale,
+            packed: self.setup.packed,
             refills: self.setup.feed.refill,
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
