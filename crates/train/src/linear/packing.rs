@@ -2,9 +2,9 @@
 //! training: every epoch decodes them anew, and packed rows decode many times faster than text.
 //!
 //! The rule: text, on one rank, blocks that are read anew in each of at least [`LEAST_EPOCHS`] epochs, an order that
-//! does not go by the bytes of the file, packed rows of at most [`MOST_GROWTH`] times the bytes of the text, and
-//! [`LEAST_SPACE`] times as much space, for shuffled scratch files want as much again. Each of several ranks would
-//! have to copy what it reads, or find where others did.
+//! does not go by the bytes of the file, packed rows that are no longer than the text (others, of short numbers, were
+//! measured as fast from either), and [`LEAST_SPACE`] times as much space, for shuffled scratch files want as much
+//! again. Each of several ranks would have to copy what it reads, or find where others did.
 
 use std::path::Path;
 
@@ -21,7 +21,6 @@ use crate::event::{Event, Observer};
 
 /// Epochs of which one more pass is a small part.
 const LEAST_EPOCHS: u64 = 4;
-const MOST_GROWTH: u64 = 2;
 const LEAST_SPACE: u64 = 4;
 
 /// Whether a copy pays, if there is space for it.
@@ -36,7 +35,7 @@ pub(super) fn pays(config: &LinearConfig, setup: &Setup, ranks: Ranks<'_>) -> bo
         && units_of(dataset, config.order).is_none()
         && dataset.files().iter().all(|file| is_text(file.kind()))
         && PackedCopy::bytes_for(dataset)
-            .is_some_and(|bytes| bytes <= MOST_GROWTH.saturating_mul(dataset.bytes()))
+            .is_some_and(|bytes| bytes <= dataset.bytes())
 }
 
 /// Sets up the run over a packed copy, or says why it goes on from text.
