@@ -5,6 +5,7 @@
 mod edits;
 
 use libfuzzer_sys::fuzz_target;
+use pelton_format::Scale;
 use pelton_linear::raw::{read_safetensors, write_safetensors};
 use pelton_linear::{Loss, Model, Weights};
 
@@ -16,6 +17,7 @@ fn good() -> Vec<u8> {
         names: ["a", "b", "c"].map(String::from).to_vec(),
         means: Some(vec![0.5, -1.0]),
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
+        scale: Scale::new(vec![2.0, 0.5], vec![0.0, -1.0]),
     })
 }
 

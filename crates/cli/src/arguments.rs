@@ -7,7 +7,7 @@ use pelton_train::bench::Mode;
 use pelton_train::buckets::{Column, Unit};
 use pelton_train::{
     Access, BadExamples, BucketPolicy, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig,
-    Loss, Missing, OnBadRecord, Optimum, Order, Solver,
+    Loss, Missing, OnBadRecord, Optimum, Order, Scaling, Solver,
 };
 
 use crate::bytes::Memory;
@@ -152,6 +152,10 @@ pub struct LinearArguments {
     /// Append a constant feature of this value to every row
     #[arg(long)]
     pub bias: Option<f32>,
+    /// Scale features before training, in the model too: standard (zero mean and unit deviation; of sparse rows unit
+    /// deviation alone), max-abs (within -1 and 1) or none
+    #[arg(long)]
+    pub scale: Option<Scaling>,
     /// How: newton, coordinate-descent, or auto: newton for rows of few features unless a flag asks for what
     /// coordinate descent alone does
     #[arg(long)]
@@ -245,6 +249,7 @@ impl LinearArguments {
             config.class_weights = std::mem::take(&mut self.class_weight);
         }
         set_option(&mut config.bias, self.bias);
+        set(&mut config.scale, self.scale);
         set(&mut config.order, self.order);
         match &mut config.order {
             Order::Block { permute, .. } => *permute |= self.permute_blocks,

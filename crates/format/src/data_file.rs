@@ -1,5 +1,6 @@
 //! One file of a data set: where its records lie and how to decode them.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::labels::Classes;
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::npy::{NpyRules, decode_npy_row};
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
-use crate::rows::Rows;
+use crate::rows::{Layout, Rows};
 use crate::sample::SampleShape;
 
 /// One file of a data set.
@@ -387,6 +388,37 @@ fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
         .ok_or(Fault::UnknownLabel { found: label })
 }
 
+thread_local! {
+    static ENTRIES: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
+}
+
+/// Appends a row of the entries that `write` pushes, whose indices ascend: sparse, or where rows are dense with
+/// zeros between them.
+#[inline]
+fn push_entries(
+    rows: &mut Rows,
+    write: impl FnOnce(&mut Vec<u32>, &mut Vec<f32>) -> Result<u32, Fault>,
+) -> Result<(), Fault> {
+    if rows.layout() == Layout::Sparse {
+        return rows.push_sparse_with(write);
+    }
+    ENTRIES.with_borrow_mut(|(indices, values)| {
+        indices.clear();
+        values.clear();
+        let class = write(indices, values)?;
+        rows.push_dense_with(|row| {
+            let features = row.len() as u64;
+            for (&index, &value) in indices.iter().zip(values.iter()) {
+                match row.get_mut(index as usize) {
+                    Some(cell) => *cell = value,
+                    None => return Err(Fault::NewFeature { index, features }),
+                }
+            }
+            Ok(class)
+        })
+    })
+}
+
 impl Decoder {
     /// Appends the row that `bytes` hold, which are record `record` of the file; on a fault `rows` is as
     /// before.
@@ -416,7 +448,7 @@ impl Decoder {
                 }
                 classes.class(code)
             }),
-            Decoder::Libsvm { rules, classes } => rows.push_sparse_with(|indices, values| {
+            Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
             }),
             Decoder::Delimited { rules, labels } => rows.push_dense_with(|row| {
@@ -438,7 +470,7 @@ impl Decoder {
                 features,
                 keep,
                 classes,
-            } => rows.push_sparse_with(|indices, values| {
+            } => push_entries(rows, |indices, values| {
                 let first = indices.len();
                 let class = decode_packed_sparse(bytes, *coding, *features, indices, values)?;
                 if keep < features {

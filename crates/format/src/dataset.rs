@@ -23,6 +23,7 @@ use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
 use crate::open::{OpenOptions, Opened, Reading, changed, open_file, regular_file};
 use crate::rows::{Layout, Rows};
+use crate::scale::Scale;
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ pub struct Dataset {
     index: IndexSource,
     scan_seconds: f64,
     notes: Vec<String>,
+    scale: Option<Arc<Scale>>,
     numbers: Option<Arc<dyn Renumber>>,
     means: Option<Arc<[f32]>>,
 }
@@ -154,6 +156,7 @@ impl Dataset {
             index: IndexSource::Arithmetic,
             scan_seconds: 0.0,
             notes,
+            scale: None,
             numbers: None,
             means: None,
         };
@@ -161,6 +164,12 @@ impl Dataset {
             dataset.add(file, &classes, missing.as_ref(), options);
         }
         dataset.means = missing.and_then(MissingValues::into_means);
+        let (records, nonzeros) = (dataset.records, dataset.nonzeros);
+        if layout == Layout::Sparse && options.rows.makes_dense(records, features, nonzeros) {
+            let width = usize::try_from(features).unwrap_or(usize::MAX);
+            dataset.layout = Layout::Dense { width };
+            dataset.nonzeros = records.saturating_mul(features);
+        }
         Ok(dataset)
     }
 
@@ -374,6 +383,10 @@ impl Dataset {
         let (_, file) = self.file_of(id);
         let decoded = file.decoder.decode(id - file.first_id, bytes, rows);
         decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
+        // Scales go by the features' own numbers.
+        if let Some(scale) = &self.scale {
+            rows.edit_last_values(|indices, values| scale.apply(indices, values));
+        }
         if let Some(numbers) = &self.numbers {
             rows.edit_last(|indices, values| numbers.renumber(indices, values));
         }
@@ -390,6 +403,37 @@ impl Dataset {
         Dataset {
             numbers: Some(numbers),
             features,
+            ..self.clone()
+        }
+    }
+
+    /// The same data, whose rows are decoded scaled. Panics where rows are sparse and the scale shifts.
+    pub fn scaled(&self, scale: Arc<Scale>) -> Dataset {
+        assert!(
+            self.layout != Layout::Sparse || !scale.has_shifts(),
+            "sparse rows have zeros that are not stored"
+        );
+        Dataset {
+            scale: Some(scale),
+            ..self.clone()
+        }
+    }
+
+    /// The same data, decoded as its files hold it.
+    pub(crate) fn as_stored(&self) -> Dataset {
+        Dataset {
+            scale: None,
+            numbers: None,
+            ..self.clone()
+        }
+    }
+
+    /// The same data in copies of the files, of `bytes` bytes together and records of at most `longest`.
+    pub(crate) fn copied(&self, files: Vec<DataFile>, bytes: u64, longest: u64) -> Dataset {
+        Dataset {
+            files,
+            bytes,
+            longest,
             ..self.clone()
         }
     }

@@ -588,6 +588,16 @@ pub enum Fault {
         /// What does not hold.
         what: &'static str,
     },
+    /// A feature that no record had when the file was opened.
+    #[error(
+        "feature {index} (from 0) is beyond the {features} that the file had when it was opened; leave files alone while they are read"
+    )]
+    NewFeature {
+        /// The feature.
+        index: u32,
+        /// Features there were.
+        features: u64,
+    },
     /// A packed record that does not hold together although its checksum fits.
     #[error("{what}; the file is damaged: pack it again")]
     Malformed {

@@ -16,6 +16,7 @@ mod error;
 mod kind;
 mod labels;
 mod rows;
+mod scale;
 
 mod data_file;
 mod dataset;
@@ -27,6 +28,7 @@ mod missing;
 mod npy;
 mod number;
 mod packed;
+mod packed_copy;
 mod packed_reader;
 mod packed_writer;
 
@@ -72,10 +74,12 @@ pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};
 pub use missing::Missing;
-pub use open::{OpenOptions, StorageChoice};
+pub use open::{OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
+pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
+pub use scale::Scale;
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

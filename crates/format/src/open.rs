@@ -33,6 +33,36 @@ use crate::{cifar, folder, idx, stream, tar_file, text};
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
 
+/// Whether rows that files store sparse are decoded as dense ones, with a 0 for every feature they leave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowLayout {
+    /// As files store them.
+    #[default]
+    Stored,
+    /// Dense where at least half of the cells are stored and features are few: such rows take no more memory,
+    /// and computing with them takes a quarter of the time.
+    DenseWhereFull,
+    /// Dense.
+    Dense,
+}
+
+impl RowLayout {
+    /// Features up to which rows that are full are made dense: cells that are not stored stay few then.
+    const MOST_FEATURES: u64 = 4096;
+
+    /// Whether `records` sparse rows with `nonzeros` entries of `features` features are made dense.
+    pub(crate) fn makes_dense(self, records: u64, features: u64, nonzeros: u64) -> bool {
+        match self {
+            RowLayout::Stored => false,
+            RowLayout::DenseWhereFull => {
+                features <= RowLayout::MOST_FEATURES
+                    && u128::from(records) * u128::from(features) <= 2 * u128::from(nonzeros)
+            }
+            RowLayout::Dense => true,
+        }
+    }
+}
+
 /// How a data set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -41,6 +71,8 @@ pub struct OpenOptions {
     /// Refuse what holds no features to train on: text, files of images, samples. The pixels of pictures of one
     /// size (IDX, CIFAR) are features from 0 to 1.
     pub features_only: bool,
+    /// Whether rows that files store sparse are decoded as dense ones.
+    pub rows: RowLayout,
     /// LIBSVM indices count from 0.
     pub zero_based: bool,
     /// Which column of CSV, TSV and `.npy` is the label.
@@ -81,6 +113,7 @@ impl Default for OpenOptions {
         OpenOptions {
             format: None,
             features_only: false,
+            rows: RowLayout::Stored,
             zero_based: false,
             label: LabelColumn::default(),
             label_file: None,

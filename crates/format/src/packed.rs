@@ -207,11 +207,15 @@ impl Header {
 
     /// Bytes of each dense record.
     pub(crate) fn record_bytes(&self) -> Option<u64> {
-        self.shape
-            .features
-            .checked_mul(4)?
-            .checked_add(DENSE_HEAD_BYTES as u64)
+        dense_record_bytes(self.shape.features)
     }
+}
+
+/// Bytes of a dense record of `features` features.
+pub(crate) fn dense_record_bytes(features: u64) -> Option<u64> {
+    features
+        .checked_mul(4)?
+        .checked_add(DENSE_HEAD_BYTES as u64)
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

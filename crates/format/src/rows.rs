@@ -326,6 +326,19 @@ impl Rows {
         }
     }
 
+    /// Lets `edit` change the values of the last row in place; sparse ones come with their indices.
+    pub(crate) fn edit_last_values(&mut self, edit: impl FnOnce(Option<&[u32]>, &mut [f32])) {
+        let Some(last) = self.len().checked_sub(1) else {
+            return;
+        };
+        let span = self.span(last);
+        match self.layout {
+            Layout::Dense { .. } => edit(None, &mut self.values[span]),
+            Layout::Sparse => edit(Some(&self.indices[span.clone()]), &mut self.values[span]),
+            Layout::Bytes => {}
+        }
+    }
+
     fn finish_sparse(&mut self, label: u32) {
         let end = u32::try_from(self.values.len()).expect("a segment holds under 2^32 values");
         self.ends.push(end);

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use pelton_format::raw::{decode_packed_file, mend_packed_file};
 use pelton_format::{
-    Dataset, FormatError, IndexCoding, LabelMap, Layout, OpenOptions, PackedShape, PackedWriter,
-    RecordBytes, Row, Rows,
+    Dataset, FormatError, IndexCoding, LabelMap, Layout, OpenOptions, PackedCopy, PackedShape,
+    PackedWriter, RecordBytes, Row, RowLayout, Rows,
 };
+use pelton_storage::{AlignedBuffer, RangeRead};
 use proptest::prelude::*;
 use support::{file, options, real, rows};
 use tempfile::tempdir;
@@ -341,4 +342,69 @@ proptest! {
     fn noise_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(decode_packed_file(&bytes).is_none());
     }
+}
+
+/// The bytes of a record, read as batches are.
+fn bytes_of(dataset: &Dataset, id: u64) -> Vec<u8> {
+    let place = dataset.locate(id);
+    let storage = dataset.files()[place.file as usize].storage();
+    let unit = storage.granularity().offset_bytes as u64;
+    let start = place.offset - place.offset % unit;
+    let end = (place.offset + place.length).next_multiple_of(unit);
+    let mut buffer = AlignedBuffer::with_capacity(4096, 0);
+    buffer.resize((end - start) as usize, 0);
+    let mut reads = [RangeRead {
+        offset: start,
+        buffer: &mut buffer,
+        filled: 0,
+    }];
+    storage.read_batch(&mut reads).unwrap();
+    let from = (place.offset - start) as usize;
+    buffer[from..from + place.length as usize].to_vec()
+}
+
+/// A copy has the ids of its files, also of records that cannot be read.
+#[test]
+fn a_copy_in_a_scratch_file_is_the_same_data() {
+    let check = |texts: [&str; 2], rows_as: RowLayout, bad: &[u64]| {
+        let folder = tempdir().unwrap();
+        let paths = [("a.svm", texts[0]), ("b.svm", texts[1])]
+            .map(|(name, text)| file(folder.path(), name, text));
+        let options = OpenOptions {
+            rows: rows_as,
+            ..options(folder.path())
+        };
+        let dataset = Dataset::open(&paths, &options).unwrap();
+        let decode = |dataset: &Dataset, id| {
+            let mut rows = Rows::new(dataset.layout());
+            let decoded = dataset.decode(id, &bytes_of(dataset, id), &mut rows);
+            decoded.map(|()| rows).ok()
+        };
+        let mut copy = PackedCopy::create(&dataset, folder.path()).unwrap();
+        for id in 0..dataset.records() {
+            if let Some(rows) = decode(&dataset, id) {
+                copy.push(id, rows.label(0), rows.row(0)).unwrap();
+            }
+        }
+        let copy = copy.finish().unwrap();
+        assert_eq!(copy.fingerprint(), dataset.fingerprint());
+        assert_eq!(copy.records(), dataset.records());
+        assert_eq!(copy.layout(), dataset.layout());
+        assert_eq!(Some(copy.bytes()), PackedCopy::bytes_for(&dataset));
+        for id in 0..dataset.records() {
+            assert_eq!(decode(&copy, id), decode(&dataset, id), "record {id}");
+            assert_eq!(decode(&copy, id).is_none(), bad.contains(&id));
+        }
+        // Nothing is left behind.
+        let left = std::fs::read_dir(folder.path()).unwrap();
+        let scratch = |name: std::ffi::OsString| name.to_string_lossy().contains("scratch");
+        assert!(!left.flatten().any(|entry| scratch(entry.file_name())));
+    };
+    let (full, holes) = ("3 1:1 2:2\n5 1:0.5 2:4\n", "5 1:9\n3\n5 2:7\n");
+    for rows in [RowLayout::Stored, RowLayout::Dense] {
+        check([full, holes], rows, &[]);
+        check([holes, full], rows, &[]);
+    }
+    let first = "3 1:x 2:2\n5 1:1 2:2\n";
+    check([first, "5 1:1 2:2\n3 1:1 2:z\n"], RowLayout::Dense, &[0, 3]);
 }

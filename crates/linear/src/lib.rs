@@ -17,6 +17,9 @@
 //! Sparse rows of many features get other numbers for these ([`FeatureNumbering`]), so that w holds the
 //! features present alone, the frequent ones together.
 //!
+//! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem is then that
+//! of the scaled features, and a [`Model`] holds their scale.
+//!
 //! Several ranks solve a block together by [`solve_share`], which reaches the others through a closure.
 //! Each changes the α of its own rows and a w of its own, and the moves are added up in rounds. Updates of
 //! one w by several threads without locks were rejected: they lose increments, and w = Σ α_i y_i x_i is
@@ -41,6 +44,7 @@ mod solve;
 
 mod numbering;
 mod ranks;
+mod scaling;
 mod seldom;
 mod shared_features;
 
@@ -80,6 +84,7 @@ pub use problem::{Loss, Problem};
 pub use ranks::{Exchange, Peers, SharedReport, solve_share};
 pub use row_cache::RowCache;
 pub use saved_state::SavedState;
+pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};
 pub use weights::Weights;

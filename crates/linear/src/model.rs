@@ -11,6 +11,7 @@ use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pelton_format::Scale;
 use pelton_storage::WholeFile;
 
 use crate::error::LinearError;
@@ -34,6 +35,8 @@ pub struct Model {
     pub means: Option<Vec<f32>>,
     /// The weights: one vector for two classes, else one a class.
     pub weights: Weights,
+    /// The scale of the features that the weights are for; `None` where rows are taken as they are.
+    pub scale: Option<Scale>,
 }
 
 /// Most features times vectors that a model file may claim: 2^33 weights, 32 GiB.
@@ -41,7 +44,9 @@ const MOST_WEIGHTS: u64 = 1 << 33;
 
 impl Model {
     /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
-    /// LIBLINEAR writes and reads them as integers. Ends without a file where `asked` is set meanwhile.
+    /// LIBLINEAR writes and reads them as integers. It knows no scale, so the weights written are for rows
+    /// as they are; where these need a bias that the model lacks, it is 1. Ends without a file where `asked` is set
+    /// meanwhile.
     pub fn write_liblinear(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         let labels = liblinear_text::integer_labels(self, path)?;
         write_whole(path, asked, |out| liblinear_text::write(self, &labels, out))
@@ -53,8 +58,8 @@ impl Model {
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
-    /// Writes safetensors: `weights` [vectors, features + bias], f32, the rest as metadata. Ends without a
-    /// file where `asked` is set meanwhile.
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts`
+    /// [features], f64, where there are some, the rest as metadata. Ends without a file where `asked` is set meanwhile.
     pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         write_whole(path, asked, |out| tensors::write(self, out))
     }

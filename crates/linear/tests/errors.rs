@@ -108,6 +108,7 @@ fn model(labels: Vec<f64>) -> Model {
         names: Vec::new(),
         means: None,
         weights,
+        scale: None,
     }
 }
 

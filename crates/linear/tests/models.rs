@@ -40,6 +40,7 @@ fn trained(
         names: Vec::new(),
         means: None,
         weights,
+        scale: None,
     };
     (problem, rows, model)
 }
@@ -80,6 +81,47 @@ fn both_formats_give_back_what_was_written() {
     }
 }
 
+/// A model with a scale: in safetensors it comes back, LIBLINEAR's text says the same of rows as they are.
+#[test]
+fn a_scale_is_kept_or_folded_into_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let check = |bias: Option<f32>, shifts: &[f64], expected: &str| {
+        let own = [0.25, -1.5].into_iter().chain(bias.map(|_| 3.0)).collect();
+        let model = Model {
+            loss: Loss::Hinge,
+            cost: Some(1.0),
+            labels: vec![1.0, -1.0],
+            names: Vec::new(),
+            means: None,
+            weights: Weights::from_vectors(2, bias, vec![own]),
+            scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
+        };
+        assert!(model.scale.is_some());
+        let never = AtomicBool::new(false);
+        model.write_safetensors(&path, &never).unwrap();
+        assert_eq!(Model::read_safetensors(&path).unwrap(), model);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 3;
+        bytes[last] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let damaged = Model::read_safetensors(&path).unwrap_err().to_string();
+        assert!(damaged.contains("checksum"), "{damaged}");
+        model.write_liblinear(&path, &never).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (_, found) = text.split_once("nr_feature 2\n").unwrap();
+        assert_eq!(found, expected);
+        Model::read_liblinear(&path).unwrap();
+    };
+    let weights = "0.5 \n-0.1875 \n";
+    check(None, &[], &format!("bias -1\nw\n{weights}"));
+    check(Some(2.0), &[], &format!("bias 2\nw\n{weights}3 \n"));
+    // The bias takes up 0.5 · 4 − 0.1875 · 8.
+    let shifts = [4.0, 8.0];
+    check(None, &shifts, &format!("bias 1\nw\n{weights}-0.5 \n"));
+    check(Some(2.0), &shifts, &format!("bias 2\nw\n{weights}2.75 \n"));
+}
+
 /// The file that LIBLINEAR 2.50 writes for the same model (`train -s 3 -B 1` on two features).
 #[test]
 fn the_text_is_liblinears() {
@@ -91,6 +133,7 @@ fn the_text_is_liblinears() {
         names: Vec::new(),
         means: None,
         weights,
+        scale: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
@@ -149,6 +192,7 @@ fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {
         names: Vec::new(),
         means: None,
         weights: Weights::from_vectors(6, Some(1.0), (0..4).map(vector).collect()),
+        scale: None,
     };
     let classes = [
         2, 2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 2, 1,

@@ -292,6 +292,7 @@ fn a_block_that_is_given_up_leaves_no_trace() {
                 cache_bytes,
                 coded_rows: 0,
                 snapshots,
+                held: false,
                 seed: 3,
             };
             let mut solver = OutOfCore::new(Arc::clone(&problem), ROWS, layout, options);

@@ -12,11 +12,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_feed::Cursor;
-use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState};
+use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState, Scaling};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::config::as_text;
 use crate::error::TrainError;
 use crate::event::EpochRecord;
 use crate::run_folder::write_atomically;
@@ -55,6 +56,12 @@ pub struct Progress {
     /// Whether weights go by features numbered by frequency.
     #[serde(default)]
     pub numbered: bool,
+    /// How features are scaled.
+    #[serde(default, with = "as_text")]
+    pub scale: Scaling,
+    /// Whether rows are read from a packed copy, whose records have other lengths.
+    #[serde(default)]
+    pub packed: bool,
     /// Whether blocks are filled up with the rows that follow where some are left unread.
     #[serde(default = "yes")]
     pub refills: bool,

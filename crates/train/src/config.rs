@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use pelton_feed::{Access, OnBadRecord};
-use pelton_format::{ClassName, Missing};
-use pelton_linear::{InnerPasses, Loss};
+use pelton_format::{ClassName, Missing, RowLayout};
+use pelton_linear::{InnerPasses, Loss, Scaling};
 use pelton_plan::Order;
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -64,6 +64,9 @@ pub struct DataConfig {
     /// Whether rows of bytes are accepted, as jobs that only read data do.
     #[serde(skip)]
     pub bytes_too: bool,
+    /// Whether sparse rows become dense, as jobs that compute with them want it.
+    #[serde(skip)]
+    pub rows: RowLayout,
 }
 
 impl Default for DataConfig {
@@ -81,11 +84,20 @@ impl Default for DataConfig {
             cache_dir: None,
             device_model: None,
             bytes_too: false,
+            rows: RowLayout::Stored,
         }
     }
 }
 
 impl DataConfig {
+    /// The same, with sparse rows decoded as `rows` says.
+    pub(crate) fn with_rows(&self, rows: RowLayout) -> DataConfig {
+        DataConfig {
+            rows,
+            ..self.clone()
+        }
+    }
+
     /// The same, with rows of bytes accepted.
     pub(crate) fn with_bytes(&self) -> DataConfig {
         DataConfig {
@@ -224,6 +236,9 @@ pub struct LinearConfig {
     /// How the problem is solved.
     #[serde(with = "as_text")]
     pub solver: Solver,
+    /// How features are scaled before training: none, standard or max-abs.
+    #[serde(with = "as_text")]
+    pub scale: Scaling,
     /// Order in which an epoch visits the examples.
     #[serde(with = "as_text")]
     pub order: Order,
@@ -295,6 +310,7 @@ impl Default for LinearConfig {
             class_weights: Vec::new(),
             bias: None,
             solver: Solver::Auto,
+            scale: Scaling::None,
             order: Order::Full,
             blocks: None,
             access: Access::Auto,

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_comm::Comm;
 use pelton_feed::{DeviceSpeed, FeedError};
-use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Rows};
+use pelton_format::{
+    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale,
+};
 use pelton_storage::{
     AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode,
     Throttled, cached_fraction, quick_probe,
@@ -32,6 +34,14 @@ pub struct OpenedData {
 }
 
 impl OpenedData {
+    /// The same data with the features scaled, where there is a scale.
+    pub(crate) fn scaled(mut self, scale: Option<&Arc<Scale>>) -> OpenedData {
+        if let Some(scale) = scale {
+            self.dataset = Arc::new(self.dataset.scaled(Arc::clone(scale)));
+        }
+        self
+    }
+
     /// Drops the files' clean pages from the page cache, so that the next reads come from the
     /// device.
     pub fn drop_page_cache(&self) -> Result<(), TrainError> {
@@ -84,6 +94,14 @@ impl OpenedData {
     }
 }
 
+/// How sparse rows are decoded for a model whose features have this scale: a shift makes something of every 0.
+pub(crate) fn row_layout(scale: Option<&Scale>) -> RowLayout {
+    match scale {
+        Some(scale) if scale.has_shifts() => RowLayout::Dense,
+        _ => RowLayout::DenseWhereFull,
+    }
+}
+
 /// What a second data set takes over from the first: labels and number of features.
 #[derive(Clone, Debug)]
 pub struct Expected {
@@ -121,6 +139,7 @@ fn open_files(
         format: config.format.as_deref().map(format_kind).transpose()?,
         zero_based: config.zero_based,
         features_only: !config.bytes_too,
+        rows: config.rows,
         label: label_column(&config.label)?,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),

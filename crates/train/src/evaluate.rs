@@ -125,9 +125,10 @@ impl EvaluateConfig {
             features: model.weights.features() as u64,
             means: model.means.as_deref().map(Arc::from),
         };
-        let paths = &config.paths;
-        let opened = data::open(&config, paths, Some(&expected), interrupt, observer)?;
-        Ok((trained, opened))
+        let scale = trained.model.scale.clone().map(Arc::new);
+        let config = config.with_rows(data::row_layout(scale.as_deref()));
+        let opened = data::open(&config, &config.paths, Some(&expected), interrupt, observer)?;
+        Ok((trained, opened.scaled(scale.as_ref())))
     }
 
     fn feed(&self, opened: &OpenedData, interrupt: &Interrupt) -> FeedOptions {

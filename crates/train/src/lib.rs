@@ -47,7 +47,7 @@ pub use metrics_endpoint::{MetricsEndpoint, prometheus_text};
 pub use pelton_feed::{Access, BadExamples, Collate, Exif, OnBadRecord};
 pub use pelton_format::{ClassName, Missing};
 pub use pelton_image::Pipeline;
-pub use pelton_linear::{InnerPasses, Loss};
+pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::{BucketPolicy, Order};
 pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, RunFolderError, write_atomically};

@@ -12,11 +12,13 @@
 //! ```
 //!
 //! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. Source:
-//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are f32, written with the digits
-//! that give back the same number as f64: LIBLINEAR reads f64, and shall predict the same.
+//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give back the
+//! same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall predict the same.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
+
+use pelton_format::Scale;
 
 use super::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
@@ -66,16 +68,58 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
         write!(out, " {label}")?;
     }
     writeln!(out, "\nnr_feature {}", weights.features())?;
-    writeln!(out, "bias {}", f64::from(weights.bias().unwrap_or(-1.0)))?;
-    writeln!(out, "w")?;
-    for feature in 0..weights.vector(0).len() {
-        for subproblem in 0..weights.subproblems() {
-            let weight = weights.vector(subproblem)[feature];
-            if weight.to_bits() == 0 {
+    match &model.scale {
+        None => {
+            writeln!(out, "bias {}\nw", f64::from(weights.bias().unwrap_or(-1.0)))?;
+            let vectors = (0..weights.subproblems()).map(|number| weights.vector(number));
+            write_weights::<f32, _>(&vectors.collect::<Vec<_>>(), out)
+        }
+        Some(scale) => {
+            let bias = match weights.bias() {
+                None if scale.has_shifts() => Some(1.0),
+                bias => bias,
+            };
+            writeln!(out, "bias {}\nw", f64::from(bias.unwrap_or(-1.0)))?;
+            let vectors =
+                (0..weights.subproblems()).map(|number| unscaled(model, number, scale, bias));
+            write_weights::<f64, _>(&vectors.collect::<Vec<_>>(), out)
+        }
+    }
+}
+
+/// The vector that gives rows as they are the value that the model's gives scaled ones: factors go into the
+/// weights, shifts into the weight of the bias.
+fn unscaled(model: &Model, subproblem: usize, scale: &Scale, bias: Option<f32>) -> Vec<f64> {
+    let vector = model.weights.vector(subproblem);
+    let (weights, own_bias) = vector.split_at(model.weights.features());
+    let factors = weights.iter().zip(scale.factors());
+    let mut folded: Vec<f64> = factors
+        .map(|(&weight, factor)| f64::from(weight) * factor)
+        .collect();
+    if let Some(bias) = bias {
+        let shifts = folded.iter().zip(scale.shifts());
+        let moved: f64 = shifts.map(|(weight, shift)| weight * shift).sum();
+        let own = own_bias.first().map_or(0.0, |&weight| f64::from(weight));
+        folded.push(own - moved / f64::from(bias));
+    }
+    folded
+}
+
+/// A line for each place of the vectors.
+fn write_weights<T, V>(vectors: &[V], out: &mut impl Write) -> std::io::Result<()>
+where
+    T: Copy + Default + PartialEq + Into<f64>,
+    V: AsRef<[T]>,
+{
+    let length = vectors.first().map_or(0, |vector| vector.as_ref().len());
+    for place in 0..length {
+        for vector in vectors {
+            let weight = vector.as_ref()[place];
+            if weight == T::default() {
                 // Most of millions of weights are 0, and writing a number takes ten times as long.
                 out.write_all(b"0 ")?;
             } else {
-                write!(out, "{} ", f64::from(weight))?;
+                write!(out, "{} ", weight.into())?;
             }
         }
         out.write_all(b"\n")?;
@@ -215,6 +259,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         names: Vec::new(),
         means: None,
         weights: Weights::from_vectors(features, bias, columns),
+        scale: None,
     })
 }
 

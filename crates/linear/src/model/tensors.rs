@@ -1,13 +1,15 @@
-//! Safetensors: a tensor `weights` of f32, [vectors, features + bias], a tensor `means` [features] where
-//! there are some, and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost,
-//! bias and names of the labels where there are some. One key, because safetensors writes its metadata
-//! in an order that differs from run to run.
+//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where there
+//! are some; of a model of scaled features also `scale.factors` and, where features are shifted, `scale.shifts` of f64,
+//! [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost, bias, `scaled` and names
+//! of the labels where there are some. One key, because safetensors writes its metadata in an order that differs from run
+//! to run.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
+use pelton_format::Scale;
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,8 @@ use crate::weights::Weights;
 const KEY: &str = "pelton";
 const WEIGHTS: &str = "weights";
 const MEANS: &str = "means";
+const FACTORS: &str = "scale.factors";
+const SHIFTS: &str = "scale.shifts";
 const VERSION: u32 = 1;
 const CHECKSUM: &str = "crc32c";
 const LOSSES: [(Loss, &str); 3] = [
@@ -34,6 +38,9 @@ struct About {
     loss: String,
     cost: Option<f64>,
     bias: Option<f32>,
+    /// Whether the weights are for scaled features; not written where they are not, as before there were scales.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    scaled: bool,
     labels: Vec<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
@@ -44,25 +51,63 @@ struct About {
 }
 
 impl About {
-    /// The checksum of what stands here besides it, and of the tensors.
-    fn checksum(&self, tensors: &[&[u8]]) -> serde_json::Result<u32> {
+    /// The checksum of what stands here besides it, and of the tensors in order.
+    fn checksum<'a>(&self, tensors: impl Iterator<Item = &'a [u8]>) -> serde_json::Result<u32> {
         let mut value = serde_json::to_value(self)?;
         value[CHECKSUM] = serde_json::Value::Null;
         let text = crc32c::crc32c(value.to_string().as_bytes());
-        let append = |sum, bytes: &&[u8]| crc32c::crc32c_append(sum, bytes);
-        Ok(tensors.iter().fold(text, append))
+        Ok(tensors.fold(text, crc32c::crc32c_append))
     }
 }
 
-/// Vectors of one length as a tensor.
-struct Stacked<'a> {
-    vectors: Vec<&'a [f32]>,
+/// A tensor to be written.
+struct Numbers {
+    dtype: Dtype,
     shape: Vec<usize>,
+    bytes: Vec<u8>,
 }
 
-impl View for Stacked<'_> {
+impl Numbers {
+    /// The weights as one tensor.
+    fn stacked(weights: &Weights) -> Numbers {
+        let shape = vec![weights.subproblems(), weights.vector(0).len()];
+        let mut bytes = Vec::with_capacity(4 * shape[0] * shape[1]);
+        for subproblem in 0..shape[0] {
+            for value in weights.vector(subproblem) {
+                bytes.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        Numbers {
+            dtype: Dtype::F32,
+            shape,
+            bytes,
+        }
+    }
+
+    fn narrow(values: &[f32]) -> Numbers {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+        Numbers {
+            dtype: Dtype::F32,
+            shape: vec![values.len()],
+            bytes: bytes.collect(),
+        }
+    }
+
+    fn wide(values: &[f64]) -> Numbers {
+        Numbers {
+            dtype: Dtype::F64,
+            shape: vec![values.len()],
+            bytes: values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect(),
+        }
+    }
+}
+
+impl View for &Numbers {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        self.dtype
     }
 
     fn shape(&self) -> &[usize] {
@@ -70,48 +115,45 @@ impl View for Stacked<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        let mut bytes = Vec::with_capacity(self.data_len());
-        for value in self.vectors.iter().copied().flatten() {
-            bytes.extend_from_slice(&value.to_le_bytes());
-        }
-        bytes.into()
+        Cow::Borrowed(&self.bytes)
     }
 
     fn data_len(&self) -> usize {
-        4 * self.shape.iter().product::<usize>()
+        self.bytes.len()
     }
 }
 
 pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> {
     let weights = &model.weights;
     let loss = LOSSES.iter().find(|(loss, _)| *loss == model.loss);
-    let vectors = 0..weights.subproblems();
-    let stacked = Stacked {
-        vectors: vectors.map(|vector| weights.vector(vector)).collect(),
-        shape: vec![weights.subproblems(), weights.vector(0).len()],
-    };
-    let means = model.means.as_deref().map(|means| Stacked {
-        vectors: vec![means],
-        shape: vec![means.len()],
-    });
+    let mut tensors = vec![(WEIGHTS, Numbers::stacked(weights))];
+    if let Some(means) = &model.means {
+        tensors.push((MEANS, Numbers::narrow(means)));
+    }
+    if let Some(scale) = &model.scale {
+        tensors.push((FACTORS, Numbers::wide(scale.factors())));
+        if scale.has_shifts() {
+            tensors.push((SHIFTS, Numbers::wide(scale.shifts())));
+        }
+    }
     let about = About {
         version: VERSION,
         loss: loss.map_or("", |(_, name)| name).to_string(),
         cost: model.cost,
         bias: weights.bias(),
+        scaled: model.scale.is_some(),
         labels: model.labels.clone(),
         names: model.names.clone(),
         crc32c: None,
     };
-    let means_bytes = means.as_ref().map(View::data).unwrap_or_default();
+    let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.as_slice());
     let about = About {
-        crc32c: Some(about.checksum(&[&stacked.data(), &means_bytes])?),
+        crc32c: Some(about.checksum(bytes)?),
         ..about
     };
     let metadata = HashMap::from([(KEY.to_string(), serde_json::to_string(&about)?)]);
-    drop(means_bytes);
-    let tensors = [Some((WEIGHTS, stacked)), means.map(|means| (MEANS, means))];
-    let bytes = safetensors::serialize(tensors.into_iter().flatten(), Some(metadata));
+    let tensors = tensors.iter().map(|(name, tensor)| (*name, tensor));
+    let bytes = safetensors::serialize(tensors, Some(metadata));
     out.write_all(&bytes.map_err(std::io::Error::other)?)
 }
 
@@ -141,7 +183,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         return Err(wrong(format!("the label {label} twice")));
     }
     check_names(&about).map_err(wrong)?;
-    let known = |name: &&str| [WEIGHTS, MEANS].contains(name);
+    let known = |name: &&str| [WEIGHTS, MEANS, FACTORS, SHIFTS].contains(name);
     if let Some(other) = tensors.names().into_iter().find(|name| !known(name)) {
         return Err(wrong(format!("a tensor `{other}` that no model has")));
     }
@@ -187,12 +229,14 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     if all.any(|value| !value.is_finite()) {
         return Err(wrong("a weight that is no finite number".to_string()));
     }
-    let means_bytes = stored_means
-        .as_ref()
-        .map_or(&[][..], |stored| stored.data());
+    let scale = match about.scaled {
+        true => Some(scale(&tensors, features).ok_or_else(|| wrong("no sound scale".to_string()))?),
+        false => None,
+    };
+    let parts = [WEIGHTS, MEANS, FACTORS, SHIFTS].map(|name| tensors.tensor(name).ok());
     let fits = |stated| {
         about
-            .checksum(&[tensor.data(), means_bytes])
+            .checksum(parts.iter().flatten().map(|part| part.data()))
             .is_ok_and(|found| found == stated)
     };
     if checked && !about.crc32c.is_none_or(fits) {
@@ -205,6 +249,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         names: about.names,
         means,
         weights: Weights::from_vectors(features, about.bias, vectors),
+        scale,
     })
 }
 
@@ -223,4 +268,24 @@ fn check_names(about: &About) -> Result<(), String> {
         Some(name) => Err(format!("the label {name:?} twice")),
         None => Ok(()),
     }
+}
+
+/// The scale of `features` features; `None` where it is not there or unusable.
+fn scale(tensors: &SafeTensors<'_>, features: usize) -> Option<Scale> {
+    let numbers = |name| {
+        let tensor = tensors.tensor(name).ok()?;
+        let fits = tensor.dtype() == Dtype::F64 && tensor.shape() == [features];
+        let (values, _) = tensor.data().as_chunks::<8>();
+        fits.then(|| {
+            values
+                .iter()
+                .map(|&bytes| f64::from_le_bytes(bytes))
+                .collect()
+        })
+    };
+    let shifts = match tensors.names().contains(&SHIFTS) {
+        true => numbers(SHIFTS)?,
+        false => Vec::new(),
+    };
+    Scale::new(numbers(FACTORS)?, shifts)
 }

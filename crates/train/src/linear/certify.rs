@@ -187,8 +187,8 @@ pub(super) fn optimum(
         options,
     );
     solver.end_when(Arc::clone(&setup.interrupt));
-    if let Some(numbered) = &setup.numbered {
-        solver.rows_come_renumbered(&numbered.numbering);
+    if let Some(numbering) = &setup.numbering {
+        solver.rows_come_renumbered(numbering);
     }
     let mut source = Source::open(setup, Cursor::default(), None, ranks)?;
     source.renumber(&mut solver);

@@ -3,15 +3,12 @@
 
 use std::sync::Arc;
 
-use pelton_feed::FeedOptions;
 use pelton_format::{Layout, Renumber};
 use pelton_linear::FeatureCounts;
 
-use super::certify::for_each_batch;
+use super::first_pass::first_pass;
 use super::ranks::Ranks;
-use super::session::totals_of;
-use super::setup::{Filling, Numbered, Setup, set_up_filled};
-use crate::checkpoint::Totals;
+use super::setup::{Filling, Setup, set_up_filled};
 use crate::config::LinearConfig;
 use crate::data::OpenedData;
 use crate::error::TrainError;
@@ -44,27 +41,10 @@ pub(super) fn renumber(
     let Some(mut counts) = FeatureCounts::new(features) else {
         return Ok(setup);
     };
-    let feed = FeedOptions {
-        memory_bytes: setup.memory_bytes,
-        interrupt: Arc::clone(&setup.interrupt),
-        ..setup.feed.clone()
-    };
-    let mut done = 0;
-    let meters = for_each_batch(dataset, &feed, |batch| {
+    let counting = first_pass(&setup, "counting features", ranks, observer, |batch| {
         counts.add(batch.rows.segments());
-        done += batch.rows.len() as u64;
-        observer(Event::Progress {
-            what: "counting features",
-            done,
-            total: dataset.records() / ranks.size() as u64,
-        });
         Ok(())
     })?;
-    let own = Totals {
-        rows: dataset.records(),
-        ..totals_of(&meters)
-    };
-    let counting = ranks.agree(false, false, own)?.totals;
     let numbered = match ranks.comm() {
         None => counts.number::<TrainError>(None)?,
         Some(_) => {
@@ -88,10 +68,11 @@ pub(super) fn renumber(
     let again = set_up_filled(config, data, filling)?;
     Ok(Setup {
         interrupt: setup.interrupt,
-        numbered: Some(Numbered {
-            numbering: Arc::new(numbering),
-            counting,
-        }),
+        data_bytes: setup.data_bytes,
+        packed: setup.packed,
+        scale: setup.scale,
+        before: setup.before.plus(&counting),
+        numbering: Some(Arc::new(numbering)),
         ..again
     })
 }

@@ -1,15 +1,19 @@
 //! The job `train linear`: one linear model from data of any size within a memory budget.
 //!
-//! `setup` divides the memory and makes the plan, `session` runs epochs and writes checkpoints,
+//! `first_pass` is what reads the data once before training: `packing` copies text as packed rows, `scaling` fits the scale of features, `counting`
+//! numbers them by their frequency. `setup` divides the memory and makes the plan, `session` runs epochs and writes checkpoints,
 //! `certify` proves how good a model is, `outcome` writes what is left behind.
 
 mod certify;
 mod counting;
+mod first_pass;
 mod newton;
 mod outcome;
+mod packing;
 mod ranks;
 mod report;
 mod resume;
+mod scaling;
 mod session;
 mod setup;
 mod source;
@@ -21,6 +25,8 @@ use std::time::Instant;
 
 use pelton_comm::Comm;
 use pelton_feed::FeedOptions;
+use pelton_format::RowLayout;
+use pelton_linear::Scaling;
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
@@ -92,7 +98,8 @@ fn run_as(
     let began = Instant::now();
     check(config)?;
     let paths = &config.data.paths;
-    let data = ranks.open(Role::Train, &config.data, paths, None, interrupt, observer)?;
+    let data_config = config.data.with_rows(RowLayout::DenseWhereFull);
+    let data = ranks.open(Role::Train, &data_config, paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
     config
@@ -129,9 +136,25 @@ fn run_as(
     };
     let mut setup = setup::set_up_filled(&config, data, filling.clone())?;
     setup.interrupt = Arc::clone(interrupt);
+    // Setting up anew over other rows of the same data keeps the budget.
+    let again = LinearConfig {
+        memory_bytes: setup.memory_bytes,
+        memory_share: None,
+        ..config.clone()
+    };
+    setup = match before.as_ref().map(|before| before.packed) {
+        Some(true) => packing::pack(&again, setup, filling.clone(), observer)?,
+        None if packing::pays(&config, &setup, ranks) => {
+            packing::try_to_pack(&again, setup, filling.clone(), observer)?
+        }
+        _ => setup,
+    };
+    if config.scale != Scaling::None {
+        setup = scaling::scale(config.scale, setup, ranks, observer)?;
+    }
     let numbered = before.map(|before| before.numbered);
     if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
-        setup = counting::renumber(&config, setup, filling, ranks, observer)?;
+        setup = counting::renumber(&again, setup, filling, ranks, observer)?;
     }
     let setup = setup;
     tracing::info!(
@@ -147,15 +170,18 @@ fn run_as(
     let test = if test_paths.is_empty() {
         None
     } else {
-        let expected = setup.expected();
-        Some(ranks.open(
+        let scale = setup.scale.as_ref();
+        let opened = ranks.open(
             Role::Test,
-            &config.data,
+            &config
+                .data
+                .with_rows(data::row_layout(scale.map(AsRef::as_ref))),
             &test_paths,
-            Some(&expected),
+            Some(&setup.expected()),
             interrupt,
             observer,
-        )?)
+        )?;
+        Some(opened.scaled(scale))
     };
     // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
     // another run: only then is the folder made, cleared, or its configuration replaced.
@@ -354,7 +380,7 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
         dataset.records(),
         setup.features(),
         dataset.labels().len(),
-        dataset.bytes() as f64 / 1e6,
+        setup.data_bytes as f64 / 1e6,
         setup.memory_bytes as f64 / 1e6,
     )));
     let classes = dataset.labels().len();

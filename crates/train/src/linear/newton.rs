@@ -191,7 +191,7 @@ impl<'a> NewtonSession<'a> {
             passes: Passes::new(setup, wanted, ranks),
             began,
             epochs: Vec::new(),
-            earlier: Totals::default(),
+            earlier: setup.before,
             earlier_wall_s: 0.0,
             rows: 0,
             checkpointed: Instant::now(),
@@ -326,6 +326,8 @@ impl<'a> NewtonSession<'a> {
                 wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
                 totals: self.totals(),
                 access: access_of(self.setup),
+                scale: self.config.scale,
+                packed: self.setup.packed,
                 epochs: self.epochs.clone(),
                 ..Progress::default()
             };
@@ -352,6 +354,8 @@ impl<'a> NewtonSession<'a> {
             train_accuracy: losses.accuracy(),
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             waiting: self.passes.meters.verdict().to_string(),
+            // Sizes of features do not slow this solver.
+            advice: None,
             access: access_of(self.setup),
             ranks: self.ranks.size() as u64,
             communication_s: seconds,

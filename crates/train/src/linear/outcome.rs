@@ -55,7 +55,7 @@ pub(super) fn write(
         visits: totals.visits,
         peak_rss_bytes: peak_rss_bytes(),
         memory_bytes: setup.memory_bytes,
-        data_bytes: dataset.bytes(),
+        data_bytes: setup.data_bytes,
         read_bytes: totals.read_bytes,
         used_bytes: totals.used_bytes,
         written_bytes: totals.written_bytes,
@@ -74,7 +74,10 @@ pub(super) fn write(
         order: order.to_string(),
         solver: config.solver.to_string(),
         seed: config.seed,
-        verdict: trained.waiting.clone(),
+        verdict: match &trained.advice {
+            Some(advice) => format!("{}\n{advice}", trained.waiting),
+            None => trained.waiting.clone(),
+        },
     };
     write_model(folder, config, setup, trained.weights)?;
     let report = report(config, &summary, &trained.epochs);
@@ -97,6 +100,7 @@ fn write_model(
         names: dataset.labels().names().to_vec(),
         means: dataset.means().map(|means| means.to_vec()),
         weights,
+        scale: setup.scale.as_deref().cloned(),
     };
     model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), &setup.interrupt)?;
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.

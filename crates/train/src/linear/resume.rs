@@ -72,6 +72,10 @@ pub(super) fn read(
             "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
         ));
     }
+    // Kept in the checkpoint too, as its numbers mean nothing without it.
+    if progress.scale != config.scale {
+        return Err(wrong(folder, "is of a run with another --scale"));
+    }
     if let Some(flag) = other_problem(folder, config) {
         return Err(wrong(folder, &format!("is of a run with another {flag}")));
     }

@@ -33,6 +33,7 @@ pub(super) struct Trained {
     pub wall_s: f64,
     pub access: String,
     pub waiting: String,
+    pub advice: Option<String>,
     pub ranks: u64,
     pub communication_s: f64,
     pub communication_bytes: u64,
@@ -66,6 +67,8 @@ pub(super) struct Session<'a> {
     held_certificate: Option<Certified>,
     at_epoch_start: Totals,
     events: Option<EventWriter>,
+    /// What would make training easier.
+    advice: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -82,11 +85,9 @@ impl<'a> Session<'a> {
             dataset.layout(),
             setup.options,
         );
-        let mut evaluations = Totals::default();
         solver.end_when(Arc::clone(&setup.interrupt));
-        if let Some(numbered) = &setup.numbered {
-            solver.rows_come_renumbered(&numbered.numbering);
-            evaluations = numbered.counting;
+        if let Some(numbering) = &setup.numbering {
+            solver.rows_come_renumbered(numbering);
         }
         Ok(Session {
             config,
@@ -102,7 +103,7 @@ impl<'a> Session<'a> {
             epochs: Vec::new(),
             earlier: Totals::default(),
             earlier_wall_s: 0.0,
-            evaluations,
+            evaluations: setup.before,
             checkpointed: Instant::now(),
             unsaved: false,
             attempt_below: config.target.unwrap_or(0.0),
@@ -110,6 +111,7 @@ impl<'a> Session<'a> {
             held_certificate: None,
             at_epoch_start: Totals::default(),
             events: None,
+            advice: None,
         })
     }
 
@@ -166,6 +168,7 @@ impl<'a> Session<'a> {
         }
         let meters = source.meters();
         let access = source.access();
+        self.advice = source.take_advice();
         // A feed gives its memory back to the pass that may follow.
         let held = source.into_rows();
         self.finish(certified, held, meters, access)
@@ -514,8 +517,8 @@ impl<'a> Session<'a> {
         let communication_bytes = self.earlier.communication_bytes + bytes;
         let communication_s = self.earlier.communication_s + seconds;
         let mut weights = self.solver.into_weights(found.is_snapshot);
-        if let Some(numbered) = &self.setup.numbered {
-            weights = numbered.numbering.widen(&weights);
+        if let Some(numbering) = &self.setup.numbering {
+            weights = numbering.widen(&weights);
         }
         Ok(Trained {
             weights,
@@ -524,6 +527,7 @@ impl<'a> Session<'a> {
             totals,
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             waiting: meters.verdict().to_string(),
+            advice: self.advice,
             epochs: self.epochs,
             access,
             ranks: self.ranks.size() as u64,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
-use pelton_format::{Dataset, Layout, RecordBytes};
+use pelton_format::{Dataset, Layout, RecordBytes, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
     Tightening, newton_pays,
@@ -63,18 +63,17 @@ pub struct Setup {
     pub evaluation_bytes: u64,
     /// Ends passes early that leave nothing to save.
     pub interrupt: Interrupt,
+    /// Bytes of the records in their own files.
+    pub data_bytes: u64,
+    /// Whether rows are read from a packed copy.
+    pub packed: bool,
+    /// The scale that rows of the training data come with, and those of others need.
+    pub scale: Option<Arc<Scale>>,
     /// The numbers that rows of the training data come with for their features, where these are not their
-    /// own, and what counting them took.
-    pub numbered: Option<Numbered>,
-}
-
-/// Feature numbers by frequency.
-#[derive(Debug)]
-pub struct Numbered {
-    /// The numbers.
-    pub numbering: Arc<FeatureNumbering>,
-    /// The pass that counted, over all ranks.
-    pub counting: Totals,
+    /// own.
+    pub numbering: Option<Arc<FeatureNumbering>>,
+    /// What passes before training took, over all ranks.
+    pub before: Totals,
 }
 
 /// Divides the budget and makes the plan.
@@ -216,7 +215,11 @@ pub(super) fn set_up_filled(
         in_core,
         evaluation_bytes,
         interrupt: Interrupt::default(),
-        numbered: None,
+        data_bytes: data.dataset.bytes(),
+        packed: false,
+        scale: None,
+        numbering: None,
+        before: Totals::default(),
         data,
     })
 }
@@ -554,8 +557,8 @@ impl Setup {
 
     /// Number of features of the data.
     pub fn features(&self) -> u64 {
-        match &self.numbered {
-            Some(numbered) => numbered.numbering.features() as u64,
+        match &self.numbering {
+            Some(numbering) => numbering.features() as u64,
             None => self.data.dataset.features(),
         }
     }

@@ -10,6 +10,7 @@ use pelton_plan::Plan;
 
 use super::certify::for_each_batch;
 use super::ranks::Ranks;
+use super::scaling;
 use super::setup::Setup;
 use crate::error::TrainError;
 
@@ -43,6 +44,7 @@ pub(super) enum Source {
         numbering: Option<Arc<FeatureNumbering>>,
         meters: Box<Meters>,
         compute_s: f64,
+        advice: Option<String>,
     },
 }
 
@@ -56,6 +58,9 @@ pub(super) struct Reading {
     access: Access,
     /// Of the feeds that were closed.
     before: Meters,
+    /// Whether the first block is still to be looked at for advice, and what was found.
+    looks: bool,
+    advice: Option<String>,
 }
 
 impl Reading {
@@ -129,6 +134,8 @@ impl Source {
             options,
             feed: None,
             before: Meters::default(),
+            looks: setup.scale.is_none(),
+            advice: None,
         };
         reading.feed()?;
         Ok(Source::Feed(Box::new(reading)))
@@ -169,11 +176,14 @@ impl Source {
         }
         match self {
             Source::Feed(reading) => {
+                let looks = std::mem::take(&mut reading.looks);
                 let Some(batch) = next_wanted(reading.feed()?, solver, replay)? else {
                     return Ok(None);
                 };
+                let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
                 solver.train_rows(&mut batch.rows, step)?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
+                reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
                 Ok(Some(Step { end, ends_epoch }))
             }
@@ -198,6 +208,7 @@ impl Source {
     ) -> Result<Option<Step>, TrainError> {
         match self {
             Source::Feed(reading) => {
+                let looks = std::mem::take(&mut reading.looks);
                 let batch = next_wanted(reading.feed()?, solver, replay);
                 // No rank may wait in a block for one that got no rows.
                 let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
@@ -209,8 +220,10 @@ impl Source {
                 let Some(batch) = batch? else {
                     return Ok(None);
                 };
+                let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
                 solver.train_share(&batch.rows, step, peers)?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
+                reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
                 Ok(Some(Step { end, ends_epoch }))
             }
@@ -239,7 +252,7 @@ impl Source {
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
         match self {
-            Source::Feed(_) => None,
+            Source::Feed { .. } => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
@@ -247,7 +260,7 @@ impl Source {
     /// The same for good; a feed ends.
     pub fn into_rows(self) -> Option<RowTable> {
         match self {
-            Source::Feed(_) => None,
+            Source::Feed { .. } => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
@@ -268,6 +281,14 @@ impl Source {
         match self {
             Source::Feed(reading) => reading.access.to_string(),
             Source::Memory { .. } => "memory".to_string(),
+        }
+    }
+
+    /// What would make training easier, as its rows show; once.
+    pub fn take_advice(&mut self) -> Option<String> {
+        match self {
+            Source::Feed(reading) => reading.advice.take(),
+            Source::Memory { advice, .. } => advice.take(),
         }
     }
 
@@ -306,12 +327,17 @@ fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
         ..setup.feed.clone()
     };
     let (mut rows, meters) = hold_rows(dataset, &feed)?;
+    let advice = match setup.scale {
+        Some(_) => None,
+        None => scaling::advice(&rows),
+    };
     let numbering = number(&setup.problem, &mut rows, ranks)?;
     Ok(Source::Memory {
         numbering,
         rows,
         meters: Box::new(meters),
         compute_s: 0.0,
+        advice,
     })
 }
 

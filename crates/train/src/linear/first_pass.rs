@@ -1,0 +1,46 @@
+//! Passes over the training data before training, which find out what training goes by.
+
+use std::sync::Arc;
+
+use pelton_feed::{Batch, FeedOptions};
+
+use super::certify::for_each_batch;
+use super::ranks::Ranks;
+use super::session::totals_of;
+use super::setup::Setup;
+use crate::checkpoint::Totals;
+use crate::error::TrainError;
+use crate::event::{Event, Observer};
+
+/// Shows `each` the rows of this rank, batch by batch within the memory of the run; returns what the pass took
+/// over all ranks.
+pub(super) fn first_pass(
+    setup: &Setup,
+    what: &'static str,
+    ranks: Ranks<'_>,
+    observer: Observer<'_>,
+    mut each: impl FnMut(&mut Batch) -> Result<(), TrainError>,
+) -> Result<Totals, TrainError> {
+    let dataset = &setup.data.dataset;
+    let feed = FeedOptions {
+        memory_bytes: setup.memory_bytes,
+        interrupt: Arc::clone(&setup.interrupt),
+        ..setup.feed.clone()
+    };
+    let mut done = 0;
+    let meters = for_each_batch(dataset, &feed, |batch| {
+        each(batch)?;
+        done += batch.rows.len() as u64;
+        observer(Event::Progress {
+            what,
+            done,
+            total: dataset.records() / ranks.size() as u64,
+        });
+        Ok(())
+    })?;
+    let own = Totals {
+        rows: dataset.records(),
+        ..totals_of(&meters)
+    };
+    Ok(ranks.agree(false, false, own)?.totals)
+}
