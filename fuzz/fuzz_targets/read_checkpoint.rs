@@ -51,6 +51,7 @@ fn solver(kept: Kept) -> OutOfCore {
         cache_bytes: if let Kept::Whole = kept { 4096 } else { 0 },
         coded_rows: if let Kept::Codes = kept { 4 } else { 0 },
         snapshots: true,
+        held: false,
         seed: 1,
     };
     let layout = match kept {

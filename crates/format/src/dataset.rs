@@ -21,7 +21,8 @@ use crate::kind::FormatKind;
 use crate::labels::{Classes, LabelCollector, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
-use crate::open::{OpenOptions, Opened, Reading, changed, open_file, regular_file};
+use crate::open::{Opened, Reading, changed, open_file, regular_file};
+use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
 

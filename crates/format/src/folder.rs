@@ -27,7 +27,8 @@ use crate::fingerprint::mix;
 use crate::folder_index::{self, FolderKey};
 use crate::kind::FormatKind;
 use crate::label_table::LabelTable;
-use crate::open::{OpenOptions, Opened, Reading};
+use crate::open::{Opened, Reading};
+use crate::options::OpenOptions;
 use crate::rows::Layout;
 use crate::sample::{SampleReading, SampleShape};
 

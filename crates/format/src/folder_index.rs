@@ -30,7 +30,8 @@ use crate::error::FormatError;
 use crate::fingerprint::{mix, sample_file};
 use crate::folder::{Listing, Remarks};
 use crate::labels::MOST_LABELS;
-use crate::open::{OpenOptions, regular_file};
+use crate::open::regular_file;
+use crate::options::OpenOptions;
 use crate::packed_reader::without_checksum;
 
 /// First bytes; the last one is the version.

@@ -21,6 +21,7 @@ mod scale;
 mod data_file;
 mod dataset;
 mod open;
+mod options;
 
 mod delimited;
 mod libsvm;
@@ -74,7 +75,7 @@ pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};
 pub use missing::Missing;
-pub use open::{OpenOptions, RowLayout, StorageChoice};
+pub use options::{OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};

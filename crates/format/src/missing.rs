@@ -16,7 +16,8 @@ use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::line_scan::Lines;
-use crate::open::{OpenOptions, Opened, Reading};
+use crate::open::{Opened, Reading};
+use crate::options::OpenOptions;
 
 /// What stands for missing cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,7 +41,9 @@ pub struct EpochRecord {
     pub primal: f64,
     /// Dual value.
     pub dual: f64,
-    /// (primal − dual) / dual: an upper bound of the relative difference where `certified`.
+    /// (primal − dual) / dual: an upper bound of the relative difference where `certified`. Infinite, in JSON `null`,
+    /// where the dual value proves nothing.
+    #[serde(deserialize_with = "or_infinite")]
     pub relative_gap: f64,
     /// Whether the primal value is exact and the gap therefore a certificate.
     pub certified: bool,
@@ -63,4 +65,9 @@ pub struct EpochRecord {
     pub read_bytes: u64,
     /// Bytes of records used in this epoch.
     pub used_bytes: u64,
+}
+
+/// A number, or `null` for an infinite one.
+fn or_infinite<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
 }

@@ -14,7 +14,7 @@
 //!
 //! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖², both
 //! summed anew from the rows, in f64, rounding taken off (as `DualBound` does). Their difference is ½‖w − u‖², beside
-//! what smoothing leaves, and falls quadratically.
+//! what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better bound.
 //!
 //! **Hinge.** It has no curvature, so it is smoothed: max over 0 ≤ α ≤ C of α(1 − m) − μ/2C (α − a)², whose maximiser is
 //! α = a + C(1 − m)/μ, clipped. Every such α is feasible for the hinge itself. When the smoothed problem is solved
@@ -129,7 +129,8 @@ impl Point {
             left: f64::INFINITY,
             best_w: vec![0.0; width],
             best_primal: f64::INFINITY,
-            best_dual: f64::NEG_INFINITY,
+            // α = 0 is feasible.
+            best_dual: 0.0,
             idle: 0,
             at_best: false,
             done: false,
@@ -428,7 +429,15 @@ impl Point {
         let gradient: Vec<f64> = self.w.iter().zip(&sums.sum).map(|(w, u)| w - u).collect();
         let bound = dot(&sums.sum, &sums.sum).sqrt() + additions * sums.size;
         let bound = bound * (1.0 + gamma(width as f64 + 8.0));
-        let dual = sums.terms - additions * sums.magnitudes - sums.rounding - 0.5 * bound * bound;
+        let terms = sums.terms - additions * sums.magnitudes - sums.rounding;
+        // Terms are concave and 0 at α = 0, so those of s α are at least s times these: the best of such bounds, which
+        // counts far from the optimum, where u is much too long.
+        let share = match bound > 0.0 {
+            true => (terms / (bound * bound)).clamp(0.0, 1.0),
+            false => 1.0,
+        };
+        let dual = share * terms - 0.5 * (share * bound).powi(2);
+        let dual = dual - 4.0 * f64::EPSILON * terms.abs();
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
         let value = 0.5 * dot(&self.w, &self.w) + sums.smooth;

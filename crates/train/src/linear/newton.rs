@@ -11,6 +11,7 @@ use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
 use super::certify::{evaluate, for_each_batch};
 use super::ranks::Ranks;
 use super::resume;
+use super::scaling;
 use super::session::{Trained, interrupted, totals_of, write_events};
 use super::setup::Setup;
 use super::source::Source;
@@ -23,8 +24,8 @@ use crate::tensorboard::EventWriter;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
 const WANTED: f64 = 1e-6;
-/// Most passes over rows in memory, where `--epochs` says fewer: as many as an epoch of coordinate descent may make
-/// over its block, and they cost no more.
+/// Most passes over rows in memory where nothing is said: as many as an epoch of coordinate descent may make over its
+/// block, and they cost no more.
 const MOST_PASSES_IN_MEMORY: u64 = 300;
 
 /// Where passes get their rows.
@@ -35,6 +36,9 @@ pub(super) struct Passes<'a> {
     /// All rows, where they lie in memory.
     source: Option<Source>,
     meters: Meters,
+    /// Whether the first rows are still to be looked at for advice, and what was found.
+    looks: bool,
+    advice: Option<String>,
 }
 
 impl<'a> Passes<'a> {
@@ -47,13 +51,16 @@ impl<'a> Passes<'a> {
             newton: Newton::new(problem, records, wanted, Simd::best()),
             source: None,
             meters: Meters::default(),
+            looks: setup.scale.is_none(),
+            advice: None,
         }
     }
 
     /// Reads rows that fit in memory, once.
     fn load(&mut self) -> Result<(), TrainError> {
         if self.setup.in_core && self.source.is_none() {
-            let source = Source::open(self.setup, Cursor::default(), None, self.ranks)?;
+            let mut source = Source::open(self.setup, Cursor::default(), None, self.ranks)?;
+            self.advice = source.take_advice();
             self.meters = source.meters();
             self.source = Some(source);
         }
@@ -78,7 +85,8 @@ impl<'a> Passes<'a> {
         self.load()?;
         let began = Instant::now();
         let feed = self.feed();
-        let newton = &mut self.newton;
+        let (newton, advice) = (&mut self.newton, &mut self.advice);
+        let mut looks = std::mem::take(&mut self.looks);
         newton.begin_pass();
         let dataset = &self.setup.data.dataset;
         let whole = match self.source.as_ref().and_then(Source::rows) {
@@ -91,6 +99,9 @@ impl<'a> Passes<'a> {
                 let mut done = 0;
                 let read = for_each_batch(dataset, &feed, |batch| {
                     done += batch.rows.len() as u64;
+                    if std::mem::take(&mut looks) {
+                        *advice = scaling::advice(&batch.rows);
+                    }
                     newton.add(&batch.rows, interrupt)?;
                     observer(Event::Progress {
                         what,
@@ -240,9 +251,10 @@ impl<'a> NewtonSession<'a> {
         observer: Observer<'_>,
     ) -> Result<Trained, TrainError> {
         folder.keep_metrics(self.epochs.len())?;
-        let limit = match self.setup.in_core {
-            true => self.config.epochs.max(MOST_PASSES_IN_MEMORY),
-            false => self.config.epochs,
+        let said = self.config.epochs;
+        let limit = match self.setup.in_core && said == LinearConfig::default().epochs {
+            true => MOST_PASSES_IN_MEMORY,
+            false => said,
         };
         let mut before = totals_of(&self.passes.meters);
         let meets = |record: &EpochRecord| {
@@ -333,6 +345,8 @@ impl<'a> NewtonSession<'a> {
             };
             let path = resume::checkpoint_path(folder.path());
             checkpoint::write(&path, &progress, &State::Newton(state))?;
+            let passes = self.epochs.len();
+            tracing::debug!(path = %path.display(), passes, "checkpoint written");
         }
         self.checkpointed = Instant::now();
         Ok(())
@@ -354,8 +368,7 @@ impl<'a> NewtonSession<'a> {
             train_accuracy: losses.accuracy(),
             wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
             waiting: self.passes.meters.verdict().to_string(),
-            // Sizes of features do not slow this solver.
-            advice: None,
+            advice: self.passes.advice,
             access: access_of(self.setup),
             ranks: self.ranks.size() as u64,
             communication_s: seconds,

@@ -1,0 +1,116 @@
+//! How a data set is opened.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use pelton_storage::LocalOptions;
+
+use crate::class_name::ClassName;
+use crate::delimited::LabelColumn;
+use crate::kind::FormatKind;
+use crate::labels::LabelMap;
+use crate::missing::Missing;
+
+/// How files are opened for reading records.
+pub type StorageChoice = LocalOptions;
+
+/// Whether rows that files store sparse are decoded as dense ones, with a 0 for every feature they leave out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RowLayout {
+    /// As files store them.
+    #[default]
+    Stored,
+    /// Dense where at least half of the cells are stored and features are few: such rows take no more memory,
+    /// and computing with them takes a quarter of the time.
+    DenseWhereFull,
+    /// Dense.
+    Dense,
+}
+
+impl RowLayout {
+    /// Features up to which rows that are full are made dense: cells that are not stored stay few then.
+    const MOST_FEATURES: u64 = 4096;
+
+    /// Whether `records` sparse rows with `nonzeros` entries of `features` features are made dense.
+    pub(crate) fn makes_dense(self, records: u64, features: u64, nonzeros: u64) -> bool {
+        match self {
+            RowLayout::Stored => false,
+            RowLayout::DenseWhereFull => {
+                features <= RowLayout::MOST_FEATURES
+                    && u128::from(records) * u128::from(features) <= 2 * u128::from(nonzeros)
+            }
+            RowLayout::Dense => true,
+        }
+    }
+}
+
+/// How a data set is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The format of every file; found by name and content where `None`.
+    pub format: Option<FormatKind>,
+    /// Refuse what holds no features to train on: text, files of images, samples. The pixels of pictures of one
+    /// size (IDX, CIFAR) are features from 0 to 1.
+    pub features_only: bool,
+    /// Whether rows that files store sparse are decoded as dense ones.
+    pub rows: RowLayout,
+    /// LIBSVM indices count from 0.
+    pub zero_based: bool,
+    /// Which column of CSV, TSV and `.npy` is the label.
+    pub label: LabelColumn,
+    /// A table of the classes of a folder's images, whose column `label` holds them.
+    pub label_file: Option<PathBuf>,
+    /// The column of that table that names the image.
+    pub file_column: LabelColumn,
+    /// Two classes: this label as +1 against all others as -1.
+    pub positive: Option<ClassName>,
+    /// The training set's labels, for reading a test set; other labels are then faults.
+    pub labels: Option<LabelMap>,
+    /// Labels that are not known do not matter: predictions make no use of them.
+    pub any_label: bool,
+    /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
+    /// dense rows must have as many. Where labels do not matter, columns of CSV, TSV and `.npy` that are as many
+    /// hold no label.
+    pub features: Option<u64>,
+    /// What stands for missing cells of CSV and TSV; they are faults where `None`.
+    pub missing: Option<Missing>,
+    /// The training set's means, for reading a test set with [`Missing::Mean`].
+    pub means: Option<Arc<[f32]>>,
+    /// Where decompressed text goes, and sidecars that cannot lie beside the data; the user's cache
+    /// folder where `None`.
+    pub cache_dir: Option<PathBuf>,
+    /// Whether sidecars are read and written.
+    pub sidecar: bool,
+    /// How files are opened for reading records.
+    pub storage: StorageChoice,
+    /// Threads that scan; as many as the machine has processors where 0.
+    pub scan_threads: usize,
+    /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`].
+    pub interrupt: Arc<AtomicBool>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            format: None,
+            features_only: false,
+            rows: RowLayout::Stored,
+            zero_based: false,
+            label: LabelColumn::default(),
+            label_file: None,
+            file_column: LabelColumn::First,
+            positive: None,
+            labels: None,
+            any_label: false,
+            features: None,
+            missing: None,
+            means: None,
+            cache_dir: None,
+            sidecar: true,
+            storage: StorageChoice::default(),
+            scan_threads: 0,
+            interrupt: Arc::default(),
+        }
+    }
+}
