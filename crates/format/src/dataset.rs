@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_storage::Storage;
 
+use crate::bad_record::bad_record;
 use crate::class_name::ClassName;
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
-use crate::error::{Fault, FormatError};
+use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::kind::FormatKind;
 use crate::labels::{Classes, LabelCollector, LabelMap};
@@ -677,59 +676,5 @@ fn positive_value(
             positive: class.to_string(),
             found: if has_it { "every" } else { "no" },
         }),
-    }
-}
-
-/// Puts the place before a fault; only now are lines counted.
-#[cold]
-pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
-    let path = file.record_path(record);
-    let (mut offset, _) = file.places.get(record);
-    match file.kind {
-        FormatKind::Libsvm | FormatKind::Csv | FormatKind::Tsv | FormatKind::Text => {
-            line_error(file, record, offset, fault)
-        }
-        _ => {
-            if file.parts.is_some() {
-                offset = 0;
-            }
-            FormatError::Record {
-                path,
-                record,
-                offset,
-                fault,
-            }
-        }
-    }
-}
-
-#[cold]
-fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
-    let path = file.path.clone();
-    match newlines_before(&file.source, offset) {
-        Ok(newlines) => FormatError::Line {
-            path,
-            line: newlines + 1,
-            offset,
-            fault,
-        },
-        Err(_) => FormatError::Record {
-            path,
-            record,
-            offset,
-            fault,
-        },
-    }
-}
-
-fn newlines_before(path: &Path, offset: u64) -> io::Result<u64> {
-    let mut text = File::open(path)?.take(offset);
-    let mut buffer = vec![0; 256 << 10];
-    let mut newlines = 0;
-    loop {
-        match text.read(&mut buffer)? {
-            0 => return Ok(newlines),
-            length => newlines += memchr::memchr_iter(b'\n', &buffer[..length]).count() as u64,
-        }
     }
 }

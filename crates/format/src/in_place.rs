@@ -2,8 +2,9 @@
 //!
 //! Such rows can be read straight to where they are used, without a buffer between.
 
+use crate::bad_record::bad_record;
 use crate::data_file::{DataFile, Decoder, Places};
-use crate::dataset::{Dataset, bad_record};
+use crate::dataset::Dataset;
 use crate::error::FormatError;
 use crate::sample::SampleShape;
 

@@ -18,6 +18,7 @@ mod labels;
 mod rows;
 mod scale;
 
+mod bad_record;
 mod data_file;
 mod dataset;
 mod open;

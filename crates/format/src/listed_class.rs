@@ -1,7 +1,8 @@
 //! The class of a record without reading it, where a list outside the records says it.
 
+use crate::bad_record::bad_record;
 use crate::data_file::Decoder;
-use crate::dataset::{Dataset, bad_record};
+use crate::dataset::Dataset;
 use crate::error::FormatError;
 use crate::sample::SampleShape;
 

@@ -86,7 +86,7 @@ pub struct OpenOptions {
     pub storage: StorageChoice,
     /// Threads that scan; as many as the machine has processors where 0.
     pub scan_threads: usize,
-    /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`].
+    /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
 }
 

@@ -72,12 +72,13 @@ pub enum Exchange<'a> {
 
 impl Exchange<'_> {
     /// What comes of it on the only rank: sums and largest values are its own.
-    pub fn alone(self) {
+    pub fn alone<E>(self) -> Result<(), E> {
         match self {
             Exchange::Sum(_) | Exchange::SumWide(_) | Exchange::Largest(_) => {}
             Exchange::Gather(values, all) => *all = vec![values.to_vec()],
             Exchange::GatherWords(words, all) => *all = vec![words.to_vec()],
         }
+        Ok(())
     }
 }
 

@@ -149,8 +149,7 @@ fn check(what: &str, number: u64, found: Certificate, reached: f64) {
 }
 
 fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
-    what.alone();
-    Ok(())
+    what.alone()
 }
 
 /// Coordinate descent over blocks, with every way to a certificate.

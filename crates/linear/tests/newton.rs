@@ -10,7 +10,7 @@ use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
 use support::{Table, dense, planted, table};
 
-const NEVER: AtomicBool = AtomicBool::new(false);
+static NEVER: AtomicBool = AtomicBool::new(false);
 const LOSSES: [Loss; 3] = [Loss::Hinge, Loss::SquaredHinge, Loss::Logistic];
 
 fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
@@ -20,8 +20,7 @@ fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
 }
 
 fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
-    what.alone();
-    Ok(())
+    what.alone()
 }
 
 fn end_pass(newton: &mut Newton) -> NewtonPass {

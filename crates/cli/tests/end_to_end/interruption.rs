@@ -536,7 +536,7 @@ fn two_runs_do_not_share_a_folder() {
     let place = Place::new();
     place.higgs(60000);
     let mut child = place.start(&format!(
-        "{} --memory 1/8 --out run",
+        "{} --memory 1/8 --out run --solver coordinate-descent",
         LINE.replace("--epochs 4", "--epochs 100000")
     ));
     let began = Instant::now();

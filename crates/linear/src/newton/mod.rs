@@ -302,7 +302,7 @@ impl Newton {
             }
         }
         for sums in &mut total.sums {
-            let mut flat = sums.to_flat();
+            let mut flat = sums.flat();
             (peers.exchange)(Exchange::SumWide(&mut flat))?;
             sums.set_flat(&flat);
         }
@@ -519,7 +519,7 @@ impl Point {
         ] = figures;
         let (vectors, rest_len) = (rest.chunks_exact(width), rest.len());
         let count = 3 + usize::from(searches != 0.0) + usize::from(compares != 0.0);
-        if rest_len != count * width || !(smoothing > 0.0) {
+        if rest_len != count * width || smoothing.is_nan() || smoothing <= 0.0 {
             return None;
         }
         let mut vectors = vectors.map(<[f64]>::to_vec);

@@ -106,7 +106,7 @@ impl Sums {
     }
 
     /// All numbers one after the other, for ranks to add up, and back.
-    pub fn to_flat(&mut self) -> Vec<f64> {
+    pub fn flat(&mut self) -> Vec<f64> {
         let mut flat: Vec<f64> = self.numbers().into_iter().map(|number| *number).collect();
         flat.extend(self.slopes);
         flat.extend(&self.sum);

@@ -337,7 +337,6 @@ impl<'a> NewtonSession<'a> {
                 ranks: self.ranks.size() as u64,
                 wall_s: self.earlier_wall_s + self.began.elapsed().as_secs_f64(),
                 totals: self.totals(),
-                access: access_of(self.setup),
                 scale: self.config.scale,
                 packed: self.setup.packed,
                 epochs: self.epochs.clone(),

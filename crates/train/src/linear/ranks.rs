@@ -115,7 +115,7 @@ impl<'a> Ranks<'a> {
             ranks: self.size(),
             exchange: &mut |what| match comm {
                 Some(comm) => exchange(comm, what),
-                None => Ok(what.alone()),
+                None => what.alone(),
             },
         })
     }
