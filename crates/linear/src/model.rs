@@ -59,7 +59,7 @@ impl Model {
     }
 
     /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts`
-    /// [features], f64, where there are some, the rest as metadata. Ends without a file where `asked` is set meanwhile.
+    /// of as many f64 as there are features, where there are some, the rest as metadata. Ends without a file where `asked` is set meanwhile.
     pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         write_whole(path, asked, |out| tensors::write(self, out))
     }
