@@ -38,6 +38,7 @@ def main():
             for _ in range(REPEATS):
                 for ranks in runs:
                     flags = ["--target", "1e-3", "--epochs", "60", "--ranks", ranks, *memory(ranks)]
+                    flags += ["--solver", "coordinate-descent"]
                     if bound:
                         os.sched_setaffinity(0, cores[:ranks])
                     runs[ranks].append(peers.train(spec, *flags))
