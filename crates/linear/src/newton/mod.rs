@@ -60,6 +60,8 @@ const FIRST_SMOOTHING: f64 = 2.0;
 const SOLVED: f64 = 0.3;
 /// The same for the gradient's part of the gap, which is what the dual value lacks.
 const FEASIBLE: f64 = 0.1;
+/// Decrease still to be had, over the value, from which on w is not rounded: rounding it moves the value by less.
+const FINE: f64 = 1e-9;
 /// Looks in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
 /// A run of rows that no interruption is looked for in.
@@ -109,6 +111,9 @@ struct Point {
     best_w: Vec<f64>,
     best_primal: f64,
     best_dual: f64,
+    /// Whether steps have come so near that rounding w to f32 would show. Before, passes look at w rounded, which
+    /// saves them the losses of the rounded weights beside the others.
+    exact: bool,
     /// Looks that brought neither value on by what rounding leaves.
     idle: u32,
     /// Whether the last pass looked at the best w.
@@ -131,6 +136,7 @@ impl Point {
             best_primal: f64::INFINITY,
             // α = 0 is feasible.
             best_dual: 0.0,
+            exact: false,
             idle: 0,
             at_best: false,
             done: false,
@@ -139,7 +145,10 @@ impl Point {
 
     fn go_to(&mut self, w: Vec<f64>) {
         self.rounded = w.iter().map(|&w| f64::from(w as f32)).collect();
-        self.w = w;
+        self.w = match self.exact {
+            true => w,
+            false => self.rounded.clone(),
+        };
     }
 }
 
@@ -475,6 +484,7 @@ impl Point {
         }
         let w = self.w.iter().zip(&step).map(|(w, s)| w + s).collect();
         self.step = step;
+        self.exact |= gain <= FINE * value.abs();
         if !self.done {
             self.go_to(w);
         }
@@ -494,6 +504,7 @@ impl Point {
             value,
             slope,
             f64::from(self.idle),
+            f64::from(u8::from(self.exact)),
         ];
         for vector in [&self.w, &self.step, &self.best_w] {
             numbers.extend(vector);
@@ -504,7 +515,7 @@ impl Point {
     }
 
     fn from_numbers(numbers: &[f64], width: usize) -> Option<Point> {
-        let (figures, rest) = numbers.split_first_chunk::<10>()?;
+        let (figures, rest) = numbers.split_first_chunk::<11>()?;
         let &[
             done,
             searches,
@@ -516,6 +527,7 @@ impl Point {
             value,
             slope,
             idle,
+            exact,
         ] = figures;
         let (vectors, rest_len) = (rest.chunks_exact(width), rest.len());
         let count = 3 + usize::from(searches != 0.0) + usize::from(compares != 0.0);
@@ -524,6 +536,7 @@ impl Point {
         }
         let mut vectors = vectors.map(<[f64]>::to_vec);
         let mut point = Point::new(width);
+        point.exact = exact != 0.0;
         point.go_to(vectors.next()?);
         point.step = vectors.next()?;
         point.best_w = vectors.next()?;
