@@ -6,10 +6,10 @@
 
 Every side has the same f32 rows. LIBLINEAR: -s 0, 2, 3 at its default tolerance, its problem made beforehand. Snap ML: at
 a list of tolerances; its rows made beforehand; its primal value is computed here in f64. Pelton: `compute_s`, to
-certified targets; what comes before its first pass (reading) is left out on all sides. Sides are interleaved; five runs
-of each. `difference` is relative to the best dual value, a lower bound of the optimum. Rows `Pelton, pass` are the passes of
+certified targets; what comes before its first pass (reading) is left out on all sides. Sides are interleaved; PELTON_RUNS (5) runs of
+each. `difference` is relative to the best dual value, a lower bound of the optimum. Rows `Pelton, pass` are the passes of
 one run to 1e-6: what the primal value was after so many seconds, as Snap ML's rows are, which certify nothing. Comments at
-the end say for each level how long each side takes to a primal value that near, medians of five.
+the end say for each level how long each side takes to a primal value that near, medians.
 """
 
 import json
@@ -23,7 +23,7 @@ import snapml
 import time
 from liblinear.liblinearutil import parameter, problem, train
 
-RUNS = 5
+RUNS = int(os.environ.get("PELTON_RUNS", "5"))
 LOSSES = {"logistic": ("-s 0", "log"), "l2": ("-s 2", "l2"), "l1": ("-s 3", "hinge")}
 SHAPES = {"1m-20": (1_000_000, 20), "600k-10": (600_000, 10), "500k-28": (500_000, 28)}
 THREADS = len(os.sched_getaffinity(0))

@@ -265,8 +265,11 @@ impl Chunk<'_, '_> {
         } = self;
         let (problem, work) = (pass.problem, &mut lane.work);
         let count = work.ids.len();
+        // Loops and no iterator adapters, which would be compiled apart, without the processor's features.
         work.norms.clear();
-        work.norms.extend(work.x.chunks_exact(width).map(norm));
+        for x in work.x.chunks_exact(width) {
+            work.norms.push(norm(x));
+        }
         work.values.clear();
         for (subproblem, point) in pass.points.iter().enumerate() {
             let sums = &mut lane.sums[subproblem];
@@ -284,9 +287,9 @@ impl Chunk<'_, '_> {
                 }
                 None => work.centres.resize(count, 0.0),
             }
-            let rows = || work.x.chunks_exact(width).zip(&work.signs);
             if let Some(from) = &point.search {
-                for (i, (x, sign)) in rows().enumerate() {
+                for i in 0..count {
+                    let (x, sign) = (&work.x[i * width..][..width], work.signs[i]);
                     let start = sign * products::<FUSED>(x, from);
                     let moves = sign * products::<FUSED>(x, &point.step);
                     let mut step = 1.0;
@@ -302,10 +305,11 @@ impl Chunk<'_, '_> {
             }
             // The weights as the model will have them: their losses, and the classes they predict.
             work.margins.clear();
-            work.margins
-                .extend(rows().map(|(x, sign)| sign * products::<FUSED>(x, &point.rounded)));
-            let margins = work.margins.iter().zip(&work.signs);
-            work.values.extend(margins.map(|(m, sign)| m * sign));
+            for (x, sign) in work.x.chunks_exact(width).zip(&work.signs) {
+                let value = products::<FUSED>(x, &point.rounded);
+                work.values.push(value);
+                work.margins.push(sign * value);
+            }
             if point.done || point.w != point.rounded {
                 for ((m, cost), norm) in work.margins.iter().zip(&work.costs).zip(&work.norms) {
                     let (loss, slope) = loss_at::<LOSS>(*m, *cost);
@@ -316,29 +320,30 @@ impl Chunk<'_, '_> {
                     continue;
                 }
                 work.margins.clear();
-                work.margins
-                    .extend(rows().map(|(x, sign)| sign * products::<FUSED>(x, &point.w)));
+                for (x, sign) in work.x.chunks_exact(width).zip(&work.signs) {
+                    work.margins.push(sign * products::<FUSED>(x, &point.w));
+                }
             }
             // Loops of their own, which several rows go through side by side.
             work.small.clear();
+            work.small.resize(count, 0.0);
             work.logs.clear();
+            work.logs.resize(count, 0.0);
             if LOSS == 2 {
-                let small = work.margins.iter().map(|m| exp_of_negative(m.abs()));
-                work.small.extend(small);
-                work.logs
-                    .extend(work.small.iter().map(|s| ln_1p_of_share(*s)));
-            } else {
-                work.small.resize(count, 0.0);
-                work.logs.resize(count, 0.0);
+                for (small, m) in work.small.iter_mut().zip(&work.margins) {
+                    *small = exp_of_negative(m.abs());
+                }
+                for (log, small) in work.logs.iter_mut().zip(&work.small) {
+                    *log = ln_1p_of_share(*small);
+                }
             }
             work.terms.clear();
-            let given = work.margins.iter().zip(&work.costs).zip(&work.centres);
-            let given = given.zip(work.small.iter().zip(&work.logs));
-            work.terms
-                .extend(given.map(|(((m, cost), centre), (small, log))| {
-                    let logistic = [*small, *log];
-                    Terms::with::<LOSS>(*m, *cost, *centre, point.smoothing, logistic)
-                }));
+            for i in 0..count {
+                let (m, cost, centre) = (work.margins[i], work.costs[i], work.centres[i]);
+                let logistic = [work.small[i], work.logs[i]];
+                let terms = Terms::with::<LOSS>(m, cost, centre, point.smoothing, logistic);
+                work.terms.push(terms);
+            }
             if point.w == point.rounded {
                 for (terms, norm) in work.terms.iter().zip(&work.norms) {
                     sums.loss += terms.loss;
