@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pelton_comm::{RankError, run_ranks};
 use pelton_train::linear::{RunData, RunOptions, run, run_over_ranks};
 use pelton_train::{
-    DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Loss, Optimum, TrainError,
+    DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError,
 };
 
 fn demo(folder: &Path, name: &str) -> LinearConfig {
@@ -20,6 +20,7 @@ fn demo(folder: &Path, name: &str) -> LinearConfig {
         target: Some(1e-3),
         epochs: 60,
         threads: 1,
+        solver: Solver::CoordinateDescent,
         ..LinearConfig::default()
     }
 }
@@ -180,13 +181,15 @@ fn ranks_in_conflict_exchange_more_often() {
 
 /// Raw covtype, whose columns differ in size by orders of magnitude: coordinate descent stalls.
 #[test]
-fn where_coordinate_descent_stalls_ranks_go_on_by_newtons_method() {
+fn ranks_take_newtons_steps_together() {
     let Some(path) = real_data("libsvm/covtype.20k.csv") else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let mut config = demo(folder.path(), path.to_str().unwrap());
     config.data.positive = Some(2.0.into());
+    config.solver = Solver::Newton;
+    config.epochs = 300;
     check_optimum(folder.path(), &config, &[2, 3]);
     let config = LinearConfig {
         optimum: Optimum::Auto,

@@ -346,7 +346,8 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
     text += &libsvm(300);
     place.write("train", &text);
     for memory in ["64MiB", "400KiB --blocks 6"] {
-        let line = format!("train linear train --epochs 40 --memory {memory} --overwrite --out run");
+        let line =
+            format!("train linear train --epochs 40 --memory {memory} --overwrite --out run");
         let figures = place.json(&format!("{line} --on-bad-record skip"));
         assert_eq!(figures["skipped_records"], 3, "{memory}: {figures}");
         assert_eq!(figures["records"], 603, "{memory}: {figures}");

@@ -236,6 +236,9 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         primal: f64::INFINITY,
         dual: f64::NEG_INFINITY,
     };
+    let mut bound = DualBound::new(&held.problem);
+    // The gap as it was some sweeps ago: where f32 ends, it stops falling.
+    let mut before = f64::INFINITY;
     for sweep in 0..MOST_SWEEPS {
         if interrupt.load(Ordering::Relaxed) {
             return Err(interrupted());
@@ -243,12 +246,19 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         solver.begin_epoch(sweep, true)?;
         solver.train_rows(&mut rows, 0)?;
         best.primal = best.primal.min(primal(held, solver.weights())?);
-        let mut bound = DualBound::new(&held.problem);
+        bound.clear();
         bound.add(&held.problem, &held.rows, solver.duals(), Simd::best());
         best.dual = best.dual.max(bound.value());
         solver.put_right(&bound);
-        if best.relative_gap() <= OPTIMUM_GAP {
+        let gap = best.relative_gap();
+        if gap <= OPTIMUM_GAP {
             break;
+        }
+        if sweep % 10 == 9 {
+            if gap > 0.9 * before {
+                break;
+            }
+            before = gap;
         }
     }
     Ok(best)
