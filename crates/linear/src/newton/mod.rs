@@ -25,8 +25,8 @@
 //! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the place
 //! between two of them where it is 0 is taken.
 //!
-//! Cost of a pass on n rows of d features, measured on one AVX2 core at d = 20: 60 ns a row for logistic, less for the
-//! others; beyond d of about 50 the n·d²/2 products of the matrix, at about 7 a cycle, are most of it. Solving takes
+//! Cost of a pass, measured at d = 20 on one AVX2 core that other work shared: 110 to 120 ns a row for logistic, 100 to
+//! 120 for the squared hinge, 80 to 90 for the hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
 //! d³/6. Memory: d² numbers a lane of threads ([`Newton::bytes`]); for the hinge 8 bytes a row and subproblem beside.
 //!
 //! An interior-point method was rejected: it keeps six numbers a row, which cannot be streamed, and takes 20 to 60
