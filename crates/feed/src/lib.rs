@@ -1,46 +1,34 @@
-//! Executes an epoch plan within a memory budget.
+//! Batches of named arrays: records as a [`Feed`] reads them ahead, with stages behind it.
 //!
-//! A [`Feed`] knows from the plan which records come next, loads them ahead of the consumer and
-//! yields them batch by batch in exactly the plan's order. It works in *panes*: a pane is a run of
-//! consecutive batches whose records are loaded together. How a pane is loaded is the access path:
-//!
-//! * `direct`: every record by its own read, many reads in flight;
-//! * `window`: the records of several panes are sorted by place and read in one sweep over the
-//!   files, so that a page is read once for all the records that the sweep needs from it;
-//! * `scatter`: the records of a pane were appended to its buckets while the epoch before was read.
-//!
-//! Every path yields the identical sequence; they differ in cost. `auto` takes the cheapest by a
-//! cost model fed with the record size, the memory budget and the device's measured speed.
-//!
-//! Reading order: [`FeedOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
-//! the plan into panes, `reader` or `scatter` fills them, [`Feed`] hands them out, [`Meters`] say
-//! where the time went.
+//! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
+//! within a memory budget, and come out in exactly the plan's order.
 
-mod access;
-mod error;
-mod feed;
-mod kept;
+mod auto_echo;
+mod batch;
+mod budget;
+mod building;
+mod collate;
+mod dispatch;
+mod held;
+mod in_place;
 mod loader;
 mod meters;
 mod options;
-mod pane;
-mod planner;
-mod ranges;
-mod reader;
-mod scatter;
-mod share;
-mod sizing;
+mod shared;
+mod stages;
+mod state;
+mod steps;
+mod worker;
 
-pub use access::{AccessChoice, choose_access};
-pub use error::FeedError;
-pub use feed::{Batch, Feed, choose_path};
-pub use loader::{
-    Appearance, AutoEcho, BadExample, BadExamples, Collate, Data, Decode, EchoPoint, Element, Exif,
-    Loader, LoaderMeters, LoaderOptions, LoaderState, Sample, SampleBatch, SampleFn, Shape,
-    StageFailure, StageMeters, StageVerdict, Stages,
+pub use batch::{Data, Element, SampleBatch, Shape};
+pub use building::BadExample;
+pub use loader::Loader;
+pub use meters::{LoaderMeters, StageMeters, StageVerdict};
+pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions};
+pub use pelton_fetch::{
+    Access, AccessChoice, Batch, Cursor, DeviceSpeed, Feed, FeedError, FeedOptions, Holder, Meters,
+    OnBadRecord, Owner, Remedies, Share, Verdict, choose_access, choose_path, decoded_row_bytes,
+    largest_batch, pane_row_bytes,
 };
-pub use meters::{Meters, Remedies, Verdict};
-pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
-pub use planner::Cursor;
-pub use share::{Holder, Owner, Share};
-pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};
+pub use stages::{Appearance, Collate, Decode, Exif, Sample, SampleFn, StageFailure, Stages};
+pub use state::LoaderState;

@@ -1,303 +1,262 @@
-//! Where the time and the bytes of a feed went.
+//! Where the time of a loader went, stage by stage.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Counters of a feed since it began. Times of several threads are added up unless said otherwise.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Meters {
-    /// Records handed to the consumer.
+use serde::Serialize;
+
+use pelton_fetch::Meters;
+
+/// Work of one stage since the loader began. Times of several threads are added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StageMeters {
+    /// Name of the stage: `read`, `decode`, `map`, `augment`, `collate` or `echo`.
+    pub name: &'static str,
+    /// Threads that serve it.
+    pub threads: u64,
+    /// Seconds of work.
+    pub busy_s: f64,
+    /// Seconds that its threads had nothing to do, or waited for room.
+    pub wait_s: f64,
+    /// Examples it worked on.
     pub records: u64,
+    /// Bytes it put out.
+    pub bytes: u64,
+}
+
+impl StageMeters {
+    /// Share of its threads' time that it worked, over `wall_s` seconds.
+    pub fn occupancy(&self, wall_s: f64) -> f64 {
+        let whole = wall_s * self.threads as f64;
+        if whole > 0.0 {
+            self.busy_s / whole
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Counters of a loader since it began.
+#[derive(Clone, Debug, Default)]
+pub struct LoaderMeters {
+    /// Reading, as the feed below counts it.
+    pub feed: Meters,
+    /// The stages in the order in which records pass them.
+    pub stages: Vec<StageMeters>,
     /// Batches handed to the consumer.
     pub batches: u64,
-    /// Records left out because they could not be read or decoded.
-    pub skipped_records: u64,
-    /// Ids of those records, in rising order.
-    pub skipped_ids: Vec<u64>,
-    /// Bytes of the records that were decoded.
-    pub used_bytes: u64,
-    /// Bytes read from storage, scratch files included.
-    pub read_bytes: u64,
-    /// Ranges read from storage.
-    pub reads: u64,
-    /// Bytes written to scratch files.
-    pub written_bytes: u64,
-    /// Seconds from the start of the feed until its scratch files were ready.
-    pub prepare_s: f64,
-    /// Seconds that threads waited for reads, or for writes to scratch files.
-    pub read_s: f64,
-    /// Seconds that threads spent decoding.
-    pub decode_s: f64,
-    /// Wall seconds during which something was being loaded.
-    pub load_s: f64,
+    /// Examples handed out for the first time in their epoch.
+    pub fresh_examples: u64,
+    /// Repeats of examples.
+    pub echoed_examples: u64,
+    /// Elements of batches that are padding.
+    pub padded_elements: u64,
+    /// All elements of batches.
+    pub elements: u64,
+    /// Bytes of batches.
+    pub batch_bytes: u64,
+    /// Examples left out as bad.
+    pub skipped_examples: u64,
+    /// Examples replaced by others of their batch.
+    pub replaced_examples: u64,
+    /// The first of them.
+    pub bad_examples: Vec<crate::BadExample>,
+    /// Samples that were decoded again because the memory for repeats was full.
+    pub decoded_again: u64,
+    /// Records read again because their repeat fell to another rank, or the run was resumed between.
+    pub read_again: u64,
+    /// Pictures of the first epoch whose EXIF data state an orientation other than upright.
+    pub exif_pictures: u64,
+    /// Bytes of files that records are copied from as a part of the process's memory.
+    pub mapped_bytes: u64,
     /// Seconds the consumer waited for a batch.
     pub wait_s: f64,
     /// Seconds the consumer spent between batches.
     pub compute_s: f64,
-    /// Seconds the consumer's thread spent planning.
-    pub plan_s: f64,
-    /// Seconds from the start of the feed to its first batch.
+    /// Seconds from the start to the first batch.
     pub first_batch_s: f64,
-    /// Wall seconds since the feed began.
+    /// Wall seconds since the loader began.
     pub wall_s: f64,
-    /// Reads in flight on average while any was: read time of all ranges over load time.
-    pub mean_queue_depth: f64,
-    /// What could make loading faster.
-    pub remedies: Remedies,
 }
 
-/// What could make loading faster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remedies {
-    /// Packing: some of the data is text.
-    pub packing: bool,
-    /// More threads: there are idle processors.
-    pub threads: bool,
-    /// More memory or another access path: the data is not merely read once from end to end.
-    pub memory: bool,
-}
-
-impl Meters {
-    /// Bytes read from storage over bytes used: 1 is ideal, 0 when nothing was used.
-    pub fn read_amplification(&self) -> f64 {
-        ratio(self.read_bytes as f64, self.used_bytes as f64)
+impl LoaderMeters {
+    /// Padding over all elements.
+    pub fn padded_fraction(&self) -> f64 {
+        if self.elements == 0 {
+            return 0.0;
+        }
+        self.padded_elements as f64 / self.elements as f64
     }
 
-    /// Seconds during which loading and computing went on at the same time.
-    pub fn overlap_s(&self) -> f64 {
-        (self.load_s - self.wait_s).clamp(0.0, self.load_s)
-    }
-
-    /// Whether the consumer was kept waiting, where, and what would help.
-    pub fn verdict(&self) -> Verdict {
-        let waiting = ratio(self.wait_s, self.wait_s + self.compute_s);
-        let stage = if self.read_s >= self.decode_s {
-            "read"
-        } else {
-            "decode"
-        };
-        Verdict {
-            waiting,
-            stage,
-            remedies: self.remedies,
+    /// Whether the consumer waited, for which stage, and what would help.
+    pub fn verdict(&self) -> StageVerdict {
+        let busiest = self.stages.iter().max_by(|a, b| {
+            a.occupancy(self.wall_s)
+                .total_cmp(&b.occupancy(self.wall_s))
+        });
+        let waited = self.wait_s - self.first_batch_s.min(self.wait_s);
+        let spent = waited + self.compute_s;
+        StageVerdict {
+            waiting: if spent > 0.0 { waited / spent } else { 0.0 },
+            stage: busiest.copied().unwrap_or_default(),
+            occupancy: busiest.map_or(0.0, |stage| stage.occupancy(self.wall_s)),
+            idle_processors: self.feed.remedies.threads,
+            echo: self.free_echo(),
         }
     }
-}
 
-fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
+    /// The echo factor up to which repeats would fill the consumer's waiting: t_up/t_down (Choi et al.,
+    /// arXiv 1907.05550, section 3), on top of the one in use.
+    fn free_echo(&self) -> f64 {
+        let waited = self.wait_s - self.first_batch_s.min(self.wait_s);
+        if self.compute_s <= 0.0 || self.fresh_examples == 0 {
+            return 1.0;
+        }
+        let used = (self.fresh_examples + self.echoed_examples) as f64 / self.fresh_examples as f64;
+        used * (waited + self.compute_s) / self.compute_s
+    }
 }
 
 /// Answer to "was I input-bound, at which stage, and what would fix it?".
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Verdict {
-    /// Share of the consumer's time spent waiting for batches, 0 to 1.
+pub struct StageVerdict {
+    /// Share of the consumer's time spent waiting, the first batch aside.
     pub waiting: f64,
-    /// The stage that took most of the loading threads' time: `read` or `decode`.
-    pub stage: &'static str,
-    /// What would help.
-    pub remedies: Remedies,
+    /// The stage whose threads were busiest.
+    pub stage: StageMeters,
+    /// How busy they were, 0 to 1.
+    pub occupancy: f64,
+    /// Whether there are processors without a thread.
+    pub idle_processors: bool,
+    /// The echo factor that would cost no time.
+    pub echo: f64,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for StageVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = 100.0 * self.waiting;
+        let waiting = 100.0 * self.waiting;
         if self.waiting < 0.1 {
-            write!(
+            return write!(
                 f,
-                "compute-bound: the trainer waited {percent:.0} % of the time for data"
-            )
-        } else if self.stage == "read" {
-            let help = match self.remedies.memory {
-                true => "more memory, another access path or a faster device",
-                false => "a faster device",
-            };
-            write!(
-                f,
-                "input-bound: reading, the trainer waited {percent:.0} % of the time; {help} would help"
-            )
-        } else {
-            let help = match (self.remedies.threads, self.remedies.packing) {
-                (true, true) => "more threads or `pelton pack`",
-                (true, false) => "more threads",
-                (false, true) => "`pelton pack`",
-                (false, false) => "a faster processor",
-            };
-            write!(
-                f,
-                "input-bound: decoding, the trainer waited {percent:.0} % of the time; {help} would help"
-            )
+                "compute-bound: the consumer waited {waiting:.0} % of the time for data"
+            );
         }
+        let StageMeters { name, threads, .. } = self.stage;
+        let threads = match threads {
+            1 => "1 thread".to_owned(),
+            n => format!("{n} threads"),
+        };
+        write!(
+            f,
+            "input-bound: {name}, {threads} busy {:.0} % (the consumer waited {waiting:.0} % of the time)",
+            100.0 * self.occupancy.min(1.0)
+        )?;
+        match name {
+            "read" => write!(f, "; a faster device or more memory would help")?,
+            _ if self.idle_processors => write!(f, "; more threads would help")?,
+            _ => {}
+        }
+        // A consumer that does nothing would do anything for free.
+        if self.echo >= 1.1 && self.waiting < 0.98 {
+            // Rounded down: what is said to be free must be.
+            let echo = (self.echo * 10.0).floor() / 10.0;
+            write!(f, "; e = {echo} would be free")?;
+        }
+        Ok(())
     }
 }
 
-/// The shared counters behind [`Meters`].
-#[derive(Debug)]
-pub(crate) struct MeterCounters {
-    began: Instant,
-    pub used_bytes: AtomicU64,
-    pub read_bytes: AtomicU64,
-    pub reads: AtomicU64,
-    written_bytes: AtomicU64,
-    pub skipped_records: AtomicU64,
-    read_ns: AtomicU64,
-    read_depth_ns: AtomicU64,
-    decode_ns: AtomicU64,
-    prepare_ns: AtomicU64,
-    busy: Mutex<Busy>,
-    remedies: Remedies,
-}
-
+/// Shared counters of one stage.
 #[derive(Debug, Default)]
-struct Busy {
-    active: u32,
-    since: Option<Instant>,
-    total: Duration,
+pub(crate) struct StageCounter {
+    pub busy_ns: AtomicU64,
+    pub records: AtomicU64,
+    pub bytes: AtomicU64,
 }
 
-impl MeterCounters {
-    pub fn new(remedies: Remedies) -> MeterCounters {
-        MeterCounters {
-            began: Instant::now(),
-            used_bytes: AtomicU64::new(0),
-            read_bytes: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
-            written_bytes: AtomicU64::new(0),
-            skipped_records: AtomicU64::new(0),
-            read_ns: AtomicU64::new(0),
-            read_depth_ns: AtomicU64::new(0),
-            decode_ns: AtomicU64::new(0),
-            prepare_ns: AtomicU64::new(0),
-            busy: Mutex::new(Busy::default()),
-            remedies,
+impl StageCounter {
+    pub fn count(&self, took: Duration, records: u64, bytes: u64) {
+        self.busy_ns.fetch_add(took.as_nanos() as u64, Relaxed);
+        self.records.fetch_add(records, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub fn read(&self, name: &'static str, threads: u64, wait_s: f64) -> StageMeters {
+        StageMeters {
+            name,
+            threads,
+            busy_s: self.busy_ns.load(Relaxed) as f64 * 1e-9,
+            wait_s,
+            records: self.records.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
         }
-    }
-
-    pub fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// Counts one batch of reads: `ranges` ranges of `bytes` bytes together, done in `took`.
-    pub fn count_read(&self, ranges: u64, bytes: u64, took: Duration) {
-        self.reads.fetch_add(ranges, Relaxed);
-        self.read_bytes.fetch_add(bytes, Relaxed);
-        let nanoseconds = took.as_nanos() as u64;
-        self.read_ns.fetch_add(nanoseconds, Relaxed);
-        self.read_depth_ns.fetch_add(nanoseconds * ranges, Relaxed);
-    }
-
-    /// Counts one finished read of `bytes` bytes that was in flight for `took` while its thread
-    /// worked or waited.
-    pub fn count_block_read(&self, bytes: u64, took: Duration) {
-        self.reads.fetch_add(1, Relaxed);
-        self.read_bytes.fetch_add(bytes, Relaxed);
-        self.read_depth_ns
-            .fetch_add(took.as_nanos() as u64, Relaxed);
-    }
-
-    /// Counts time that a thread waited for reads or writes in flight.
-    pub fn count_wait(&self, took: Duration) {
-        self.read_ns.fetch_add(took.as_nanos() as u64, Relaxed);
-    }
-
-    pub fn count_written(&self, bytes: u64) {
-        self.written_bytes.fetch_add(bytes, Relaxed);
-    }
-
-    pub fn count_decode(&self, used_bytes: u64, took: Duration) {
-        self.used_bytes.fetch_add(used_bytes, Relaxed);
-        self.decode_ns.fetch_add(took.as_nanos() as u64, Relaxed);
-    }
-
-    pub fn prepared(&self) {
-        self.prepare_ns
-            .store(self.began.elapsed().as_nanos() as u64, Relaxed);
-    }
-
-    /// Marks a loading task as under way until the guard is dropped.
-    pub fn loading(&self) -> impl Drop + '_ {
-        self.change_active(true);
-        Loading(self)
-    }
-
-    fn change_active(&self, enter: bool) {
-        let mut busy = self.busy.lock().expect("no holder of this lock panics");
-        if enter {
-            busy.active += 1;
-            busy.since.get_or_insert_with(Instant::now);
-        } else {
-            busy.active -= 1;
-            if busy.active == 0
-                && let Some(since) = busy.since.take()
-            {
-                busy.total += since.elapsed();
-            }
-        }
-    }
-
-    fn load_time(&self) -> Duration {
-        let busy = self.busy.lock().expect("no holder of this lock panics");
-        busy.total + busy.since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Adds the shared counters to those the consumer keeps itself.
-    pub fn fill(&self, meters: &mut Meters) {
-        let seconds = |counter: &AtomicU64| counter.load(Relaxed) as f64 * 1e-9;
-        meters.used_bytes = self.used_bytes.load(Relaxed);
-        meters.read_bytes = self.read_bytes.load(Relaxed);
-        meters.reads = self.reads.load(Relaxed);
-        meters.written_bytes = self.written_bytes.load(Relaxed);
-        meters.skipped_records = self.skipped_records.load(Relaxed);
-        meters.read_s = seconds(&self.read_ns);
-        meters.decode_s = seconds(&self.decode_ns);
-        meters.prepare_s = seconds(&self.prepare_ns);
-        meters.load_s = self.load_time().as_secs_f64();
-        meters.mean_queue_depth = ratio(seconds(&self.read_depth_ns), meters.load_s);
-        meters.wall_s = self.began.elapsed().as_secs_f64();
-        meters.remedies = self.remedies;
     }
 }
 
-struct Loading<'a>(&'a MeterCounters);
-
-impl Drop for Loading<'_> {
-    fn drop(&mut self) {
-        self.0.change_active(false);
+impl StageCounters {
+    pub fn idle(&self, took: Duration) {
+        self.idle_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }
+}
+
+/// Shared counters of the stages behind reading.
+#[derive(Debug, Default)]
+pub(crate) struct StageCounters {
+    pub decode: StageCounter,
+    pub map: StageCounter,
+    pub augment: StageCounter,
+    pub collate: StageCounter,
+    /// Pictures that state an orientation other than upright.
+    pub turned: AtomicU64,
+    /// Nanoseconds that threads waited for work.
+    pub idle_ns: AtomicU64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(read_s: f64, [packing, threads, memory]: [bool; 3], expected: &str) {
-        let meters = Meters {
-            wait_s: 3.0,
-            compute_s: 1.0,
-            read_s,
-            decode_s: 1.0,
-            remedies: Remedies {
-                packing,
-                threads,
-                memory,
-            },
-            ..Meters::default()
+    fn check(wait_s: f64, compute_s: f64, busy: &[(&'static str, f64)], expected: &str) {
+        let stage = |&(name, busy_s): &(&'static str, f64)| StageMeters {
+            name,
+            threads: 2,
+            busy_s,
+            ..StageMeters::default()
         };
-        let said = meters.verdict().to_string();
-        let (_, advice) = said.split_once("75 % of the time; ").expect("the share");
-        assert_eq!(advice, format!("{expected} would help"));
+        let meters = LoaderMeters {
+            wait_s: wait_s + 0.5,
+            first_batch_s: 0.5,
+            compute_s,
+            wall_s: wait_s + compute_s + 0.5,
+            fresh_examples: 100,
+            stages: busy.iter().map(stage).collect(),
+            ..LoaderMeters::default()
+        };
+        assert_eq!(meters.verdict().to_string(), expected);
     }
 
     #[test]
-    fn only_what_can_help_is_advised() {
-        check(0.0, [true, true, true], "more threads or `pelton pack`");
-        check(0.0, [true, false, true], "`pelton pack`");
-        check(0.0, [false, true, true], "more threads");
-        check(0.0, [false, false, true], "a faster processor");
-        check(2.0, [true, true, false], "a faster device");
-        let all = "more memory, another access path or a faster device";
-        check(2.0, [true, true, true], all);
+    fn the_verdict_names_the_busiest_stage_and_what_is_free() {
+        let busy = [("read", 1.0), ("decode", 20.37), ("augment", 0.2)];
+        check(
+            5.0,
+            5.0,
+            &busy,
+            "input-bound: decode, 2 threads busy 97 % (the consumer waited 50 % of the time); e = 2 would be free",
+        );
+        let busy = [("read", 20.0), ("decode", 1.0)];
+        check(
+            9.99,
+            0.01,
+            &busy,
+            "input-bound: read, 2 threads busy 95 % (the consumer waited 100 % of the time); a faster device or more memory would help",
+        );
+        check(
+            0.5,
+            9.5,
+            &busy,
+            "compute-bound: the consumer waited 5 % of the time for data",
+        );
     }
 }

@@ -1,256 +1,162 @@
-//! What a feed is asked to do.
+//! How a loader runs.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use pelton_plan::{Order, Plan};
+use pelton_fetch::Cursor;
+use pelton_fetch::{Access, DeviceSpeed};
 
-use crate::planner::Cursor;
-use crate::share::Share;
-
-/// How the records of a pane are brought into memory. The sequence of examples is the same on
-/// every path.
+/// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
+/// examples' places whatever is chosen, so that ranks stay in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Access {
-    /// The cheapest of the others by the cost model of [`crate::choose_access`].
-    #[default]
-    Auto,
-    /// Every record by its own read (LIRS as published, section 4.1).
-    Direct,
-    /// Records sorted by place and read in sweeps; neighbours at most `gap_bytes` apart are read as
-    /// one range, where `None` takes the gap at which one more read costs as much as reading on.
-    Window {
-        /// Largest hole that is read over instead of starting another read.
-        gap_bytes: Option<u64>,
-    },
-    /// Records appended to buckets by their place in the next epoch while this one is read.
-    Scatter,
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Access::Auto => f.write_str("auto"),
-            Access::Direct => f.write_str("direct"),
-            Access::Window { gap_bytes: None } => f.write_str("window"),
-            Access::Window {
-                gap_bytes: Some(gap),
-            } => write!(f, "window:{gap}"),
-            Access::Scatter => f.write_str("scatter"),
-        }
-    }
-}
-
-impl FromStr for Access {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Access, String> {
-        match text {
-            "auto" => Ok(Access::Auto),
-            "direct" => Ok(Access::Direct),
-            "window" => Ok(Access::Window { gap_bytes: None }),
-            "scatter" => Ok(Access::Scatter),
-            _ => text
-                .strip_prefix("window:")
-                .and_then(|gap| gap.parse().ok())
-                .map(|gap| Access::Window {
-                    gap_bytes: Some(gap),
-                })
-                .ok_or_else(|| {
-                    format!(
-                        "`{text}` is not an access path: use auto, direct, window, window:GAP_BYTES or scatter"
-                    )
-                }),
-        }
-    }
-}
-
-/// What happens when a record cannot be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum OnBadRecord {
-    /// The feed ends with the record's error.
+pub enum BadExamples {
+    /// The loader ends with the example's error.
     #[default]
     Fail,
-    /// The record is left out and counted; more than `limit` of them end the feed.
+    /// It is left out of its batch, which is so much shorter.
     Skip {
-        /// Most records left out over the feed's life; `None` for no limit.
+        /// Most records that this may happen to over the loader's life; `None` for no limit.
+        limit: Option<u64>,
+    },
+    /// The next good example of the same batch takes its place; where there is none it is left out.
+    Replace {
+        /// Most records that this may happen to over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
 }
 
-impl fmt::Display for OnBadRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl BadExamples {
+    /// Most records that may be bad; `None` for no limit.
+    pub fn limit(self) -> Option<u64> {
         match self {
-            OnBadRecord::Fail => f.write_str("fail"),
-            OnBadRecord::Skip { limit: None } => f.write_str("skip"),
-            OnBadRecord::Skip { limit: Some(limit) } => write!(f, "skip:{limit}"),
+            BadExamples::Fail => Some(0),
+            BadExamples::Skip { limit } | BadExamples::Replace { limit } => limit,
         }
     }
 }
 
-impl FromStr for OnBadRecord {
+impl fmt::Display for BadExamples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, limit) = match self {
+            BadExamples::Fail => return f.write_str("fail"),
+            BadExamples::Skip { limit } => ("skip", limit),
+            BadExamples::Replace { limit } => ("replace", limit),
+        };
+        match limit {
+            Some(limit) => write!(f, "{name}:{limit}"),
+            None => f.write_str(name),
+        }
+    }
+}
+
+impl FromStr for BadExamples {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<OnBadRecord, String> {
-        match text {
-            "fail" => Ok(OnBadRecord::Fail),
-            "skip" => Ok(OnBadRecord::Skip { limit: None }),
-            _ => text
-                .strip_prefix("skip:")
-                .and_then(|limit| limit.parse().ok())
-                .map(|limit| OnBadRecord::Skip { limit: Some(limit) })
-                .ok_or_else(|| format!("`{text}` is not a policy: use fail, skip or skip:LIMIT")),
+    fn from_str(text: &str) -> Result<BadExamples, String> {
+        let bad = || {
+            format!(
+                "`{text}` is not a policy: use fail, skip, skip:LIMIT, replace or replace:LIMIT"
+            )
+        };
+        let (name, limit) = match text.split_once(':') {
+            Some((name, limit)) => (name, Some(limit.parse().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        match (name, limit) {
+            ("fail", None) => Ok(BadExamples::Fail),
+            ("skip", limit) => Ok(BadExamples::Skip { limit }),
+            ("replace", limit) => Ok(BadExamples::Replace { limit }),
+            _ => Err(bad()),
         }
     }
 }
 
-/// Measured speed of the device that holds the data.
+/// Where repeats of examples come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EchoPoint {
+    /// Decoded samples are repeated, and each copy is augmented anew.
+    #[default]
+    BeforeAugment,
+    /// Augmented samples are repeated.
+    AfterAugment,
+}
+
+/// Repeats only where the consumer would otherwise wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DeviceSpeed {
-    /// Random 4 KiB reads a second at a deep queue.
-    pub random_reads_per_s: f64,
-    /// Sequential read bandwidth in bytes a second.
-    pub read_bytes_per_s: f64,
-    /// Sequential write bandwidth in bytes a second.
-    pub write_bytes_per_s: f64,
+pub struct AutoEcho {
+    /// Most appearances of an example, on average.
+    pub most: f64,
+    /// Fresh examples from which repeats are drawn: the last so many.
+    pub window: u32,
 }
 
-impl Default for DeviceSpeed {
-    /// An ordinary NVMe drive: 100 000 reads, 1.5 GB read and 0.7 GB written a second.
-    fn default() -> DeviceSpeed {
-        DeviceSpeed {
-            random_reads_per_s: 1e5,
-            read_bytes_per_s: 1.5e9,
-            write_bytes_per_s: 0.7e9,
+impl Default for AutoEcho {
+    fn default() -> AutoEcho {
+        AutoEcho {
+            most: 1000.0,
+            window: 2048,
         }
     }
 }
 
-impl DeviceSpeed {
-    /// Data in the page cache: a read of its own costs a system call, bandwidth is that of memory.
-    pub const PAGE_CACHE: DeviceSpeed = DeviceSpeed {
-        random_reads_per_s: 2e6,
-        read_bytes_per_s: 6e9,
-        write_bytes_per_s: 1e9,
-    };
-
-    /// The hole, in bytes, at which reading on costs as much as another read.
-    pub fn break_even_gap_bytes(&self) -> u64 {
-        (self.read_bytes_per_s / self.random_reads_per_s) as u64
-    }
-}
-
-/// How a [`crate::Feed`] runs.
+/// How a [`crate::Loader`] runs.
 #[derive(Clone, Debug)]
-pub struct FeedOptions {
-    /// Bytes the feed may hold: look-ahead, read buffers, decoded and ready batches together.
+pub struct LoaderOptions {
+    /// Bytes that it may hold: look-ahead, samples that will be repeated, batches under way, ready and lent.
     pub memory_bytes: u64,
-    /// The access path.
-    pub access: Access,
-    /// Threads that read and decode; each keeps its own reads in flight.
+    /// Threads that decode and augment.
     pub threads: usize,
-    /// What happens to records that cannot be decoded.
-    pub on_bad_record: OnBadRecord,
-    /// Where the first batch starts.
+    /// Threads that read.
+    pub read_threads: usize,
+    /// How records are read.
+    pub access: Access,
+    /// Records that are read ahead at most, two batches at least; `None` for as many as keep a deep queue busy.
+    /// Records arrive in groups of about half as many, for which the first batch waits where the source is slow.
+    pub look_ahead: Option<u64>,
+    /// What happens to bad examples.
+    pub bad_examples: BadExamples,
+    /// Where repeats of the plan's echo come in.
+    pub echo_point: EchoPoint,
+    /// Repeats by waiting, beside those of the plan.
+    pub auto_echo: Option<AutoEcho>,
+    /// Where the first batch starts: its epoch and step.
     pub start: Cursor,
+    /// Batches that were repeated by waiting before that.
+    pub auto_batches: u64,
     /// First epoch that is not produced; `None` goes on for ever.
     pub end_epoch: Option<u64>,
-    /// The part of each global batch that is yielded; `None` for all of it.
-    pub share: Option<Share>,
-    /// Most records, of those this feed yields, that are asked for at a time beyond the one being
-    /// consumed, two batches at least; `None` for as many as the budget holds. For storages that hold
-    /// only what comes next.
-    pub look_ahead: Option<u64>,
-    /// Records of the longest kind that each thread can ask for together at least, as far as an eighth of the
-    /// budget goes; for few large records a second, whose reads would otherwise leave the device idle.
-    pub records_in_flight: u64,
-    /// Whether no batch of an epoch is planned before every batch of the one before was consumed,
-    /// as callers need whose choice of records for an epoch follows from the epoch before.
-    pub epoch_barrier: bool,
-    /// Whether a batch whose records were partly declined is filled up from those that follow.
-    pub refill: bool,
-    /// Folder for the buckets of [`Access::Scatter`].
-    pub scratch_dir: Option<PathBuf>,
-    /// Set by whoever wants the feed to end early, with [`crate::FeedError::Interrupted`].
+    /// Number of this rank.
+    pub rank: u32,
+    /// Number of ranks.
+    pub world_size: u32,
+    /// Set by whoever wants the loader to end early, with [`crate::FeedError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
-    /// How long a batch is waited for nevertheless.
-    pub grace: Duration,
-    /// Measured speed of the device, for [`Access::Auto`] and the default gap of
-    /// [`Access::Window`].
+    /// Measured speed of the device that holds the data.
     pub device: DeviceSpeed,
 }
 
-impl FeedOptions {
+impl LoaderOptions {
     /// Options with the given budget and every other choice at its default.
-    pub fn with_memory(memory_bytes: u64) -> FeedOptions {
-        FeedOptions {
+    pub fn with_memory(memory_bytes: u64) -> LoaderOptions {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        LoaderOptions {
             memory_bytes,
+            threads: processors,
+            read_threads: 2,
             access: Access::Auto,
-            threads: 3,
-            on_bad_record: OnBadRecord::Fail,
-            start: Cursor::default(),
-            end_epoch: None,
-            share: None,
             look_ahead: None,
-            records_in_flight: 1,
-            epoch_barrier: false,
-            refill: false,
-            scratch_dir: None,
+            bad_examples: BadExamples::Fail,
+            echo_point: EchoPoint::BeforeAugment,
+            auto_echo: None,
+            start: Cursor::default(),
+            auto_batches: 0,
+            end_epoch: None,
+            rank: 0,
+            world_size: 1,
             interrupt: Arc::default(),
-            grace: Duration::ZERO,
             device: DeviceSpeed::default(),
         }
-    }
-
-    /// Most records that are yielded of a step of the first epoch, as far as that can be known before: an
-    /// order that reads runs of neighbours may give a rank all of a batch that its share is taken of.
-    pub(crate) fn rows_of(&self, plan: &Plan, step: u64) -> u64 {
-        let batch_len = plan.step_len(0, step);
-        match &self.share {
-            None => batch_len,
-            Some(share) if matches!(plan.order(), Order::Full | Order::Block { .. }) => {
-                share.most_of(batch_len, plan.records())
-            }
-            Some(share) => batch_len.div_ceil(u64::from(share.world_size())),
-        }
-    }
-
-    /// Most records of `records` that a feed with these options ever reads: those of the rank that owns
-    /// most, where ranks read their own only. The same number on all ranks.
-    pub(crate) fn records_of(&self, records: u64) -> u64 {
-        let share = self.share.as_ref();
-        let owned = share.and_then(|share| share.most_owned(records));
-        owned.unwrap_or(records)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn access_and_policy_round_trip_through_text() {
-        for text in ["auto", "direct", "window", "window:4096", "scatter"] {
-            assert_eq!(text.parse::<Access>().unwrap().to_string(), text);
-        }
-        for text in ["fail", "skip", "skip:10"] {
-            assert_eq!(text.parse::<OnBadRecord>().unwrap().to_string(), text);
-        }
-        assert!(
-            "windows"
-                .parse::<Access>()
-                .unwrap_err()
-                .contains("window:GAP_BYTES")
-        );
-        assert!(
-            "skip:x"
-                .parse::<OnBadRecord>()
-                .unwrap_err()
-                .contains("skip:LIMIT")
-        );
     }
 }

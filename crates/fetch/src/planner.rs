@@ -48,7 +48,7 @@ pub(crate) struct PlannedPane {
 }
 
 /// Appends the ids that the next step reads and says which step it is; `None` after the last.
-pub(crate) type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
+pub type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
 
 pub(crate) struct Planner {
     plan: Arc<Plan>,

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use pelton_plan::{KeyedRng, Stage, key};
 
-use super::building::{Building, Example, Head, HeldExample, Made, Slots, Source};
-use super::dispatch::{chunk_of, example_key, send_parts};
-use super::options::{AutoEcho, EchoPoint};
-use super::shared::Shared;
-use super::worker::Tasks;
-use crate::error::FeedError;
-use crate::planner::Cursor;
+use crate::building::{Building, Example, Head, HeldExample, Made, Slots, Source};
+use crate::dispatch::{chunk_of, example_key, send_parts};
+use crate::options::{AutoEcho, EchoPoint};
+use crate::shared::Shared;
+use crate::worker::Tasks;
+use pelton_fetch::Cursor;
+use pelton_fetch::FeedError;
 
 pub(crate) struct Repeats {
     auto: AutoEcho,

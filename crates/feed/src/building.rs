@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use bytes::BytesMut;
 use pelton_format::RowTable;
 
-use super::batch::{Element, Pool, SampleBatch};
-use super::held::Held;
-use super::stages::Sample;
-use crate::error::FeedError;
-use crate::planner::Cursor;
+use crate::batch::{Element, Pool, SampleBatch};
+use crate::held::Held;
+use crate::stages::Sample;
+use pelton_fetch::Cursor;
+use pelton_fetch::FeedError;
 
 /// Where a thread finds an example.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 
-use crate::planner::Cursor;
+use pelton_fetch::Cursor;
 
 /// What the elements of a batch are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

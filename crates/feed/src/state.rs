@@ -4,10 +4,10 @@ use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 use serde::{Deserialize, Serialize};
 
-use super::options::LoaderOptions;
-use super::stages::{Decode, Stages};
-use crate::error::FeedError;
-use crate::planner::Cursor;
+use crate::options::LoaderOptions;
+use crate::stages::{Decode, Stages};
+use pelton_fetch::Cursor;
+use pelton_fetch::FeedError;
 
 const VERSION: u32 = 2;
 /// States before it did not say what text was numbered by.

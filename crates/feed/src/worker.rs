@@ -10,13 +10,13 @@ use crossbeam_channel::{Receiver, Sender, select_biased};
 use pelton_format::{Contents, Row, RowTable, members};
 use pelton_image::{Limits, Output, Pixels, Workspace};
 
-use super::building::{Building, Example, Piece, Slots, Source};
-use super::collate;
-use super::held::{Having, Held};
-use super::in_place;
-use super::options::EchoPoint;
-use super::shared::{Shared, order_of};
-use super::stages::{Appearance, Decode, Exif, Sample};
+use crate::building::{Building, Example, Piece, Slots, Source};
+use crate::collate;
+use crate::held::{Having, Held};
+use crate::in_place;
+use crate::options::EchoPoint;
+use crate::shared::{Shared, order_of};
+use crate::stages::{Appearance, Decode, Exif, Sample};
 
 /// A part of a batch to be made.
 pub(crate) struct Task {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_plan::{Draw, StreamBatch, StreamPlan, share_of};
 
-use crate::planner::{Cursor, ReadList};
+use pelton_fetch::{Cursor, ReadList};
 
 /// Where the sample of a draw comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,50 +18,29 @@
 //! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
 //! even then the fresh examples keep their order, and each comes once.
 
-mod auto_echo;
-mod batch;
-mod budget;
-mod building;
-mod collate;
-mod dispatch;
-mod held;
-mod in_place;
-mod meters;
-mod options;
-mod shared;
-mod stages;
-mod state;
-mod steps;
-mod worker;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use pelton_fetch::{Cursor, Feed, FeedError};
 use pelton_format::{Contents, Dataset, Layout};
 use pelton_plan::StreamPlan;
 
-pub use batch::{Data, Element, SampleBatch, Shape};
-pub use building::BadExample;
-pub use meters::{LoaderMeters, StageMeters, StageVerdict};
-pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions};
-pub use stages::{Appearance, Collate, Decode, Exif, Sample, SampleFn, StageFailure, Stages};
-pub use state::LoaderState;
-
-use auto_echo::Repeats;
-use budget::{Case, Division};
-use building::{Building, Made};
-use dispatch::{Dispatcher, Input};
-use in_place::InPlaceReads;
-use shared::{Front, Shared};
-use steps::StepPlanner;
-use worker::Tasks;
-
-use crate::error::FeedError;
-use crate::feed::Feed;
-use crate::planner::Cursor;
+use crate::auto_echo::Repeats;
+use crate::batch::SampleBatch;
+use crate::budget::{Case, Division};
+use crate::building::{Building, Made};
+use crate::dispatch::{Dispatcher, Input};
+use crate::in_place::InPlaceReads;
+use crate::meters::LoaderMeters;
+use crate::options::{BadExamples, LoaderOptions};
+use crate::shared::{self, Front, Shared};
+use crate::stages::{Decode, Stages};
+use crate::state::{self, LoaderState};
+use crate::steps::{self, StepPlanner};
+use crate::worker::{self, Tasks};
 
 /// Bad examples that are kept for the report.
 const MOST_BAD_KEPT: usize = 100;

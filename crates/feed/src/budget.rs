@@ -5,13 +5,13 @@ use std::sync::Arc;
 use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 
-use super::building::Slots;
-use super::options::{BadExamples, EchoPoint, LoaderOptions};
-use super::shared::fixed_slots;
-use super::stages::{Decode, Stages};
-use crate::error::FeedError;
-use crate::feed::Feed;
-use crate::options::{FeedOptions, OnBadRecord};
+use crate::building::Slots;
+use crate::options::{BadExamples, EchoPoint, LoaderOptions};
+use crate::shared::fixed_slots;
+use crate::stages::{Decode, Stages};
+use pelton_fetch::Feed;
+use pelton_fetch::FeedError;
+use pelton_fetch::{FeedOptions, OnBadRecord};
 
 /// Batches that are under way or ready besides the one the consumer has, where memory allows: so many, or
 /// as many as make up so many bytes, so that threads do not wake for every small batch.
@@ -228,7 +228,7 @@ impl Division {
 }
 
 fn mean_record(dataset: &Dataset) -> u64 {
-    crate::sizing::pane_row_bytes(dataset)
+    pelton_fetch::pane_row_bytes(dataset)
 }
 
 /// Bytes of a sample in its batch: known, or taken from the record's length.

@@ -6,7 +6,7 @@ mod fixtures;
 use std::sync::Arc;
 
 use fixtures::{PATHS, batches, dense, options, planned, sparse};
-use pelton_feed::{Access, Cursor, Feed, FeedError, FeedOptions, Share, choose_path};
+use pelton_fetch::{Access, Cursor, Feed, FeedError, FeedOptions, Share, choose_path};
 use pelton_plan::{Batching, Order, Plan};
 use proptest::prelude::*;
 

@@ -13,13 +13,13 @@ use pelton_format::{Contents, Dataset, InPlace, InPlaceClass};
 use pelton_plan::StreamPlan;
 use pelton_storage::{MappedFile, RangeRead};
 
-use super::building::{Building, Slots};
-use super::options::{BadExamples, LoaderOptions};
-use super::shared::Shared;
-use super::stages::{Collate, Decode, Stages};
-use crate::error::FeedError;
-use crate::meters::{MeterCounters, Meters, Remedies};
-use crate::options::{Access, DeviceSpeed};
+use crate::building::{Building, Slots};
+use crate::options::{BadExamples, LoaderOptions};
+use crate::shared::Shared;
+use crate::stages::{Collate, Decode, Stages};
+use pelton_fetch::FeedError;
+use pelton_fetch::{Access, DeviceSpeed};
+use pelton_fetch::{MeterCounters, Meters, Remedies};
 
 /// Records of a task at least, as far as the batch has them: those not in memory after all are asked for together.
 pub(crate) const RECORDS_OF_TASK: usize = 32;
@@ -55,7 +55,7 @@ enum Layout {
 impl Layout {
     fn of(dataset: &Dataset, stages: &Stages) -> Layout {
         match dataset.contents() {
-            _ if super::shared::as_stored(dataset.contents(), stages) => Layout::AsStored,
+            _ if crate::shared::as_stored(dataset.contents(), stages) => Layout::AsStored,
             Contents::Pixels { planar: true, .. } => Layout::Interleaved,
             _ => Layout::Separated,
         }
@@ -142,7 +142,7 @@ fn copies(dataset: &Dataset, stages: &Stages) -> bool {
         && stages.map.is_none()
         && stages.map_each.is_none()
         && stages.augment.is_none();
-    let fixed = super::shared::fixed_slots(dataset, stages).is_some();
+    let fixed = crate::shared::fixed_slots(dataset, stages).is_some();
     let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);
     let as_stored = Layout::of(dataset, stages) == Layout::AsStored;
     as_is && (fixed || (ragged && as_stored))

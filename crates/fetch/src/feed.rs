@@ -168,7 +168,7 @@ impl Feed {
 
     /// A feed that reads, at each step, what `list` says: at most `most_rows` records, spread over the whole
     /// data set.
-    pub(crate) fn of_list(
+    pub fn of_list(
         dataset: Arc<Dataset>,
         most_rows: u64,
         list: ReadList,
@@ -181,7 +181,7 @@ impl Feed {
     }
 
     /// Whether [`Feed::of_list`] has the memory it needs.
-    pub(crate) fn fits_list(
+    pub fn fits_list(
         dataset: &Dataset,
         most_rows: u64,
         options: &FeedOptions,
@@ -192,17 +192,17 @@ impl Feed {
     }
 
     /// Takes the rows of the batch lent last; [`Feed::recycler`] takes them back.
-    pub(crate) fn take_rows(&mut self) -> RowTable {
+    pub fn take_rows(&mut self) -> RowTable {
         std::mem::take(&mut self.current.rows)
     }
 
     /// Takes back rows that were taken, so that their memory is used again.
-    pub(crate) fn recycler(&self) -> Recycler {
+    pub fn recycler(&self) -> Recycler {
         Recycler(Arc::clone(&self.shared))
     }
 
     /// Why record `id` is missing among the rows, where that is known.
-    pub(crate) fn reason(&self, id: u64) -> Option<String> {
+    pub fn reason(&self, id: u64) -> Option<String> {
         self.shared.reason(id)
     }
 
@@ -375,7 +375,7 @@ impl Feed {
 
 /// Where rows go that were taken from a feed.
 #[derive(Clone, Debug)]
-pub(crate) struct Recycler(Arc<Shared>);
+pub struct Recycler(Arc<Shared>);
 
 impl Recycler {
     /// Their memory is used again once no other table lists rows of the same segments.

@@ -8,16 +8,16 @@ use crossbeam_channel::Sender;
 use pelton_format::{Row, RowTable};
 use pelton_plan::{Draw, Stage, StreamPlan, key};
 
-use super::building::{Building, Example, Head, Slots, Source};
-use super::held::Held;
-use super::in_place;
-use super::options::EchoPoint;
-use super::shared::Shared;
-use super::steps::{Origin, PlannedStep, Queue, StepPlanner};
-use super::worker::{Task, Tasks};
-use crate::error::FeedError;
-use crate::feed::Feed;
-use crate::planner::Cursor;
+use crate::building::{Building, Example, Head, Slots, Source};
+use crate::held::Held;
+use crate::in_place;
+use crate::options::EchoPoint;
+use crate::shared::Shared;
+use crate::steps::{Origin, PlannedStep, Queue, StepPlanner};
+use crate::worker::{Task, Tasks};
+use pelton_fetch::Cursor;
+use pelton_fetch::Feed;
+use pelton_fetch::FeedError;
 
 /// Bytes that one task copies where making samples is copying them.
 const COPY_BYTES: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::stages::Sample;
+use crate::stages::Sample;
 
 /// One example that comes out more than once.
 ///

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use pelton_feed::{Access, Cursor, Feed, FeedOptions, Share};
+use pelton_fetch::{Access, Cursor, Feed, FeedOptions, Share};
 use pelton_format::{Dataset, OpenOptions, Row};
 use pelton_plan::{Batching, Order, Plan, Units};
 use proptest::prelude::*;

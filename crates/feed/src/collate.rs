@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::batch::{Data, Element, SampleBatch, Shape};
-use super::building::{BadExample, Building, HeldExample, Made, Piece, Slots, Source};
-use super::options::BadExamples;
-use super::shared::Shared;
-use super::stages::{Collate, Sample};
-use crate::error::FeedError;
+use crate::batch::{Data, Element, SampleBatch, Shape};
+use crate::building::{BadExample, Building, HeldExample, Made, Piece, Slots, Source};
+use crate::options::BadExamples;
+use crate::shared::Shared;
+use crate::stages::{Collate, Sample};
+use pelton_fetch::FeedError;
 
 /// Which samples of the batch become which of its examples.
 struct Kept {

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
 
-use super::batch::{Element, Pool};
-use super::building::{Building, Made, Slots};
-use super::held::Allowance;
-use super::in_place::InPlaceReads;
-use super::meters::{LoaderMeters, StageCounters, StageMeters};
-use super::options::LoaderOptions;
-use super::stages::{Collate, Decode, Stages};
-use crate::error::FeedError;
-use crate::feed::Recycler;
-use crate::meters::Meters;
+use crate::batch::{Element, Pool};
+use crate::building::{Building, Made, Slots};
+use crate::held::Allowance;
+use crate::in_place::InPlaceReads;
+use crate::meters::{LoaderMeters, StageCounters, StageMeters};
+use crate::options::LoaderOptions;
+use crate::stages::{Collate, Decode, Stages};
+use pelton_fetch::FeedError;
+use pelton_fetch::Meters;
+use pelton_fetch::Recycler;
 
 /// How often whoever waits looks whether it is to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);

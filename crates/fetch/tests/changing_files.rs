@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fixtures::Watched;
-use pelton_feed::{Access, Feed, FeedError, FeedOptions};
+use pelton_fetch::{Access, Feed, FeedError, FeedOptions};
 use pelton_format::{Dataset, FormatError, OpenOptions};
 use pelton_plan::{Batching, Order, Plan};
 use pelton_storage::RangeRead;

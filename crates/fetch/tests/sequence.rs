@@ -6,7 +6,7 @@ mod fixtures;
 use std::sync::{Arc, Mutex};
 
 use fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
-use pelton_feed::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
+use pelton_fetch::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
 use pelton_plan::{Batching, Order, Plan, Units};
 use pelton_storage::RangeRead;
@@ -381,7 +381,7 @@ fn a_budget_that_is_too_small_names_one_that_is_not() {
     let plan = Arc::new(Plan::new(10_000, Order::Full, Batching::Examples(5_000), 1).unwrap());
     let mut options = options(&folder, Access::Direct, 1 << 20);
     let error = Feed::new(dataset.clone(), plan.clone(), &options).unwrap_err();
-    let pelton_feed::FeedError::BudgetTooSmall { needed, .. } = error else {
+    let pelton_fetch::FeedError::BudgetTooSmall { needed, .. } = error else {
         panic!("{error}");
     };
     assert!(error.to_string().contains("--memory"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fixtures::{PATHS, open, options, planned};
-use pelton_feed::{Access, Feed, FeedError, FeedOptions, OnBadRecord};
+use pelton_fetch::{Access, Feed, FeedError, FeedOptions, OnBadRecord};
 use pelton_format::{Contents, Dataset, Layout, Row, members};
 use pelton_plan::{Batching, Order, Plan, Units};
 

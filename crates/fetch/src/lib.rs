@@ -1,0 +1,40 @@
+//! Reads the records of a plan ahead of whoever uses them, within a memory budget.
+//!
+//! A [`Feed`] knows from the plan which records come next, loads them ahead of the consumer and
+//! yields them batch by batch in exactly the plan's order. It works in *panes*: a pane is a run of
+//! consecutive batches whose records are loaded together. How a pane is loaded is the access path:
+//!
+//! * `direct`: every record by its own read, many reads in flight;
+//! * `window`: the records of several panes are sorted by place and read in one sweep over the
+//!   files, so that a page is read once for all the records that the sweep needs from it;
+//! * `scatter`: the records of a pane were appended to its buckets while the epoch before was read.
+//!
+//! Every path yields the identical sequence; they differ in cost. `auto` takes the cheapest by a
+//! cost model fed with the record size, the memory budget and the device's measured speed.
+//!
+//! Reading order: [`FeedOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
+//! the plan into panes, `reader` or `scatter` fills them, [`Feed`] hands them out, [`Meters`] say
+//! where the time went.
+
+mod access;
+mod error;
+mod feed;
+mod kept;
+mod meters;
+mod options;
+mod pane;
+mod planner;
+mod ranges;
+mod reader;
+mod scatter;
+mod share;
+mod sizing;
+
+pub use access::{AccessChoice, choose_access};
+pub use error::FeedError;
+pub use feed::{Batch, Feed, Recycler, choose_path};
+pub use meters::{MeterCounters, Meters, Remedies, Verdict};
+pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
+pub use planner::{Cursor, ReadList};
+pub use share::{Holder, Owner, Share};
+pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};
