@@ -1,0 +1,110 @@
+//! Numbers of one type with a shape.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::buffer::Buffer;
+use crate::dtype::{DType, Element};
+use crate::shape::Shape;
+
+/// Numbers of one type with a shape. Clones share the memory, which can then be read only.
+#[derive(Clone)]
+pub struct Array {
+    dtype: DType,
+    shape: Shape,
+    buffer: Arc<Buffer>,
+}
+
+impl Array {
+    /// An array over `buffer`. Panics unless the buffer has the bytes that type and shape say.
+    pub fn new(dtype: DType, shape: Shape, buffer: Buffer) -> Array {
+        assert_eq!(
+            shape.elements() * dtype.bytes(),
+            buffer.len(),
+            "bytes of an array of {dtype} and {shape:?}"
+        );
+        Array {
+            dtype,
+            shape,
+            buffer: Arc::new(buffer),
+        }
+    }
+
+    /// One number a sample.
+    pub fn of<T: Element>(numbers: &[T]) -> Array {
+        let shape = Shape::stacked(numbers.len(), &[]);
+        Array::new(T::DTYPE, shape, Buffer::of(numbers))
+    }
+
+    /// What the elements are.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Dimensions, and where the samples lie.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The elements as bytes; they begin at a multiple of 64.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The elements; `None` where they are of another type.
+    pub fn values<T: Element>(&self) -> Option<&[T]> {
+        (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(&self.buffer))
+    }
+
+    /// The elements, to be changed in place; `None` where they are of another type, and while the memory is shared:
+    /// a batch that comes out again must be as it was.
+    pub fn values_mut<T: Element>(&mut self) -> Option<&mut [T]> {
+        let of_type = self.dtype == T::DTYPE;
+        let buffer = Arc::get_mut(&mut self.buffer).filter(|_| of_type)?;
+        Some(bytemuck::cast_slice_mut(buffer.bytes_mut()))
+    }
+
+    /// The memory, for a tensor of another library that borrows it: it stays as it is until the last owner is gone.
+    pub fn owner(&self) -> Arc<Buffer> {
+        Arc::clone(&self.buffer)
+    }
+
+    /// The bytes of sample `i`. Panics unless there is one.
+    pub fn sample(&self, i: usize) -> &[u8] {
+        let range = self.shape.ranges().swap_remove(i);
+        let size = self.dtype.bytes();
+        &self.bytes()[range.start * size..range.end * size]
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape.dims)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_have_the_type_they_say() {
+        let mut array = Array::of(&[1i64, 2, 3]);
+        assert_eq!(array.values::<i64>(), Some(&[1, 2, 3][..]));
+        assert_eq!(array.values::<u8>(), None);
+        assert_eq!(array.sample(1), 2i64.to_ne_bytes());
+        array.values_mut::<i64>().unwrap()[0] = 7;
+        assert!(array.values_mut::<f32>().is_none());
+        let shared = array.clone();
+        assert!(array.values_mut::<i64>().is_none(), "it is shared");
+        drop(shared);
+        assert_eq!(array.values_mut::<i64>(), Some(&mut [7, 2, 3][..]));
+        assert_eq!(format!("{array:?}"), "int64[3]");
+    }
+
+    #[test]
+    #[should_panic(expected = "bytes of an array")]
+    fn a_buffer_of_another_size_is_a_mistake() {
+        Array::new(DType::F32, Shape::stacked(2, &[2]), Buffer::of(&[0u8; 15]));
+    }
+}

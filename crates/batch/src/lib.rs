@@ -1,0 +1,20 @@
+//! What every consumer of data sees: batches of named arrays.
+//!
+//! An [`Array`] is a [`DType`], a [`Shape`] and a [`Buffer`], whose memory begins at a multiple of 64 bytes and goes
+//! back to its [`Pool`] when the last array that shares it is dropped. So a tensor of another library can borrow it
+//! without a copy, as long as it holds the array. A [`Batch`] is a step of a plan with its arrays by name:
+//! "image", "tokens", "label". A [`FieldSpec`] says what is known of such a field before a batch is there.
+
+mod array;
+mod batch;
+mod buffer;
+mod dtype;
+mod shape;
+mod spec;
+
+pub use array::Array;
+pub use batch::{Batch, Fields};
+pub use buffer::{Buffer, Pool};
+pub use dtype::{DType, Element};
+pub use shape::{Layout, Shape};
+pub use spec::{FieldSpec, FieldSpecs};
