@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelton_feed::{
-    Appearance, Collate, Loader, LoaderOptions, LoaderState, Sample, StageFailure, Stages,
+    Appearance, Collate, Function, Loader, LoaderOptions, LoaderState, Sample, StageFailure,
+    Stages, TEXT, TOKENS, Value,
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
 use pelton_plan::{KeyedRng, Order, StreamPlan, StreamSpec};
@@ -52,12 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = Arc::new(stream);
 
     // What happens to each sentence.
-    let stages = Stages {
-        map: Some(Arc::new(|sample, _| to_numbers(sample))),
-        map_each: Some(Arc::new(leave_out_words)),
-        collate: Collate::Pad,
-        ..Stages::default()
-    };
+    let stages = Stages::default().collated(Collate::Pad);
+    let stages = stages
+        .then(Function::at_read(|sample, _| to_numbers(sample)))
+        .then(Function::at_appearance(leave_out_words));
     let mut options = LoaderOptions {
         end_epoch: Some(1),
         ..LoaderOptions::with_memory(64 << 20)
@@ -67,12 +66,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let mut loader = Loader::new(dataset, stream, stages, &options)?;
-    for _ in 0..100 {
-        let Some(batch) = loader.next_batch()? else {
-            println!("the epoch is over");
-            break;
-        };
-        let tokens = batch.data.tokens().unwrap_or_default();
+    for batch in loader.by_ref().take(100) {
+        let batch = batch?;
+        let tokens = batch.values::<u32>(TOKENS).unwrap_or_default();
         println!(
             "step {}: {} sentences ({} fresh), {} numbers, first {:?}",
             batch.step,
@@ -91,26 +87,26 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Words as numbers from 1; once for each time a sentence is read.
-fn to_numbers(sample: &mut Sample) -> Result<(), StageFailure> {
-    let Sample::Bytes(line) = sample else {
-        return Err("a line of text was expected".into());
-    };
+fn to_numbers(sample: &mut Sample<'_>) -> Result<(), StageFailure> {
+    let line = sample.remove(TEXT);
+    let line = line.as_ref().and_then(Value::as_bytes);
     // The error names the file and the line; see `LoaderOptions::bad_examples` for what happens then.
-    let line = std::str::from_utf8(line)?;
+    let line = std::str::from_utf8(line.ok_or("a line of text was expected")?)?;
     let number = |word: &str| {
         let mut hasher = DefaultHasher::new();
         word.hash(&mut hasher);
         (hasher.finish() % 30_000) as u32 + 1
     };
-    *sample = Sample::Tokens(line.split_ascii_whitespace().map(number).collect());
+    let numbers: Vec<u32> = line.split_ascii_whitespace().map(number).collect();
+    sample.set(&TOKENS.into(), numbers.into());
     Ok(())
 }
 
 /// Leaves out every tenth word; once for each appearance, by a key that is the appearance's own.
-fn leave_out_words(sample: &mut Sample, appearance: &Appearance) -> Result<(), StageFailure> {
-    if let Sample::Tokens(tokens) = sample {
-        let mut random = KeyedRng::new(appearance.key);
-        tokens.retain(|_| random.next_f64() >= 0.1);
+fn leave_out_words(sample: &mut Sample<'_>, at: &Appearance) -> Result<(), StageFailure> {
+    if let Some(Value::Tokens(tokens)) = sample.get_mut(TOKENS) {
+        let mut random = KeyedRng::new(at.key);
+        tokens.to_mut().retain(|_| random.next_f64() >= 0.1);
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use pelton_plan::{KeyedRng, Stage, key};
 
-use crate::building::{Building, Example, Head, HeldExample, Made, Slots, Source};
+use crate::building::{Building, Example, Head, HeldExample, Made, Source};
 use crate::dispatch::{chunk_of, example_key, send_parts};
 use crate::options::{AutoEcho, EchoPoint};
 use crate::shared::Shared;
@@ -163,8 +163,8 @@ impl Repeats {
                 }
             })
             .collect();
-        let slots = shared.fixed.clone().unwrap_or(Slots::Unknown);
-        let chunk = chunk_of(shared, examples.len(), &slots);
+        let places = shared.places();
+        let chunk = chunk_of(shared, examples.len(), &places);
         let head = Head {
             place,
             end: place,
@@ -178,7 +178,7 @@ impl Repeats {
             batch_copy: 0,
             is_repeat: false,
         };
-        let building = Arc::new(Building::new(head, examples, None, slots, chunk));
+        let building = Arc::new(Building::new(head, examples, None, places, chunk));
         send_parts(&tasks.urgent, Arc::clone(&building));
         building
     }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 
-use crate::building::Slots;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
-use crate::shared::fixed_slots;
-use crate::stages::{Decode, Stages};
+use crate::shared::KnownFields;
+use crate::stages::Stages;
 use pelton_fetch::Feed;
 use pelton_fetch::FeedError;
 use pelton_fetch::{FeedOptions, OnBadRecord};
@@ -50,6 +49,7 @@ pub(crate) struct Case<'a> {
     pub dataset: &'a Dataset,
     pub stream: &'a StreamPlan,
     pub stages: &'a Stages,
+    pub fields: &'a KnownFields,
     pub options: &'a LoaderOptions,
     /// Whether samples are read where they go, without a feed.
     pub in_place: bool,
@@ -121,7 +121,7 @@ impl Case<'_> {
         let ranks = u64::from(self.options.world_size);
         let rank_batch = self.stream.largest_batch().div_ceil(ranks).max(1);
         let record = mean_record(self.dataset);
-        let sample = sample_bytes(self.dataset, self.stages, record);
+        let sample = sample_bytes(self.stages, self.fields, record);
         (rank_batch, rank_batch * (sample + record))
     }
 
@@ -132,7 +132,7 @@ impl Case<'_> {
         let (stream, options) = (self.stream, self.options);
         let (rank_batch, batch) = self.batch();
         let record = mean_record(self.dataset);
-        let sample = sample_bytes(self.dataset, self.stages, record);
+        let sample = sample_bytes(self.stages, self.fields, record);
         let most_room = most_room(batch);
         let held_is_batches = !stream.batch_echo().is_none();
         let held = match held_is_batches {
@@ -231,13 +231,16 @@ fn mean_record(dataset: &Dataset) -> u64 {
     pelton_fetch::pane_row_bytes(dataset)
 }
 
-/// Bytes of a sample in its batch: known, or taken from the record's length.
-fn sample_bytes(dataset: &Dataset, stages: &Stages, record: u64) -> u64 {
-    match (fixed_slots(dataset, stages), &stages.decode) {
-        (Some(Slots::Fixed { bytes, .. }), _) => bytes as u64,
-        // Encoded pictures are some ten times as large when decoded.
-        (_, Decode::Image { .. }) => 10 * record,
-        (_, Decode::Tokens { .. }) => 4 * record,
-        _ => record,
+/// Bytes of a sample in its batch: known, or what the stages make of the record's length.
+fn sample_bytes(stages: &Stages, fields: &KnownFields, record: u64) -> u64 {
+    match fields.bytes() {
+        (bytes, true) => bytes,
+        (bytes, false) => {
+            let made = stages
+                .list()
+                .iter()
+                .fold(record, |bytes, stage| stage.bytes(bytes));
+            bytes.max(made)
+        }
     }
 }

@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::BytesMut;
+use pelton_batch::{Batch, DType, Pool};
+use pelton_fetch::{Cursor, FeedError};
 use pelton_format::RowTable;
 
-use crate::batch::{Element, Pool, SampleBatch};
 use crate::held::Held;
-use crate::stages::Sample;
-use pelton_fetch::Cursor;
-use pelton_fetch::FeedError;
+use crate::sample::Sample;
 
 /// Where a thread finds an example.
 #[derive(Debug)]
@@ -47,26 +46,81 @@ impl Example {
     }
 }
 
-/// What is known of the places of samples in the batch before they are made.
+/// A field whose samples all have one shape.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Slots {
-    /// All of so many bytes, of a shape.
+pub(crate) struct FixedField {
+    pub name: Arc<str>,
+    pub dtype: DType,
+    pub dims: Vec<usize>,
+    /// Bytes of a sample.
+    pub bytes: usize,
+}
+
+/// What is known of the places of samples in the batch before they are made.
+#[derive(Clone, Debug)]
+pub(crate) enum Places {
+    /// These fields have places; whether there are `others`, whose samples are put together when all are made.
     Fixed {
-        bytes: usize,
-        shape: Vec<usize>,
-        element: Element,
+        fields: Arc<[FixedField]>,
+        others: bool,
     },
-    /// Bytes from one offset to the next.
-    Offsets(Vec<usize>),
-    /// Nothing.
-    Unknown,
+    /// The only field is of bytes, from one offset to the next.
+    Offsets { name: Arc<str>, offsets: Vec<usize> },
+}
+
+impl Places {
+    /// Nothing is known.
+    pub fn none() -> Places {
+        Places::Fixed {
+            fields: Arc::new([]),
+            others: true,
+        }
+    }
+
+    /// Whether samples are kept until all are made.
+    pub fn others(&self) -> bool {
+        matches!(self, Places::Fixed { others: true, .. })
+    }
+
+    /// Fields that have places.
+    pub fn len(&self) -> usize {
+        match self {
+            Places::Fixed { fields, .. } => fields.len(),
+            Places::Offsets { .. } => 1,
+        }
+    }
+
+    pub fn name(&self, field: usize) -> &str {
+        match self {
+            Places::Fixed { fields, .. } => &fields[field].name,
+            Places::Offsets { name, .. } => name,
+        }
+    }
+
+    /// The bytes of a field's samples `range`.
+    pub fn range(&self, field: usize, range: &Range<usize>) -> Range<usize> {
+        match self {
+            Places::Fixed { fields, .. } => {
+                range.start * fields[field].bytes..range.end * fields[field].bytes
+            }
+            Places::Offsets { offsets, .. } => offsets[range.start]..offsets[range.end],
+        }
+    }
+
+    /// Bytes of one sample in all its places.
+    pub fn bytes_of(&self, example: usize) -> usize {
+        let bytes = |field| self.range(field, &(example..example + 1)).len();
+        (0..self.len()).map(bytes).sum()
+    }
 }
 
 /// What a thread made of its part of a batch.
-#[derive(Debug)]
-pub(crate) enum Piece {
-    Bytes(BytesMut),
-    Samples(Vec<Option<Arc<Sample>>>),
+#[derive(Debug, Default)]
+pub(crate) struct Piece {
+    /// What it wrote of each field with places.
+    pub places: Vec<BytesMut>,
+    /// Its examples' other fields, where there are others.
+    pub samples: Vec<Option<Sample<'static>>>,
 }
 
 /// The step that a batch is of.
@@ -108,12 +162,15 @@ pub(crate) struct HeldExample {
 /// A finished batch.
 #[derive(Debug)]
 pub(crate) struct Made {
-    pub batch: SampleBatch,
+    pub batch: Batch,
     pub bad: Vec<BadExample>,
     pub fresh: u64,
     /// What its examples are held by, for repeats by waiting.
     pub held: Vec<HeldExample>,
 }
+
+/// The parts of a batch in order, and what failed, by example.
+pub(crate) type Parts = (Vec<Piece>, Vec<(usize, String)>);
 
 /// A batch while it is made.
 #[derive(Debug)]
@@ -121,7 +178,7 @@ pub(crate) struct Building {
     pub head: Head,
     pub examples: Vec<Example>,
     pub rows: RwLock<Option<RowTable>>,
-    pub slots: Slots,
+    pub places: Places,
     /// Examples of each part but the last.
     chunk: usize,
     pieces: Mutex<Vec<Option<Piece>>>,
@@ -130,8 +187,8 @@ pub(crate) struct Building {
     fatal: Mutex<Option<(usize, FeedError)>>,
     /// Classes of examples read in place, which are known when they have been read.
     classes: Vec<AtomicU32>,
-    /// The places of the parts' samples, from when the first part is begun; none where sizes are not known.
-    places: Mutex<Option<Vec<Option<BytesMut>>>>,
+    /// The places of the parts' samples, from when the first part is begun.
+    memory: Mutex<Option<Vec<Vec<BytesMut>>>>,
     remaining: AtomicUsize,
     made: Mutex<Option<Result<Made, FeedError>>>,
 }
@@ -141,7 +198,7 @@ impl Building {
         head: Head,
         examples: Vec<Example>,
         rows: Option<RowTable>,
-        slots: Slots,
+        places: Places,
         chunk: usize,
     ) -> Building {
         let chunk = chunk.max(1);
@@ -162,46 +219,45 @@ impl Building {
             head,
             examples,
             rows: RwLock::new(rows),
-            slots,
+            places,
             chunk,
             pieces: Mutex::new((0..parts).map(|_| None).collect()),
             failures: Mutex::new(Vec::new()),
             fatal: Mutex::new(None),
             classes,
-            places: Mutex::new(None),
+            memory: Mutex::new(None),
             remaining: AtomicUsize::new(parts),
             made: Mutex::new(None),
         }
     }
 
     /// The parts of the batch with the examples of each.
-    pub fn parts(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+    pub fn parts(&self) -> impl DoubleEndedIterator<Item = (usize, Range<usize>)> + use<> {
         let (chunk, examples) = (self.chunk, self.examples.len());
         (0..examples.div_ceil(chunk).max(1))
             .map(move |part| (part, part * chunk..((part + 1) * chunk).min(examples)))
     }
 
-    /// Bytes of the samples `range`, where that is known.
-    pub fn bytes_of(&self, range: &Range<usize>) -> Option<usize> {
-        match &self.slots {
-            Slots::Fixed { bytes, .. } => Some(bytes * range.len()),
-            Slots::Offsets(offsets) => Some(offsets[range.end] - offsets[range.start]),
-            Slots::Unknown => None,
-        }
+    /// Where the samples of a part go, field by field. The batch's memory is taken from `pool` when its first part is
+    /// begun, so that no more is in use than batches are worked on or ready.
+    pub fn take_memory(&self, part: usize, pool: &Pool) -> Vec<BytesMut> {
+        let mut memory = lock(&self.memory);
+        let memory = memory.get_or_insert_with(|| self.divided(pool));
+        std::mem::take(&mut memory[part])
     }
 
-    /// Where the samples of a part go, where sizes are known. The batch's buffer is taken from `pool` when its first
-    /// part is begun, so that no more buffers are in use than batches are worked on or ready.
-    pub fn take_place(&self, part: usize, pool: &Pool) -> Option<BytesMut> {
-        let bytes = self.bytes_of(&(0..self.examples.len()))?;
-        let mut places = lock(&self.places);
-        let places = places.get_or_insert_with(|| {
-            let mut whole = pool.take(bytes);
-            let part_of = |(_, examples)| self.bytes_of(&examples).unwrap_or(0);
-            let lengths = self.parts().map(part_of);
-            lengths.map(|bytes| Some(whole.split_to(bytes))).collect()
-        });
-        places[part].take()
+    fn divided(&self, pool: &Pool) -> Vec<Vec<BytesMut>> {
+        let fields = self.places.len();
+        let mut parts: Vec<Vec<BytesMut>> = self.parts().map(|_| Vec::new()).collect();
+        for field in 0..fields {
+            let whole = self.places.range(field, &(0..self.examples.len()));
+            let mut whole = pool.take(whole.len());
+            for (part, examples) in self.parts() {
+                let bytes = self.places.range(field, &examples).len();
+                parts[part].push(whole.split_to(bytes));
+            }
+        }
+        parts
     }
 
     /// Notes that an example could not be made.
@@ -242,7 +298,7 @@ impl Building {
     }
 
     /// The parts in order and what failed, by example; for the thread that handed in the last.
-    pub fn take_parts(&self) -> (Vec<Piece>, Vec<(usize, String)>) {
+    pub fn take_parts(&self) -> Parts {
         let pieces = std::mem::take(&mut *lock(&self.pieces));
         let mut failures = std::mem::take(&mut *lock(&self.failures));
         failures.sort();

@@ -1,15 +1,18 @@
 //! Puts the parts of a batch together: joins them, applies the policy for bad examples, pads.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-
-use crate::batch::{Data, Element, SampleBatch, Shape};
-use crate::building::{BadExample, Building, HeldExample, Made, Piece, Slots, Source};
-use crate::options::BadExamples;
-use crate::shared::Shared;
-use crate::stages::{Collate, Sample};
+use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
 use pelton_fetch::FeedError;
+
+use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, Source};
+use crate::options::BadExamples;
+use crate::sample::{Sample, Value};
+use crate::shared::Shared;
+use crate::stages::{Collate, LABEL};
+use crate::worker;
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -34,46 +37,61 @@ pub(crate) fn put_together(shared: &Shared, building: &Building) -> Result<Made,
         return Err(fatal);
     }
     let kept = kept?;
-    let data = match &building.slots {
-        Slots::Fixed {
-            bytes,
-            shape,
-            element,
-        } => {
-            let whole = compact(join(pieces), &kept.from, |i| i * bytes..(i + 1) * bytes);
-            let shape = Shape::Stacked {
-                sample: shape.clone(),
-            };
-            Data::new(whole, *element, shape, &shared.pool)
+    let mut fields = Fields::default();
+    let mut samples = Vec::new();
+    let mut wholes: Vec<Option<BytesMut>> = (0..building.places.len()).map(|_| None).collect();
+    for piece in pieces {
+        let Piece {
+            places,
+            samples: of_piece,
+        } = piece;
+        for (whole, part) in wholes.iter_mut().zip(places) {
+            // Parts of one buffer: nothing is copied.
+            match whole {
+                Some(whole) => whole.unsplit(part),
+                None => *whole = Some(part),
+            }
         }
-        Slots::Offsets(offsets) => {
-            let whole = compact(join(pieces), &kept.from, |i| offsets[i]..offsets[i + 1]);
-            let lengths = kept.from.iter().map(|&i| offsets[i + 1] - offsets[i]);
-            let shape = Shape::Ragged {
-                offsets: sums(lengths),
-            };
-            Data::new(whole, Element::U8, shape, &shared.pool)
-        }
-        Slots::Unknown => {
-            let samples = samples_of(pieces);
-            let samples: Vec<&Sample> = kept
-                .from
-                .iter()
-                .map(|&i| samples[i].as_deref().expect("kept samples were made"))
-                .collect();
-            let put = PutTogether {
-                shared,
-                building,
-                from: &kept.from,
-                row_samples: &kept.row_samples,
-            };
-            put.collate(&samples)?
-        }
-    };
-    Ok(made(building, kept, data))
+        samples.extend(of_piece);
+    }
+    for (field, whole) in wholes.into_iter().enumerate() {
+        let place = |i: usize| building.places.range(field, &(i..i + 1));
+        let whole = compact(whole.unwrap_or_default(), &kept.from, place);
+        let (name, dtype, shape) = match &building.places {
+            Places::Fixed { fields, .. } => {
+                let field = &fields[field];
+                let shape = Shape::stacked(kept.from.len(), &field.dims);
+                (&field.name, field.dtype, shape)
+            }
+            Places::Offsets { name, offsets } => {
+                let lengths = kept.from.iter().map(|&i| offsets[i + 1] - offsets[i]);
+                (name, DType::U8, Shape::ragged(lengths))
+            }
+        };
+        let buffer = Buffer::new(whole, Some(&shared.pool));
+        fields.insert(Arc::clone(name), Array::new(dtype, shape, buffer));
+    }
+    if building.places.others() {
+        let samples: Vec<&Sample<'_>> = kept
+            .from
+            .iter()
+            .map(|&i| samples[i].as_ref().expect("kept samples were made"))
+            .collect();
+        let put = PutTogether {
+            shared,
+            building,
+            kept: &kept,
+        };
+        put.collate(&samples, &mut fields)?;
+    }
+    if let Some(labels) = &shared.labels {
+        let classes = kept.from.iter().map(|&i| building.label(i));
+        fields.insert(LABEL.into(), labels.array(classes));
+    }
+    Ok(made(building, kept, fields))
 }
 
-fn made(building: &Building, kept: Kept, data: Data) -> Made {
+fn made(building: &Building, kept: Kept, fields: Fields) -> Made {
     let head = &building.head;
     let of = |i: &usize| &building.examples[*i];
     let held = kept.from.iter().filter_map(|i| match &of(i).source {
@@ -88,17 +106,15 @@ fn made(building: &Building, kept: Kept, data: Data) -> Made {
     Made {
         held: held.collect(),
         fresh: kept.from.iter().filter(|i| of(i).is_fresh()).count() as u64,
-        batch: SampleBatch {
+        batch: Batch {
             epoch: head.place.epoch,
             step: head.place.next,
-            end: head.end,
             ends_epoch: head.ends_epoch,
             ids: kept.from.iter().map(|i| of(i).id).collect(),
-            labels: kept.from.iter().map(|&i| building.label(i)).collect(),
             copies: kept.from.iter().map(|i| of(i).copy).collect(),
             bucket: head.bucket,
             global_examples: head.global_examples,
-            data: Arc::new(data),
+            fields,
         },
         bad: kept.bad,
     }
@@ -162,35 +178,8 @@ fn keep(
     })
 }
 
-/// The parts of one buffer as that buffer; nothing is copied.
-fn join(pieces: Vec<Piece>) -> BytesMut {
-    let mut whole: Option<BytesMut> = None;
-    for piece in pieces {
-        let Piece::Bytes(bytes) = piece else {
-            unreachable!("samples of known size are written to their places");
-        };
-        match &mut whole {
-            Some(whole) => whole.unsplit(bytes),
-            None => whole = Some(bytes),
-        }
-    }
-    whole.unwrap_or_default()
-}
-
-fn samples_of(pieces: Vec<Piece>) -> Vec<Option<Arc<Sample>>> {
-    let samples = pieces.into_iter().flat_map(|piece| match piece {
-        Piece::Samples(samples) => samples,
-        Piece::Bytes(_) => unreachable!("samples of unknown size are handed in apart"),
-    });
-    samples.collect()
-}
-
 /// Moves samples together where some were left out or replaced.
-fn compact(
-    mut whole: BytesMut,
-    from: &[usize],
-    place: impl Fn(usize) -> std::ops::Range<usize>,
-) -> BytesMut {
+fn compact(mut whole: BytesMut, from: &[usize], place: impl Fn(usize) -> Range<usize>) -> BytesMut {
     if from.iter().enumerate().all(|(to, &i)| to == i) {
         let end = from.last().map_or(0, |&i| place(i).end);
         whole.truncate(end);
@@ -206,208 +195,200 @@ fn compact(
     whole
 }
 
-fn sums(lengths: impl Iterator<Item = usize>) -> Vec<u64> {
-    let mut sum = 0;
-    let mut sums = vec![0];
-    sums.extend(lengths.map(|length| {
-        sum += length as u64;
-        sum
-    }));
-    sums
+/// One field's samples, to be put together.
+struct View<'a> {
+    value: &'a Value<'a>,
+    /// Its elements that are put into the batch.
+    piece: Range<usize>,
+    dims: Vec<usize>,
+}
+
+impl View<'_> {
+    /// Writes its elements to their place.
+    fn write(&self, planar: bool, place: &mut [u8]) {
+        let written = match self.value {
+            Value::Pixels(_) => worker::write(self.value, planar, place),
+            value => {
+                let size = value.dtype().bytes();
+                place.copy_from_slice(
+                    &value.bytes()[self.piece.start * size..self.piece.end * size],
+                );
+                Ok(())
+            }
+        };
+        written.expect("the place has the size of the sample");
+    }
 }
 
 /// Samples of whatever size to one batch.
 struct PutTogether<'a> {
     shared: &'a Shared,
     building: &'a Building,
-    from: &'a [usize],
-    row_samples: &'a [u32],
-}
-
-/// A sample as elements and dimensions.
-struct View<'a> {
-    bytes: &'a [u8],
-    element: Element,
-    shape: Vec<usize>,
-}
-
-fn view(sample: &Sample) -> View<'_> {
-    match sample {
-        Sample::Bytes(bytes) => View {
-            bytes,
-            element: Element::U8,
-            shape: vec![bytes.len()],
-        },
-        Sample::Pixels(pixels) => View {
-            bytes: pixels.data(),
-            element: Element::U8,
-            shape: [
-                pixels.height() as usize,
-                pixels.width() as usize,
-                pixels.channels(),
-            ]
-            .to_vec(),
-        },
-        Sample::Tokens(tokens) => View {
-            bytes: bytemuck::cast_slice(tokens),
-            element: Element::U32,
-            shape: vec![tokens.len()],
-        },
-        Sample::Values { shape, values } => View {
-            bytes: bytemuck::cast_slice(values),
-            element: Element::F32,
-            shape: shape.clone(),
-        },
-    }
+    kept: &'a Kept,
 }
 
 impl PutTogether<'_> {
-    fn collate(&self, samples: &[&Sample]) -> Result<Data, FeedError> {
-        let mut views: Vec<View<'_>> = samples.iter().map(|sample| view(sample)).collect();
-        for (i, view) in views.iter_mut().enumerate() {
-            if let Some(piece) = &self.building.examples[self.from[i]].piece {
-                self.cut(i, view, piece)?;
+    fn collate(&self, samples: &[&Sample<'_>], fields: &mut Fields) -> Result<(), FeedError> {
+        let Some(first) = samples.first() else {
+            for (name, dtype) in &self.shared.others {
+                let array = self.array(BytesMut::new(), *dtype, Shape::ragged(std::iter::empty()));
+                fields.insert(Arc::clone(name), array);
             }
-        }
-        let Some(first) = views.first() else {
-            let shape = Shape::Ragged { offsets: vec![0] };
-            return Ok(self.data(BytesMut::new(), Element::U8, shape));
+            return Ok(());
         };
-        let element = first.element;
-        for (i, view) in views.iter().enumerate() {
-            if view.element != element || view.shape.len() != first.shape.len() {
-                return Err(self.error(
-                    i,
-                    &format!(
+        for (name, of_first) in first.iter() {
+            let mut views = Vec::with_capacity(samples.len());
+            for (i, sample) in samples.iter().enumerate() {
+                let Some(value) = sample.get(name) else {
+                    return Err(self.error(i, &format!("has no `{name}`")));
+                };
+                if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
+                {
+                    let problem = format!(
                         "is {} where the first of the batch is {}",
-                        samples[i].kind(),
-                        samples[0].kind()
-                    ),
-                ));
+                        value.kind(),
+                        of_first.kind()
+                    );
+                    return Err(self.error(i, &problem));
+                }
+                views.push(self.view(i, value)?);
             }
+            fields.insert(Arc::clone(name), self.field(&views, of_first.dtype())?);
         }
-        match self.shared.stages.collate {
-            _ if !self.building.head.row_draws.is_empty() => self.pack(&views),
-            Collate::Pad => self.pad(&views),
-            Collate::Stack => self.stack(&views),
-            Collate::Ragged => Ok(self.ragged(&views)),
-            Collate::Auto if element == Element::U32 => self.pad(&views),
-            Collate::Auto if self.shared.stages.augment.is_some() => self.stack(&views),
-            Collate::Auto => Ok(self.ragged(&views)),
+        Ok(())
+    }
+
+    fn view<'v>(&self, i: usize, value: &'v Value<'v>) -> Result<View<'v>, FeedError> {
+        let mut dims = value.dims();
+        if matches!(value, Value::Pixels(_)) && self.shared.stages.planar {
+            dims.rotate_right(1);
+        }
+        let elements = dims.iter().product();
+        let Some(piece) = &self.building.examples[self.kept.from[i]].piece else {
+            let piece = 0..elements;
+            return Ok(View { value, piece, dims });
+        };
+        // One of the pieces that a sample longer than a packed row is put out in.
+        if dims.len() != 1 || piece.end > elements {
+            let problem = format!(
+                "has the shape {dims:?} where elements {} to {} of it are packed",
+                piece.start, piece.end
+            );
+            return Err(self.error(i, &problem));
+        }
+        Ok(View {
+            value,
+            dims: vec![piece.len()],
+            piece: piece.clone(),
+        })
+    }
+
+    fn field(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
+        let stages = &self.shared.stages;
+        match stages.collate {
+            _ if !self.building.head.row_draws.is_empty() => self.pack(views, dtype),
+            Collate::Pad => self.pad(views, dtype),
+            Collate::Stack => self.stack(views, dtype),
+            Collate::Ragged => Ok(self.ragged(views, dtype)),
+            Collate::Auto if dtype == DType::U32 => self.pad(views, dtype),
+            Collate::Auto if self.shared.one_shape => self.stack(views, dtype),
+            Collate::Auto => Ok(self.ragged(views, dtype)),
         }
     }
 
-    fn stack(&self, views: &[View<'_>]) -> Result<Data, FeedError> {
-        let first = &views[0];
-        if let Some(i) = views.iter().position(|view| view.shape != first.shape) {
+    fn stack(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
+        let dims = &views[0].dims;
+        if let Some(i) = views.iter().position(|view| view.dims != *dims) {
             let shapes = format!(
-                "has the shape {:?} where the first of the batch has {:?}; resize or crop them to one shape, or put batches together with `ragged`",
-                views[i].shape, first.shape
+                "has the shape {:?} where the first of the batch has {dims:?}; resize or crop them to one shape, or put batches together with `ragged`",
+                views[i].dims
             );
             return Err(self.error(i, &shapes));
         }
-        let shape = Shape::Stacked {
-            sample: first.shape.clone(),
-        };
-        Ok(self.data(self.one_after_another(views), first.element, shape))
+        let shape = Shape::stacked(views.len(), dims);
+        Ok(self.array(self.one_after_another(views, dtype), dtype, shape))
     }
 
-    fn ragged(&self, views: &[View<'_>]) -> Data {
-        let element = views[0].element;
-        let lengths = views.iter().map(|view| view.bytes.len() / element.bytes());
-        let shape = Shape::Ragged {
-            offsets: sums(lengths),
-        };
-        self.data(self.one_after_another(views), element, shape)
+    fn ragged(&self, views: &[View<'_>], dtype: DType) -> Array {
+        let shape = Shape::ragged(views.iter().map(|view| view.piece.len()));
+        self.array(self.one_after_another(views, dtype), dtype, shape)
     }
 
-    fn one_after_another(&self, views: &[View<'_>]) -> BytesMut {
-        let bytes = views.iter().map(|view| view.bytes.len()).sum();
-        let mut whole = self.shared.pool.take(bytes);
-        let mut at = 0;
+    fn one_after_another(&self, views: &[View<'_>], dtype: DType) -> BytesMut {
+        let elements: usize = views.iter().map(|view| view.piece.len()).sum();
+        let mut whole = self.shared.pool.take(elements * dtype.bytes());
+        let mut rest = &mut whole[..];
         for view in views {
-            whole[at..at + view.bytes.len()].copy_from_slice(view.bytes);
-            at += view.bytes.len();
+            let (place, others) = rest.split_at_mut(view.piece.len() * dtype.bytes());
+            view.write(self.shared.stages.planar, place);
+            rest = others;
         }
         whole
     }
 
-    fn pad(&self, views: &[View<'_>]) -> Result<Data, FeedError> {
+    fn pad(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
         let first = &views[0];
-        let inner = first.shape[1..].to_vec();
-        let longest = views.iter().map(|view| view.shape[0]).max().unwrap_or(0);
+        let inner = first.dims[1..].to_vec();
+        let longest = views.iter().map(|view| view.dims[0]).max().unwrap_or(0);
         let length = self
             .building
             .head
             .padded_length
             .map_or(longest, |n| n as usize);
         for (i, view) in views.iter().enumerate() {
-            if view.shape[1..] != inner {
+            if view.dims[1..] != inner {
                 let problem = format!(
                     "has the shape {:?} where the first of the batch has {:?}; only the first dimension is padded",
-                    view.shape, first.shape
+                    view.dims, first.dims
                 );
                 return Err(self.error(i, &problem));
             }
-            self.check_length(i, view.shape[0], length)?;
+            self.check_length(i, view.dims[0], length)?;
         }
-        let row = length * inner.iter().product::<usize>() * first.element.bytes();
+        let row = length * inner.iter().product::<usize>() * dtype.bytes();
         let mut whole = self.shared.pool.take(row * views.len());
         for (place, view) in whole.chunks_exact_mut(row.max(1)).zip(views) {
-            place[..view.bytes.len()].copy_from_slice(view.bytes);
-            place[view.bytes.len()..].fill(0);
+            let (own, padding) = place.split_at_mut(view.piece.len() * dtype.bytes());
+            view.write(self.shared.stages.planar, own);
+            padding.fill(0);
         }
-        let shape = Shape::Padded {
-            length,
-            sample: inner,
-            lengths: views.iter().map(|view| view.shape[0] as u32).collect(),
+        let shape = Shape {
+            dims: [&[views.len(), length], &inner[..]].concat(),
+            layout: Layout::Padded {
+                lengths: views.iter().map(|view| view.dims[0] as u32).collect(),
+            },
         };
-        Ok(self.data(whole, first.element, shape))
+        Ok(self.array(whole, dtype, shape))
     }
 
-    fn pack(&self, views: &[View<'_>]) -> Result<Data, FeedError> {
-        let element = views[0].element;
+    fn pack(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
         let length = self.building.head.padded_length.unwrap_or(0) as usize;
-        let row_bytes = length * element.bytes();
-        let mut whole = self.shared.pool.take(row_bytes * self.row_samples.len());
+        let row_bytes = length * dtype.bytes();
+        let row_samples = &self.kept.row_samples;
+        let mut whole = self.shared.pool.take(row_bytes * row_samples.len());
         whole.fill(0);
         let mut next = 0;
-        for (row, &samples) in self.row_samples.iter().enumerate() {
+        for (row, &samples) in row_samples.iter().enumerate() {
             let mut at = 0;
             for (i, view) in views.iter().enumerate().skip(next).take(samples as usize) {
-                let end = at + view.bytes.len();
-                self.check_length(i, end / element.bytes(), length)?;
-                whole[row * row_bytes..][at..end].copy_from_slice(view.bytes);
+                let end = at + view.piece.len() * dtype.bytes();
+                self.check_length(i, end / dtype.bytes(), length)?;
+                view.write(
+                    self.shared.stages.planar,
+                    &mut whole[row * row_bytes..][at..end],
+                );
                 at = end;
             }
             next += samples as usize;
         }
-        let shape = Shape::Packed {
-            length,
-            row_samples: self.row_samples.to_vec(),
-            lengths: views.iter().map(|view| view.shape[0] as u32).collect(),
+        let shape = Shape {
+            dims: vec![row_samples.len(), length],
+            layout: Layout::Packed {
+                row_samples: row_samples.clone(),
+                lengths: views.iter().map(|view| view.dims[0] as u32).collect(),
+            },
         };
-        Ok(self.data(whole, element, shape))
-    }
-
-    /// Cuts a sample to one of the pieces that a sample longer than a packed row is put out in.
-    fn cut(
-        &self,
-        i: usize,
-        view: &mut View<'_>,
-        piece: &std::ops::Range<usize>,
-    ) -> Result<(), FeedError> {
-        if view.shape.len() != 1 || piece.end > view.shape[0] {
-            let problem = format!(
-                "has the shape {:?} where elements {} to {} of it are packed",
-                view.shape, piece.start, piece.end
-            );
-            return Err(self.error(i, &problem));
-        }
-        let size = view.element.bytes();
-        view.bytes = &view.bytes[piece.start * size..piece.end * size];
-        view.shape[0] = piece.len();
-        Ok(())
+        Ok(self.array(whole, dtype, shape))
     }
 
     fn check_length(&self, i: usize, length: usize, room: usize) -> Result<(), FeedError> {
@@ -422,12 +403,12 @@ impl PutTogether<'_> {
 
     /// An error about the `i`-th sample.
     fn error(&self, i: usize, problem: &str) -> FeedError {
-        let example = &self.building.examples[self.from[i]];
+        let example = &self.building.examples[self.kept.from[i]];
         self.shared
             .bad_example(example.id, &format!("its sample {problem}"))
     }
 
-    fn data(&self, bytes: BytesMut, element: Element, shape: Shape) -> Data {
-        Data::new(bytes, element, shape, &self.shared.pool)
+    fn array(&self, bytes: BytesMut, dtype: DType, shape: Shape) -> Array {
+        Array::new(dtype, shape, Buffer::new(bytes, Some(&self.shared.pool)))
     }
 }

@@ -8,7 +8,7 @@ use crossbeam_channel::Sender;
 use pelton_format::{Row, RowTable};
 use pelton_plan::{Draw, Stage, StreamPlan, key};
 
-use crate::building::{Building, Example, Head, Slots, Source};
+use crate::building::{Building, Example, Head, Places, Source};
 use crate::held::Held;
 use crate::in_place;
 use crate::options::EchoPoint;
@@ -71,7 +71,7 @@ impl Dispatcher {
                         head_of(&PlannedStep::default()),
                         vec![],
                         None,
-                        Slots::Unknown,
+                        Places::none(),
                         1,
                     );
                     failed.finish(Err(error));
@@ -111,9 +111,9 @@ impl Dispatcher {
         drop(queue);
         self.report();
         let examples = self.examples(&step, &rows);
-        let slots = self.slots(&examples, &rows);
-        let chunk = self.chunk(&examples, &slots);
-        let building = Building::new(head_of(&step), examples, Some(rows), slots, chunk);
+        let places = self.places(&examples, &rows);
+        let chunk = chunk_of(&self.shared, examples.len(), &places);
+        let building = Building::new(head_of(&step), examples, Some(rows), places, chunk);
         send(&self.shared, &self.tasks, Arc::new(building));
         Ok(true)
     }
@@ -132,12 +132,19 @@ impl Dispatcher {
                 source: Source::InPlace,
             })
             .collect();
-        let slots = self.shared.fixed.clone().unwrap_or_else(|| {
-            let ids = examples.iter().map(|example| example.id);
-            Slots::Offsets(in_place::offsets(&self.shared, ids))
-        });
-        let chunk = self.chunk(&examples, &slots).max(in_place::RECORDS_OF_TASK);
-        let building = Building::new(head_of(step), examples, None, slots, chunk);
+        let places = match self.shared.places() {
+            places if places.others() => {
+                let ids = examples.iter().map(|example| example.id);
+                Places::Offsets {
+                    name: Arc::clone(&self.shared.record_name),
+                    offsets: in_place::offsets(&self.shared, ids),
+                }
+            }
+            places => places,
+        };
+        let chunk = chunk_of(&self.shared, examples.len(), &places);
+        let chunk = chunk.max(in_place::RECORDS_OF_TASK);
+        let building = Building::new(head_of(step), examples, None, places, chunk);
         send(&self.shared, &self.tasks, Arc::new(building));
     }
 
@@ -229,15 +236,13 @@ impl Dispatcher {
     }
 
     /// Where the samples of a batch go, where that is known.
-    fn slots(&self, examples: &[Example], rows: &RowTable) -> Slots {
+    fn places(&self, examples: &[Example], rows: &RowTable) -> Places {
         if examples.iter().any(|example| example.piece.is_some()) {
-            return Slots::Unknown;
+            return Places::none();
         }
-        if let Some(slots) = &self.shared.fixed {
-            return slots.clone();
-        }
-        if !self.shared.copies_to_offsets() {
-            return Slots::Unknown;
+        let places = self.shared.places();
+        if !places.others() || !self.shared.copies_to_offsets() {
+            return places;
         }
         let mut offsets = Vec::with_capacity(examples.len() + 1);
         let mut end = 0;
@@ -246,29 +251,25 @@ impl Dispatcher {
             end += match &example.source {
                 Source::Row(row) => match rows.row(*row as usize) {
                     Row::Bytes(bytes) => bytes.len(),
-                    _ => return Slots::Unknown,
+                    _ => return places,
                 },
-                Source::Held(_) | Source::InPlace => return Slots::Unknown,
+                Source::Held(_) | Source::InPlace => return places,
                 Source::Missing(_) => 0,
             };
             offsets.push(end);
         }
-        Slots::Offsets(offsets)
-    }
-
-    fn chunk(&self, examples: &[Example], slots: &Slots) -> usize {
-        chunk_of(&self.shared, examples.len(), slots)
+        Places::Offsets {
+            name: Arc::clone(&self.shared.record_name),
+            offsets,
+        }
     }
 }
 
 /// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
-pub(crate) fn chunk_of(shared: &Shared, examples: usize, slots: &Slots) -> usize {
-    if shared.copies() {
-        let mean = match slots {
-            Slots::Fixed { bytes, .. } => *bytes,
-            Slots::Offsets(offsets) => offsets[examples] / examples.max(1),
-            Slots::Unknown => 1,
-        };
+pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usize {
+    if shared.copies {
+        let bytes = (0..places.len()).map(|field| places.range(field, &(0..examples)).len());
+        let mean = bytes.sum::<usize>() / examples.max(1);
         return (COPY_BYTES / mean.max(1)).max(1);
     }
     examples

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::stages::Sample;
+use crate::sample::Sample;
 
 /// One example that comes out more than once.
 ///
@@ -13,7 +13,7 @@ use crate::stages::Sample;
 pub(crate) struct Held {
     pub label: u32,
     record: Mutex<Option<Arc<[u8]>>>,
-    sample: OnceLock<Result<Arc<Sample>, String>>,
+    sample: OnceLock<Result<Arc<Sample<'static>>, String>>,
     allowance: Arc<Allowance>,
     taken: AtomicU64,
 }
@@ -44,7 +44,7 @@ impl Allowance {
 /// How a held example is had.
 pub(crate) enum Having {
     /// The sample, made before.
-    Sample(Arc<Sample>),
+    Sample(Arc<Sample<'static>>),
     /// The record, still to be decoded.
     Record(Arc<[u8]>),
     /// Why it could not be made.
@@ -81,7 +81,7 @@ impl Held {
     }
 
     /// Keeps what the record was made into, for the repeats, where memory allows.
-    pub fn put(&self, sample: &Arc<Sample>) {
+    pub fn put(&self, sample: &Arc<Sample<'static>>) {
         let bytes = sample.data_bytes() as u64;
         if self.sample.get().is_some() {
             return;
@@ -119,13 +119,13 @@ mod tests {
     #[test]
     fn samples_are_held_within_the_allowance() {
         let allowance = Allowance::new(10);
-        let sample = Arc::new(Sample::Bytes(vec![1; 8]));
+        let sample = Arc::new(Sample::of(&"bytes".into(), vec![1u8; 8].into()));
         let first = Held::new(0, b"record", &allowance);
         let second = Held::new(0, b"other", &allowance);
         assert!(matches!(first.get(), Having::Record(record) if &*record == b"record"));
         first.put(&sample);
         second.put(&sample);
-        assert!(matches!(first.get(), Having::Sample(held) if held == sample));
+        assert!(matches!(first.get(), Having::Sample(held) if Arc::ptr_eq(&held, &sample)));
         assert!(matches!(second.get(), Having::Record(_)), "no room");
         assert_eq!(allowance.again.load(Relaxed), 1);
         drop(first);

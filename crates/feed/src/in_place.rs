@@ -5,7 +5,6 @@
 //! with the policy for bad records that the feed has.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -13,10 +12,10 @@ use pelton_format::{Contents, Dataset, InPlace, InPlaceClass};
 use pelton_plan::StreamPlan;
 use pelton_storage::{MappedFile, RangeRead};
 
-use crate::building::{Building, Slots};
+use crate::building::Building;
 use crate::options::{BadExamples, LoaderOptions};
-use crate::shared::Shared;
-use crate::stages::{Collate, Decode, Stages};
+use crate::shared::{KnownFields, Shared, as_stored};
+use crate::stages::{Collate, Stages};
 use pelton_fetch::FeedError;
 use pelton_fetch::{Access, DeviceSpeed};
 use pelton_fetch::{MeterCounters, Meters, Remedies};
@@ -55,7 +54,7 @@ enum Layout {
 impl Layout {
     fn of(dataset: &Dataset, stages: &Stages) -> Layout {
         match dataset.contents() {
-            _ if crate::shared::as_stored(dataset.contents(), stages) => Layout::AsStored,
+            _ if as_stored(dataset.contents(), stages) => Layout::AsStored,
             Contents::Pixels { planar: true, .. } => Layout::Interleaved,
             _ => Layout::Separated,
         }
@@ -68,6 +67,7 @@ impl InPlaceReads {
         dataset: &Dataset,
         stream: &StreamPlan,
         stages: &Stages,
+        fields: &KnownFields,
         options: &LoaderOptions,
     ) -> bool {
         let in_memory = dataset
@@ -80,7 +80,7 @@ impl InPlaceReads {
             && in_memory
             && once
             && stream.packing().is_none()
-            && copies(dataset, stages)
+            && copies(dataset, stages, fields)
             && dataset.record_bytes().mean() >= SHORTEST
             && dataset.reads_in_place()
     }
@@ -137,15 +137,11 @@ fn mapped(dataset: &Dataset, room: u64) -> (Vec<Option<MappedFile>>, u64) {
 }
 
 /// Whether places in the batch are known before samples are read, and samples have the bytes that are read.
-fn copies(dataset: &Dataset, stages: &Stages) -> bool {
-    let as_is = matches!(stages.decode, Decode::None)
-        && stages.map.is_none()
-        && stages.map_each.is_none()
-        && stages.augment.is_none();
-    let fixed = crate::shared::fixed_slots(dataset, stages).is_some();
+fn copies(dataset: &Dataset, stages: &Stages, fields: &KnownFields) -> bool {
+    let (_, fixed) = fields.bytes();
     let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);
     let as_stored = Layout::of(dataset, stages) == Layout::AsStored;
-    as_is && (fixed || (ragged && as_stored))
+    stages.list().is_empty() && (fixed || (ragged && as_stored))
 }
 
 /// A record that is to be read.
@@ -196,11 +192,7 @@ fn read_stored(
     let mut slots = Vec::with_capacity(examples.len());
     let mut rest = buffer;
     for example in examples {
-        let bytes = match &building.slots {
-            Slots::Fixed { bytes, .. } => *bytes,
-            Slots::Offsets(offsets) => offsets[example + 1] - offsets[example],
-            Slots::Unknown => unreachable!("a place is given where sizes are known"),
-        };
+        let bytes = building.places.bytes_of(example);
         let (slot, others) = std::mem::take(&mut rest).split_at_mut(bytes);
         rest = others;
         let id = building.examples[example].id;
@@ -386,7 +378,7 @@ impl Reader<'_> {
 }
 
 /// The bytes of each of `ids`, one after another, as offsets.
-pub(crate) fn offsets(shared: &Arc<Shared>, ids: impl Iterator<Item = u64>) -> Vec<usize> {
+pub(crate) fn offsets(shared: &Shared, ids: impl Iterator<Item = u64>) -> Vec<usize> {
     let mut end = 0;
     let mut offsets = vec![0];
     offsets.extend(ids.map(|id| {

@@ -4,23 +4,24 @@
 //! within a memory budget, and come out in exactly the plan's order.
 
 mod auto_echo;
-mod batch;
 mod budget;
 mod building;
 mod collate;
 mod dispatch;
 mod held;
 mod in_place;
+mod labels;
 mod loader;
 mod meters;
 mod options;
+mod sample;
 mod shared;
+mod stage;
 mod stages;
 mod state;
 mod steps;
 mod worker;
 
-pub use batch::{Data, Element, SampleBatch, Shape};
 pub use building::BadExample;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
@@ -30,5 +31,10 @@ pub use pelton_fetch::{
     OnBadRecord, Owner, Remedies, Share, Verdict, choose_access, choose_path, decoded_row_bytes,
     largest_batch, pane_row_bytes,
 };
-pub use stages::{Appearance, Collate, Decode, Exif, Sample, SampleFn, StageFailure, Stages};
+pub use sample::{Sample, Value};
+pub use stage::{Appearance, Slots, Stage, StageFailure, When};
+pub use stages::{
+    AugmentImages, BYTES, Collate, DecodeImages, Exif, FEATURES, Function, IMAGE, LABEL, MEMBERS,
+    StageFn, Stages, TEXT, TOKENS, TakeMember, Tokenise,
+};
 pub use state::LoaderState;

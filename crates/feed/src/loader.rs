@@ -9,7 +9,7 @@
 //!   write samples straight to their places in the batch's one buffer; whoever finishes last puts the batch
 //!   together (`collate`), so that no thread waits for another;
 //! * `in_place`: samples that are records' own bytes in the page cache are read by those threads, without a feed;
-//! * [`Loader::next_batch`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
+//! * [`Loader`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
 //!
 //! **Memory.** The budget is divided once, at the start: batches under way, ready and lent; records and samples
 //! held for repeats; what is left, the feed's look-ahead. Samples that do not fit are decoded again.
@@ -19,26 +19,26 @@
 //! even then the fresh examples keep their order, and each comes once.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use pelton_batch::Batch;
 use pelton_fetch::{Cursor, Feed, FeedError};
 use pelton_format::{Contents, Dataset, Layout};
 use pelton_plan::StreamPlan;
 
 use crate::auto_echo::Repeats;
-use crate::batch::SampleBatch;
 use crate::budget::{Case, Division};
 use crate::building::{Building, Made};
 use crate::dispatch::{Dispatcher, Input};
 use crate::in_place::InPlaceReads;
 use crate::meters::LoaderMeters;
 use crate::options::{BadExamples, LoaderOptions};
-use crate::shared::{self, Front, Shared};
-use crate::stages::{Decode, Stages};
-use crate::state::{self, LoaderState};
+use crate::shared::{Front, KnownFields, Shared, as_stored};
+use crate::stages::{LABEL, Stages};
+use crate::state::LoaderState;
 use crate::steps::{self, StepPlanner};
 use crate::worker::{self, Tasks};
 
@@ -52,7 +52,7 @@ const MOST_BAD_KEPT: usize = 100;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use pelton_feed::{Loader, LoaderOptions, LoaderState, Sample, Stages};
+/// use pelton_feed::{Function, Loader, LoaderOptions, LoaderState, Stages, Value};
 /// use pelton_format::{Dataset, OpenOptions};
 /// use pelton_plan::{Order, StreamPlan, StreamSpec};
 ///
@@ -66,28 +66,25 @@ const MOST_BAD_KEPT: usize = 100;
 ///     ..StreamSpec::new(Order::Full, 32, 7)
 /// };
 /// let plan = Arc::new(StreamPlan::new(dataset.records(), &spec, None, None, None)?);
-/// let stages = Stages {
-///     // A function of one's own; what it returns as an error comes with the record's place.
-///     map: Some(Arc::new(|sample, _| match sample {
-///         Sample::Bytes(line) => Ok(line.make_ascii_uppercase()),
-///         _ => Err("a line of text was expected".into()),
-///     })),
-///     ..Stages::default()
-/// };
+/// // A function of one's own; what it returns as an error comes with the record's place.
+/// let stages = Stages::default().then(Function::at_read(|sample, _| match sample.get_mut("text") {
+///     Some(Value::Bytes(line)) => Ok(line.to_mut().make_ascii_uppercase()),
+///     _ => Err("a line of text was expected".into()),
+/// }));
 /// let options = LoaderOptions {
 ///     end_epoch: Some(1),
 ///     ..LoaderOptions::with_memory(64 << 20)
 /// };
 /// let mut loader = Loader::new(dataset.clone(), plan.clone(), stages.clone(), &options)?;
-/// let first = loader.next_batch()?.expect("an epoch has batches");
+/// let first = loader.next().transpose()?.expect("an epoch has batches");
 /// assert_eq!(first.len(), 32);
-/// assert!(first.data.bytes().starts_with(b"THREE SMALL WORDS"));
+/// assert!(first.values::<u8>("text").is_some_and(|text| text.starts_with(b"THREE SMALL WORDS")));
 ///
 /// // Where it stands is a line of JSON, from which another loader goes on exactly.
 /// let state = LoaderState::from_json(&loader.state().to_json())?;
 /// let options = state.resume(&dataset, &plan, &stages, &options)?;
 /// let mut another = Loader::new(dataset, plan, stages, &options)?;
-/// let (next, same) = (loader.next_batch()?, another.next_batch()?);
+/// let (next, same) = (loader.next().transpose()?, another.next().transpose()?);
 /// assert_eq!(next.map(|batch| batch.ids), same.map(|batch| batch.ids));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -98,10 +95,8 @@ pub struct Loader {
     threads: Vec<JoinHandle<()>>,
     repeats: Option<Repeats>,
     /// Fresh batches that the plan repeats, by number.
-    kept: HashMap<u64, SampleBatch>,
+    kept: HashMap<u64, Batch>,
     place: Cursor,
-    /// Fingerprint of the vocabulary, once a state has asked for it.
-    vocabulary: OnceLock<Option<String>>,
     failed: bool,
     /// Records that were bad, each once.
     bad: HashSet<u64>,
@@ -120,11 +115,13 @@ impl Loader {
         options: &LoaderOptions,
     ) -> Result<Loader, FeedError> {
         check(&dataset, &stream, &stages, options)?;
-        let in_place = InPlaceReads::serves(&dataset, &stream, &stages, options);
+        let fields = KnownFields::of(&dataset, &stages)?;
+        let in_place = InPlaceReads::serves(&dataset, &stream, &stages, &fields, options);
         let division = Case {
             dataset: &dataset,
             stream: &stream,
             stages: &stages,
+            fields: &fields,
             options,
             in_place,
         }
@@ -135,6 +132,7 @@ impl Loader {
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
+            fields,
             options.clone(),
             (division.samples_bytes, division.room),
             in_place,
@@ -171,7 +169,6 @@ impl Loader {
                 )
             }),
             place: options.start,
-            vocabulary: OnceLock::new(),
             shared,
             stream,
             tasks: Some(tasks),
@@ -189,22 +186,17 @@ impl Loader {
         &self.stream
     }
 
-    /// The next batch; `None` after the last epoch.
-    ///
-    /// The budget counts one batch in the consumer's hands.
-    ///
-    /// Errors: the first that the batch met, in its turn; after it the loader gives no more.
-    pub fn next_batch(&mut self) -> Result<Option<SampleBatch>, FeedError> {
+    /// Where the next batch stands: its epoch and step.
+    pub fn place(&self) -> Cursor {
+        self.place
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Batch>, FeedError> {
         let asked_at = Instant::now();
         if let Some(left_at) = self.left_at.take() {
             self.meters.compute_s += (asked_at - left_at).as_secs_f64();
         }
-        let next = match self.failed {
-            true => Err(FeedError::Panicked(
-                "the loader was used after it had failed".to_owned(),
-            )),
-            false => self.next(),
-        };
+        let next = self.take_front();
         self.failed = next.is_err();
         self.meters.wait_s += asked_at.elapsed().as_secs_f64();
         let Some(made) = next? else { return Ok(None) };
@@ -221,9 +213,7 @@ impl Loader {
         LoaderState::new(
             &self.shared.dataset,
             &self.stream,
-            self.vocabulary
-                .get_or_init(|| state::vocabulary_of(&self.shared.stages))
-                .clone(),
+            &self.shared.stages,
             self.place,
             self.repeats.as_ref().map_or(0, Repeats::batches),
         )
@@ -245,7 +235,8 @@ impl Loader {
         meters.wall_s = self.shared.began.elapsed().as_secs_f64();
         meters.decoded_again = self.shared.allowance.again.load(Relaxed);
         meters.read_again = self.shared.read_again.load(Relaxed);
-        meters.exif_pictures = self.shared.counters.turned.load(Relaxed);
+        let stages = self.shared.stages.list().iter();
+        meters.counted = stages.flat_map(|stage| stage.counted()).collect();
         let in_place = self.shared.in_place.as_ref();
         meters.mapped_bytes = in_place.map_or(0, |reads| reads.mapped_bytes);
         meters.feed = match in_place {
@@ -256,7 +247,7 @@ impl Loader {
         meters
     }
 
-    fn next(&mut self) -> Result<Option<Made>, FeedError> {
+    fn take_front(&mut self) -> Result<Option<Made>, FeedError> {
         let Some(repeats) = &mut self.repeats else {
             return match self.shared.front(true, None)? {
                 Front::Made(building) => self.taken(&building).map(Some),
@@ -300,10 +291,9 @@ impl Loader {
                 false => self.kept.remove(&head.fresh_batch),
             };
             let kept = kept.expect("a batch is kept while the plan repeats it");
-            made.batch = SampleBatch {
+            made.batch = Batch {
                 epoch: head.place.epoch,
                 step: head.place.next,
-                end: head.end,
                 ends_epoch: head.ends_epoch,
                 copies: vec![head.batch_copy; kept.ids.len()],
                 ..kept
@@ -321,7 +311,7 @@ impl Loader {
         Ok(made)
     }
 
-    fn count(&mut self, made: Made) -> Result<SampleBatch, FeedError> {
+    fn count(&mut self, made: Made) -> Result<Batch, FeedError> {
         let Made {
             batch, bad, fresh, ..
         } = made;
@@ -329,10 +319,11 @@ impl Loader {
         meters.batches += 1;
         meters.fresh_examples += fresh;
         meters.echoed_examples += (batch.len() as u64).saturating_sub(fresh);
-        let (padding, elements) = batch.data.padding();
-        meters.padded_elements += padding;
-        meters.elements += elements;
-        meters.batch_bytes += batch.data.bytes().len() as u64;
+        for (_, array) in batch.fields.iter().filter(|(name, _)| *name != LABEL) {
+            meters.padded_elements += array.shape().padding() as u64;
+            meters.elements += array.shape().elements() as u64;
+            meters.batch_bytes += array.bytes().len() as u64;
+        }
         match self.shared.options.bad_examples {
             BadExamples::Replace { .. } => meters.replaced_examples += bad.len() as u64,
             _ => meters.skipped_examples += bad.len() as u64,
@@ -354,6 +345,19 @@ impl Loader {
         let room = MOST_BAD_KEPT.saturating_sub(meters.bad_examples.len());
         meters.bad_examples.extend(bad.into_iter().take(room));
         Ok(batch)
+    }
+}
+
+/// The batches; after the last epoch, and after an error, there are no more. An error comes in its turn, behind the
+/// batches that were read before. The budget counts one batch in the consumer's hands.
+impl Iterator for Loader {
+    type Item = Result<Batch, FeedError>;
+
+    fn next(&mut self) -> Option<Result<Batch, FeedError>> {
+        match self.failed {
+            true => None,
+            false => self.next_batch().transpose(),
+        }
     }
 }
 
@@ -416,14 +420,6 @@ fn check(
             "sparse rows cannot be put into batches of samples; use them for `train linear`, or dense rows here",
         );
     }
-    if !of_bytes && !matches!(stages.decode, Decode::None) {
-        return refuse("rows of features need no decoder; leave --decode out");
-    }
-    if matches!(stages.decode, Decode::Member(_)) && dataset.contents() != Contents::Members {
-        return refuse(
-            "members are those of tar samples, which this data has not; leave --decode member out, or give a tar file",
-        );
-    }
     if !of_bytes
         && (!(stream.echo().is_none() && stream.batch_echo().is_none())
             || options.auto_echo.is_some())
@@ -435,16 +431,12 @@ fn check(
     if let Contents::Pixels { channels, .. } = dataset.contents()
         && channels != 1
         && channels != 3
-        && (stages.augment.is_some() || !shared::as_stored(dataset.contents(), stages))
+        && (stages.list().iter().any(|stage| stage.makes_one_shape())
+            || !as_stored(dataset.contents(), stages))
     {
         return Err(FeedError::Stages(format!(
             "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with --planar",
         )));
-    }
-    if stages.augment.is_some() && !stages.gives_pictures(dataset) {
-        return refuse(
-            "augmentation is for pictures; decode them with --decode image, or leave --augment out",
-        );
     }
     if !stream.echo().is_none() && !stream.batch_echo().is_none() {
         return refuse("examples and batches cannot both be echoed; name one of the two");

@@ -66,8 +66,8 @@ pub struct LoaderMeters {
     pub decoded_again: u64,
     /// Records read again because their repeat fell to another rank, or the run was resumed between.
     pub read_again: u64,
-    /// Pictures of the first epoch whose EXIF data state an orientation other than upright.
-    pub exif_pictures: u64,
+    /// What stages counted, by name.
+    pub counted: Vec<(&'static str, u64)>,
     /// Bytes of files that records are copied from as a part of the process's memory.
     pub mapped_bytes: u64,
     /// Seconds the consumer waited for a batch.
@@ -81,6 +81,12 @@ pub struct LoaderMeters {
 }
 
 impl LoaderMeters {
+    /// What stages counted under this name.
+    pub fn counted(&self, name: &str) -> u64 {
+        let of_name = self.counted.iter().filter(|(known, _)| *known == name);
+        of_name.map(|(_, count)| count).sum()
+    }
+
     /// Padding over all elements.
     pub fn padded_fraction(&self) -> f64 {
         if self.elements == 0 {
@@ -195,20 +201,25 @@ impl StageCounter {
 }
 
 impl StageCounters {
+    pub fn of(stages: usize) -> StageCounters {
+        StageCounters {
+            stages: (0..stages).map(|_| StageCounter::default()).collect(),
+            collate: StageCounter::default(),
+            idle_ns: AtomicU64::new(0),
+        }
+    }
+
     pub fn idle(&self, took: Duration) {
         self.idle_ns.fetch_add(took.as_nanos() as u64, Relaxed);
     }
 }
 
 /// Shared counters of the stages behind reading.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct StageCounters {
-    pub decode: StageCounter,
-    pub map: StageCounter,
-    pub augment: StageCounter,
+    /// One a stage.
+    pub stages: Vec<StageCounter>,
     pub collate: StageCounter,
-    /// Pictures that state an orientation other than upright.
-    pub turned: AtomicU64,
     /// Nanoseconds that threads waited for work.
     pub idle_ns: AtomicU64,
 }

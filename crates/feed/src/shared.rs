@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use pelton_batch::{DType, Pool};
 use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
 
-use crate::batch::{Element, Pool};
-use crate::building::{Building, Made, Slots};
+use crate::building::{Building, FixedField, Made, Places};
 use crate::held::Allowance;
 use crate::in_place::InPlaceReads;
+use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
-use crate::stages::{Collate, Decode, Stages};
+use crate::stages::{self, Collate, Stages};
 use pelton_fetch::FeedError;
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
@@ -38,7 +39,17 @@ pub(crate) struct Shared {
     pub read_again: AtomicU64,
     pub began: Instant,
     pub recycler: OnceLock<Recycler>,
-    pub fixed: Option<Slots>,
+    /// The field that a record begins as.
+    pub record_name: Arc<str>,
+    /// Fields whose places are known of every batch, and names and types of the others.
+    pub fixed: Arc<[FixedField]>,
+    pub others: Vec<(Arc<str>, DType)>,
+    /// Whether samples are the records' own bytes, so that making them is copying them.
+    pub copies: bool,
+    /// Whether fields without known dimensions are meant to have one shape.
+    pub one_shape: bool,
+    /// What classes are for the consumer, where the data has any.
+    pub labels: Option<Labels>,
     /// What was read in place, where samples are.
     pub in_place: Option<InPlaceReads>,
     feed_meters: Mutex<Option<Meters>>,
@@ -77,20 +88,27 @@ impl Shared {
     pub fn new(
         dataset: Arc<Dataset>,
         stages: Stages,
+        fields: KnownFields,
         options: LoaderOptions,
         (allowance_bytes, room): (u64, usize),
         in_place: Option<InPlaceReads>,
     ) -> Shared {
+        let arrays = fields.fixed.len() + fields.others.len();
         Shared {
             contents: dataset.contents(),
             options,
-            counters: StageCounters::default(),
-            pool: Pool::new(room + 1),
+            counters: StageCounters::of(stages.list().len()),
+            pool: Pool::new((room + 1) * arrays.max(1)),
             allowance: Allowance::new(allowance_bytes),
             read_again: AtomicU64::new(0),
             began: Instant::now(),
             recycler: OnceLock::new(),
-            fixed: fixed_slots(&dataset, &stages),
+            record_name: stages::record_spec(&dataset).name,
+            fixed: fields.fixed.into(),
+            others: fields.others,
+            copies: stages.list().is_empty() && as_stored(dataset.contents(), &stages),
+            one_shape: stages.list().iter().any(|stage| stage.makes_one_shape()),
+            labels: Labels::of(&dataset),
             in_place,
             feed_meters: Mutex::new(None),
             dataset,
@@ -104,24 +122,18 @@ impl Shared {
         }
     }
 
-    /// Whether samples are the records' own bytes, so that making them is copying them.
-    pub fn copies(&self) -> bool {
-        let stages = &self.stages;
-        let as_is = matches!(stages.decode, Decode::None)
-            && stages.map.is_none()
-            && stages.augment.is_none()
-            && stages.map_each.is_none();
-        as_is && as_stored(self.contents, stages)
-    }
-
-    pub fn augments(&self) -> bool {
-        self.stages.augment.is_some() || self.stages.map_each.is_some()
+    /// The places that are known of every batch.
+    pub fn places(&self) -> Places {
+        Places::Fixed {
+            fields: Arc::clone(&self.fixed),
+            others: !self.others.is_empty(),
+        }
     }
 
     /// Whether samples are the records' own bytes, of whatever length.
     pub fn copies_to_offsets(&self) -> bool {
         let ragged = matches!(self.stages.collate, Collate::Auto | Collate::Ragged);
-        self.copies() && ragged && self.dataset.layout() == Layout::Bytes
+        self.copies && ragged && self.dataset.layout() == Layout::Bytes
     }
 
     pub fn feed_meters(&self) -> MutexGuard<'_, Option<Meters>> {
@@ -148,16 +160,19 @@ impl Shared {
             records: meters.feed.records,
             bytes: meters.feed.read_bytes,
         }];
-        let named = [
-            ("decode", &counters.decode),
-            ("map", &counters.map),
-            ("augment", &counters.augment),
-            ("collate", &counters.collate),
-        ];
-        for (name, counter) in named {
-            let stage = counter.read(name, threads, idle_s);
-            if stage.busy_s > 0.0 {
-                stages.push(stage);
+        let list = self.stages.list().iter().zip(&counters.stages);
+        let counted = list.map(|(stage, counter)| (stage.name(), counter));
+        for (name, counter) in counted.chain([("collate", &counters.collate)]) {
+            let counted = counter.read(name, threads, idle_s);
+            match stages.iter_mut().find(|stage| stage.name == name) {
+                // Several stages of one name are one line.
+                Some(stage) => {
+                    stage.busy_s += counted.busy_s;
+                    stage.records = stage.records.max(counted.records);
+                    stage.bytes += counted.bytes;
+                }
+                None if counted.busy_s > 0.0 => stages.push(counted),
+                None => {}
             }
         }
         stages
@@ -338,57 +353,40 @@ pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
     }
 }
 
-/// The dimensions of a picture in the order in which they lie in a batch.
-pub(crate) fn order_of([height, width, channels]: [u32; 3], planar: bool) -> Vec<usize> {
-    let [height, width, channels] = [height, width, channels].map(|n| n as usize);
-    match planar {
-        true => vec![channels, height, width],
-        false => vec![height, width, channels],
-    }
+/// The fields that come out, as far as they are known before.
+pub(crate) struct KnownFields {
+    pub fixed: Vec<FixedField>,
+    pub others: Vec<(Arc<str>, DType)>,
 }
 
-/// Where samples go, as far as that is known of every batch.
-pub(crate) fn fixed_slots(dataset: &Dataset, stages: &Stages) -> Option<Slots> {
-    if stages.map.is_some() || stages.map_each.is_some() || stages.collate == Collate::Ragged {
-        return None;
-    }
-    let known = match dataset.contents() {
-        Contents::Pixels {
-            height,
-            width,
-            channels,
-            ..
-        } => Some([height, width, channels]),
-        _ => None,
-    };
-    let fixed = |dimensions, element: Element| {
-        let shape = order_of(dimensions, stages.planar);
-        Slots::Fixed {
-            bytes: shape.iter().product::<usize>() * element.bytes(),
-            shape,
-            element,
-        }
-    };
-    let Some(augment) = &stages.augment else {
-        return match (known, dataset.layout()) {
-            (Some(dimensions), _) => Some(fixed(dimensions, Element::U8)),
-            (None, Layout::Dense { width }) => Some(Slots::Fixed {
-                bytes: 4 * width,
-                shape: vec![width],
-                element: Element::F32,
-            }),
-            _ => None,
+impl KnownFields {
+    /// Of what these stages make of the data.
+    ///
+    /// Errors: stages that do not go together, or not with the data.
+    pub fn of(dataset: &Dataset, stages: &Stages) -> Result<KnownFields, FeedError> {
+        let specs = stages.spec(dataset).map_err(FeedError::Stages)?;
+        let mut known = KnownFields {
+            fixed: Vec::new(),
+            others: Vec::new(),
         };
-    };
-    let (height, width) = match (augment.fixed_size(), known) {
-        (Some(size), _) => size,
-        (None, Some([height, width, _])) => augment.output_size(height, width).ok()?,
-        (None, None) => return None,
-    };
-    let channels = augment.channels() as u32;
-    let element = match augment.normalises() {
-        true => Element::F32,
-        false => Element::U8,
-    };
-    Some(fixed([height, width, channels], element))
+        for field in specs.0 {
+            let stacks = stages.collate != Collate::Ragged;
+            match (field.known(), field.bytes()) {
+                (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
+                    name: field.name,
+                    dtype: field.dtype,
+                    dims,
+                    bytes,
+                }),
+                _ => known.others.push((field.name, field.dtype)),
+            }
+        }
+        Ok(known)
+    }
+
+    /// Bytes of a sample's fields that are known, and whether that is all of them.
+    pub fn bytes(&self) -> (u64, bool) {
+        let bytes: usize = self.fixed.iter().map(|field| field.bytes).sum();
+        (bytes as u64, self.others.is_empty())
+    }
 }

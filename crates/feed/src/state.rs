@@ -5,13 +5,11 @@ use pelton_plan::StreamPlan;
 use serde::{Deserialize, Serialize};
 
 use crate::options::LoaderOptions;
-use crate::stages::{Decode, Stages};
+use crate::stages::Stages;
 use pelton_fetch::Cursor;
 use pelton_fetch::FeedError;
 
-const VERSION: u32 = 2;
-/// States before it did not say what text was numbered by.
-const VERSION_WITH_VOCABULARY: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Where a loader stands: everything before `step` of `epoch` was handed out, nothing after it.
 ///
@@ -25,9 +23,9 @@ pub struct LoaderState {
     data: String,
     /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
     plan: String,
-    /// Fingerprint of the vocabulary, where text is decoded.
+    /// Fingerprint of stages that must be as they were: of a vocabulary, where text is decoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    vocabulary: Option<String>,
+    stages: Option<String>,
     /// Epoch of the next batch.
     pub epoch: u64,
     /// Its step.
@@ -41,7 +39,7 @@ impl LoaderState {
     pub(crate) fn new(
         dataset: &Dataset,
         stream: &StreamPlan,
-        vocabulary: Option<String>,
+        stages: &Stages,
         place: Cursor,
         auto_batches: u64,
     ) -> LoaderState {
@@ -49,7 +47,7 @@ impl LoaderState {
             version: VERSION,
             data: format!("{:016x}", dataset.fingerprint()),
             plan: format!("{:016x}", stream.fingerprint()),
-            vocabulary,
+            stages: stages.fingerprint().map(|digest| format!("{digest:016x}")),
             epoch: place.epoch,
             step: place.next,
             auto_batches,
@@ -68,9 +66,9 @@ impl LoaderState {
         let refuse = |problem: String| FeedError::State(problem);
         let state: LoaderState = serde_json::from_str(text)
             .map_err(|error| refuse(format!("it cannot be read ({error})")))?;
-        if !(1..=VERSION).contains(&state.version) {
+        if state.version != VERSION {
             return Err(refuse(format!(
-                "it has version {}, this program reads versions 1 to {VERSION}",
+                "it has version {}, this program reads version {VERSION}",
                 state.version
             )));
         }
@@ -97,17 +95,16 @@ impl LoaderState {
                 "it is of another order, seed, batch, echo, bucket policy, mixture or filter",
             );
         }
-        if self.version >= VERSION_WITH_VOCABULARY {
-            match (&self.vocabulary, vocabulary_of(stages)) {
-                (Some(of_state), Some(given)) if *of_state != given => {
-                    return refuse(
-                        "its text is numbered by another vocabulary, or its sentences end otherwise",
-                    );
-                }
-                (Some(_), None) => return refuse("it is of a pipeline that decodes text"),
-                (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
-                _ => {}
+        let given = stages.fingerprint().map(|digest| format!("{digest:016x}"));
+        match (&self.stages, given) {
+            (Some(of_state), Some(given)) if *of_state != given => {
+                return refuse(
+                    "its text is numbered by another vocabulary, or its sentences end otherwise",
+                );
             }
+            (Some(_), None) => return refuse("it is of a pipeline that decodes text"),
+            (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
+            _ => {}
         }
         if self.step > stream.steps(self.epoch) {
             return refuse("its step is beyond the end of its epoch");
@@ -121,18 +118,4 @@ impl LoaderState {
             ..options.clone()
         })
     }
-}
-
-/// Fingerprint of the vocabulary of these stages, where they have one, as a state says it: what is put at the ends
-/// of sentences is a part of it.
-pub(crate) fn vocabulary_of(stages: &Stages) -> Option<String> {
-    let Decode::Tokens {
-        vocabulary, ends, ..
-    } = &stages.decode
-    else {
-        return None;
-    };
-    let begin = if ends.begin { "^" } else { "" };
-    let end = if ends.end { "$" } else { "" };
-    Some(format!("{begin}{:016x}{end}", vocabulary.fingerprint()))
 }

@@ -1,22 +1,25 @@
-//! The threads that make batches: decode, map, augment, and write each sample to its place.
+//! The threads that make batches: run the stages, and write each sample to its place.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, select_biased};
-use pelton_format::{Contents, Row, RowTable, members};
-use pelton_image::{Limits, Output, Pixels, Workspace};
+use pelton_batch::DType;
+use pelton_format::{Contents, Row, RowTable};
+use pelton_image::Layout;
 
-use crate::building::{Building, Example, Piece, Slots, Source};
+use crate::building::{Building, Example, Piece, Source};
 use crate::collate;
 use crate::held::{Having, Held};
 use crate::in_place;
 use crate::options::EchoPoint;
-use crate::shared::{Shared, order_of};
-use crate::stages::{Appearance, Decode, Exif, Sample};
+use crate::sample::{Sample, Spare, Value};
+use crate::shared::Shared;
+use crate::stage::{Appearance, Slots};
 
 /// A part of a batch to be made.
 pub(crate) struct Task {
@@ -66,15 +69,15 @@ impl TaskQueue {
 }
 
 /// Works on tasks until there are none and nobody can send more.
-pub(crate) fn run(shared: &Arc<Shared>, tasks: &TaskQueue) {
+pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
+    let stages = shared.stages.list();
     let mut worker = Worker {
-        shared: Arc::clone(shared),
-        scratch: Sample::Bytes(Vec::new()),
-        workspace: Workspace::new(),
+        shared,
+        work: stages.iter().map(|stage| stage.work()).collect(),
+        took: vec![Duration::ZERO; stages.len()],
+        ran: vec![0; stages.len()],
+        spare: Spare::default(),
         stored: Vec::new(),
-        decoding: Duration::ZERO,
-        mapping: Duration::ZERO,
-        decoded: 0,
         first_epoch: true,
     };
     loop {
@@ -107,272 +110,143 @@ pub(crate) fn run(shared: &Arc<Shared>, tasks: &TaskQueue) {
     }
 }
 
-struct Worker {
-    shared: Arc<Shared>,
-    scratch: Sample,
-    workspace: Workspace,
+struct Worker<'s> {
+    shared: &'s Shared,
+    /// What this thread keeps for each stage, the time each took since that was last counted, and how often it ran.
+    work: Vec<Box<dyn Any + Send>>,
+    took: Vec<Duration>,
+    ran: Vec<u64>,
+    /// Memory of the sample before.
+    spare: Spare,
     /// Records as they lie in their files.
     stored: Vec<u8>,
-    /// Time of the decoder and of the user's function behind it since they were last counted, and what they did.
-    decoding: Duration,
-    mapping: Duration,
-    decoded: u64,
     /// Whether the batch that is made is of the first epoch of this run.
     first_epoch: bool,
 }
 
-impl Worker {
+impl Worker<'_> {
     fn make(&mut self, task: Task) -> Piece {
         let Task {
             building,
             part,
             examples,
         } = task;
-        self.first_epoch = building.head.place.epoch == self.shared.options.start.epoch;
-        let place = building.take_place(part, &self.shared.pool);
+        let shared = self.shared;
+        self.first_epoch = building.head.place.epoch == shared.options.start.epoch;
+        let mut places = building.take_memory(part, &shared.pool);
+        let mut samples = Vec::new();
+        if let (Some(reads), [place]) = (&shared.in_place, places.as_mut_slice()) {
+            in_place::read(shared, reads, &building, examples, place, &mut self.stored);
+            return Piece { places, samples };
+        }
+        let began = Instant::now();
         let rows = building.rows.read().expect("no writer panics");
         let rows = rows.as_ref();
-        let began = Instant::now();
-        let (bytes, piece) = match (place, &self.shared.in_place) {
-            (Some(mut place), Some(reads)) => {
-                let scratch = &mut self.stored;
-                in_place::read(
-                    &self.shared,
-                    reads,
-                    &building,
-                    examples,
-                    &mut place,
-                    scratch,
-                );
-                return Piece::Bytes(place);
+        let mut free: Vec<&mut [u8]> = places.iter_mut().map(|place| &mut place[..]).collect();
+        for i in examples.clone() {
+            let mut slots = Slots::default();
+            for (field, free) in free.iter_mut().enumerate() {
+                let bytes = building.places.range(field, &(i..i + 1)).len();
+                let (slot, rest) = std::mem::take(free).split_at_mut(bytes);
+                *free = rest;
+                slots.push(building.places.name(field), slot);
             }
-            (Some(mut place), None) => {
-                self.fill(&building, rows, examples.clone(), &mut place);
-                (place.len(), Piece::Bytes(place))
+            let made = self.example(&building, i, rows, slots);
+            let made = made.map_err(|problem| building.failed(i, problem));
+            if building.places.others() {
+                samples.push(made.ok());
             }
-            (None, _) => {
-                let samples: Vec<_> = examples
-                    .clone()
-                    .map(|i| {
-                        let made = self.sample(&building.examples[i], rows);
-                        made.map_err(|problem| building.failed(i, problem)).ok()
-                    })
-                    .collect();
-                let bytes = samples
-                    .iter()
-                    .flatten()
-                    .map(|sample| sample.data_bytes())
-                    .sum();
-                (bytes, Piece::Samples(samples))
-            }
-        };
-        self.count(began.elapsed(), examples.len() as u64, bytes as u64);
-        piece
+        }
+        let written: usize = places.iter().map(|place| place.len()).sum();
+        let kept: usize = samples.iter().flatten().map(Sample::data_bytes).sum();
+        self.count(
+            began.elapsed(),
+            examples.len() as u64,
+            (written + kept) as u64,
+        );
+        Piece { places, samples }
     }
 
-    /// What is not decoding is augmentation, where there is any, and otherwise collation.
+    /// What is no stage's time is collation.
     fn count(&mut self, took: Duration, examples: u64, bytes: u64) {
         let counters = &self.shared.counters;
-        let decoding = std::mem::take(&mut self.decoding);
-        let mapping = std::mem::take(&mut self.mapping);
-        let decoded = std::mem::take(&mut self.decoded);
-        counters.decode.count(decoding, decoded, 0);
-        counters.map.count(mapping, decoded, 0);
-        let rest = took.saturating_sub(decoding + mapping);
-        match self.shared.augments() {
-            true => counters.augment.count(rest, examples, bytes),
-            false => counters.collate.count(rest, examples, bytes),
+        let mut rest = took;
+        let last = self.ran.len().checked_sub(1);
+        for (i, counter) in counters.stages.iter().enumerate() {
+            let took = std::mem::take(&mut self.took[i]);
+            let ran = std::mem::take(&mut self.ran[i]);
+            counter.count(took, ran, if Some(i) == last { bytes } else { 0 });
+            rest = rest.saturating_sub(took);
         }
+        counters.collate.count(rest, examples, bytes);
     }
 
-    fn fill(
+    /// Makes one example: what has a place is written there, the rest is returned.
+    fn example(
         &mut self,
         building: &Building,
+        i: usize,
         rows: Option<&RowTable>,
-        examples: Range<usize>,
-        mut place: &mut [u8],
-    ) {
-        for i in examples {
-            let bytes = match &building.slots {
-                Slots::Fixed { bytes, .. } => *bytes,
-                Slots::Offsets(offsets) => offsets[i + 1] - offsets[i],
-                Slots::Unknown => unreachable!("a place is given where sizes are known"),
-            };
-            let (slot, rest) = place.split_at_mut(bytes);
-            place = rest;
-            if let Err(problem) = self.write(&building.examples[i], rows, slot) {
-                building.failed(i, problem);
-            }
-        }
-    }
-
-    /// Puts an example into its slot.
-    fn write(
-        &mut self,
-        example: &Example,
-        rows: Option<&RowTable>,
-        slot: &mut [u8],
-    ) -> Result<(), String> {
-        let shared = Arc::clone(&self.shared);
-        if let (Source::Row(row), true) = (&example.source, shared.copies()) {
-            return copy_row(row_of(rows, *row), slot);
-        }
-        let after = shared.options.echo_point == EchoPoint::AfterAugment;
+        mut slots: Slots<'_>,
+    ) -> Result<Sample<'static>, String> {
+        let example = &building.examples[i];
         match &example.source {
-            Source::Held(held) if after => {
-                let record = match held.get() {
-                    Having::Sample(sample) => return copy_sample(&sample, false, slot),
-                    Having::Record(record) => record,
-                    Having::Failed(problem) => return Err(problem),
-                };
-                let sample = self.decode_held(held, &record, example)?;
-                self.augment_into(&sample, example, slot)?;
-                held.put(&Arc::new(Sample::Bytes(slot.to_vec())));
-                Ok(())
-            }
-            Source::Held(held) => {
-                let sample = self.decoded(held, example)?;
-                self.augment_into(&sample, example, slot)
-            }
             Source::Row(row) => {
-                let mut scratch = std::mem::replace(&mut self.scratch, Sample::Bytes(Vec::new()));
-                let result = self
-                    .decode(row_of(rows, *row), example, &mut scratch)
-                    .and_then(|()| self.augment_into(&scratch, example, slot));
-                self.scratch = scratch;
-                result
+                let row = row_of(rows, *row);
+                if self.shared.copies && !building.places.others() {
+                    return copy_row(row, slots.take(building.places.name(0)));
+                }
+                let sample = self.record(row)?;
+                let all = 0..self.work.len();
+                let sample = self.run(all, sample, &mut slots, example)?;
+                self.finish(sample, slots, building)
             }
+            Source::Held(held) => self.held(held, example, slots, building),
             Source::InPlace => unreachable!("samples read in place are not made"),
             Source::Missing(problem) => Err(problem.clone()),
         }
     }
 
-    /// An example as a sample of its own.
-    fn sample(
-        &mut self,
-        example: &Example,
-        rows: Option<&RowTable>,
-    ) -> Result<Arc<Sample>, String> {
-        let after = self.shared.options.echo_point == EchoPoint::AfterAugment;
-        match &example.source {
-            Source::Held(held) if after => {
-                let record = match held.get() {
-                    Having::Sample(sample) => return Ok(sample),
-                    Having::Record(record) => record,
-                    Having::Failed(problem) => return Err(problem),
-                };
-                let sample = self.decode_held(held, &record, example)?;
-                let sample = self.augmented(sample, example)?;
-                held.put(&sample);
-                Ok(sample)
-            }
-            Source::Held(held) => {
-                let sample = self.decoded(held, example)?;
-                self.augmented(sample, example)
-            }
-            Source::Row(row) => {
-                let mut sample = Sample::Bytes(Vec::new());
-                self.decode(row_of(rows, *row), example, &mut sample)?;
-                self.augmented(Arc::new(sample), example)
-            }
-            Source::InPlace => unreachable!("samples read in place are not made"),
-            Source::Missing(problem) => Err(problem.clone()),
-        }
-    }
-
-    /// The decoded sample of a held example, kept for its repeats.
-    fn decoded(&mut self, held: &Held, example: &Example) -> Result<Arc<Sample>, String> {
-        match held.get() {
-            Having::Sample(sample) => Ok(sample),
-            Having::Failed(problem) => Err(problem),
-            Having::Record(record) => {
-                let sample = self.decode_held(held, &record, example)?;
-                held.put(&sample);
-                Ok(sample)
-            }
-        }
-    }
-
-    fn decode_held(
+    /// A sample that comes out more than once: what is before its repeats is done once, and kept where memory allows.
+    fn held(
         &mut self,
         held: &Held,
-        record: &[u8],
         example: &Example,
-    ) -> Result<Arc<Sample>, String> {
-        let mut sample = Sample::Bytes(Vec::new());
-        match self.decode(Row::Bytes(record), example, &mut sample) {
-            Ok(()) => {
-                if let Sample::Pixels(pixels) = &mut sample {
-                    pixels.drop_scratch();
-                }
-                Ok(Arc::new(sample))
+        mut slots: Slots<'_>,
+        building: &Building,
+    ) -> Result<Sample<'static>, String> {
+        let all = self.work.len();
+        let once = match self.shared.options.echo_point {
+            EchoPoint::AfterAugment => all,
+            EchoPoint::BeforeAugment => self.shared.stages.at_read(),
+        };
+        let kept = match held.get() {
+            Having::Sample(sample) => sample,
+            Having::Failed(problem) => return Err(problem),
+            Having::Record(record) => {
+                let made = self
+                    .record(Row::Bytes(&record))
+                    .and_then(|sample| self.run(0..once, sample, &mut Slots::default(), example));
+                let sample = made.inspect_err(|problem| held.fail(problem))?;
+                let (sample, spare) = sample.into_owned();
+                self.spare = spare;
+                let sample = Arc::new(sample);
+                held.put(&sample);
+                sample
             }
-            Err(problem) => {
-                held.fail(&problem);
-                Err(problem)
-            }
-        }
+        };
+        let sample = kept.view().with_spare(std::mem::take(&mut self.spare));
+        let sample = self.run(once..all, sample, &mut slots, example)?;
+        self.finish(sample, slots, building)
     }
 
-    /// Decodes a record and gives it to the user's function.
-    fn decode(
-        &mut self,
-        record: Row<'_>,
-        example: &Example,
-        sample: &mut Sample,
-    ) -> Result<(), String> {
-        let began = Instant::now();
-        let result = self.decode_row(record, example, sample);
-        self.decoding += began.elapsed();
-        self.decoded += 1;
-        result?;
-        let Some(map) = &self.shared.stages.map else {
-            return Ok(());
-        };
-        let began = Instant::now();
-        let result = map(sample, &appearance(example, 0));
-        self.mapping += began.elapsed();
-        result.map_err(|failure| format!("the function over decoded samples failed: {failure}"))
-    }
-
-    fn decode_row(
-        &mut self,
-        record: Row<'_>,
-        example: &Example,
-        sample: &mut Sample,
-    ) -> Result<(), String> {
-        let shared = &self.shared;
-        let bytes = match record {
-            Row::Bytes(bytes) => bytes,
-            Row::Dense(values) => {
-                *sample = Sample::Values {
-                    shape: vec![values.len()],
-                    values: values.to_vec(),
-                };
-                return Ok(());
-            }
-            Row::Sparse { .. } => return Err("sparse rows have no samples".to_owned()),
-        };
-        let decode = &shared.stages.decode;
-        let bytes = match shared.contents {
-            Contents::Members if !decode.members().is_empty() => {
-                member_of(bytes, decode.members())?
-            }
-            _ => bytes,
-        };
-        match (decode, shared.contents) {
+    /// A record as a sample that no stage has seen yet.
+    fn record<'r>(&mut self, row: Row<'r>) -> Result<Sample<'r>, String> {
+        let value = match (row, self.shared.contents) {
+            (Row::Sparse { .. }, _) => return Err("sparse rows have no samples".to_owned()),
+            (Row::Dense(values), _) => Value::Floats(vec![values.len()], Cow::Borrowed(values)),
             (
-                Decode::Tokens {
-                    vocabulary, ends, ..
-                },
-                _,
-            ) => {
-                let mut tokens = take_tokens(sample);
-                vocabulary.encode(bytes, *ends, &mut tokens);
-                *sample = Sample::Tokens(tokens);
-            }
-            (
-                _,
+                Row::Bytes(bytes),
                 Contents::Pixels {
                     height,
                     width,
@@ -380,122 +254,79 @@ impl Worker {
                     planar,
                 },
             ) => {
-                let layout = match planar {
-                    true => pelton_image::Layout::Chw,
-                    false => pelton_image::Layout::Hwc,
-                };
-                pixels_in(sample).set(height, width, channels as usize, layout, bytes);
-            }
-            (
-                Decode::Image {
-                    most_pixels, exif, ..
-                },
-                _,
-            ) => {
-                let limits = Limits {
-                    most_pixels: *most_pixels,
-                };
-                let pixels = pixels_in(sample);
-                pelton_image::decode(bytes, &limits, pixels).map_err(|error| error.to_string())?;
-                let orientation = pelton_image::orientation(bytes);
-                if orientation.is_upright() {
-                    return Ok(());
-                }
-                if *exif == Exif::Apply {
-                    pixels.turn_upright(orientation);
-                }
-                // Later epochs and copies meet the same pictures.
-                if self.first_epoch && example.is_fresh() {
-                    shared.counters.turned.fetch_add(1, Relaxed);
+                if channels != 1 && channels != 3 {
+                    let dims = [height, width, channels].map(|n| n as usize).to_vec();
+                    Value::Numbers(DType::U8, dims, Cow::Borrowed(bytes))
+                } else {
+                    let layout = if planar { Layout::Chw } else { Layout::Hwc };
+                    let mut pixels = self.spare.take_pixels();
+                    pixels.set(height, width, channels as usize, layout, bytes);
+                    Value::Pixels(Cow::Owned(pixels))
                 }
             }
-            (Decode::None | Decode::Member(_), _) => {
-                let mut data = match sample {
-                    Sample::Bytes(data) => std::mem::take(data),
-                    _ => Vec::new(),
-                };
-                data.clear();
-                data.extend_from_slice(bytes);
-                *sample = Sample::Bytes(data);
-            }
-        }
-        Ok(())
-    }
-
-    /// Augments a sample into its slot.
-    fn augment_into(
-        &mut self,
-        sample: &Sample,
-        example: &Example,
-        slot: &mut [u8],
-    ) -> Result<(), String> {
-        let shared = Arc::clone(&self.shared);
-        let (Some(pipeline), Sample::Pixels(pixels)) = (&shared.stages.augment, sample) else {
-            return copy_sample(sample, shared.stages.planar, slot);
+            (Row::Bytes(bytes), _) => Value::Bytes(Cow::Borrowed(bytes)),
         };
-        self.augment_pixels(pipeline, pixels, example, slot)
+        let sample = Sample::of(&self.shared.record_name, value);
+        Ok(sample.with_spare(std::mem::take(&mut self.spare)))
     }
 
-    fn augment_pixels(
+    /// Runs some of the stages, in order.
+    fn run<'r>(
         &mut self,
-        pipeline: &pelton_image::Pipeline,
-        pixels: &Pixels,
+        stages: Range<usize>,
+        mut sample: Sample<'r>,
+        slots: &mut Slots<'_>,
         example: &Example,
-        slot: &mut [u8],
-    ) -> Result<(), String> {
-        let output = match pipeline.normalises() {
-            true => Output::Floats(
-                bytemuck::try_cast_slice_mut(slot).map_err(|error| error.to_string())?,
-            ),
-            false => Output::Bytes(slot),
-        };
-        pipeline
-            .apply(pixels, example.key, &mut self.workspace, output)
-            .map_err(|error| error.to_string())
-    }
-
-    /// The sample as it enters the batch, where sizes are not known before.
-    fn augmented(&mut self, sample: Arc<Sample>, example: &Example) -> Result<Arc<Sample>, String> {
-        let shared = Arc::clone(&self.shared);
-        let mut sample = sample;
-        if let (Some(pipeline), Sample::Pixels(pixels)) = (&shared.stages.augment, &*sample) {
-            let (height, width) = pipeline
-                .output_size(pixels.height(), pixels.width())
-                .map_err(|error| error.to_string())?;
-            let channels = pipeline.channels();
-            let shape = order_of([height, width, channels as u32], shared.stages.planar);
-            let elements: usize = shape.iter().product();
-            sample = Arc::new(if pipeline.normalises() {
-                let mut values = vec![0.0_f32; elements];
-                let slot = bytemuck::cast_slice_mut(&mut values);
-                self.augment_pixels(pipeline, pixels, example, slot)?;
-                Sample::Values { shape, values }
-            } else {
-                let mut bytes = vec![0; elements];
-                self.augment_pixels(pipeline, pixels, example, &mut bytes)?;
-                let mut out = Pixels::new();
-                out.set(height, width, channels, pipeline.layout(), &bytes);
-                Sample::Pixels(out)
-            });
-        }
-        if let Some(map) = &shared.stages.map_each {
-            // Held samples are shared; the function gets its own.
-            let mut own = Arc::unwrap_or_clone(sample);
-            map(&mut own, &appearance(example, example.copy)).map_err(|failure| {
-                format!("the function over augmented samples failed: {failure}")
-            })?;
-            sample = Arc::new(own);
+    ) -> Result<Sample<'r>, String> {
+        let shared = self.shared;
+        let (at_read, all) = (shared.stages.at_read(), self.work.len());
+        for i in stages {
+            let at = Appearance {
+                id: example.id,
+                label: example.label,
+                // What is done once a read is done for all copies.
+                copy: if i < at_read { 0 } else { example.copy },
+                key: example.key,
+                first: self.first_epoch && example.is_fresh(),
+            };
+            let mut none = Slots::default();
+            let slots = if i + 1 == all { &mut *slots } else { &mut none };
+            let began = Instant::now();
+            let stage = &shared.stages.list()[i];
+            let result = stage.run(&mut sample, slots, &at, &mut *self.work[i]);
+            self.took[i] += began.elapsed();
+            self.ran[i] += 1;
+            result.map_err(|failure| failure.to_string())?;
         }
         Ok(sample)
     }
-}
 
-fn appearance(example: &Example, copy: u32) -> Appearance {
-    Appearance {
-        id: example.id,
-        label: example.label,
-        copy,
-        key: example.key,
+    /// Writes what has a place and is not there yet; the rest is what is returned.
+    fn finish(
+        &mut self,
+        mut sample: Sample<'_>,
+        mut slots: Slots<'_>,
+        building: &Building,
+    ) -> Result<Sample<'static>, String> {
+        let places = &building.places;
+        for field in 0..places.len() {
+            let name = places.name(field);
+            let Some(slot) = slots.take(name) else {
+                continue;
+            };
+            let value = sample
+                .get(name)
+                .ok_or_else(|| format!("the sample has no `{name}`"))?;
+            write(value, self.shared.stages.planar, slot)?;
+            sample.finish(name);
+        }
+        if !places.others() {
+            self.spare = sample.into_spare();
+            return Ok(Sample::default());
+        }
+        let (sample, spare) = sample.into_owned();
+        self.spare = spare;
+        Ok(sample)
     }
 }
 
@@ -504,43 +335,31 @@ fn row_of(rows: Option<&RowTable>, row: u32) -> Row<'_> {
         .row(row as usize)
 }
 
-/// The member of a sample that is asked for.
-fn member_of<'a>(sample: &'a [u8], wanted: &[String]) -> Result<&'a [u8], String> {
-    let is_wanted = |member: &pelton_format::Member<'_>| wanted.iter().any(|w| member.is(w));
-    if let Some(member) = members(sample).find(is_wanted) {
-        return Ok(member.bytes);
-    }
-    let there: Vec<String> = members(sample)
-        .take(8)
-        .map(|member| format!(".{}", member.extension_text()))
-        .collect();
-    Err(format!(
-        "the sample has no member .{}; it has {}",
-        wanted.join(" or ."),
-        there.join(", ")
-    ))
+/// A record that is a sample as it is.
+fn copy_row(row: Row<'_>, slot: Option<&mut [u8]>) -> Result<Sample<'static>, String> {
+    let slot = slot.expect("the only field has a place");
+    let bytes = match row {
+        Row::Bytes(bytes) => bytes,
+        Row::Dense(values) => bytemuck::cast_slice(values),
+        Row::Sparse { .. } => return Err("sparse rows have no samples".to_owned()),
+    };
+    copy(bytes, slot)?;
+    Ok(Sample::default())
 }
 
-fn copy_row(row: Row<'_>, slot: &mut [u8]) -> Result<(), String> {
-    match row {
-        Row::Bytes(bytes) => copy_bytes(bytes, slot),
-        Row::Dense(values) => copy_bytes(bytemuck::cast_slice(values), slot),
-        Row::Sparse { .. } => Err("sparse rows have no samples".to_owned()),
-    }
-}
-
-/// The elements of a sample; of a picture all of one channel before the next where `planar`.
-fn copy_sample(sample: &Sample, planar: bool, slot: &mut [u8]) -> Result<(), String> {
-    match sample {
-        Sample::Bytes(bytes) => copy_bytes(bytes, slot),
-        Sample::Pixels(pixels) if planar => copy_planes(pixels, slot),
-        Sample::Pixels(pixels) => copy_bytes(pixels.data(), slot),
-        Sample::Tokens(tokens) => copy_bytes(bytemuck::cast_slice(tokens), slot),
-        Sample::Values { values, .. } => copy_bytes(bytemuck::cast_slice(values), slot),
+/// The elements of a value; of a picture all of one channel before the next where `planar`.
+pub(crate) fn write(value: &Value<'_>, planar: bool, slot: &mut [u8]) -> Result<(), String> {
+    match value {
+        Value::Pixels(pixels) if planar && pixels.channels() != 1 => {
+            check_length(pixels.data().len(), slot.len())?;
+            pelton_image::separate(pixels.data(), slot);
+            Ok(())
+        }
+        value => copy(value.bytes(), slot),
     }
 }
 
-fn copy_bytes(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
+fn copy(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
     check_length(bytes.len(), slot.len())?;
     slot.copy_from_slice(bytes);
     Ok(())
@@ -553,36 +372,4 @@ fn check_length(found: usize, expected: usize) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-fn copy_planes(pixels: &Pixels, slot: &mut [u8]) -> Result<(), String> {
-    let data = pixels.data();
-    check_length(data.len(), slot.len())?;
-    match pixels.channels() {
-        1 => slot.copy_from_slice(data),
-        _ => pelton_image::separate(data, slot),
-    }
-    Ok(())
-}
-
-fn take_tokens(sample: &mut Sample) -> Vec<u32> {
-    match sample {
-        Sample::Tokens(tokens) => {
-            let mut tokens = std::mem::take(tokens);
-            tokens.clear();
-            tokens
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// The picture in `sample`, which becomes one if it is none.
-fn pixels_in(sample: &mut Sample) -> &mut Pixels {
-    if !matches!(sample, Sample::Pixels(_)) {
-        *sample = Sample::Pixels(Pixels::default());
-    }
-    match sample {
-        Sample::Pixels(pixels) => pixels,
-        _ => unreachable!("it was just made one"),
-    }
 }

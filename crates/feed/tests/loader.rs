@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fixtures::open;
+use pelton_batch::{Array, Batch, Layout};
 use pelton_feed::{
-    Access, AutoEcho, BadExamples, Collate, Cursor, Decode, EchoPoint, FeedError, Loader,
-    LoaderOptions, LoaderState, Sample, SampleBatch, Shape, Stages,
+    Access, AutoEcho, BadExamples, Collate, Cursor, EchoPoint, FeedError, Function, Loader,
+    LoaderOptions, LoaderState, Stages, TEXT, Tokenise, Value,
 };
 use pelton_format::Dataset;
 use pelton_plan::{Order, StreamBatch, StreamPlan, StreamSpec};
@@ -53,31 +54,31 @@ fn said(bytes: &[u8]) -> u64 {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-/// Samples of a batch, as bytes.
-fn samples(batch: &SampleBatch) -> Vec<Vec<u8>> {
-    let size = batch.data.element.bytes();
-    let bytes = batch.data.bytes();
-    match &batch.data.shape {
-        Shape::Ragged { offsets } => offsets
-            .windows(2)
-            .map(|pair| bytes[pair[0] as usize * size..pair[1] as usize * size].to_vec())
-            .collect(),
-        Shape::Stacked { sample } => {
-            let each = sample.iter().product::<usize>() * size;
-            bytes.chunks(each.max(1)).map(<[u8]>::to_vec).collect()
+/// The one field beside the labels.
+fn data(batch: &Batch) -> &Array {
+    batch.fields.iter().next().unwrap().1
+}
+
+/// Samples of a batch, as bytes, padding included.
+fn samples(batch: &Batch) -> Vec<Vec<u8>> {
+    let array = data(batch);
+    match array.shape().layout {
+        Layout::Padded { .. } => {
+            let each = array.bytes().len() / batch.len();
+            array
+                .bytes()
+                .chunks(each.max(1))
+                .map(<[u8]>::to_vec)
+                .collect()
         }
-        Shape::Padded { length, sample, .. } => {
-            let each = length * sample.iter().product::<usize>() * size;
-            bytes.chunks(each.max(1)).map(<[u8]>::to_vec).collect()
-        }
-        other => panic!("{other:?}"),
+        _ => (0..batch.len()).map(|i| array.sample(i).to_vec()).collect(),
     }
 }
 
 /// What is compared of a batch: its place, its ids and copies, and its samples.
 type Seen = (u64, u64, Vec<u64>, Vec<u32>, Vec<Vec<u8>>);
 
-fn seen(batch: &SampleBatch) -> Seen {
+fn seen(batch: &Batch) -> Seen {
     (
         batch.epoch,
         batch.step,
@@ -101,7 +102,7 @@ fn run(
     )
     .unwrap();
     let mut all = Vec::new();
-    while let Some(batch) = loader.next_batch().unwrap() {
+    while let Some(batch) = loader.next().transpose().unwrap() {
         all.push(seen(&batch));
     }
     all
@@ -124,17 +125,22 @@ fn planned(stream: &StreamPlan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32
 
 /// Marks every sample with the random key of its appearance, in place of an augmentation.
 fn marked() -> Stages {
-    Stages {
-        map_each: Some(Arc::new(|sample, appearance| {
-            let Sample::Bytes(bytes) = sample else {
-                return Err("lines are bytes".into());
-            };
-            bytes.extend_from_slice(format!(" #{:016x}", appearance.key).as_bytes());
-            Ok(())
-        })),
-        collate: Collate::Ragged,
-        ..Stages::default()
-    }
+    ragged().then(marking())
+}
+
+fn ragged() -> Stages {
+    Stages::default().collated(Collate::Ragged)
+}
+
+fn marking() -> Function {
+    Function::at_appearance(|sample, appearance| {
+        let Some(Value::Bytes(bytes)) = sample.get_mut(TEXT) else {
+            return Err("lines are bytes".into());
+        };
+        let mark = format!(" #{:016x}", appearance.key);
+        bytes.to_mut().extend_from_slice(mark.as_bytes());
+        Ok(())
+    })
 }
 
 fn all_kinds() -> Vec<(StreamSpec, EchoPoint)> {
@@ -207,7 +213,7 @@ fn a_loader_goes_on_from_any_step() {
             )
             .unwrap();
             for _ in 0..done {
-                loader.next_batch().unwrap().unwrap();
+                loader.next().unwrap().unwrap();
             }
             let state = LoaderState::from_json(&loader.state().to_json()).unwrap();
             drop(loader);
@@ -318,16 +324,12 @@ fn little_memory_gives_the_same_batches() {
 
 /// A function that fails on some records.
 fn failing(bad: &'static [u64]) -> Stages {
-    Stages {
-        map: Some(Arc::new(|sample, appearance| {
-            let _ = sample;
-            match bad.contains(&appearance.id) {
-                true => Err("it does not like it".into()),
-                false => Ok(()),
-            }
-        })),
-        ..Stages::default()
-    }
+    Stages::default().then(Function::at_read(|_, appearance| {
+        match bad.contains(&appearance.id) {
+            true => Err("it does not like it".into()),
+            false => Ok(()),
+        }
+    }))
 }
 
 #[test]
@@ -363,11 +365,10 @@ fn bad_examples_follow_the_policy() {
                 Loader::new(Arc::clone(&dataset), Arc::clone(&stream), stages, options).unwrap();
             let mut batches = 0;
             loop {
-                match loader.next_batch() {
-                    Ok(Some(_)) => batches += 1,
-                    Ok(None) => panic!("it should fail"),
+                match loader.next().expect("it should fail") {
+                    Ok(_) => batches += 1,
                     Err(error) => {
-                        assert!(loader.next_batch().is_err(), "it gives no more");
+                        assert!(loader.next().is_none(), "it gives no more");
                         return (batches, error);
                     }
                 }
@@ -396,17 +397,12 @@ fn a_function_that_panics_ends_the_loader() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = lines(folder.path(), 30);
     let stream = stream(&dataset, &spec(5, "1", "1"));
-    let stages = Stages {
-        map: Some(Arc::new(|_, appearance| {
-            assert!(appearance.id != 11, "eleven");
-            Ok(())
-        })),
-        ..Stages::default()
-    };
+    let stages = Stages::default().then(Function::at_read(|_, appearance| {
+        assert!(appearance.id != 11, "eleven");
+        Ok(())
+    }));
     let mut loader = Loader::new(dataset, stream, stages, &options()).unwrap();
-    let error = std::iter::from_fn(|| loader.next_batch().transpose())
-        .find_map(Result::err)
-        .unwrap();
+    let error = loader.find_map(Result::err).unwrap();
     assert!(error.to_string().contains("eleven"), "{error}");
 }
 
@@ -415,10 +411,7 @@ fn padding_and_stacking() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = lines(folder.path(), 50);
     let stream = stream(&dataset, &spec(8, "1", "1"));
-    let with = |collate| Stages {
-        collate,
-        ..Stages::default()
-    };
+    let with = |collate| Stages::default().collated(collate);
     let one = LoaderOptions {
         end_epoch: Some(1),
         ..options()
@@ -431,14 +424,13 @@ fn padding_and_stacking() {
     )
     .unwrap();
     let (mut padding, mut all) = (0, 0);
-    while let Some(batch) = loader.next_batch().unwrap() {
-        let Shape::Padded {
-            length, lengths, ..
-        } = &batch.data.shape
-        else {
-            panic!("{:?}", batch.data.shape);
+    while let Some(batch) = loader.next().transpose().unwrap() {
+        let shape = data(&batch).shape();
+        let Layout::Padded { lengths } = &shape.layout else {
+            panic!("{shape:?}");
         };
-        assert_eq!(lengths.iter().max().copied().unwrap() as usize, *length);
+        let length = shape.dims[1];
+        assert_eq!(lengths.iter().max().copied().unwrap() as usize, length);
         for ((row, &id), &own) in samples(&batch).iter().zip(&batch.ids).zip(lengths) {
             assert_eq!(said(row), id);
             assert!(row[own as usize..].iter().all(|&byte| byte == 0));
@@ -453,9 +445,7 @@ fn padding_and_stacking() {
     );
     assert!(meters.padded_fraction() > 0.1);
     let mut loader = Loader::new(dataset, stream, with(Collate::Stack), &one).unwrap();
-    let error = std::iter::from_fn(|| loader.next_batch().transpose())
-        .find_map(Result::err)
-        .unwrap();
+    let error = loader.find_map(Result::err).unwrap();
     let text = error.to_string();
     assert!(
         text.contains("has the shape") && text.contains("lines.txt"),
@@ -477,19 +467,17 @@ fn repeats_fill_the_waiting_only() {
         end_epoch: Some(1),
         ..options()
     };
-    let slow = Stages {
-        map: Some(Arc::new(|_, _| {
-            std::thread::sleep(Duration::from_millis(2));
-            Ok(())
-        })),
-        ..marked()
-    };
+    let slow = ragged().then(Function::at_read(|_, _| {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
+    }));
+    let slow = slow.then(marking());
     let mut loader = Loader::new(Arc::clone(&dataset), Arc::clone(&stream), slow, &auto).unwrap();
     let mut fresh = Vec::new();
     let mut last: Vec<u64> = Vec::new();
     let mut distinct = HashSet::new();
     let mut samples_seen = 0;
-    while let Some(batch) = loader.next_batch().unwrap() {
+    while let Some(batch) = loader.next().transpose().unwrap() {
         if batch.copies[0] == 0 {
             fresh.extend(batch.ids.clone());
         }
@@ -519,7 +507,7 @@ fn repeats_fill_the_waiting_only() {
 
     // A consumer that is slower than the source gets no repeats.
     let mut loader = Loader::new(dataset, stream, marked(), &auto).unwrap();
-    while loader.next_batch().unwrap().is_some() {
+    while loader.next().transpose().unwrap().is_some() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let meters = loader.meters();
@@ -580,14 +568,8 @@ fn a_state_of_something_else_is_refused() {
 /// A pipeline that numbers words by the vocabulary of `text`.
 fn of_words(text: &str, end: bool) -> Stages {
     let vocabulary = Vocabulary::from_sentences([text], &VocabularyOptions::default()).unwrap();
-    Stages {
-        decode: Decode::Tokens {
-            members: Vec::new(),
-            vocabulary: Arc::new(vocabulary),
-            ends: Ends { begin: false, end },
-        },
-        ..Stages::default()
-    }
+    let ends = Ends { begin: false, end };
+    Stages::default().then(Tokenise::by(Arc::new(vocabulary), ends))
 }
 
 #[test]
@@ -598,7 +580,7 @@ fn a_state_of_another_vocabulary_is_refused() {
     let state_of = |stages: &Stages| {
         let (dataset, stream) = (Arc::clone(&dataset), Arc::clone(&stream));
         let mut loader = Loader::new(dataset, stream, stages.clone(), &options()).unwrap();
-        loader.next_batch().unwrap().unwrap();
+        loader.next().unwrap().unwrap();
         loader.state()
     };
     let resume =
@@ -648,7 +630,7 @@ fn look_ahead_bounds_what_the_first_batch_waits_for() {
         };
         let dataset = Arc::clone(&dataset);
         let mut loader = Loader::new(dataset, Arc::clone(&stream), marked(), &options).unwrap();
-        loader.next_batch().unwrap().unwrap();
+        loader.next().unwrap().unwrap();
         loader.meters().feed.reads
     };
     // One batch in hand, eight under way or ready, one begun, and two that the feed is ahead.

@@ -8,8 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fixtures::open;
+use pelton_batch::Shape;
 use pelton_feed::{
-    Access, Decode, EchoPoint, Loader, LoaderOptions, LoaderState, Sample, Shape, Stages,
+    Access, EchoPoint, Function, Loader, LoaderOptions, LoaderState, Stages, TEXT, TOKENS,
+    Tokenise, Value,
 };
 use pelton_format::Dataset;
 use pelton_plan::{Echo, Order, Part, Selection, StreamPlan, StreamSpec, Units};
@@ -170,33 +172,27 @@ fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<StreamPlan>> {
 fn stages(case: &Case, vocabulary: &Arc<Vocabulary>) -> Stages {
     // What is packed or put into buckets by length must be of those lengths.
     let decodes = case.decodes || case.spec.buckets.is_some();
-    let decode = match decodes {
-        true => Decode::Tokens {
-            members: Vec::new(),
-            vocabulary: Arc::clone(vocabulary),
-            ends: Ends {
-                begin: false,
-                end: true,
-            },
-        },
-        false => Decode::None,
+    let ends = Ends {
+        begin: false,
+        end: true,
     };
-    let marks = case.marks;
-    Stages {
-        decode,
-        map_each: marks.then(|| {
-            let mark: pelton_feed::SampleFn = Arc::new(|sample, appearance| {
-                match sample {
-                    Sample::Tokens(tokens) => tokens[0] = appearance.key as u32,
-                    Sample::Bytes(bytes) => bytes[0] = appearance.key as u8,
-                    other => return Err(other.kind().into()),
-                }
-                Ok(())
-            });
-            mark
-        }),
-        ..Stages::default()
+    let stages = match decodes {
+        true => Stages::default().then(Tokenise::by(Arc::clone(vocabulary), ends)),
+        false => Stages::default(),
+    };
+    if !case.marks {
+        return stages;
     }
+    stages.then(Function::at_appearance(|sample, appearance| {
+        if let Some(Value::Tokens(tokens)) = sample.get_mut(TOKENS) {
+            tokens.to_mut()[0] = appearance.key as u32;
+        } else if let Some(Value::Bytes(text)) = sample.get_mut(TEXT) {
+            text.to_mut()[0] = appearance.key as u8;
+        } else {
+            return Err("a line of text was expected".into());
+        }
+        Ok(())
+    }))
 }
 
 /// What a batch holds: its ids, copies and labels, its shape, and its elements.
@@ -212,16 +208,17 @@ fn run(
     let mut loader = Loader::new(Arc::clone(dataset), Arc::clone(stream), stages, options).unwrap();
     let mut all = Vec::new();
     while all.len() < most {
-        let Some(batch) = loader.next_batch().unwrap() else {
+        let Some(batch) = loader.next().transpose().unwrap() else {
             break;
         };
+        let data = batch.fields.iter().next().unwrap().1;
         all.push((
             batch.epoch,
             batch.step,
             batch.ids.clone(),
             batch.copies.clone(),
-            batch.data.shape.clone(),
-            batch.data.bytes().to_vec(),
+            data.shape().clone(),
+            data.bytes().to_vec(),
         ));
     }
     (all, loader.state())

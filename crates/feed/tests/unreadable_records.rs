@@ -236,7 +236,7 @@ fn loader(dataset: &Arc<Dataset>, echo: &str, bad: &str, (rank, world_size): (u3
 /// The ids of each batch, and the loader's figures; or the error that it ends with.
 fn batches(mut loader: Loader) -> Result<(Vec<Vec<u64>>, pelton_feed::LoaderMeters), FeedError> {
     let mut batches = Vec::new();
-    while let Some(batch) = loader.next_batch()? {
+    while let Some(batch) = loader.next().transpose()? {
         assert_eq!(batch.ids.len(), batch.len());
         batches.push(batch.ids.clone());
     }

@@ -1,0 +1,58 @@
+//! What the classes of a data set are for whoever trains on them.
+
+use pelton_batch::Array;
+use pelton_format::Dataset;
+
+/// The label of every class: a 64-bit integer, or a number where some labels are none.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Labels {
+    /// Whole numbers as they are, of named classes their places in the list of names.
+    Classes(Vec<i64>),
+    /// Numbers.
+    Numbers(Vec<f32>),
+}
+
+impl Labels {
+    /// Of a data set; `None` where its records have no labels.
+    pub fn of(dataset: &Dataset) -> Option<Labels> {
+        let labels = dataset.labels();
+        if labels.names().is_empty() && labels.len() < 2 {
+            return None;
+        }
+        Some(Labels::of_values(labels.values()))
+    }
+
+    fn of_values(values: &[f64]) -> Labels {
+        match values.iter().all(|value| value.fract() == 0.0) {
+            true => Labels::Classes(values.iter().map(|&value| value as i64).collect()),
+            false => Labels::Numbers(values.iter().map(|&value| value as f32).collect()),
+        }
+    }
+
+    /// The labels of examples of these classes.
+    pub fn array(&self, classes: impl Iterator<Item = u32>) -> Array {
+        match self {
+            Labels::Classes(values) => {
+                let labels: Vec<i64> = classes.map(|class| values[class as usize]).collect();
+                Array::of(&labels)
+            }
+            Labels::Numbers(values) => {
+                let labels: Vec<f32> = classes.map(|class| values[class as usize]).collect();
+                Array::of(&labels)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_classes() {
+        let digits = Labels::of_values(&[0.0, 7.0, -1.0]).array([2, 1, 1].into_iter());
+        assert_eq!(digits.values::<i64>(), Some(&[-1, 7, 7][..]));
+        let numbers = Labels::of_values(&[0.0, 0.5]).array([1, 0].into_iter());
+        assert_eq!(numbers.values::<f32>(), Some(&[0.5, 0.0][..]));
+    }
+}

@@ -1,0 +1,192 @@
+//! The stages that Pelton has, and the list of them that a loader is given.
+
+mod augment;
+mod decode_image;
+mod function;
+mod members;
+mod tokenise;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_format::{Contents, Dataset, Layout};
+
+pub use augment::AugmentImages;
+pub use decode_image::{DecodeImages, Exif};
+pub use function::{Function, StageFn};
+pub use members::TakeMember;
+pub use tokenise::Tokenise;
+
+use crate::stage::{Stage, When};
+
+/// Pictures.
+pub const IMAGE: &str = "image";
+/// Numbers of a vocabulary.
+pub const TOKENS: &str = "tokens";
+/// Rows of numbers.
+pub const FEATURES: &str = "features";
+/// Lines or runs of text.
+pub const TEXT: &str = "text";
+/// Records of any other kind, as they are stored.
+pub const BYTES: &str = "bytes";
+/// Tar samples, as they are stored.
+pub const MEMBERS: &str = "members";
+/// Classes as 64-bit integers, or numbers of single precision.
+pub const LABEL: &str = "label";
+
+/// How the samples of a batch are put together, field by field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Collate {
+    /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
+    /// tokens; otherwise `ragged`.
+    #[default]
+    Auto,
+    /// One after another; they must have one shape.
+    Stack,
+    /// Along the first dimension to one length: that of the bucket where there are buckets, otherwise the
+    /// longest of the batch.
+    Pad,
+    /// One after another with offsets.
+    Ragged,
+}
+
+impl fmt::Display for Collate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Collate::Auto => "auto",
+            Collate::Stack => "stack",
+            Collate::Pad => "pad",
+            Collate::Ragged => "ragged",
+        })
+    }
+}
+
+impl FromStr for Collate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Collate, String> {
+        Ok(match text {
+            "auto" => Collate::Auto,
+            "stack" => Collate::Stack,
+            "pad" => Collate::Pad,
+            "ragged" => Collate::Ragged,
+            _ => {
+                return Err(format!(
+                    "`{text}` is not a way to put batches together: use auto, stack, pad or ragged"
+                ));
+            }
+        })
+    }
+}
+
+/// The stages that a record goes through, in order, and how batches are put together behind them.
+#[derive(Clone, Default)]
+pub struct Stages {
+    list: Vec<Arc<dyn Stage>>,
+    /// Whether pictures are put out as all of one channel before the next.
+    pub(crate) planar: bool,
+    /// Samples to a batch.
+    pub(crate) collate: Collate,
+}
+
+impl Stages {
+    /// With one more behind the others. Panics where it runs once a read and one before it at each appearance.
+    pub fn then(self, stage: impl Stage + 'static) -> Stages {
+        self.then_shared(Arc::new(stage))
+    }
+
+    /// The same, with a stage that its maker goes on looking at.
+    pub fn then_shared(mut self, stage: Arc<dyn Stage>) -> Stages {
+        let before = self.list.last().map_or(When::Read, |last| last.when());
+        assert!(
+            before <= stage.when(),
+            "stages that run once a read come first"
+        );
+        self.list.push(stage);
+        self
+    }
+
+    /// With samples put together so.
+    pub fn collated(self, collate: Collate) -> Stages {
+        Stages { collate, ..self }
+    }
+
+    /// Where pictures that are not augmented are put out as all of one channel before the next.
+    pub fn planar(self, planar: bool) -> Stages {
+        Stages { planar, ..self }
+    }
+
+    /// The stages in order.
+    pub fn list(&self) -> &[Arc<dyn Stage>] {
+        &self.list
+    }
+
+    /// How many of them run once a read.
+    pub(crate) fn at_read(&self) -> usize {
+        self.list
+            .partition_point(|stage| stage.when() == When::Read)
+    }
+
+    /// What comes out of the last stage for the records of `dataset`, without their labels.
+    ///
+    /// Errors: stages that do not go together, or not with this data.
+    pub fn spec(&self, dataset: &Dataset) -> Result<FieldSpecs, String> {
+        let first = FieldSpecs(vec![record_spec(dataset)]);
+        let mut stages = self.list.iter();
+        let mut fields = stages.try_fold(first, |fields, stage| stage.spec(fields))?;
+        let augmented = self.list.iter().any(|stage| stage.makes_one_shape());
+        if self.planar
+            && !augmented
+            && let Some(image) = fields.0.iter_mut().find(|field| &*field.name == IMAGE)
+        {
+            image.dims.rotate_right(1);
+        }
+        Ok(fields)
+    }
+
+    /// A digest of what must be as it was when a run goes on.
+    pub(crate) fn fingerprint(&self) -> Option<u64> {
+        let mut digests = self.list.iter().filter_map(|stage| stage.fingerprint());
+        let first = digests.next()?;
+        // Prime and odd, so that the order of stages counts.
+        Some(digests.fold(first, |all, next| {
+            all.wrapping_mul(0x0000_0100_0000_01b3) ^ next
+        }))
+    }
+}
+
+impl fmt::Debug for Stages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.list.iter().map(|stage| stage.name()).collect();
+        f.debug_struct("Stages")
+            .field("list", &names)
+            .field("planar", &self.planar)
+            .field("collate", &self.collate)
+            .finish()
+    }
+}
+
+/// What the records of `dataset` are; pictures of known shape as height, width and channels.
+pub(crate) fn record_spec(dataset: &Dataset) -> FieldSpec {
+    match (dataset.contents(), dataset.layout()) {
+        (
+            Contents::Pixels {
+                height,
+                width,
+                channels,
+                ..
+            },
+            _,
+        ) => {
+            let dims = [height, width, channels].map(|length| Some(length as usize));
+            FieldSpec::new(IMAGE, DType::U8, &dims)
+        }
+        (_, Layout::Dense { width }) => FieldSpec::new(FEATURES, DType::F32, &[Some(width)]),
+        (_, Layout::Sparse) => FieldSpec::new(FEATURES, DType::F32, &[None]),
+        (Contents::Text | Contents::Tokens { .. }, _) => FieldSpec::new(TEXT, DType::U8, &[None]),
+        (Contents::Members, _) => FieldSpec::new(MEMBERS, DType::U8, &[None]),
+        _ => FieldSpec::new(BYTES, DType::U8, &[None]),
+    }
+}
