@@ -1,7 +1,7 @@
 //! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
 
 use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
-use pelton_train::{Interrupt, Observer, TrainError};
+use pelton_train::{DataError, Interrupt, Observer, TrainError};
 
 use crate::commands::Failure;
 use crate::console::Console;
@@ -57,11 +57,12 @@ fn counted(
 /// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned;
 /// `None` in the processes of other ranks. Under `mpirun` a failure ends the processes of all ranks, and so
 /// does an interruption of one.
-pub fn run<T: Send>(
+pub fn run<T: Send, E: Into<TrainError>>(
     ranks: usize,
     interrupt: &Interrupt,
-    job: impl Fn(&Comm, Observer<'_>) -> Result<T, TrainError> + Sync,
+    job: impl Fn(&Comm, Observer<'_>) -> Result<T, E> + Sync,
 ) -> Result<Option<T>, Failure> {
+    let job = |comm: &Comm, observer: Observer<'_>| job(comm, observer).map_err(Into::into);
     let with_events = |comm: Comm| {
         if comm.rank() > 0 {
             return job(&comm, &mut |_| ());
@@ -85,7 +86,9 @@ pub fn run<T: Send>(
 fn failure(failed: RankError<TrainError>) -> Failure {
     let code = failed.source.exit_code();
     let error = match code {
-        1 if !matches!(failed.source, TrainError::AllBad { .. }) => anyhow::Error::new(failed),
+        1 if !matches!(failed.source, TrainError::Data(DataError::AllBad { .. })) => {
+            anyhow::Error::new(failed)
+        }
         _ => failed.source.into(),
     };
     Failure { error, code }
@@ -97,7 +100,7 @@ mod processes {
     use std::time::Duration;
 
     use pelton_comm::{Comm, mpi};
-    use pelton_train::{Interrupt, TrainError};
+    use pelton_train::{DataError, Interrupt, TrainError};
 
     use super::failure;
     use crate::commands::Failure;
@@ -116,9 +119,9 @@ mod processes {
             let rank = comm.rank();
             match job(comm) {
                 // It waited for one that was interrupted before.
-                Err(TrainError::Comm(_)) if interrupt.load(Ordering::Relaxed) => {
+                Err(TrainError::Data(DataError::Comm(_))) if interrupt.load(Ordering::Relaxed) => {
                     let job = "ranks waited for one another";
-                    Ok((rank, Err(TrainError::Stopped { job })))
+                    Ok((rank, Err(TrainError::stopped(job))))
                 }
                 Err(error) if error.exit_code() == 130 => Ok((rank, Err(error))),
                 result => result.map(|value| (rank, Ok(value))),

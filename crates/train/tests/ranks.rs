@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelton_comm::{RankError, run_ranks};
+use pelton_data::DataConfig;
+use pelton_run::{Event, Interrupt};
 use pelton_train::linear::{RunData, RunOptions, run, run_over_ranks};
-use pelton_train::{
-    DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError,
-};
+use pelton_train::{LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError};
 
 fn demo(folder: &Path, name: &str) -> LinearConfig {
     LinearConfig {

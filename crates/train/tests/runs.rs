@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pelton_data::DataConfig;
+use pelton_run::{Event, Interrupt};
 use pelton_train::linear::{RunOptions, run};
-use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Solver, TrainError};
+use pelton_train::{LinearConfig, LinearSummary, Solver, TrainError};
 
 /// More rows than two batches of a sequential pass hold: the batches once shared a pane, whose
 /// segments could then not be taken over, and the run ended in a panic.

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use pelton_train::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
-use pelton_train::{BadExamples, OnBadRecord, SharedData};
+use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
+use pelton_tools::{BadExamples, SharedData};
+use pelton_train::OnBadRecord;
 
 use super::{Failure, bytes_of, print_json, print_with, usage, with_console};
 use crate::arguments::{BenchArguments, CacheKind};

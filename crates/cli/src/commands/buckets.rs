@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use pelton_train::buckets::{
+use pelton_tools::buckets::{
     BucketsConfig, BucketsTable, LengthSource, buckets, histogram, in_terminal,
 };
-use pelton_train::write_atomically;
+use pelton_tools::write_atomically;
 
 use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::BucketsArguments;
@@ -30,7 +30,7 @@ pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
     if let Some(out) = &arguments.out {
         let drawing = histogram(&table).to_svg();
         let written = write_atomically(out, |path| std::fs::write(path, drawing));
-        written.map_err(pelton_train::TrainError::from)?;
+        written.map_err(pelton_train::DataError::from)?;
     }
     if arguments.json {
         return print_json(&table);

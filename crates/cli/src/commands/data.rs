@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use pelton_train::data_tools::{
+use pelton_tools::data_tools::{
     self, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
 };
 

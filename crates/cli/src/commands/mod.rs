@@ -13,7 +13,7 @@ mod vocabulary;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Context;
-use pelton_train::TrainError;
+use pelton_train::{DataError, TrainError};
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, TrainCommand};
@@ -33,6 +33,12 @@ impl From<TrainError> for Failure {
             code: error.exit_code(),
             error: error.into(),
         }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Failure {
+        TrainError::from(error).into()
     }
 }
 
@@ -60,13 +66,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 }
 
 /// Runs a job with its events on the console.
-pub fn with_console<T>(
-    job: impl FnOnce(&mut dyn FnMut(pelton_train::Event<'_>)) -> Result<T, TrainError>,
+pub fn with_console<T, E: Into<Failure>>(
+    job: impl FnOnce(&mut dyn FnMut(pelton_train::Event<'_>)) -> Result<T, E>,
 ) -> Result<T, Failure> {
     let mut console = Console::new();
     let result = job(&mut |event| console.show(event));
     console.finish();
-    Ok(result?)
+    result.map_err(Into::into)
 }
 
 /// A size that must be a number of bytes: there is no data to take a share of.

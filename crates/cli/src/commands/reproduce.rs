@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_train::reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
+use pelton_reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
 use serde_json::Value;
 
 use super::{Failure, print_json, usage, with_console};

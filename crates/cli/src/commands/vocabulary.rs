@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use pelton_train::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
+use pelton_tools::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
 
 use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::VocabularyArguments;

@@ -24,22 +24,20 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::Comm;
+use pelton_data::{self as data, DataError, OpenedData};
 use pelton_feed::FeedOptions;
 use pelton_format::RowLayout;
 use pelton_linear::Scaling;
+use pelton_run::{Event, Interrupt, Observer, RunFolder};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use ranks::RunData;
-pub use setup::{Setup, plan_of, resolve, set_up, units_of};
-pub(crate) use source::hold_rows;
+pub use setup::{Setup, resolve, set_up};
 
 use crate::config::{LinearConfig, Optimum, Solver};
-use crate::data::{self, OpenedData};
 use crate::error::TrainError;
-use crate::event::{Event, Interrupt, Observer};
-use crate::run_folder::RunFolder;
 use crate::summary::LinearSummary;
 use newton::NewtonSession;
 use ranks::{Ranks, Role};
@@ -113,7 +111,7 @@ fn run_as(
     refuse_untrainable(&config, &data, interrupt)?;
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
@@ -217,9 +215,7 @@ fn run_as(
             let newton = config.solver == Solver::Newton;
             let optimum = certify::optimum(&setup, newton, gap, ranks, interrupt, observer);
             let optimum = optimum.map_err(|error| match error.is_interruption() {
-                true => TrainError::Stopped {
-                    job: "solving for the optimum, before training began",
-                },
+                true => TrainError::stopped("solving for the optimum, before training began"),
                 false => error,
             })?;
             match &mut session {
@@ -232,7 +228,7 @@ fn run_as(
     describe(&setup, &config, ranks.size(), observer);
     // One that was interrupted a moment before may be waited for in vain.
     let waited = |error: &TrainError| {
-        matches!(error, TrainError::Comm(_)) && interrupt.load(Ordering::Relaxed)
+        matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
     };
     let in_folder = |error: TrainError| match error.is_interruption() || waited(&error) {
         // What was read at that moment is no concern of whoever goes on later.
@@ -267,7 +263,7 @@ enum AnySession<'a> {
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {
-    let wrong = |text: String| Err(TrainError::Config(text));
+    let wrong = |text: String| Err(TrainError::config(text));
     if config.data.paths.is_empty() {
         return wrong(
             "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
@@ -318,7 +314,7 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }
-    data::check_threads("--threads", config.threads)
+    Ok(data::check_threads("--threads", config.threads)?)
 }
 
 /// Names what is wrong with data that shows no two classes, or no features: mostly it is something
@@ -341,7 +337,7 @@ fn refuse_untrainable(
     };
     for_each_batch(dataset, &feed, |_| Ok(()))?;
     let paths = config.data.paths.join(", ");
-    Err(TrainError::Config(match labels.values() {
+    Err(TrainError::config(match labels.values() {
         [] => format!("{paths}: no record can be read; check the file and --format"),
         _ if dataset.features() == 0 => {
             format!(

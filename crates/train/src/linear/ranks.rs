@@ -7,28 +7,16 @@
 use std::sync::Arc;
 
 use pelton_comm::{Comm, Reduction};
+use pelton_data::{
+    self as data, DataConfig, Expected, OpenedData, SharedData, check_limit, stripe_records,
+};
 use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
 use pelton_format::Dataset;
 use pelton_linear::{Exchange, LossSum, Peers};
+use pelton_run::{Interrupt, Observer};
 
-use crate::bad_records::check_limit;
 use crate::checkpoint::Totals;
-use crate::config::DataConfig;
-use crate::data::{self, Expected, OpenedData, SharedData};
 use crate::error::TrainError;
-use crate::event::{Interrupt, Observer};
-
-/// Bytes of a stripe, and the least number of stripes of each rank.
-const STRIPE_BYTES: u64 = 1 << 20;
-const LEAST_STRIPES: u64 = 16;
-
-/// Records of a stripe of the files.
-pub(super) fn stripe_records(dataset: &Dataset, ranks: u32) -> u64 {
-    let records = dataset.records().max(1);
-    let stripe = STRIPE_BYTES * records / dataset.bytes().max(1);
-    let most = records / u64::from(ranks) / LEAST_STRIPES;
-    stripe.min(most).max(1)
-}
 
 /// The rank whose stripe a record lies in.
 fn stripe_of(id: u64, stripe: u64, ranks: u32) -> u32 {
@@ -140,7 +128,7 @@ impl<'a> Ranks<'a> {
         observer: Observer<'_>,
     ) -> Result<OpenedData, TrainError> {
         let Some((comm, data)) = self.0 else {
-            return data::open(config, paths, expected, interrupt, observer);
+            return Ok(data::open(config, paths, expected, interrupt, observer)?);
         };
         let shared = match role {
             Role::Train => &data.train,
@@ -247,7 +235,7 @@ impl<'a> Ranks<'a> {
         meters: &Meters,
     ) -> Result<(), TrainError> {
         match self.comm() {
-            Some(comm) => check_limit(comm, feed.on_bad_record, dataset, meters),
+            Some(comm) => Ok(check_limit(comm, feed.on_bad_record, dataset, meters)?),
             None => Ok(()),
         }
     }

@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pelton_data::DataConfig;
+use pelton_run::{Event, Interrupt};
+
 use super::{RunOptions, run};
 use crate::checkpoint::{self, Progress};
-use crate::config::{DataConfig, LinearConfig};
+use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::event::{Event, Interrupt};
 
 /// Interrupts a run after `blocks` blocks, lets `forge` change its checkpoint and goes on.
 fn resume_forged(
