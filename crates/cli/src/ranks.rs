@@ -1,10 +1,10 @@
 //! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
 
 use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
-use pelton_train::{DataError, Interrupt, Observer, TrainError};
+use pelton_train::{DataError, Event, RunContext, TrainError};
 
-use crate::commands::Failure;
-use crate::console::Console;
+use crate::commands::{Failure, with_console};
+use crate::console::{Console, interrupt_flag};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
@@ -59,16 +59,20 @@ fn counted(
 /// does an interruption of one.
 pub fn run<T: Send, E: Into<TrainError>>(
     ranks: usize,
-    interrupt: &Interrupt,
-    job: impl Fn(&Comm, Observer<'_>) -> Result<T, E> + Sync,
+    job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
 ) -> Result<Option<T>, Failure> {
-    let job = |comm: &Comm, observer: Observer<'_>| job(comm, observer).map_err(Into::into);
+    let job = |context: RunContext<'_>| job(context).map_err(Into::into);
+    if ranks == 1 {
+        return with_console(job).map(Some);
+    }
+    let interrupt = &interrupt_flag();
     let with_events = |comm: Comm| {
         if comm.rank() > 0 {
-            return job(&comm, &mut |_| ());
+            return job(RunContext::new(&comm, interrupt, &mut |_| ()));
         }
         let mut console = Console::new();
-        let result = job(&comm, &mut |event| console.show(event));
+        let observer = &mut |event: Event<'_>| console.show(event);
+        let result = job(RunContext::new(&comm, interrupt, observer));
         console.finish();
         result
     };
@@ -76,8 +80,6 @@ pub fn run<T: Send, E: Into<TrainError>>(
     if launched().is_some() {
         return processes::run(interrupt, with_events);
     }
-    #[cfg(not(feature = "mpi"))]
-    let _ = interrupt;
     let results = run_ranks(ranks, with_events).map_err(failure)?;
     Ok(results.into_iter().next())
 }

@@ -19,7 +19,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("cache", &["comm", "plan", "format", "storage"]),
     ("feed", &["image", "text", "plan", "format", "storage"]),
     ("linear", &["feed", "plan", "format", "storage"]),
-    ("run", &["storage"]),
+    ("run", &["comm", "storage"]),
     (
         "data",
         &[

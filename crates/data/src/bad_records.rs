@@ -49,31 +49,23 @@ pub fn problem_of(dataset: &Dataset, id: u64) -> String {
 /// Fails where no record was left and some were bad. `bad` are the ids that this rank met, and `first` is the first
 /// of those whose problem it knows. All ranks call it.
 pub fn check_some_left(
-    comm: Option<&Comm>,
+    comm: &Comm,
     left: u64,
     bad: &[u64],
     first: impl FnOnce() -> Option<(u64, String)>,
 ) -> Result<(), DataError> {
     let mut sums = [left, bad.len() as u64];
-    if let Some(comm) = comm {
-        comm.all_reduce(&mut sums, Reduction::Sum)?;
-    }
+    comm.all_reduce(&mut sums, Reduction::Sum)?;
     if sums[0] > 0 || sums[1] == 0 {
         return Ok(());
     }
-    let own = first();
-    let (found, first) = match comm {
-        None => (sums[1], own.map(|(_, problem)| problem)),
-        Some(comm) => {
-            let all: BTreeSet<u64> = comm.all_gather_ragged(bad)?.concat().into_iter().collect();
-            let (id, problem) = own.unwrap_or((u64::MAX, String::new()));
-            let ids = comm.all_gather_ragged(&[id])?.concat();
-            let problems = comm.all_gather_ragged(problem.as_bytes())?;
-            let first = ids.into_iter().zip(problems).min();
-            let text = first.map(|(_, problem)| String::from_utf8_lossy(&problem).into_owned());
-            (all.len() as u64, text)
-        }
-    };
+    let all: BTreeSet<u64> = comm.all_gather_ragged(bad)?.concat().into_iter().collect();
+    let (id, problem) = first().unwrap_or((u64::MAX, String::new()));
+    let ids = comm.all_gather_ragged(&[id])?.concat();
+    let problems = comm.all_gather_ragged(problem.as_bytes())?;
+    let first = ids.into_iter().zip(problems).min();
+    let first = first.map(|(_, problem)| String::from_utf8_lossy(&problem).into_owned());
+    let found = all.len() as u64;
     let first = first.unwrap_or_default();
     Err(DataError::AllBad { found, first })
 }

@@ -30,18 +30,26 @@ pub fn record_lengths(
     dataset: &Arc<Dataset>,
     data: &DataConfig,
     tokenizer: Tokenizer,
-    comm: Option<&Comm>,
+    comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    let waits = |first: bool| match comm {
-        Some(comm) if (comm.rank() == 0) == first => comm.barrier(),
-        _ => Ok(()),
-    };
-    waits(false)?;
-    let lengths = kept(dataset, data, tokenizer, interrupt, observer)?;
-    waits(true)?;
-    Ok(lengths)
+    in_turn(comm, || kept(dataset, data, tokenizer, interrupt, observer))
+}
+
+/// What `keep` returns; the first rank calls it before all others, which find what it left in the cache folder. All
+/// ranks call it.
+pub fn in_turn<T>(
+    comm: &Comm,
+    keep: impl FnOnce() -> Result<T, DataError>,
+) -> Result<T, DataError> {
+    if comm.rank() > 0 {
+        comm.barrier()?;
+        return keep();
+    }
+    let kept = keep()?;
+    comm.barrier()?;
+    Ok(kept)
 }
 
 fn kept(

@@ -1,7 +1,6 @@
 //! What a configuration names: files, patterns, built-in data, and the device under them.
 //!
-//! [`open`] turns a [`DataConfig`] into an [`OpenedData`]; [`SharedData`] does so once for the ranks of a
-//! process. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an order over it.
+//! [`open`] turns a [`DataConfig`] into an [`OpenedData`], [`open_together`] once for the ranks of a process. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an order over it.
 
 mod config;
 mod demo;
@@ -21,10 +20,10 @@ pub use batches::{for_each_batch, hold_rows, stripe_records};
 pub use config::{DataConfig, IoMode, as_text};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::DataError;
-pub use kept_lengths::record_lengths;
+pub use kept_lengths::{in_turn, record_lengths};
 pub use open::{
-    Expected, OpenedData, SharedData, cache_dir, check_scratch, check_threads, fetch_bytes,
-    fetch_rows, open, row_layout,
+    Expected, OpenedData, cache_dir, check_scratch, check_threads, fetch_bytes, fetch_rows, open,
+    open_together, row_layout,
 };
 pub use pass::Pass;
 pub use plan::{plan_of, units_of};

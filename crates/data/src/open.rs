@@ -1,7 +1,7 @@
 //! Opens the data a configuration names: files, or a generated demo set.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pelton_comm::Comm;
 use pelton_feed::{DeviceSpeed, FeedError};
@@ -126,6 +126,20 @@ pub fn open(
     open_files(config, paths, expected, interrupt, observer)?.on_its_device(config)
 }
 
+/// The same for ranks, those of a process together: rank 0 first, so that no two generate or index the same files.
+/// Each puts the data on a modelled device of its own, where one is named. All ranks call it.
+pub fn open_together(
+    comm: &Comm,
+    config: &DataConfig,
+    paths: &[String],
+    expected: Option<&Expected>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<OpenedData, DataError> {
+    comm.once(|| open_files(config, paths, expected, interrupt, observer))?
+        .on_its_device(config)
+}
+
 /// What [`open`] does, without the modelled device.
 fn open_files(
     config: &DataConfig,
@@ -178,37 +192,6 @@ fn open_files(
         paths: files,
         test,
     })
-}
-
-/// Data that the ranks of this process open once and share. Rank 0 opens first, so that no two generate
-/// or index the same files; then each other process opens for itself, and each rank puts the data on a
-/// modelled device of its own, where one is named.
-#[derive(Debug, Default)]
-pub struct SharedData(Mutex<Option<OpenedData>>);
-
-impl SharedData {
-    /// Opens the data on rank 0, then where needed. All ranks call it, one value for each data set.
-    pub fn open(
-        &self,
-        comm: &Comm,
-        config: &DataConfig,
-        paths: &[String],
-        expected: Option<&Expected>,
-        interrupt: &Interrupt,
-        observer: Observer<'_>,
-    ) -> Result<OpenedData, DataError> {
-        let shared = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if comm.rank() == 0 {
-            *shared() = Some(open_files(config, paths, expected, interrupt, observer)?);
-        }
-        comm.barrier()?;
-        let held = shared().clone();
-        let opened = match held {
-            Some(opened) => opened,
-            None => open_files(config, paths, expected, interrupt, observer)?,
-        };
-        opened.on_its_device(config)
-    }
 }
 
 /// Files of a list of paths, patterns and demo names; for a demo set its test file too.

@@ -7,7 +7,8 @@
 //! expected of it come from a calculation whose cut of the sentences is not recorded, and are labelled
 //! expected. Cost: one pass over 5 MB.
 
-use pelton_run::{Interrupt, write_atomically};
+use pelton_comm::Comm;
+use pelton_run::{Interrupt, RunContext, write_atomically};
 use pelton_tools::buckets::{
     BucketRow, BucketsConfig, LengthSource, PUBLISHED_AUTO, Unit, buckets, histogram, published,
     read_lengths, row,
@@ -127,7 +128,9 @@ pub(super) fn buckets_table(
             batch,
             policies: policies.clone(),
         };
-        let drawing = histogram(&buckets(&table, interrupt)?).to_svg();
+        let comm = Comm::alone();
+        let table = buckets(&table, RunContext::new(&comm, interrupt, &mut |_| {}))?;
+        let drawing = histogram(&table).to_svg();
         write_atomically(&picture, |path| std::fs::write(path, drawing))?;
         reproduction.files.push(picture);
     }

@@ -41,7 +41,7 @@ use serde_json::Value;
 
 pub use experiment::{Experiment, SetConfig};
 
-use pelton_run::{Interrupt, Observer, write_atomically};
+use pelton_run::{RunContext, write_atomically};
 use pelton_train::TrainError;
 
 /// How a table is reproduced.
@@ -100,9 +100,13 @@ pub struct Reproduction {
 /// Errors: bad configuration; data that cannot be generated or read; an interruption.
 pub fn reproduce(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let scale_fits = config.scale > 0.0 && config.scale <= 1000.0;
     if !scale_fits || !(1..=1000).contains(&config.seeds) {
         return Err(TrainError::config(format!(

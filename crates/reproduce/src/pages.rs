@@ -6,10 +6,11 @@
 
 use std::sync::atomic::Ordering;
 
+use pelton_comm::Comm;
 use pelton_data::{DataConfig, IoMode};
 use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{DeviceModel, DeviceUse, LocalMode, PAGE_BYTES};
 use pelton_tools::bench::{BenchConfig, BenchReport, bench};
 use pelton_train::TrainError;
@@ -205,7 +206,12 @@ fn read_from_disk(
         stages: None,
         cache: None,
     };
-    Ok(bench(&bench_config, interrupt, &mut |_| {})?)
+    let comm = Comm::alone();
+    let nobody = &mut |_: Event<'_>| {};
+    Ok(bench(
+        &bench_config,
+        RunContext::new(&comm, interrupt, nobody),
+    )?)
 }
 
 fn write_raw(raw: &mut RawRuns, held: &Held, unit: &Unit) -> Result<(), TrainError> {

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use pelton_comm::Comm;
 use pelton_format::{IndexCoding, PackedShape, PackedWriter};
 use pelton_plan::Order;
+use pelton_run::Interrupt;
 use serde_json::Value;
 
 use super::convergence::{self, Run, Training, median_epochs};
@@ -13,6 +15,15 @@ use super::held::{Held, hold};
 use super::method::Method;
 use super::published::PUBLISHED;
 use super::*;
+
+/// The table, on one rank.
+pub(super) fn reproduced(
+    config: &ReproduceConfig,
+    interrupt: &Interrupt,
+) -> Result<Reproduction, TrainError> {
+    let comm = Comm::alone();
+    reproduce(config, RunContext::new(&comm, interrupt, &mut |_| {}))
+}
 
 fn config(name: &str, scale: f64, out: &Path) -> ReproduceConfig {
     ReproduceConfig {
@@ -229,7 +240,7 @@ fn svm_rows_have_every_method_and_device() {
         .retain(|set| ["epsilon", "higgs"].contains(&set.name.as_str()));
     config.experiment.epochs = 4;
     config.seeds = 2;
-    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    let found = reproduced(&config, &Arc::default()).unwrap();
     check_shape(&found);
     for method in Method::COMPARED {
         for inner in ["1", "3", "10", "until:0.1"] {
@@ -260,7 +271,7 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
     let mut config = config("lirs-pages", 0.1, folder.path());
     config.experiment.epochs = 3;
     config.experiment.units = vec![0, 4096, 16384, 1 << 20];
-    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    let found = reproduced(&config, &Arc::default()).unwrap();
     check_shape(&found);
     for data in ["kdd", "higgs"] {
         let pages = |method: &str| {
@@ -291,12 +302,7 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
 #[test]
 fn memory_rows_repeat_table_5_and_ours_is_smaller() {
     let folder = tempfile::tempdir().unwrap();
-    let found = reproduce(
-        &config("lirs-memory", 0.02, folder.path()),
-        &Arc::default(),
-        &mut |_| {},
-    )
-    .unwrap();
+    let found = reproduced(&config("lirs-memory", 0.02, folder.path()), &Arc::default()).unwrap();
     check_shape(&found);
     for set in PUBLISHED {
         let table = |name: &str, figure: &str| {
@@ -327,7 +333,7 @@ fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
     // 3 450 rows have too few chunks of 256 for their blocks.
     config.experiment.chunks = vec![1, 4, 16, 64, 256];
     config.seeds = 2;
-    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    let found = reproduced(&config, &Arc::default()).unwrap();
     check_shape(&found);
     for row in found.rows.iter().filter(|row| row.data.contains("formula")) {
         if let Some(published) = row.published.as_f64() {
@@ -365,7 +371,7 @@ fn nonsense_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let config = config("lirs-memory", scale, folder.path());
-        let result = reproduce(&config, &Arc::default(), &mut |_| {});
+        let result = reproduced(&config, &Arc::default());
         assert!(
             matches!(
                 result,
@@ -377,7 +383,7 @@ fn nonsense_is_refused() {
     let interrupted = Arc::new(AtomicBool::new(true));
     let mut config = config("lirs-svm", 0.01, folder.path());
     config.experiment.sets.truncate(1);
-    let result = reproduce(&config, &interrupted, &mut |_| {});
+    let result = reproduced(&config, &interrupted);
     let error = result.unwrap_err();
     assert_eq!(error.exit_code(), 130, "{error}");
 }
@@ -393,12 +399,12 @@ fn buckets_of_the_penn_treebank_drop_nothing() {
             "SKIPPED: {} holds no ptb; name its folder in PELTON_DATA",
             real.display()
         );
-        let left_out = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+        let left_out = reproduced(&config, &Arc::default()).unwrap();
         assert!(left_out.rows.is_empty() && left_out.notes.last().unwrap().contains("left out"));
         return;
     }
     config.real_data = Some(real);
-    let found = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    let found = reproduced(&config, &Arc::default()).unwrap();
     check_shape(&found);
     let value = |batch, policy, figure| {
         let data = format!("ptb, batches of {batch}");

@@ -4,6 +4,7 @@
 //! checkpoint that it can go on from, and at the end the model and a [`Report`]. While it runs it
 //! tells an [`Observer`] what happens; nothing here prints.
 
+mod context;
 mod error;
 mod event;
 mod metrics_endpoint;
@@ -12,6 +13,7 @@ mod report;
 mod run_folder;
 mod tensorboard;
 
+pub use context::{RunContext, RunOptions};
 pub use error::RunError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use metrics_endpoint::MetricsEndpoint;

@@ -24,10 +24,10 @@ use peers::Peers;
 pub use settings::{DecodeSetting, EchoSetting, StagesConfig};
 
 use pelton_data::{
-    self as data, DataConfig, DataError, OpenedData, SharedData, check_limit, check_some_left,
-    met_by_all, plan_of, problem_of,
+    self as data, DataConfig, DataError, OpenedData, check_limit, check_some_left, met_by_all,
+    plan_of, problem_of,
 };
-use pelton_run::{Event, Interrupt, Observer, cpu_seconds, peak_rss_bytes};
+use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes};
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 4096;
@@ -210,42 +210,24 @@ pub struct BenchReport {
     pub checksum: f64,
 }
 
-/// Runs the feed for some epochs and touches every row once.
-pub fn bench(
-    config: &BenchConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<BenchReport, DataError> {
+/// Runs the feed for some epochs and touches every row once. Of several ranks each takes its share of every batch
+/// within a memory budget of its own; the figures are of all of them together.
+pub fn bench(config: &BenchConfig, context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
+    let RunContext {
+        comm,
+        interrupt,
+        observer,
+        ..
+    } = context;
     check(config)?;
     let data = config.data.with_bytes();
-    let opened = data::open(&data, &data.paths, None, interrupt, observer)?;
-    if config.cold {
-        opened.drop_page_cache()?;
-    }
-    measure(config, &opened, None, began, interrupt, observer)
-}
-
-/// The same on several ranks, each of which takes its share of every batch within a memory budget of
-/// its own. All ranks call it, with one `shared` for those of a process; the figures are of all of them
-/// together.
-pub fn bench_over_ranks(
-    config: &BenchConfig,
-    comm: &Comm,
-    shared: &SharedData,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<BenchReport, DataError> {
-    let began = Instant::now();
-    check(config)?;
-    let paths = &config.data.paths;
-    let data = config.data.with_bytes();
-    let opened = shared.open(comm, &data, paths, None, interrupt, observer)?;
+    let opened = data::open_together(comm, &data, &data.paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
         comm.barrier()?;
     }
-    measure(config, &opened, Some(comm), began, interrupt, observer)
+    measure(config, &opened, comm, began, interrupt, observer)
 }
 
 fn check(config: &BenchConfig) -> Result<(), DataError> {
@@ -263,7 +245,7 @@ fn check(config: &BenchConfig) -> Result<(), DataError> {
 fn measure(
     config: &BenchConfig,
     opened: &OpenedData,
-    comm: Option<&Comm>,
+    comm: &Comm,
     began: Instant,
     interrupt: &Interrupt,
     observer: Observer<'_>,
@@ -275,9 +257,9 @@ fn measure(
         Some(share) => (opened.dataset.bytes() as f64 * share) as u64,
         None => config.memory_bytes,
     };
-    let peers = match (&config.cache, comm) {
-        (Some(cache), Some(comm)) => Some(Peers::load(config, cache, opened, comm, interrupt)?),
-        _ => None,
+    let peers = match &config.cache {
+        Some(cache) => Some(Peers::load(config, cache, opened, comm, interrupt)?),
+        None => None,
     };
     let dataset = peers
         .as_ref()
@@ -294,7 +276,7 @@ fn measure(
         threads: config.threads.max(1),
         on_bad_record: config.on_bad_record,
         end_epoch: Some(config.epochs),
-        share: comm.map(|comm| Share::of(comm.rank() as u32, comm.size() as u32)),
+        share: (comm.size() > 1).then(|| Share::of(comm.rank() as u32, comm.size() as u32)),
         scratch_dir: Some(config.scratch_dir.clone()),
         device: opened.device,
         interrupt: Arc::clone(interrupt),
@@ -308,9 +290,7 @@ fn measure(
     if let Some(choice) = feed.access_choice() {
         observer(Event::Note(&choice.to_string()));
     }
-    if let Some(comm) = comm {
-        comm.barrier()?;
-    }
+    comm.barrier()?;
     let open_s = began.elapsed().as_secs_f64();
     let mut first_batch_s = None;
     let received = |batch: &Batch| {
@@ -327,12 +307,10 @@ fn measure(
     })?;
     let wall_s = began.elapsed().as_secs_f64();
     let mut meters = feed.meters();
-    if let Some(comm) = comm {
-        check_limit(comm, config.on_bad_record, &dataset, &meters)?;
-        // A record that several ranks have left out, in different epochs, is one.
-        let all = met_by_all(comm, &meters)?.len() as u64;
-        meters.skipped_records = if comm.rank() == 0 { all } else { 0 };
-    }
+    check_limit(comm, config.on_bad_record, &dataset, &meters)?;
+    // A record that several ranks have left out, in different epochs, is one.
+    let all = met_by_all(comm, &meters)?.len() as u64;
+    meters.skipped_records = if comm.rank() == 0 { all } else { 0 };
     check_some_left(comm, meters.records, &meters.skipped_ids, || {
         let first = meters.skipped_ids.first();
         first.map(|&id| (id, problem_of(&dataset, id)))
@@ -357,7 +335,6 @@ fn measure(
         rl_exact: Some(randomness.rl_exact),
         memory_bytes: options.memory_bytes,
         skipped_records: meters.skipped_records,
-        ranks: 1,
         backend_bytes: meters.read_bytes,
         access: feed.access().to_string(),
         order: plan.order().to_string(),
@@ -367,21 +344,17 @@ fn measure(
     };
     drop(feed);
     drop(dataset);
-    match (comm, peers) {
-        (Some(comm), Some(peers)) => {
-            peers.finish(comm, &mut report)?;
-            report.over_ranks(comm)
-        }
-        (Some(comm), None) => report.over_ranks(comm),
-        (None, _) => Ok(report.with_rates()),
+    if let Some(peers) = peers {
+        peers.finish(comm, &mut report)?;
     }
+    report.over_ranks(comm)
 }
 
 fn measure_stages(
     config: &BenchConfig,
     stages: &StagesConfig,
     opened: &OpenedData,
-    comm: Option<&Comm>,
+    comm: &Comm,
     began: Instant,
     interrupt: &Interrupt,
     observer: Observer<'_>,
@@ -391,14 +364,9 @@ fn measure_stages(
         return Err(DataError::Config(text.to_string()));
     }
     let prepared = stages::prepare(config, stages, opened, comm, interrupt, observer)?;
-    if let Some(comm) = comm {
-        comm.barrier()?;
-    }
+    comm.barrier()?;
     let report = prepared.run(config, stages, opened, (comm, began), interrupt, observer)?;
-    match comm {
-        Some(comm) => report.over_ranks(comm),
-        None => Ok(report.with_rates()),
-    }
+    report.over_ranks(comm)
 }
 
 /// Takes every batch and adds up the first value of every row.

@@ -10,7 +10,7 @@ use pelton_format::{
     Contents, DataFile, Dataset, FormatKind, IndexCoding, PackedShape, PackedSummary, PackedWriter,
     RecordBytes, Row, members,
 };
-use pelton_run::{Event, Interrupt, Observer, write_atomically};
+use pelton_run::{Event, RunContext, write_atomically};
 use serde::Serialize;
 
 use crate::picture::Picture;
@@ -108,11 +108,12 @@ impl FileFigures {
 const MOST_LABELS: usize = 1 << 16;
 
 /// Locates the records of files.
-pub fn index(
-    config: &DataConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<IndexFigures, DataError> {
+pub fn index(config: &DataConfig, context: RunContext<'_>) -> Result<IndexFigures, DataError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let config = config.with_bytes();
     let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
@@ -246,9 +247,13 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
 pub fn inspect(
     config: &DataConfig,
     id: u64,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: RunContext<'_>,
 ) -> Result<RecordView, DataError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let config = config.with_bytes();
     let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
@@ -347,9 +352,13 @@ pub fn pack(
     out: &Path,
     delta: bool,
     overwrite: bool,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: RunContext<'_>,
 ) -> Result<PackedSummary, DataError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     const MEMORY_BYTES: u64 = 64 << 20;
     let same = |path: &String| match (std::fs::canonicalize(path), std::fs::canonicalize(out)) {
         (Ok(path), Ok(out)) => path == out,

@@ -9,7 +9,6 @@ pub mod data_tools;
 pub mod picture;
 pub mod vocabulary;
 
-pub use pelton_data::SharedData;
 pub use pelton_feed::{BadExamples, Collate, Exif};
 pub use pelton_image::Pipeline;
 pub use pelton_plan::BucketPolicy;

@@ -24,8 +24,8 @@ use rayon::iter::{ParallelBridge, ParallelIterator};
 use serde::Serialize;
 
 use pelton_data as data;
-use pelton_data::{DataConfig, DataError, Texts};
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_data::{DataConfig, DataError, Texts, in_turn};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 
 /// What the names of kept vocabularies end with.
 const SUFFIX: &str = ".pelton-vocabulary";
@@ -95,9 +95,13 @@ pub struct WordFigures {
 /// written or holds something else, an interruption.
 pub fn vocabulary(
     config: &VocabularyConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: RunContext<'_>,
 ) -> Result<VocabularyFigures, DataError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     check_out(config)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, interrupt, observer)?;
@@ -167,7 +171,7 @@ pub(crate) fn of_pipeline(
     data: &DataConfig,
     tokenizer: Tokenizer,
     file: Option<&Path>,
-    comm: Option<&Comm>,
+    comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vocabulary, DataError> {
@@ -177,18 +181,7 @@ pub(crate) fn of_pipeline(
     if tokenizer == Tokenizer::Bytes {
         return Ok(Vocabulary::from_text(b"", &without_limits(tokenizer))?);
     }
-    match comm {
-        Some(comm) if comm.rank() > 0 => {
-            comm.barrier()?;
-            kept(dataset, data, interrupt, observer)
-        }
-        Some(comm) => {
-            let vocabulary = kept(dataset, data, interrupt, observer)?;
-            comm.barrier()?;
-            Ok(vocabulary)
-        }
-        None => kept(dataset, data, interrupt, observer),
-    }
+    in_turn(comm, || kept(dataset, data, interrupt, observer))
 }
 
 /// The vocabulary of a file, whose tokens must be those of `tokenizer`.

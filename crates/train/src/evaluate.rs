@@ -9,7 +9,7 @@ use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_feed::{FeedOptions, OnBadRecord};
 use pelton_format::{LabelMap, Missing};
 use pelton_linear::{LinearError, Loss, Model, Problem, predict, probabilities};
-use pelton_run::{Interrupt, Observer, peak_rss_bytes};
+use pelton_run::{Interrupt, Observer, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -152,11 +152,12 @@ fn problem(model: &Model) -> Result<Problem, TrainError> {
 }
 
 /// Accuracy and primal value of a model on data with labels.
-pub fn eval(
-    config: &EvaluateConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
+pub fn eval(config: &EvaluateConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let began = Instant::now();
     let (trained, opened) = config.open(false, interrupt, observer)?;
     let dataset = &opened.dataset;
@@ -198,9 +199,13 @@ pub fn predict_lines(
     config: &EvaluateConfig,
     with_probabilities: bool,
     out: &mut dyn Write,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: RunContext<'_>,
 ) -> Result<(), TrainError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let (trained, opened) = config.open(true, interrupt, observer)?;
     let model = &trained.model;
     if with_probabilities && model.loss != Loss::Logistic {

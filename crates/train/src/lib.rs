@@ -19,7 +19,7 @@ pub use pelton_feed::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
-pub use pelton_run::{EpochRecord, Event, Interrupt, Observer};
+pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
 pub use summary::LinearSummary;
 
 /// Entry points over plain bytes, for fuzzing.

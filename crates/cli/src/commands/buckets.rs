@@ -9,7 +9,6 @@ use pelton_tools::write_atomically;
 
 use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::BucketsArguments;
-use crate::console::interrupt_flag;
 
 /// Characters of a line of the picture.
 const COLUMNS: usize = 100;
@@ -25,8 +24,7 @@ pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
         batch: arguments.batch,
         policies: arguments.policy,
     };
-    let interrupt = interrupt_flag();
-    let table = with_console(|_| buckets(&config, &interrupt))?;
+    let table = with_console(|context| buckets(&config, context))?;
     if let Some(out) = &arguments.out {
         let drawing = histogram(&table).to_svg();
         let written = write_atomically(out, |path| std::fs::write(path, drawing));

@@ -12,12 +12,12 @@ mod records;
 use std::sync::atomic::Ordering;
 
 use pelton_comm::run_ranks;
-use pelton_data::{DataConfig, IoMode, SharedData};
+use pelton_data::{DataConfig, IoMode};
 use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::LocalMode;
-use pelton_tools::bench::{BenchConfig, BenchReport, Mode, PeerConfig, bench_over_ranks};
+use pelton_tools::bench::{BenchConfig, BenchReport, Mode, PeerConfig, bench};
 use pelton_train::TrainError;
 use serde_json::json;
 
@@ -238,9 +238,8 @@ fn run(
         stages: None,
         cache: measured.way.peers(shape.unit_bytes),
     };
-    let shared = SharedData::default();
     let reports = run_ranks(measured.ranks, |comm| {
-        bench_over_ranks(&config, &comm, &shared, interrupt, &mut |_| {})
+        bench(&config, RunContext::new(&comm, interrupt, &mut |_| {}))
     });
     let reports = reports.map_err(|failed| failed.source)?;
     Ok(reports.into_iter().next().expect("there is a rank 0"))

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::{Experiment, ReproduceConfig, Row, reproduce};
+use crate::tests::reproduced;
+use crate::{Experiment, ReproduceConfig, Row};
 
 fn of<'r>(rows: &'r [Row], figure: &str, method: &str) -> impl Iterator<Item = f64> + 'r {
     let (figure, method) = (figure.to_string(), method.to_string());
@@ -26,7 +27,7 @@ fn bytes_are_counted_and_pipelines_compared() {
         real_data: None,
         program: None,
     };
-    let table = reproduce(&config, &Arc::default(), &mut |_| {}).unwrap();
+    let table = reproduced(&config, &Arc::default()).unwrap();
     let backend = "bytes read from the backend";
     for way in ["in memory", "ordered, memory 0.25"] {
         for read in of(&table.rows, backend, way) {

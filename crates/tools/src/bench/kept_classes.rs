@@ -23,7 +23,7 @@ pub(super) fn records_of(
     dataset: &Arc<Dataset>,
     names: &[ClassName],
     bad_examples: BadExamples,
-    comm: Option<&Comm>,
+    comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Selection, DataError> {
@@ -89,13 +89,13 @@ fn of_read(
     dataset: &Arc<Dataset>,
     wanted: &[bool],
     bad_examples: BadExamples,
-    comm: Option<&Comm>,
+    comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u64>, DataError> {
     // What is not read stays kept.
     let mut kept = vec![u64::MAX; dataset.records().div_ceil(64) as usize];
-    if comm.is_none_or(|comm| comm.rank() == 0) {
+    if comm.rank() == 0 {
         let on_bad_record = match bad_examples {
             BadExamples::Fail => OnBadRecord::Fail,
             _ => OnBadRecord::Skip { limit: None },
@@ -109,8 +109,6 @@ fn of_read(
             }
         })? {}
     }
-    if let Some(comm) = comm {
-        comm.broadcast(&mut kept, 0)?;
-    }
+    comm.broadcast(&mut kept, 0)?;
     Ok(kept)
 }

@@ -21,7 +21,7 @@ use pelton_data::DataError;
 /// The file that says where a pipeline stands, and the file of ids.
 pub(super) struct Progress<'a> {
     path: PathBuf,
-    comm: Option<&'a Comm>,
+    comm: &'a Comm,
     state: Option<LoaderState>,
     log: Option<fs::File>,
     logged: u64,
@@ -47,7 +47,7 @@ fn log_of(log: &Path, rank: usize) -> PathBuf {
 
 impl<'a> Progress<'a> {
     /// Reads the state, where there is one. All ranks call it.
-    pub fn open(path: &Path, comm: Option<&'a Comm>) -> Result<Progress<'a>, DataError> {
+    pub fn open(path: &Path, comm: &'a Comm) -> Result<Progress<'a>, DataError> {
         let (state, logged) = match fs::read(path) {
             Ok(bytes) => {
                 let (state, logged) = saved(&bytes).map_err(|error| of_file(path, &error))?;
@@ -57,10 +57,8 @@ impl<'a> Progress<'a> {
             Err(error) => return Err(cannot_use(path, &error)),
         };
         // No rank writes before all have read.
-        if let Some(comm) = comm {
-            comm.barrier()?;
-        }
-        let (rank, ranks) = comm.map_or((0, 1), |comm| (comm.rank(), comm.size()));
+        comm.barrier()?;
+        let (rank, ranks) = (comm.rank(), comm.size());
         Ok(Progress {
             path: path.to_owned(),
             comm,
@@ -75,7 +73,7 @@ impl<'a> Progress<'a> {
 
     /// Opens the log of this rank; what it holds beyond the state is cut off.
     pub fn log_to(&mut self, log: &Path) -> Result<(), DataError> {
-        let (rank, ranks) = self.comm.map_or((0, 1), |comm| (comm.rank(), comm.size()));
+        let (rank, ranks) = (self.comm.rank(), self.comm.size());
         self.log = Some(self.open_log(&log_of(log, rank), self.logged)?);
         if rank == 0 {
             // Of ranks that there are no more.
@@ -134,9 +132,9 @@ impl<'a> Progress<'a> {
             log.write_all(&bytes).map_err(cannot_save)?;
             self.logged += bytes.len() as u64;
         }
-        let saves = match self.comm {
-            None => self.saved.elapsed() >= SAVE_EVERY,
-            Some(comm) => self.agree(comm, batch.end, batch.ends_epoch)?,
+        let saves = match self.comm.size() {
+            1 => self.saved.elapsed() >= SAVE_EVERY,
+            _ => self.agree(batch.end, batch.ends_epoch)?,
         };
         if saves {
             self.save(state)?;
@@ -145,7 +143,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Whether ranks, all of which have come to `end`, save here: rank 0's clock decides.
-    fn agree(&mut self, comm: &Comm, end: Cursor, ends_epoch: bool) -> Result<bool, DataError> {
+    fn agree(&mut self, end: Cursor, ends_epoch: bool) -> Result<bool, DataError> {
         let asks = end.next.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
         // Repeats by waiting do not move a rank on.
         if !asks || end == self.agreed_at {
@@ -153,7 +151,7 @@ impl<'a> Progress<'a> {
         }
         self.agreed_at = end;
         let mut wanted = [u64::from(self.saved.elapsed() >= SAVE_EVERY)];
-        comm.broadcast(&mut wanted, 0)?;
+        self.comm.broadcast(&mut wanted, 0)?;
         Ok(wanted == [1])
     }
 
@@ -162,14 +160,8 @@ impl<'a> Progress<'a> {
         if let Some(log) = &self.log {
             log.sync_data().map_err(cannot_save)?;
         }
-        let (rank, logged) = match self.comm {
-            Some(comm) => (
-                comm.rank(),
-                comm.all_gather_ragged(&[self.logged])?.concat(),
-            ),
-            None => (0, vec![self.logged]),
-        };
-        if rank == 0 {
+        let logged = self.comm.all_gather_ragged(&[self.logged])?.concat();
+        if self.comm.rank() == 0 {
             let logged: Vec<u64> = logged
                 .into_iter()
                 .chain(self.logged_before.clone())

@@ -40,7 +40,7 @@ pub(super) fn prepare(
     config: &BenchConfig,
     stages: &StagesConfig,
     opened: &OpenedData,
-    comm: Option<&Comm>,
+    comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Prepared, DataError> {
@@ -143,8 +143,8 @@ pub(super) fn prepare(
             _ => None,
         },
         end_epoch: Some(config.epochs),
-        rank: comm.map_or(0, |comm| comm.rank() as u32),
-        world_size: comm.map_or(1, |comm| comm.size() as u32),
+        rank: comm.rank() as u32,
+        world_size: comm.size() as u32,
         interrupt: Arc::clone(interrupt),
         device: opened.device,
         ..LoaderOptions::with_memory(match config.memory_share {
@@ -165,7 +165,7 @@ fn stream(
     stages: &StagesConfig,
     dataset: &Arc<Dataset>,
     vocabulary: Option<&Vocabulary>,
-    comm: Option<&Comm>,
+    comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<StreamPlan, DataError> {
@@ -292,7 +292,7 @@ impl Prepared {
         config: &BenchConfig,
         stages: &StagesConfig,
         opened: &OpenedData,
-        (comm, began): (Option<&Comm>, Instant),
+        (comm, began): (&Comm, Instant),
         interrupt: &Interrupt,
         observer: Observer<'_>,
     ) -> Result<BenchReport, DataError> {
@@ -364,7 +364,7 @@ impl Prepared {
             }
             if interrupt.load(Ordering::Relaxed) {
                 // Ranks are at different steps now; they go on from where they last saved.
-                if let Some(progress) = progress.as_mut().filter(|_| comm.is_none()) {
+                if let Some(progress) = progress.as_mut().filter(|_| comm.size() == 1) {
                     progress.save(&loader.state())?;
                 }
                 return Err(stopped(stages));
@@ -380,11 +380,9 @@ impl Prepared {
         }
         let wall_s = began.elapsed().as_secs_f64();
         let meters = loader.meters();
-        if let Some(comm) = comm {
-            let limit = stages.bad_examples.limit();
-            let problem = |id| problem_of(&meters, id);
-            check_limit_on(comm, limit, &loader.bad_ids(), problem)?;
-        }
+        let limit = stages.bad_examples.limit();
+        let problem = |id| problem_of(&meters, id);
+        check_limit_on(comm, limit, &loader.bad_ids(), problem)?;
         // What a run has left to do when it goes on may well be one bad record.
         if !progress.as_ref().is_some_and(Progress::goes_on) {
             check_some_left(comm, meters.fresh_examples, &loader.bad_ids(), || {
@@ -457,7 +455,6 @@ fn report(
         exif_pictures: meters.exif_pictures,
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,
-        ranks: 1,
         backend_bytes: feed.read_bytes,
         access: options.access.to_string(),
         order: config.order.to_string(),

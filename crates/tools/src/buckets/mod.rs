@@ -21,7 +21,7 @@ pub use lengths::{Column, LengthSource, Unit, read_lengths};
 pub use picture::{histogram, in_terminal};
 
 use pelton_data::DataError;
-use pelton_run::Interrupt;
+use pelton_run::RunContext;
 
 /// Whose lengths, in what batches, by which policies.
 #[derive(Clone, Debug)]
@@ -82,11 +82,11 @@ pub const PUBLISHED_AUTO: &str = "published-auto";
 /// Compares policies on the lengths of a file.
 ///
 /// Errors: a file that cannot be read or holds no lengths; a policy that cannot be; an interruption.
-pub fn buckets(config: &BucketsConfig, interrupt: &Interrupt) -> Result<BucketsTable, DataError> {
+pub fn buckets(config: &BucketsConfig, context: RunContext<'_>) -> Result<BucketsTable, DataError> {
     if config.batch == 0 {
         return Err(PlanError::EmptyBatch.into());
     }
-    let lengths = read_lengths(&config.path, &config.source, interrupt)?;
+    let lengths = read_lengths(&config.path, &config.source, context.interrupt)?;
     let histogram = LengthHistogram::new(lengths.iter().copied());
     let policies = match config.policies.as_slice() {
         [] => default_policies(&histogram, config.batch),

@@ -3,7 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pelton_comm::Comm;
+use pelton_run::Interrupt;
+
 use super::*;
+
+fn compared(config: &BucketsConfig, interrupt: &Interrupt) -> Result<BucketsTable, DataError> {
+    let comm = Comm::alone();
+    buckets(config, RunContext::new(&comm, interrupt, &mut |_| {}))
+}
 
 struct Folder(tempfile::TempDir);
 
@@ -248,7 +256,7 @@ fn table(content: &str, batch: u64, policies: &[&str]) -> Result<BucketsTable, D
             .map(|policy| policy.parse().unwrap())
             .collect(),
     };
-    buckets(&config, &Arc::default())
+    compared(&config, &Arc::default())
 }
 
 #[test]
@@ -317,7 +325,7 @@ fn what_cannot_be_is_refused() {
         batch: 1,
         policies: Vec::new(),
     };
-    let error = buckets(&config, &interrupt).unwrap_err();
+    let error = compared(&config, &interrupt).unwrap_err();
     assert!(error.to_string().contains("check the path"), "{error}");
     assert_eq!(error.exit_code(), 2);
     let folder = Folder::new();
@@ -325,12 +333,12 @@ fn what_cannot_be_is_refused() {
         path: folder.0.path().to_path_buf(),
         ..config
     };
-    let error = buckets(&config, &interrupt).unwrap_err().to_string();
+    let error = compared(&config, &interrupt).unwrap_err().to_string();
     assert!(error.contains("is a folder"), "{error}");
     interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
     let config = BucketsConfig {
         path: folder.write("\n".repeat(100_000)),
         ..config
     };
-    assert_eq!(buckets(&config, &interrupt).unwrap_err().exit_code(), 130);
+    assert_eq!(compared(&config, &interrupt).unwrap_err().exit_code(), 130);
 }

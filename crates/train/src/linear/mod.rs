@@ -18,29 +18,27 @@ mod session;
 mod setup;
 mod source;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_comm::Comm;
 use pelton_data::{self as data, DataError, OpenedData};
 use pelton_feed::FeedOptions;
 use pelton_format::RowLayout;
 use pelton_linear::Scaling;
-use pelton_run::{Event, Interrupt, Observer, RunFolder};
+use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
-pub use ranks::RunData;
+pub use pelton_run::RunOptions;
 pub use setup::{Setup, resolve, set_up};
 
 use crate::config::{LinearConfig, Optimum, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 use newton::NewtonSession;
-use ranks::{Ranks, Role};
+use ranks::Ranks;
 use session::Session;
 
 /// More labels than this are pointed out: they may be numbers that are no classes.
@@ -48,56 +46,23 @@ const MANY_CLASSES: usize = 100;
 /// Memory for reading data once more to say what is wrong with it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
 
-/// Where a run keeps its files.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The run folder.
-    pub out: PathBuf,
-    /// Whether to go on from its last checkpoint.
-    pub resume: bool,
-    /// Whether to replace what is there.
-    pub overwrite: bool,
-}
-
-/// Trains a linear model and leaves its files in the run folder.
+/// Trains a linear model and leaves its files in the run folder. Of several ranks each has the memory budget for
+/// itself; rank 0 alone writes the folder, and its figures are of all of them.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
-pub fn run(
-    config: &LinearConfig,
-    options: &RunOptions,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
-    run_as(config, options, Ranks::alone(), interrupt, observer)
-}
-
-/// The same on several ranks, each with the memory budget for itself. All ranks call it, with one
-/// `data` for those of a process; rank 0 alone writes the run folder, and its figures are of all of them.
-///
-/// Errors: as for one rank; another rank's failure.
-pub fn run_over_ranks(
-    config: &LinearConfig,
-    options: &RunOptions,
-    comm: &Comm,
-    data: &RunData,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
-    run_as(config, options, Ranks::of(comm, data), interrupt, observer)
-}
-
-fn run_as(
-    config: &LinearConfig,
-    options: &RunOptions,
-    ranks: Ranks<'_>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
+/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved; another rank's failure.
+pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
+    let RunContext {
+        folder: options,
+        comm,
+        interrupt,
+        observer,
+    } = context;
+    let ranks = Ranks(comm);
     let began = Instant::now();
     check(config)?;
     let paths = &config.data.paths;
     let data_config = config.data.with_rows(RowLayout::DenseWhereFull);
-    let data = ranks.open(Role::Train, &data_config, paths, None, interrupt, observer)?;
+    let data = ranks.open(&data_config, paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
     config
@@ -170,7 +135,6 @@ fn run_as(
     } else {
         let scale = setup.scale.as_ref();
         let opened = ranks.open(
-            Role::Test,
             &config
                 .data
                 .with_rows(data::row_layout(scale.map(AsRef::as_ref))),

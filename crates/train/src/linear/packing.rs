@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use pelton_comm::Comm;
 use pelton_data::{DataError, OpenedData, units_of};
 use pelton_format::{FormatKind, PackedCopy};
 use pelton_run::{Event, Observer};
@@ -82,12 +83,18 @@ pub(super) fn pack(
 ) -> Result<Setup, TrainError> {
     let dataset = &setup.data.dataset;
     let mut copy = PackedCopy::create(dataset, folder(config))?;
-    let packing = first_pass(&setup, "packing", Ranks::alone(), observer, |batch| {
-        for i in 0..batch.rows.len() {
-            copy.push(batch.rows.id(i), batch.rows.label(i), batch.rows.row(i))?;
-        }
-        Ok(())
-    })?;
+    let packing = first_pass(
+        &setup,
+        "packing",
+        Ranks(&Comm::alone()),
+        observer,
+        |batch| {
+            for i in 0..batch.rows.len() {
+                copy.push(batch.rows.id(i), batch.rows.label(i), batch.rows.row(i))?;
+            }
+            Ok(())
+        },
+    )?;
     let packed = copy.finish()?;
     let mut before = setup.before.plus(&packing);
     before.written_bytes += packed.bytes();
