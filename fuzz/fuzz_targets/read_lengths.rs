@@ -5,8 +5,8 @@
 mod edits;
 
 use libfuzzer_sys::fuzz_target;
-use pelton_train::buckets::{Column, LengthSource, Unit};
-use pelton_train::raw::parse_lengths;
+use pelton_tools::buckets::{Column, LengthSource, Unit};
+use pelton_tools::raw::parse_lengths;
 
 const TABLE: &[u8] = b"id,length,\"a, b\"\n1,12,3\n2,7.0,4\n\n3,0,5\n";
 

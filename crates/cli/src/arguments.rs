@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pelton_train::bench::Mode;
-use pelton_train::buckets::{Column, Unit};
+use pelton_tools::bench::Mode;
+use pelton_tools::buckets::{Column, Unit};
+use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
-    Access, BadExamples, BucketPolicy, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig,
-    Loss, Missing, OnBadRecord, Optimum, Order, Scaling, Solver,
+    Access, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, Missing, OnBadRecord,
+    Optimum, Order, Scaling, Solver,
 };
 
 use crate::bytes::Memory;

@@ -1,10 +1,10 @@
 //! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
 
 use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
-use pelton_train::{Interrupt, Observer, TrainError};
+use pelton_train::{DataError, Event, RunContext, TrainError};
 
-use crate::commands::Failure;
-use crate::console::Console;
+use crate::commands::{Failure, with_console};
+use crate::console::{Console, interrupt_flag};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
@@ -57,17 +57,22 @@ fn counted(
 /// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned;
 /// `None` in the processes of other ranks. Under `mpirun` a failure ends the processes of all ranks, and so
 /// does an interruption of one.
-pub fn run<T: Send>(
+pub fn run<T: Send, E: Into<TrainError>>(
     ranks: usize,
-    interrupt: &Interrupt,
-    job: impl Fn(&Comm, Observer<'_>) -> Result<T, TrainError> + Sync,
+    job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
 ) -> Result<Option<T>, Failure> {
+    let job = |context: RunContext<'_>| job(context).map_err(Into::into);
+    if ranks == 1 {
+        return with_console(job).map(Some);
+    }
+    let interrupt = &interrupt_flag();
     let with_events = |comm: Comm| {
         if comm.rank() > 0 {
-            return job(&comm, &mut |_| ());
+            return job(RunContext::new(&comm, interrupt, &mut |_| ()));
         }
         let mut console = Console::new();
-        let result = job(&comm, &mut |event| console.show(event));
+        let observer = &mut |event: Event<'_>| console.show(event);
+        let result = job(RunContext::new(&comm, interrupt, observer));
         console.finish();
         result
     };
@@ -75,8 +80,6 @@ pub fn run<T: Send>(
     if launched().is_some() {
         return processes::run(interrupt, with_events);
     }
-    #[cfg(not(feature = "mpi"))]
-    let _ = interrupt;
     let results = run_ranks(ranks, with_events).map_err(failure)?;
     Ok(results.into_iter().next())
 }
@@ -85,7 +88,9 @@ pub fn run<T: Send>(
 fn failure(failed: RankError<TrainError>) -> Failure {
     let code = failed.source.exit_code();
     let error = match code {
-        1 if !matches!(failed.source, TrainError::AllBad { .. }) => anyhow::Error::new(failed),
+        1 if !matches!(failed.source, TrainError::Data(DataError::AllBad { .. })) => {
+            anyhow::Error::new(failed)
+        }
         _ => failed.source.into(),
     };
     Failure { error, code }
@@ -97,7 +102,7 @@ mod processes {
     use std::time::Duration;
 
     use pelton_comm::{Comm, mpi};
-    use pelton_train::{Interrupt, TrainError};
+    use pelton_train::{DataError, Interrupt, TrainError};
 
     use super::failure;
     use crate::commands::Failure;
@@ -116,9 +121,9 @@ mod processes {
             let rank = comm.rank();
             match job(comm) {
                 // It waited for one that was interrupted before.
-                Err(TrainError::Comm(_)) if interrupt.load(Ordering::Relaxed) => {
+                Err(TrainError::Data(DataError::Comm(_))) if interrupt.load(Ordering::Relaxed) => {
                     let job = "ranks waited for one another";
-                    Ok((rank, Err(TrainError::Stopped { job })))
+                    Ok((rank, Err(TrainError::stopped(job))))
                 }
                 Err(error) if error.exit_code() == 130 => Ok((rank, Err(error))),
                 result => result.map(|value| (rank, Ok(value))),

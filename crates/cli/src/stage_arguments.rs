@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_train::bench::{DecodeSetting, EchoSetting};
-use pelton_train::{BucketPolicy, ClassName, Collate, Exif, Pipeline};
+use pelton_tools::bench::{DecodeSetting, EchoSetting};
+use pelton_tools::{BucketPolicy, Collate, Exif, Pipeline};
+use pelton_train::ClassName;
 
 /// What happens to records behind reading; naming any of it takes records through stages.
 #[derive(Args, Debug)]

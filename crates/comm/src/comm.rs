@@ -3,12 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use bytes::Bytes;
 
 use crate::CommError;
+use crate::local::Link;
 use crate::number::{Number, Reduction, owned, reduce};
 use crate::operation::{Barrier, Broadcast, Collect, Operation, ReduceShares, check_length, share};
 use crate::pending::Pending;
@@ -67,6 +69,11 @@ impl fmt::Debug for Comm {
 }
 
 impl Comm {
+    /// A rank alone: every collective returns at once.
+    pub fn alone() -> Comm {
+        Comm::new(Box::new(Link::alone()))
+    }
+
     pub(crate) fn new(link: Box<dyn Transport>) -> Comm {
         Comm {
             link,
@@ -364,6 +371,35 @@ impl Comm {
         };
         let link = self.link.split(Some(&group))?;
         Ok(Comm::new(link.expect("a group of all ranks has this one")))
+    }
+
+    /// What `make` makes, once for all ranks that are threads of one process, and on rank 0 before any other. All
+    /// ranks call it.
+    ///
+    /// Errors: those of `make`; a failed rank.
+    pub fn once<T, E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+    where
+        T: Clone + Send + Sync + 'static,
+        E: From<CommError>,
+    {
+        if self.rank() > 0 {
+            self.barrier()?;
+            let shown = self.link.shown();
+            let made = match shown.as_deref().and_then(|shown| shown.downcast_ref::<T>()) {
+                Some(made) => made.clone(),
+                None => make()?,
+            };
+            self.barrier()?;
+            return Ok(made);
+        }
+        let made = make()?;
+        if self.size() > 1 {
+            self.link.show(Some(Arc::new(made.clone())));
+            self.barrier()?;
+            self.barrier()?;
+            self.link.show(None);
+        }
+        Ok(made)
     }
 
     /// Allocates zeroed memory for others to read; each rank chooses its own number of `bytes`.

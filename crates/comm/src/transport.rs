@@ -5,6 +5,9 @@
 //! their lengths are 32-bit counts, the order of their reductions is unspecified, and a rank inside
 //! one cannot hear that another failed. The cost is one copy of a message on its way.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::CommError;
@@ -44,6 +47,14 @@ pub(crate) trait Transport: Send {
 
     /// A communicator of `group`; `None` for a rank that is in no group. All ranks call it.
     fn split(&self, group: Option<&Group>) -> Result<Option<Box<dyn Transport>>, CommError>;
+
+    /// Shows something to the ranks that are threads of this process.
+    fn show(&self, _something: Option<Arc<dyn Any + Send + Sync>>) {}
+
+    /// What one of them shows.
+    fn shown(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
 
     /// Memory that other ranks will be able to read. All ranks call it.
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, CommError>;

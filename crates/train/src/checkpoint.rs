@@ -11,16 +11,15 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use pelton_data::as_text;
 use pelton_feed::Cursor;
 use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState, Scaling};
+use pelton_run::{EpochRecord, write_atomically};
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::config::as_text;
 use crate::error::TrainError;
-use crate::event::EpochRecord;
-use crate::run_folder::write_atomically;
 
 const VERSION: u32 = 4;
 

@@ -1,55 +1,25 @@
 //! Why a job ended without its result.
 
-use std::io;
-
-use pelton_cache::CacheError;
 use pelton_comm::CommError;
+use pelton_data::{DataError, DemoError};
 use pelton_feed::FeedError;
 use pelton_format::FormatError;
 use pelton_linear::LinearError;
 use pelton_plan::PlanError;
+use pelton_run::RunError;
 use pelton_storage::StorageError;
 use pelton_text::TextError;
-
-use crate::demo::DemoError;
 
 /// Why a job ended without its result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// The configuration asks for something that cannot be.
-    #[error("{0}")]
-    Config(String),
-    /// The data cannot be read as it is described.
+    /// The data, or what is asked of it.
     #[error(transparent)]
-    Format(#[from] FormatError),
-    /// The plan cannot be made.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// Reading or writing failed.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// The feed could not start or go on.
-    #[error(transparent)]
-    Feed(#[from] FeedError),
+    Data(#[from] DataError),
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
-    /// A vocabulary could not be counted, written or read.
-    #[error(transparent)]
-    Text(#[from] TextError),
-    /// Ranks could not work together, or another one failed.
-    #[error(transparent)]
-    Comm(#[from] CommError),
-    /// Peers' memory could not be filled or read.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// A demo set is not known or could not be generated.
-    #[error(transparent)]
-    Demo(#[from] DemoError),
-    /// The run folder could not be used.
-    #[error(transparent)]
-    RunFolder(#[from] crate::run_folder::RunFolderError),
     /// A checkpoint does not fit this run.
     #[error("{path}: the checkpoint {problem}; start anew with --overwrite")]
     Checkpoint {
@@ -57,47 +27,6 @@ pub enum TrainError {
         path: String,
         /// What does not fit.
         problem: String,
-    },
-    /// The reader of the output went away.
-    #[error("the output was closed")]
-    OutputClosed,
-    /// The output cannot be written.
-    #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
-    Output {
-        /// What was being written.
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// A job that leaves nothing behind was interrupted.
-    #[error("interrupted while {job}; nothing is saved, start it again")]
-    Stopped {
-        /// What was going on.
-        job: &'static str,
-    },
-    /// Where a pipeline stands cannot be saved.
-    #[error("{}: it cannot be written ({source}); make room or check the device, and go on with the same command", path.display())]
-    PipelineState {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Every record that was read is bad.
-    #[error(
-        "all {found} records that were read are bad, so nothing is left; the first: {first}; check --format and --decode"
-    )]
-    AllBad {
-        /// How many there were.
-        found: u64,
-        /// What is wrong with the first one.
-        first: String,
-    },
-    /// A pipeline was interrupted; its state is in a file.
-    #[error("interrupted; where the pipeline stands is saved in {}, go on with the same command", state.display())]
-    PipelineInterrupted {
-        /// The file.
-        state: std::path::PathBuf,
     },
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with --resume")]
@@ -108,8 +37,18 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// The configuration asks for something that cannot be.
+    pub fn config(text: String) -> TrainError {
+        DataError::Config(text).into()
+    }
+
+    /// A job that leaves nothing behind was interrupted.
+    pub fn stopped(job: &'static str) -> TrainError {
+        DataError::Stopped { job }.into()
+    }
+
     /// Whether the job ended because it was to end early.
-    pub(crate) fn is_interruption(&self) -> bool {
+    pub fn is_interruption(&self) -> bool {
         self.exit_code() == 130
     }
 
@@ -118,66 +57,31 @@ impl TrainError {
     pub fn exit_code(&self) -> u8 {
         match self {
             TrainError::Interrupted { .. }
-            | TrainError::PipelineInterrupted { .. }
-            | TrainError::Stopped { .. }
-            | TrainError::Feed(FeedError::Interrupted)
-            | TrainError::Linear(LinearError::Interrupted { .. })
-            | TrainError::Cache(CacheError::Interrupted) => 130,
-            TrainError::OutputClosed => 0,
-            TrainError::Output { .. }
-            | TrainError::PipelineState { .. }
-            | TrainError::AllBad { .. }
-            | TrainError::Comm(_) => 1,
-            TrainError::Storage(error)
-            | TrainError::Feed(FeedError::Storage(error))
-            | TrainError::Cache(CacheError::Storage(error)) => of_storage(error),
-            TrainError::Cache(CacheError::Format(error)) => of_format(error),
-            TrainError::Text(TextError::Io { source, .. }) => of_system(source),
-            TrainError::Format(error)
-            | TrainError::Feed(FeedError::Format(error))
-            | TrainError::Demo(DemoError::Write(error)) => of_format(error),
-            TrainError::Feed(FeedError::Panicked(_) | FeedError::Shrunk { .. })
-            | TrainError::Cache(_) => 1,
-            TrainError::RunFolder(error) => error.exit_code(),
+            | TrainError::Linear(LinearError::Interrupted { .. }) => 130,
+            TrainError::Data(error) => error.exit_code(),
             _ => 2,
         }
     }
 }
 
-fn of_storage(error: &StorageError) -> u8 {
-    match error {
-        StorageError::NotAFile { .. }
-        | StorageError::NotAFolder { .. }
-        | StorageError::NotFound { .. }
-        | StorageError::PermissionDenied { .. }
-        | StorageError::DirectUnsupported { .. }
-        | StorageError::RingUnavailable { .. } => 2,
-        StorageError::Io { source, .. } => of_system(source),
-        _ => 1,
-    }
+/// Errors of what lies below `data` come as its errors do.
+macro_rules! through_data {
+    ($($below:ty),+) => {
+        $(impl From<$below> for TrainError {
+            fn from(error: $below) -> TrainError {
+                DataError::from(error).into()
+            }
+        })+
+    };
 }
 
-/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes
-/// under way are failed runs.
-fn of_format(error: &FormatError) -> u8 {
-    match error {
-        FormatError::Storage(error) => of_storage(error),
-        FormatError::Io { source, .. } => of_system(source),
-        FormatError::Interrupted { .. } => 130,
-        FormatError::NoSpace { .. } | FormatError::Changed { .. } => 1,
-        _ => 2,
-    }
-}
-
-fn of_system(error: &io::Error) -> u8 {
-    use io::ErrorKind::*;
-    if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
-        return 2;
-    }
-    match error.kind() {
-        Interrupted => 130,
-        NotFound | PermissionDenied | NotADirectory | IsADirectory | ReadOnlyFilesystem
-        | AlreadyExists | InvalidFilename => 2,
-        _ => 1,
-    }
-}
+through_data!(
+    CommError,
+    DemoError,
+    FeedError,
+    FormatError,
+    PlanError,
+    RunError,
+    StorageError,
+    TextError
+);

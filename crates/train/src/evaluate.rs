@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_feed::{FeedOptions, OnBadRecord};
 use pelton_format::{LabelMap, Missing};
 use pelton_linear::{LinearError, Loss, Model, Problem, predict, probabilities};
+use pelton_run::{Interrupt, Observer, RunContext, peak_rss_bytes};
 
-use crate::config::{DataConfig, LinearConfig};
-use crate::data::{self, Expected, OpenedData};
+use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::event::{Interrupt, Observer};
 use crate::linear::{evaluate, for_each_batch};
-use crate::summary::{LinearSummary, peak_rss_bytes};
+use crate::summary::LinearSummary;
 
 /// A model and how the data it was trained on was read.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
     }
     let file = path.join(crate::linear::MODEL_SAFETENSORS);
     if !file.exists() {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "{}: holds no finished model; finish the run with --resume first",
             path.display()
         )));
@@ -65,7 +65,7 @@ fn read_model(path: &Path) -> Result<Model, TrainError> {
 
 fn unreadable(path: &Path, error: &io::Error) -> TrainError {
     let path = path.display();
-    TrainError::Config(match error.kind() {
+    TrainError::config(match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => format!(
             "{path}: no run folder or model file lies there; check the path, or train a model first"
         ),
@@ -106,7 +106,7 @@ impl EvaluateConfig {
         }
         let model = &trained.model;
         if self.data.missing == Some(Missing::Mean) && model.means.is_none() {
-            return Err(TrainError::Config(format!(
+            return Err(TrainError::config(format!(
                 "--missing mean: {} holds no means; give --missing zero, or a run or model.safetensors that was trained with means",
                 self.model.display()
             )));
@@ -152,11 +152,12 @@ fn problem(model: &Model) -> Result<Problem, TrainError> {
 }
 
 /// Accuracy and primal value of a model on data with labels.
-pub fn eval(
-    config: &EvaluateConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
+pub fn eval(config: &EvaluateConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let began = Instant::now();
     let (trained, opened) = config.open(false, interrupt, observer)?;
     let dataset = &opened.dataset;
@@ -198,13 +199,17 @@ pub fn predict_lines(
     config: &EvaluateConfig,
     with_probabilities: bool,
     out: &mut dyn Write,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: RunContext<'_>,
 ) -> Result<(), TrainError> {
+    let RunContext {
+        interrupt,
+        observer,
+        ..
+    } = context;
     let (trained, opened) = config.open(true, interrupt, observer)?;
     let model = &trained.model;
     if with_probabilities && model.loss != Loss::Logistic {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "{}: a model of loss {} has no probabilities; train with --loss logistic",
             config.model.display(),
             model.loss
@@ -239,10 +244,11 @@ pub fn predict_lines(
 /// A reader that closed the pipe has what it wanted; anything else is a failure.
 fn unwritten(source: io::Error) -> TrainError {
     match source.kind() {
-        io::ErrorKind::BrokenPipe => TrainError::OutputClosed,
-        _ => TrainError::Output {
+        io::ErrorKind::BrokenPipe => DataError::OutputClosed.into(),
+        _ => DataError::Output {
             what: "predictions",
             source,
-        },
+        }
+        .into(),
     }
 }

@@ -1,12 +1,10 @@
 //! Entry points over plain bytes, for fuzzing; no part of the interface.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use pelton_format::Rows;
 use pelton_linear::OutOfCore;
 
-use crate::buckets::{LengthSource, lengths_of};
 use crate::checkpoint::{self, Progress, State};
 use crate::error::TrainError;
 
@@ -29,16 +27,11 @@ pub fn restore_checkpoint(
 ) -> Result<(), TrainError> {
     let (_, state) = checkpoint::decode(bytes, Path::new("memory"), false)?;
     let State::Descent(state) = state else {
-        return Err(TrainError::Config("another solver's state".to_string()));
+        return Err(TrainError::config("another solver's state".to_string()));
     };
     if state.cached.iter().any(|&id| id >= records) {
-        return Err(TrainError::Config("a row that is not there".to_string()));
+        return Err(TrainError::config("a row that is not there".to_string()));
     }
     let cached = rows(&state.cached);
     Ok(solver.restore(*state, cached)?)
-}
-
-/// The lengths that the bytes of a file say.
-pub fn parse_lengths(mut bytes: &[u8], source: &LengthSource) -> Result<Vec<u32>, TrainError> {
-    lengths_of(Path::new("memory"), &mut bytes, source, &Arc::default())
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelton_comm::{RankError, run_ranks};
-use pelton_train::linear::{RunData, RunOptions, run, run_over_ranks};
-use pelton_train::{
-    DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError,
-};
+use pelton_data::DataConfig;
+use pelton_run::{Event, Interrupt, RunContext};
+use pelton_train::linear::{self, RunOptions};
+use pelton_train::{LinearConfig, LinearSummary, Loss, Optimum, Solver, TrainError};
 
 fn demo(folder: &Path, name: &str) -> LinearConfig {
     LinearConfig {
@@ -41,11 +41,11 @@ fn train(
     interrupt: &Interrupt,
     seen: impl Fn(usize, &Event<'_>) + Sync,
 ) -> Result<LinearSummary, RankError<TrainError>> {
-    let data = RunData::default();
     let mut results = run_ranks(ranks, |comm| {
         let rank = comm.rank();
         let observer = &mut |event: Event<'_>| seen(rank, &event);
-        run_over_ranks(config, options, &comm, &data, interrupt, observer)
+        let context = RunContext::new(&comm, interrupt, observer).in_folder(options);
+        linear::run(config, context)
     })?;
     Ok(results.swap_remove(0))
 }
@@ -59,13 +59,7 @@ fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
         ..config.clone()
     };
     let never = Interrupt::default();
-    let alone = run(
-        &finer,
-        &options(folder, "alone", false),
-        &never,
-        &mut |_| {},
-    )
-    .unwrap();
+    let alone = train(&finer, &options(folder, "alone", false), 1, &never, nothing).unwrap();
     for &ranks in ranks {
         let options = options(folder, "together", false);
         let found = train(config, &options, ranks, &never, nothing).unwrap();

@@ -5,8 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pelton_train::linear::{RunOptions, run};
-use pelton_train::{DataConfig, Event, Interrupt, LinearConfig, LinearSummary, Solver, TrainError};
+use pelton_comm::Comm;
+use pelton_data::DataConfig;
+use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_train::linear::{self, RunOptions};
+use pelton_train::{LinearConfig, LinearSummary, Solver, TrainError};
+
+/// Runs on one rank.
+fn run(
+    config: &LinearConfig,
+    options: &RunOptions,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<LinearSummary, TrainError> {
+    let comm = Comm::alone();
+    let context = RunContext::new(&comm, interrupt, observer).in_folder(options);
+    linear::run(config, context)
+}
 
 /// More rows than two batches of a sequential pass hold: the batches once shared a pane, whose
 /// segments could then not be taken over, and the run ended in a panic.

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use pelton_train::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
-use pelton_train::{BadExamples, OnBadRecord, SharedData};
+use pelton_tools::BadExamples;
+use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
+use pelton_train::OnBadRecord;
 
-use super::{Failure, bytes_of, print_json, print_with, usage, with_console};
+use super::{Failure, bytes_of, print_json, print_with, usage};
 use crate::arguments::{BenchArguments, CacheKind};
 use crate::bytes::{Memory, human};
-use crate::console::interrupt_flag;
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
@@ -52,17 +52,8 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         cold: arguments.cold,
         cache: arguments.cache.map(|CacheKind::Peers| peers),
     };
-    let interrupt = interrupt_flag();
     let ranks = ranks::asked(arguments.ranks)?;
-    let shared = SharedData::default();
-    let report = match ranks {
-        1 if config.cache.is_none() => {
-            with_console(|observer| bench::bench(&config, &interrupt, observer)).map(Some)
-        }
-        _ => ranks::run(ranks, &interrupt, |comm, observer| {
-            bench::bench_over_ranks(&config, comm, &shared, &interrupt, observer)
-        }),
-    };
+    let report = ranks::run(ranks, |context| bench::bench(&config, context));
     let Some(report) = report? else {
         return Ok(());
     };

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use pelton_train::picture::Picture;
+use pelton_tools::picture::Picture;
 
 /// Most characters a row, and twice as many as most rows: every character shows two pixels.
 const MOST_COLUMNS: u32 = 64;

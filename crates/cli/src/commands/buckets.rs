@@ -2,14 +2,13 @@
 
 use std::io::{self, Write};
 
-use pelton_train::buckets::{
+use pelton_tools::buckets::{
     BucketsConfig, BucketsTable, LengthSource, buckets, histogram, in_terminal,
 };
-use pelton_train::write_atomically;
+use pelton_tools::write_atomically;
 
 use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::BucketsArguments;
-use crate::console::interrupt_flag;
 
 /// Characters of a line of the picture.
 const COLUMNS: usize = 100;
@@ -25,12 +24,11 @@ pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
         batch: arguments.batch,
         policies: arguments.policy,
     };
-    let interrupt = interrupt_flag();
-    let table = with_console(|_| buckets(&config, &interrupt))?;
+    let table = with_console(|context| buckets(&config, context))?;
     if let Some(out) = &arguments.out {
         let drawing = histogram(&table).to_svg();
         let written = write_atomically(out, |path| std::fs::write(path, drawing));
-        written.map_err(pelton_train::TrainError::from)?;
+        written.map_err(pelton_train::DataError::from)?;
     }
     if arguments.json {
         return print_json(&table);

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use pelton_train::capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
+use pelton_tools::capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
 use serde_json::{Value, json};
 
 use super::{Failure, bytes_of, print_json, print_with, usage};

@@ -2,19 +2,18 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use pelton_train::data_tools::{
+use pelton_tools::data_tools::{
     self, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
 };
 
 use super::{Failure, blocks, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{IndexArguments, InspectArguments, PackArguments, ProbeArguments};
 use crate::bytes::human;
-use crate::console::interrupt_flag;
 
 /// Locates the records of files.
 pub fn index(arguments: IndexArguments) -> Result<(), Failure> {
     let config = arguments.format.config(arguments.data);
-    let figures = with_console(|observer| data_tools::index(&config, &interrupt_flag(), observer))?;
+    let figures = with_console(|context| data_tools::index(&config, context))?;
     if arguments.json {
         return print_json(&figures);
     }
@@ -103,9 +102,7 @@ fn print_files(files: &[FileFigures], out: &mut impl Write) -> io::Result<()> {
 /// Shows one record.
 pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
     let config = arguments.format.config(arguments.data);
-    let view = with_console(|observer| {
-        data_tools::inspect(&config, arguments.id, &interrupt_flag(), observer)
-    })?;
+    let view = with_console(|context| data_tools::inspect(&config, arguments.id, context))?;
     if let Some(path) = &arguments.out {
         data_tools::write_picture(&view, path)?;
     }
@@ -165,14 +162,13 @@ pub fn inspect(arguments: InspectArguments) -> Result<(), Failure> {
 /// Writes data as packed rows.
 pub fn pack(arguments: PackArguments) -> Result<(), Failure> {
     let config = arguments.format.config(arguments.data);
-    let summary = with_console(|observer| {
+    let summary = with_console(|context| {
         data_tools::pack(
             &config,
             &arguments.out,
             arguments.delta,
             arguments.overwrite,
-            &interrupt_flag(),
-            observer,
+            context,
         )
     })?;
     let bytes = std::fs::metadata(&arguments.out).map_or(0, |file| file.len());

@@ -13,12 +13,13 @@ mod vocabulary;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use anyhow::Context;
-use pelton_train::TrainError;
+use pelton_comm::Comm;
+use pelton_train::{DataError, Event, RunContext, TrainError};
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, TrainCommand};
 use crate::bytes::Memory;
-use crate::console::Console;
+use crate::console::{Console, interrupt_flag};
 
 /// An error with the exit code it ends the process with.
 #[derive(Debug)]
@@ -33,6 +34,12 @@ impl From<TrainError> for Failure {
             code: error.exit_code(),
             error: error.into(),
         }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Failure {
+        TrainError::from(error).into()
     }
 }
 
@@ -59,14 +66,16 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Runs a job with its events on the console.
-pub fn with_console<T>(
-    job: impl FnOnce(&mut dyn FnMut(pelton_train::Event<'_>)) -> Result<T, TrainError>,
+/// Runs a job on one rank with its events on the console.
+pub fn with_console<T, E: Into<Failure>>(
+    job: impl FnOnce(RunContext<'_>) -> Result<T, E>,
 ) -> Result<T, Failure> {
+    let (comm, interrupt) = (Comm::alone(), interrupt_flag());
     let mut console = Console::new();
-    let result = job(&mut |event| console.show(event));
+    let observer = &mut |event: Event<'_>| console.show(event);
+    let result = job(RunContext::new(&comm, &interrupt, observer));
     console.finish();
-    Ok(result?)
+    result.map_err(Into::into)
 }
 
 /// A size that must be a number of bytes: there is no data to take a share of.

@@ -6,7 +6,6 @@ use pelton_train::evaluate::{self, EvaluateConfig};
 
 use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{EvalArguments, PredictArguments};
-use crate::console::interrupt_flag;
 
 /// Measures a model on data with labels.
 pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
@@ -15,7 +14,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         data: arguments.format.config(arguments.data),
         model: arguments.model,
     };
-    let summary = with_console(|observer| evaluate::eval(&config, &interrupt_flag(), observer))?;
+    let summary = with_console(|context| evaluate::eval(&config, context))?;
     if arguments.json {
         return print_json(&summary);
     }
@@ -38,15 +37,8 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         model: arguments.model,
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let result = with_console(|observer| {
-        let interrupt = interrupt_flag();
-        evaluate::predict_lines(
-            &config,
-            arguments.probabilities,
-            &mut out,
-            &interrupt,
-            observer,
-        )
+    let result = with_console(|context| {
+        evaluate::predict_lines(&config, arguments.probabilities, &mut out, context)
     });
     match result {
         Err(failure) if failure.code == 0 => Ok(()),

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_train::reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
+use pelton_reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
 use serde_json::Value;
 
 use super::{Failure, print_json, usage, with_console};
 use crate::arguments::ReproduceArguments;
-use crate::console::interrupt_flag;
 
 /// Runs the work of a published table and prints its figures beside ours.
 pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
@@ -30,8 +29,7 @@ pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
         program: std::env::current_exe().ok(),
         experiment,
     };
-    let interrupt = interrupt_flag();
-    let table = with_console(|observer| reproduce(&config, &interrupt, observer))?;
+    let table = with_console(|context| reproduce(&config, context))?;
     let text = lines(&table).join("\n");
     if arguments.json {
         eprintln!("{text}");

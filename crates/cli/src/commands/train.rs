@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_train::linear::{self, RunData, RunOptions};
+use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary, Solver};
 
-use super::{Failure, print_json, usage, with_console};
+use super::{Failure, print_json, usage};
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
-use crate::console::interrupt_flag;
 use crate::ranks;
 
 /// Trains a linear model.
@@ -51,16 +50,9 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         resume: arguments.resume,
         out: out.clone(),
     };
-    let interrupt = interrupt_flag();
-    let data = RunData::default();
-    let trained = match ranks {
-        1 => {
-            with_console(|observer| linear::run(&config, &options, &interrupt, observer)).map(Some)
-        }
-        _ => ranks::run(ranks, &interrupt, |comm, observer| {
-            linear::run_over_ranks(&config, &options, comm, &data, &interrupt, observer)
-        }),
-    };
+    let trained = ranks::run(ranks, |context| {
+        linear::run(&config, context.in_folder(&options))
+    });
     // Another rank's process says nothing.
     let Some(summary) = trained? else {
         return Ok(());

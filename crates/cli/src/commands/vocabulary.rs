@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use pelton_train::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
+use pelton_tools::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
 
 use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::VocabularyArguments;
-use crate::console::interrupt_flag;
 
 /// Counts words and writes those that get numbers.
 pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {
@@ -16,8 +15,7 @@ pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {
         min_count: arguments.min_count,
         max_size: arguments.max_size,
     };
-    let interrupt = interrupt_flag();
-    let figures = with_console(|observer| vocabulary(&config, &interrupt, observer))?;
+    let figures = with_console(|context| vocabulary(&config, context))?;
     match arguments.json {
         true => print_json(&figures),
         false => print_with(|out| print(&figures, out)),

@@ -1,7 +1,9 @@
 //! Messages and windows between threads.
 
+use std::any::Any;
 use std::cell::Cell;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
@@ -19,6 +21,29 @@ pub(crate) struct Link {
     /// Ranks of the whole job, by rank in the communicator.
     pub(crate) members: Arc<[usize]>,
     pub(crate) sent_bytes: Cell<u64>,
+    /// What ranks show one another, by context.
+    pub(crate) shelf: Arc<Shelf>,
+}
+
+/// What a rank of each context shows.
+pub(crate) type Shelf = Mutex<BTreeMap<u64, Arc<dyn Any + Send + Sync>>>;
+
+impl Link {
+    /// The only rank of a job.
+    pub(crate) fn alone() -> Link {
+        Link {
+            exchange: Arc::new(Exchange::new(1)),
+            context: 0,
+            rank: 0,
+            members: Arc::new([0]),
+            sent_bytes: Cell::new(0),
+            shelf: Arc::default(),
+        }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Any + Send + Sync>>> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Transport for Link {
@@ -92,7 +117,19 @@ impl Transport for Link {
             rank,
             members: members.collect(),
             sent_bytes: Cell::new(0),
+            shelf: Arc::clone(&self.shelf),
         })))
+    }
+
+    fn show(&self, something: Option<Arc<dyn Any + Send + Sync>>) {
+        match something {
+            Some(something) => self.shelf().insert(self.context, something),
+            None => self.shelf().remove(&self.context),
+        };
+    }
+
+    fn shown(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.shelf().get(&self.context).cloned()
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, CommError> {

@@ -9,6 +9,7 @@ mod exchange_model;
 mod link;
 mod run;
 
+pub(crate) use link::Link;
 #[cfg(feature = "mpi")]
 pub(crate) use run::panic_message;
 pub use run::run_ranks;

@@ -43,6 +43,7 @@ where
     }
     let exchange = Arc::new(Exchange::new(ranks));
     let members: Arc<[usize]> = (0..ranks).collect();
+    let shelf = Arc::default();
     let one = |rank| {
         let link = Link {
             exchange: Arc::clone(&exchange),
@@ -50,6 +51,7 @@ where
             rank,
             members: Arc::clone(&members),
             sent_bytes: Cell::new(0),
+            shelf: Arc::clone(&shelf),
         };
         run_one(rank, &exchange, || job(Comm::new(Box::new(link))))
     };
@@ -112,4 +114,37 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "without a message".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_process_make_things_once() {
+        for ranks in [1, 2, 5] {
+            let made = AtomicUsize::new(0);
+            let seen = run_ranks(ranks, |comm| {
+                let make = |value: u64| {
+                    made.fetch_add(1, Ordering::Relaxed);
+                    Ok::<_, CommError>(Arc::new(value))
+                };
+                Ok::<_, CommError>((comm.once(|| make(7))?, comm.once(|| make(8))?))
+            });
+            let seen = seen.unwrap();
+            assert_eq!(made.into_inner(), 2);
+            assert!(
+                seen.iter()
+                    .all(|(first, second)| (**first, **second) == (7, 8))
+            );
+            assert_eq!(Arc::strong_count(&seen[0].0), ranks);
+        }
+        let failed = run_ranks(3, |comm| {
+            comm.once(|| Err::<u8, _>(CommError::NoSuchRank { rank: 9, size: 3 }))
+        });
+        assert_eq!(failed.unwrap_err().rank, 0);
+        assert_eq!(Comm::alone().once(|| Ok::<_, CommError>(3)).unwrap(), 3);
+    }
 }

@@ -4,21 +4,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_feed::{Access, Cursor, Feed, FeedOptions, Meters, largest_batch};
+use pelton_data::OpenedData;
+use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_format::Dataset;
 use pelton_linear::{
     Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
     predict,
 };
-use pelton_plan::{Batching, Order, Plan};
+use pelton_run::{Event, Observer};
 
 use super::newton::Passes;
-use super::ranks::{Ranks, stripe_records};
+use super::ranks::Ranks;
 use super::setup::{FINEST_TOLERANCE, Setup};
 use super::source::Source;
-use crate::data::OpenedData;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
 
 /// Losses of a model over a data set.
 #[derive(Clone, Debug)]
@@ -50,42 +49,13 @@ pub fn evaluate(
     Ok(Evaluation { losses, meters })
 }
 
-/// Calls `each` with every batch of the data set in file order. A batch is a pane of its own, so its
-/// segments can be taken out of it.
+/// [`pelton_data::for_each_batch`] with this crate's errors.
 pub(crate) fn for_each_batch(
     dataset: &Arc<Dataset>,
     feed: &FeedOptions,
-    mut each: impl FnMut(&mut pelton_feed::Batch) -> Result<(), TrainError>,
+    each: impl FnMut(&mut pelton_feed::Batch) -> Result<(), TrainError>,
 ) -> Result<Meters, TrainError> {
-    let options = FeedOptions {
-        access: Access::Window { gap_bytes: None },
-        start: Default::default(),
-        end_epoch: Some(1),
-        // Several batches a pane would share their segments.
-        epoch_barrier: true,
-        refill: false,
-        ..feed.clone()
-    };
-    let mut rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
-    if let Some(share) = &options.share {
-        // A stripe of each rank, so that no rank gets the rows of one place, which may be of one class.
-        let ranks = share.world_size();
-        rows = u64::from(ranks) * rows.min(stripe_records(dataset, ranks));
-    }
-    let plan = Plan::new(
-        dataset.records(),
-        Order::Sequential,
-        Batching::Examples(rows),
-        0,
-    )?;
-    let mut feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options)?;
-    while let Some(batch) = feed.next_batch()? {
-        each(batch)?;
-    }
-    let mut meters = feed.meters();
-    // Every record is read once, in file order: there is nothing to keep and no better way.
-    meters.remedies.memory = false;
-    Ok(meters)
+    pelton_data::for_each_batch(dataset, feed, each)
 }
 
 /// Share of the test examples that the model predicts right.
@@ -153,9 +123,9 @@ pub(super) fn optimum(
         let mut passes = Passes::new(setup, wanted_gap, ranks);
         for number in 0..MOST_EPOCHS {
             let found = passes.pass(interrupt, "optimum", &mut |_| {})?;
-            let found = found.ok_or(TrainError::Stopped {
-                job: "solving for the optimum, before training began",
-            })?;
+            let found = found.ok_or(TrainError::stopped(
+                "solving for the optimum, before training began",
+            ))?;
             observer(Event::Progress {
                 what: "optimum",
                 done: number,
@@ -202,9 +172,9 @@ pub(super) fn optimum(
         let mut step = 0;
         loop {
             if ranks.any(interrupt.load(Ordering::Relaxed))? {
-                return Err(TrainError::Stopped {
-                    job: "solving for the optimum, before training began",
-                });
+                return Err(TrainError::stopped(
+                    "solving for the optimum, before training began",
+                ));
             }
             let trained = source.train_next(&mut solver, step, false, ranks)?;
             step += 1;
@@ -268,25 +238,25 @@ fn found_optimum(best: Certificate, wanted: f64, observer: Observer<'_>) -> f64 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DataConfig;
-    use crate::demo::DemoSpec;
+    use pelton_data::DataConfig;
+    use pelton_data::DemoSpec;
 
     #[test]
     fn every_row_can_be_held_however_large_the_budget() {
         let folder = tempfile::tempdir().unwrap();
-        let never = crate::event::Interrupt::default();
+        let never = pelton_run::Interrupt::default();
         let spec = DemoSpec::parse("demo:higgs:150000").unwrap();
         let (path, _) = spec
             .ensure(folder.path(), 1, &never, &mut |_, _| {})
             .unwrap();
         let config = DataConfig::default();
         let paths = [path.display().to_string()];
-        let opened = crate::data::open(&config, &paths, None, &never, &mut |_| {}).unwrap();
+        let opened = pelton_data::open(&config, &paths, None, &never, &mut |_| {}).unwrap();
         for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
             let feed = FeedOptions::with_memory(memory_bytes);
-            let (rows, _) = crate::linear::hold_rows(&opened.dataset, &feed).unwrap();
+            let (rows, _) = pelton_data::hold_rows(&opened.dataset, &feed).unwrap();
             assert!(rows.ids().iter().copied().eq(0..150_000));
-            let last = crate::data::fetch_rows(&opened.dataset, &[149_999]).unwrap();
+            let last = pelton_data::fetch_rows(&opened.dataset, &[149_999]).unwrap();
             assert_eq!(rows.row(149_999), last.row(0));
         }
     }

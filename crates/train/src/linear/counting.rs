@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
+use pelton_data::OpenedData;
 use pelton_format::{Layout, Renumber};
 use pelton_linear::FeatureCounts;
+use pelton_run::{Event, Observer};
 
 use super::first_pass::first_pass;
 use super::ranks::Ranks;
 use super::setup::{Filling, Setup, set_up_filled};
 use crate::config::LinearConfig;
-use crate::data::OpenedData;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
 
 /// Features for which a pass over the data is worth it: w is far larger than the caches.
 const LEAST_FEATURES: u64 = 1 << 20;

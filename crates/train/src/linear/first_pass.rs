@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pelton_feed::{Batch, FeedOptions};
+use pelton_run::{Event, Observer};
 
 use super::certify::for_each_batch;
 use super::ranks::Ranks;
@@ -10,7 +11,6 @@ use super::session::totals_of;
 use super::setup::Setup;
 use crate::checkpoint::Totals;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
 
 /// Shows `each` the rows of this rank, batch by batch within the memory of the run; returns what the pass took
 /// over all ranks.

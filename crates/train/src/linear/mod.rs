@@ -18,31 +18,27 @@ mod session;
 mod setup;
 mod source;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_comm::Comm;
+use pelton_data::{self as data, DataError, OpenedData};
 use pelton_feed::FeedOptions;
 use pelton_format::RowLayout;
 use pelton_linear::Scaling;
+use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
 pub(crate) use certify::for_each_batch;
 pub use certify::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
-pub use ranks::RunData;
-pub use setup::{Setup, plan_of, resolve, set_up, units_of};
-pub(crate) use source::hold_rows;
+pub use pelton_run::RunOptions;
+pub use setup::{Setup, resolve, set_up};
 
 use crate::config::{LinearConfig, Optimum, Solver};
-use crate::data::{self, OpenedData};
 use crate::error::TrainError;
-use crate::event::{Event, Interrupt, Observer};
-use crate::run_folder::RunFolder;
 use crate::summary::LinearSummary;
 use newton::NewtonSession;
-use ranks::{Ranks, Role};
+use ranks::Ranks;
 use session::Session;
 
 /// More labels than this are pointed out: they may be numbers that are no classes.
@@ -50,56 +46,23 @@ const MANY_CLASSES: usize = 100;
 /// Memory for reading data once more to say what is wrong with it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
 
-/// Where a run keeps its files.
-#[derive(Clone, Debug)]
-pub struct RunOptions {
-    /// The run folder.
-    pub out: PathBuf,
-    /// Whether to go on from its last checkpoint.
-    pub resume: bool,
-    /// Whether to replace what is there.
-    pub overwrite: bool,
-}
-
-/// Trains a linear model and leaves its files in the run folder.
+/// Trains a linear model and leaves its files in the run folder. Of several ranks each has the memory budget for
+/// itself; rank 0 alone writes the folder, and its figures are of all of them.
 ///
-/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
-pub fn run(
-    config: &LinearConfig,
-    options: &RunOptions,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
-    run_as(config, options, Ranks::alone(), interrupt, observer)
-}
-
-/// The same on several ranks, each with the memory budget for itself. All ranks call it, with one
-/// `data` for those of a process; rank 0 alone writes the run folder, and its figures are of all of them.
-///
-/// Errors: as for one rank; another rank's failure.
-pub fn run_over_ranks(
-    config: &LinearConfig,
-    options: &RunOptions,
-    comm: &Comm,
-    data: &RunData,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
-    run_as(config, options, Ranks::of(comm, data), interrupt, observer)
-}
-
-fn run_as(
-    config: &LinearConfig,
-    options: &RunOptions,
-    ranks: Ranks<'_>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<LinearSummary, TrainError> {
+/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved; another rank's failure.
+pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
+    let RunContext {
+        folder: options,
+        comm,
+        interrupt,
+        observer,
+    } = context;
+    let ranks = Ranks(comm);
     let began = Instant::now();
     check(config)?;
     let paths = &config.data.paths;
     let data_config = config.data.with_rows(RowLayout::DenseWhereFull);
-    let data = ranks.open(Role::Train, &data_config, paths, None, interrupt, observer)?;
+    let data = ranks.open(&data_config, paths, None, interrupt, observer)?;
     let given = config;
     let mut config = config.clone();
     config
@@ -113,7 +76,7 @@ fn run_as(
     refuse_untrainable(&config, &data, interrupt)?;
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
@@ -172,7 +135,6 @@ fn run_as(
     } else {
         let scale = setup.scale.as_ref();
         let opened = ranks.open(
-            Role::Test,
             &config
                 .data
                 .with_rows(data::row_layout(scale.map(AsRef::as_ref))),
@@ -217,9 +179,7 @@ fn run_as(
             let newton = config.solver == Solver::Newton;
             let optimum = certify::optimum(&setup, newton, gap, ranks, interrupt, observer);
             let optimum = optimum.map_err(|error| match error.is_interruption() {
-                true => TrainError::Stopped {
-                    job: "solving for the optimum, before training began",
-                },
+                true => TrainError::stopped("solving for the optimum, before training began"),
                 false => error,
             })?;
             match &mut session {
@@ -232,7 +192,7 @@ fn run_as(
     describe(&setup, &config, ranks.size(), observer);
     // One that was interrupted a moment before may be waited for in vain.
     let waited = |error: &TrainError| {
-        matches!(error, TrainError::Comm(_)) && interrupt.load(Ordering::Relaxed)
+        matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
     };
     let in_folder = |error: TrainError| match error.is_interruption() || waited(&error) {
         // What was read at that moment is no concern of whoever goes on later.
@@ -267,7 +227,7 @@ enum AnySession<'a> {
 }
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {
-    let wrong = |text: String| Err(TrainError::Config(text));
+    let wrong = |text: String| Err(TrainError::config(text));
     if config.data.paths.is_empty() {
         return wrong(
             "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
@@ -318,7 +278,7 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }
-    data::check_threads("--threads", config.threads)
+    Ok(data::check_threads("--threads", config.threads)?)
 }
 
 /// Names what is wrong with data that shows no two classes, or no features: mostly it is something
@@ -341,7 +301,7 @@ fn refuse_untrainable(
     };
     for_each_batch(dataset, &feed, |_| Ok(()))?;
     let paths = config.data.paths.join(", ");
-    Err(TrainError::Config(match labels.values() {
+    Err(TrainError::config(match labels.values() {
         [] => format!("{paths}: no record can be read; check the file and --format"),
         _ if dataset.features() == 0 => {
             format!(

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
+use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
 use super::certify::{evaluate, for_each_batch};
 use super::ranks::Ranks;
@@ -18,9 +19,6 @@ use super::source::Source;
 use crate::checkpoint::{self, Progress, State, Totals};
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::event::{EpochRecord, Event, Observer};
-use crate::run_folder::RunFolder;
-use crate::tensorboard::EventWriter;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
 const WANTED: f64 = 1e-6;

@@ -1,15 +1,16 @@
 //! What a finished run leaves in its folder: the model in two formats, the figures, the report.
 
+use pelton_data::plan_of;
 use pelton_linear::{Model, Weights};
 use pelton_plan::{Batching, Order};
+use pelton_run::{RunFolder, peak_rss_bytes};
 
 use super::report::report;
 use super::session::Trained;
-use super::setup::{Setup, plan_of};
+use super::setup::Setup;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
-use crate::run_folder::RunFolder;
-use crate::summary::{LinearSummary, peak_rss_bytes};
+use crate::summary::LinearSummary;
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";

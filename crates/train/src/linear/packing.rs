@@ -8,16 +8,17 @@
 
 use std::path::Path;
 
+use pelton_comm::Comm;
+use pelton_data::{DataError, OpenedData, units_of};
 use pelton_format::{FormatKind, PackedCopy};
+use pelton_run::{Event, Observer};
 use pelton_storage::StorageError;
 
 use super::first_pass::first_pass;
 use super::ranks::Ranks;
-use super::setup::{Filling, Setup, set_up_filled, units_of};
+use super::setup::{Filling, Setup, set_up_filled};
 use crate::config::LinearConfig;
-use crate::data::OpenedData;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
 
 /// Epochs of which one more pass is a small part.
 const LEAST_EPOCHS: u64 = 4;
@@ -62,7 +63,7 @@ pub(super) fn try_to_pack(
     }
     let (text, interrupt) = (setup.data.clone(), setup.interrupt.clone());
     match pack(config, setup, filling.clone(), observer) {
-        Err(TrainError::Storage(StorageError::NoSpace { .. })) => {
+        Err(TrainError::Data(DataError::Storage(StorageError::NoSpace { .. }))) => {
             no_space(observer);
             Ok(Setup {
                 interrupt,
@@ -82,12 +83,18 @@ pub(super) fn pack(
 ) -> Result<Setup, TrainError> {
     let dataset = &setup.data.dataset;
     let mut copy = PackedCopy::create(dataset, folder(config))?;
-    let packing = first_pass(&setup, "packing", Ranks::alone(), observer, |batch| {
-        for i in 0..batch.rows.len() {
-            copy.push(batch.rows.id(i), batch.rows.label(i), batch.rows.row(i))?;
-        }
-        Ok(())
-    })?;
+    let packing = first_pass(
+        &setup,
+        "packing",
+        Ranks(&Comm::alone()),
+        observer,
+        |batch| {
+            for i in 0..batch.rows.len() {
+                copy.push(batch.rows.id(i), batch.rows.label(i), batch.rows.row(i))?;
+            }
+            Ok(())
+        },
+    )?;
     let packed = copy.finish()?;
     let mut before = setup.before.plus(&packing);
     before.written_bytes += packed.bytes();

@@ -7,51 +7,23 @@
 use std::sync::Arc;
 
 use pelton_comm::{Comm, Reduction};
+use pelton_data::{self as data, DataConfig, Expected, OpenedData, check_limit, stripe_records};
 use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
 use pelton_format::Dataset;
 use pelton_linear::{Exchange, LossSum, Peers};
+use pelton_run::{Interrupt, Observer};
 
-use crate::bad_records::check_limit;
 use crate::checkpoint::Totals;
-use crate::config::DataConfig;
-use crate::data::{self, Expected, OpenedData, SharedData};
 use crate::error::TrainError;
-use crate::event::{Interrupt, Observer};
-
-/// Bytes of a stripe, and the least number of stripes of each rank.
-const STRIPE_BYTES: u64 = 1 << 20;
-const LEAST_STRIPES: u64 = 16;
-
-/// Records of a stripe of the files.
-pub(super) fn stripe_records(dataset: &Dataset, ranks: u32) -> u64 {
-    let records = dataset.records().max(1);
-    let stripe = STRIPE_BYTES * records / dataset.bytes().max(1);
-    let most = records / u64::from(ranks) / LEAST_STRIPES;
-    stripe.min(most).max(1)
-}
 
 /// The rank whose stripe a record lies in.
 fn stripe_of(id: u64, stripe: u64, ranks: u32) -> u32 {
     (id / stripe % u64::from(ranks)) as u32
 }
 
-/// The data sets of a run, for the ranks of one process to share.
-#[derive(Debug, Default)]
-pub struct RunData {
-    train: SharedData,
-    test: SharedData,
-}
-
-/// Which of the data sets of a run.
-#[derive(Clone, Copy)]
-pub(super) enum Role {
-    Train,
-    Test,
-}
-
 /// This rank among those of a run.
 #[derive(Clone, Copy)]
-pub(super) struct Ranks<'a>(Option<(&'a Comm, &'a RunData)>);
+pub(super) struct Ranks<'a>(pub &'a Comm);
 
 /// What is agreed after a block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,26 +37,17 @@ pub(super) struct Agreed {
 }
 
 impl<'a> Ranks<'a> {
-    /// A run on one rank.
-    pub fn alone() -> Ranks<'a> {
-        Ranks(None)
-    }
-
-    /// One of the ranks of `comm`; a group of one is a run on one rank.
-    pub fn of(comm: &'a Comm, data: &'a RunData) -> Ranks<'a> {
-        Ranks((comm.size() > 1).then_some((comm, data)))
-    }
-
+    /// The ranks, where there are several.
     pub fn comm(self) -> Option<&'a Comm> {
-        self.0.map(|(comm, _)| comm)
+        Some(self.0).filter(|comm| comm.size() > 1)
     }
 
     pub fn rank(self) -> usize {
-        self.comm().map_or(0, Comm::rank)
+        self.0.rank()
     }
 
     pub fn size(self) -> usize {
-        self.comm().map_or(1, Comm::size)
+        self.0.size()
     }
 
     /// The part of every global batch that this rank takes; `None` for all of it: the records of its own
@@ -109,14 +72,10 @@ impl<'a> Ranks<'a> {
         self,
         with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
-        let comm = self.comm();
         with(&mut Peers {
             rank: self.rank(),
             ranks: self.size(),
-            exchange: &mut |what| match comm {
-                Some(comm) => exchange(comm, what),
-                None => what.alone(),
-            },
+            exchange: &mut |what| exchange(self.0, what),
         })
     }
 
@@ -132,21 +91,14 @@ impl<'a> Ranks<'a> {
     /// 0's on all, since the division into blocks follows from it.
     pub fn open(
         self,
-        role: Role,
         config: &DataConfig,
         paths: &[String],
         expected: Option<&Expected>,
         interrupt: &Interrupt,
         observer: Observer<'_>,
     ) -> Result<OpenedData, TrainError> {
-        let Some((comm, data)) = self.0 else {
-            return data::open(config, paths, expected, interrupt, observer);
-        };
-        let shared = match role {
-            Role::Train => &data.train,
-            Role::Test => &data.test,
-        };
-        let mut opened = shared.open(comm, config, paths, expected, interrupt, observer)?;
+        let comm = self.0;
+        let mut opened = data::open_together(comm, config, paths, expected, interrupt, observer)?;
         let device = opened.device;
         let mut speeds = [
             device.random_reads_per_s,
@@ -164,31 +116,19 @@ impl<'a> Ranks<'a> {
 
     /// Returns when all ranks have come here.
     pub fn barrier(self) -> Result<(), TrainError> {
-        match self.comm() {
-            Some(comm) => Ok(comm.barrier()?),
-            None => Ok(()),
-        }
+        Ok(self.0.barrier()?)
     }
 
     /// Whether any rank says so.
     pub fn any(self, said: bool) -> Result<bool, TrainError> {
-        let Some(comm) = self.comm() else {
-            return Ok(said);
-        };
         let mut any = [u64::from(said)];
-        comm.all_reduce(&mut any, Reduction::Max)?;
+        self.0.all_reduce(&mut any, Reduction::Max)?;
         Ok(any[0] > 0)
     }
 
     /// Agrees on what to do after a block, and adds up the work of all ranks.
     pub fn agree(self, interrupted: bool, due: bool, own: Totals) -> Result<Agreed, TrainError> {
-        let Some(comm) = self.comm() else {
-            return Ok(Agreed {
-                interrupted,
-                due,
-                totals: own,
-            });
-        };
+        let comm = self.0;
         let said = [
             f64::from(u8::from(interrupted)),
             f64::from(u8::from(due && comm.rank() == 0)),
@@ -246,23 +186,17 @@ impl<'a> Ranks<'a> {
         dataset: &Dataset,
         meters: &Meters,
     ) -> Result<(), TrainError> {
-        match self.comm() {
-            Some(comm) => check_limit(comm, feed.on_bad_record, dataset, meters),
-            None => Ok(()),
-        }
+        Ok(check_limit(self.0, feed.on_bad_record, dataset, meters)?)
     }
 
     /// Adds up the losses that each rank found over its share of the rows.
     pub fn sum_losses(self, losses: &mut LossSum) -> Result<(), TrainError> {
-        let summed = self.with_peers(|peers| losses.add_up(peers));
-        summed.unwrap_or(Ok(()))
+        self.together(|peers| losses.add_up(peers))
     }
 
     /// Bytes that all ranks have sent and the seconds that each has waited for others on average.
     pub fn traffic(self) -> Result<(u64, f64), TrainError> {
-        let Some(comm) = self.comm() else {
-            return Ok((0, 0.0));
-        };
+        let comm = self.0;
         let traffic = comm.traffic();
         let mut sums = [traffic.sent_bytes as f64, traffic.waited.as_secs_f64()];
         comm.all_reduce(&mut sums, Reduction::Sum)?;

@@ -1,8 +1,8 @@
 //! The report of a linear run: convergence, where the time went, what was read, how well shuffled.
 
+use pelton_run::{Bars, EpochRecord, Plot, Report, StageUse};
+
 use crate::config::LinearConfig;
-use crate::event::EpochRecord;
-use crate::report::{Bars, Plot, Report, StageUse};
 use crate::summary::LinearSummary;
 
 /// The report of a finished run.

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use pelton_feed::Access;
 use pelton_plan::Order;
+use pelton_run::{Event, Observer};
 
 use super::setup::Setup;
 use crate::checkpoint::{self, Progress, State};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
 
 /// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
 /// are follows from it, and today's device or target might decide otherwise. A run that goes on with

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pelton_data::OpenedData;
 use pelton_format::{Layout, Row, RowTable};
 use pelton_linear::{FeatureSums, Scaling};
+use pelton_run::Observer;
 
 use super::first_pass::first_pass;
 use super::ranks::Ranks;
 use super::setup::Setup;
-use crate::data::OpenedData;
 use crate::error::TrainError;
-use crate::event::Observer;
 
 /// Sets up the run over the same data with scaled features.
 pub(super) fn scale(

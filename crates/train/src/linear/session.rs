@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_format::RowTable;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
+use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
 use super::certify::for_each_batch;
 use super::ranks::{Agreed, Ranks};
@@ -16,9 +17,6 @@ use super::source::Source;
 use crate::checkpoint::Totals;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::event::{EpochRecord, Event, Observer};
-use crate::run_folder::RunFolder;
-use crate::tensorboard::EventWriter;
 
 mod saving;
 

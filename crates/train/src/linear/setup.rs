@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
+use pelton_data::{Expected, OpenedData, plan_of};
 use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
-use pelton_format::{Dataset, Layout, RecordBytes, Scale};
+use pelton_format::{Dataset, Layout, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
     Tightening, newton_pays,
 };
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Order, Plan};
+use pelton_run::Interrupt;
 
 use crate::checkpoint::Totals;
 use crate::config::{LinearConfig, Solver};
-use crate::data::{Expected, OpenedData};
 use crate::error::TrainError;
-use crate::event::Interrupt;
 
 /// Share of the budget that a snapshot of w may take for free certificates.
 const SNAPSHOT_SHARE: f64 = 0.125;
@@ -263,12 +263,12 @@ fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), Tr
     let problem = problem(config, data)?;
     let width = problem.features() + usize::from(problem.bias().is_some());
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "--solver newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave --solver out"
         )));
     }
     if config.solver == Solver::Newton && !free {
-        return Err(TrainError::Config(
+        return Err(TrainError::config(
             "--solver newton reads every row in each pass, in the order of the files: it takes no --order, --access, --blocks, --inner-passes, --skip or --cache-fraction; leave them or --solver out".to_string(),
         ));
     }
@@ -324,7 +324,7 @@ pub fn check_ranks(
     if ranks == 1 || !whole || config.cache_fraction.unwrap_or(0.0) == 0.0 {
         return Ok(());
     }
-    Err(TrainError::Config(
+    Err(TrainError::config(
         "--cache-fraction keeps whole rows, as it does of rows that are not dense and long and with --skip, on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1".to_string()
     ))
 }
@@ -389,7 +389,7 @@ fn block_plan(
     feed.memory_bytes = (budget as f64 * fraction) as u64;
     let new_rows = largest_batch(dataset, feed);
     if new_rows == 0 {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
         )));
     }
@@ -417,7 +417,7 @@ fn block_plan(
         }
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
-            return Err(TrainError::Config(format!(
+            return Err(TrainError::config(format!(
                 "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise --memory or cut smaller blocks"
             )));
         }
@@ -438,35 +438,7 @@ fn longest_step(plan: &Plan) -> u64 {
 }
 
 fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<Plan, TrainError> {
-    plan_of(&data.dataset, config.order, batching, config.seed)
-}
-
-/// The plan of an order over a data set; an order that reads in units gets those that its records
-/// make.
-pub fn plan_of(
-    dataset: &Dataset,
-    order: Order,
-    batching: Batching,
-    seed: u64,
-) -> Result<Plan, TrainError> {
-    match units_of(dataset, order) {
-        Some(units) => Ok(Plan::over_units(units, order, batching, seed)?),
-        None => Ok(Plan::new(dataset.records(), order, batching, seed)?),
-    }
-}
-
-/// The units of an order of units.
-pub fn units_of(dataset: &Dataset, order: Order) -> Option<Units> {
-    let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
-        return None;
-    };
-    Some(match dataset.record_bytes() {
-        RecordBytes::Fixed(bytes) => Units::fixed(dataset.records(), bytes, unit_bytes),
-        _ => Units::from_lengths(
-            (0..dataset.records()).map(|id| dataset.locate(id).length),
-            unit_bytes,
-        ),
-    })
+    Ok(plan_of(&data.dataset, config.order, batching, config.seed)?)
 }
 
 fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {
@@ -485,12 +457,12 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
                 [] => format!("{:?}", labels.values()),
                 names => names.join(", "),
             };
-            TrainError::Config(format!(
+            TrainError::config(format!(
                 "--class-weight {label}={weight}: no record has the label {label}; the labels are {known}"
             ))
         })?;
         if weighted.contains(&class) {
-            return Err(TrainError::Config(format!(
+            return Err(TrainError::config(format!(
                 "--class-weight gives label {label} two factors; give one"
             )));
         }
@@ -513,7 +485,7 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
     let (features, stored) = (dataset.features(), dataset.nonzeros());
     let first = data.paths.first().map(|path| path.display().to_string());
     if features > FEW_FEATURES && features / MOST_HOLES > stored {
-        return Err(TrainError::Config(format!(
+        return Err(TrainError::config(format!(
             "{}: has {features} features by its largest index and {stored} values in all, so that a model would be {} bytes of zeros; check the index, or renumber the features without holes",
             first.unwrap_or_default(),
             4 * features
@@ -536,7 +508,7 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
             "check that the label column holds classes, or pass --positive LABEL",
         ),
     };
-    Err(TrainError::Config(format!(
+    Err(TrainError::config(format!(
         "{}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}",
         first.unwrap_or_default(),
     )))
@@ -585,8 +557,8 @@ impl Setup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DataConfig;
-    use crate::data;
+    use pelton_data as data;
+    use pelton_data::DataConfig;
     use pelton_feed::{DeviceSpeed, Feed};
 
     const RECORDS: u64 = 30_000;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use pelton_data::hold_rows;
 use pelton_feed::{Access, Batch, Cursor, Feed, FeedError, FeedOptions, Meters, largest_batch};
-use pelton_format::{Dataset, RowTable, Slot};
+use pelton_format::{Dataset, RowTable};
 use pelton_linear::{Exchange, FeatureNumbering, GRACE, OutOfCore, Peers, Problem};
 use pelton_plan::Plan;
 
-use super::certify::for_each_batch;
 use super::ranks::Ranks;
 use super::scaling;
 use super::setup::Setup;
@@ -358,28 +358,4 @@ fn number(
         tracing::debug!(present = numbering.len(), features, "features renumbered");
     }
     Ok(numbering.map(Arc::new))
-}
-
-/// Every row of a data set in memory, or every one of this rank's share, in file order, and what reading
-/// them took.
-pub(crate) fn hold_rows(
-    dataset: &Arc<Dataset>,
-    feed: &FeedOptions,
-) -> Result<(RowTable, Meters), TrainError> {
-    let mut segments = Vec::new();
-    let mut slots = Vec::with_capacity(dataset.records() as usize);
-    let mut ids = Vec::with_capacity(dataset.records() as usize);
-    let meters = for_each_batch(dataset, feed, |batch| {
-        let base = segments.len() as u32;
-        let rows = std::mem::take(&mut batch.rows);
-        ids.extend_from_slice(rows.ids());
-        slots.extend(rows.slots().iter().map(|slot| Slot {
-            segment: slot.segment + base,
-            row: slot.row,
-        }));
-        let owned = rows.into_segments();
-        segments.extend(owned.expect("the batch of a pane of one batch owns its segments"));
-        Ok(())
-    })?;
-    Ok((RowTable::from_parts(segments, slots, ids), meters))
 }

@@ -3,11 +3,27 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{RunOptions, run};
+use pelton_comm::Comm;
+use pelton_data::DataConfig;
+use pelton_run::{Event, Interrupt, Observer, RunContext};
+
+use super::RunOptions;
 use crate::checkpoint::{self, Progress};
-use crate::config::{DataConfig, LinearConfig};
+use crate::config::LinearConfig;
 use crate::error::TrainError;
-use crate::event::{Event, Interrupt};
+use crate::summary::LinearSummary;
+
+/// Runs on one rank.
+fn run(
+    config: &LinearConfig,
+    options: &RunOptions,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<LinearSummary, TrainError> {
+    let comm = Comm::alone();
+    let context = RunContext::new(&comm, interrupt, observer).in_folder(options);
+    super::run(config, context)
+}
 
 /// Interrupts a run after `blocks` blocks, lets `forge` change its checkpoint and goes on.
 fn resume_forged(

@@ -3,18 +3,17 @@
 use std::path::Path;
 use std::time::Instant;
 
+use pelton_data::fetch_rows;
 use pelton_feed::pane_row_bytes;
 use pelton_format::RowTable;
 use pelton_linear::SavedState;
+use pelton_run::{Event, Observer, RunFolder};
 
 use super::super::resume;
 use super::super::source::Source;
 use super::Session;
 use crate::checkpoint::{self, Progress, State};
-use crate::data::fetch_rows;
 use crate::error::TrainError;
-use crate::event::{Event, Observer};
-use crate::run_folder::RunFolder;
 
 impl Session<'_> {
     /// Goes on from the checkpoint in `folder`; without one the run begins anew.

@@ -1,0 +1,137 @@
+//! Where data lies and how it is read, as configurations say it.
+
+use std::path::PathBuf;
+
+use pelton_format::{ClassName, Missing, RowLayout};
+use pelton_storage::LocalMode;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A value that is written and read as its text.
+pub mod as_text {
+    use super::*;
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    /// Writes it so.
+    pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    /// Reads it so.
+    pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr,
+        T::Err: Display,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where the data lies and how it is read as rows with labels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// Files of the data set in order, or one `demo:NAME[:ROWS]`.
+    pub paths: Vec<String>,
+    /// Format of every file, such as csv or tar; by name and content where absent.
+    pub format: Option<String>,
+    /// Whether feature indices in LIBSVM text start at 0.
+    pub zero_based: bool,
+    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
+    pub label: String,
+    /// Table of the classes of a folder's images, which `label` is a column of.
+    pub label_file: Option<PathBuf>,
+    /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
+    pub file_column: String,
+    /// Label that is taken for +1 against all others.
+    pub positive: Option<ClassName>,
+    /// What stands for missing cells of CSV and TSV: zero or mean; they are bad records where absent.
+    pub missing: Option<Missing>,
+    /// How files are opened.
+    #[serde(with = "as_text")]
+    pub io: IoMode,
+    /// Folder for indexes of read-only folders, decompressed text and demo data.
+    pub cache_dir: Option<PathBuf>,
+    /// Device whose speed is imposed on reads: hdd, ssd or optane.
+    pub device_model: Option<String>,
+    /// Whether rows of bytes are accepted, as jobs that only read data do.
+    #[serde(skip)]
+    pub bytes_too: bool,
+    /// Whether sparse rows become dense, as jobs that compute with them want it.
+    #[serde(skip)]
+    pub rows: RowLayout,
+}
+
+impl Default for DataConfig {
+    fn default() -> DataConfig {
+        DataConfig {
+            paths: Vec::new(),
+            format: None,
+            zero_based: false,
+            label: "last".to_string(),
+            label_file: None,
+            file_column: "first".to_string(),
+            positive: None,
+            missing: None,
+            io: IoMode(LocalMode::Auto),
+            cache_dir: None,
+            device_model: None,
+            bytes_too: false,
+            rows: RowLayout::Stored,
+        }
+    }
+}
+
+impl DataConfig {
+    /// The same, with sparse rows decoded as `rows` says.
+    pub fn with_rows(&self, rows: RowLayout) -> DataConfig {
+        DataConfig {
+            rows,
+            ..self.clone()
+        }
+    }
+
+    /// The same, with rows of bytes accepted.
+    pub fn with_bytes(&self) -> DataConfig {
+        DataConfig {
+            bytes_too: true,
+            ..self.clone()
+        }
+    }
+}
+
+/// [`LocalMode`] as text: auto, direct, buffered or pread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoMode(pub LocalMode);
+
+impl std::fmt::Display for IoMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            LocalMode::Direct => "direct",
+            LocalMode::Buffered => "buffered",
+            LocalMode::Pread => "pread",
+            _ => "auto",
+        })
+    }
+}
+
+impl std::str::FromStr for IoMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<IoMode, String> {
+        Ok(IoMode(match text {
+            "auto" => LocalMode::Auto,
+            "direct" => LocalMode::Direct,
+            "buffered" => LocalMode::Buffered,
+            "pread" => LocalMode::Pread,
+            _ => {
+                return Err(format!(
+                    "`{text}` is not a way to open files: use auto, direct, buffered or pread"
+                ));
+            }
+        }))
+    }
+}

@@ -1,0 +1,164 @@
+//! Why data could not be opened, read or taken through a job.
+
+use std::io;
+
+use pelton_cache::CacheError;
+use pelton_comm::CommError;
+use pelton_feed::FeedError;
+use pelton_format::FormatError;
+use pelton_plan::PlanError;
+use pelton_run::RunError;
+use pelton_storage::StorageError;
+use pelton_text::TextError;
+
+use crate::demo::DemoError;
+
+/// Why data could not be opened, read or taken through a job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The configuration asks for something that cannot be.
+    #[error("{0}")]
+    Config(String),
+    /// The data cannot be read as it is described.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The plan cannot be made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The feed could not start or go on.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    /// A vocabulary could not be counted, written or read.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// Ranks could not work together, or another one failed.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// Peers' memory could not be filled or read.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// A demo set is not known or could not be generated.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
+    /// The run folder could not be used.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The reader of the output went away.
+    #[error("the output was closed")]
+    OutputClosed,
+    /// The output cannot be written.
+    #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
+    Output {
+        /// What was being written.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A job that leaves nothing behind was interrupted.
+    #[error("interrupted while {job}; nothing is saved, start it again")]
+    Stopped {
+        /// What was going on.
+        job: &'static str,
+    },
+    /// Where a pipeline stands cannot be saved.
+    #[error("{}: it cannot be written ({source}); make room or check the device, and go on with the same command", path.display())]
+    PipelineState {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Every record that was read is bad.
+    #[error(
+        "all {found} records that were read are bad, so nothing is left; the first: {first}; check --format and --decode"
+    )]
+    AllBad {
+        /// How many there were.
+        found: u64,
+        /// What is wrong with the first one.
+        first: String,
+    },
+    /// A pipeline was interrupted; its state is in a file.
+    #[error("interrupted; where the pipeline stands is saved in {}, go on with the same command", state.display())]
+    PipelineInterrupted {
+        /// The file.
+        state: std::path::PathBuf,
+    },
+}
+
+impl DataError {
+    /// Whether the job ended because it was to end early.
+    pub fn is_interruption(&self) -> bool {
+        self.exit_code() == 130
+    }
+
+    /// Exit code of a command that ends with this error: 2 for bad usage or input, 1 for a failed
+    /// run, 130 for an interruption.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            DataError::PipelineInterrupted { .. }
+            | DataError::Stopped { .. }
+            | DataError::Feed(FeedError::Interrupted)
+            | DataError::Cache(CacheError::Interrupted) => 130,
+            DataError::OutputClosed => 0,
+            DataError::Output { .. }
+            | DataError::PipelineState { .. }
+            | DataError::AllBad { .. }
+            | DataError::Comm(_) => 1,
+            DataError::Storage(error)
+            | DataError::Feed(FeedError::Storage(error))
+            | DataError::Cache(CacheError::Storage(error)) => of_storage(error),
+            DataError::Cache(CacheError::Format(error)) => of_format(error),
+            DataError::Text(TextError::Io { source, .. }) => of_system(source),
+            DataError::Format(error)
+            | DataError::Feed(FeedError::Format(error))
+            | DataError::Demo(DemoError::Write(error)) => of_format(error),
+            DataError::Feed(FeedError::Panicked(_) | FeedError::Shrunk { .. })
+            | DataError::Cache(_) => 1,
+            DataError::Run(error) => error.exit_code(),
+            _ => 2,
+        }
+    }
+}
+
+fn of_storage(error: &StorageError) -> u8 {
+    match error {
+        StorageError::NotAFile { .. }
+        | StorageError::NotAFolder { .. }
+        | StorageError::NotFound { .. }
+        | StorageError::PermissionDenied { .. }
+        | StorageError::DirectUnsupported { .. }
+        | StorageError::RingUnavailable { .. } => 2,
+        StorageError::Io { source, .. } => of_system(source),
+        _ => 1,
+    }
+}
+
+/// A wrong path or wrong content is bad input; a full disk, a failing device and a file that changes
+/// under way are failed runs.
+fn of_format(error: &FormatError) -> u8 {
+    match error {
+        FormatError::Storage(error) => of_storage(error),
+        FormatError::Io { source, .. } => of_system(source),
+        FormatError::Interrupted { .. } => 130,
+        FormatError::NoSpace { .. } | FormatError::Changed { .. } => 1,
+        _ => 2,
+    }
+}
+
+fn of_system(error: &io::Error) -> u8 {
+    use io::ErrorKind::*;
+    if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        return 2;
+    }
+    match error.kind() {
+        Interrupted => 130,
+        NotFound | PermissionDenied | NotADirectory | IsADirectory | ReadOnlyFilesystem
+        | AlreadyExists | InvalidFilename => 2,
+        _ => 1,
+    }
+}

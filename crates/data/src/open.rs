@@ -1,0 +1,420 @@
+//! Opens the data a configuration names: files, or a generated demo set.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_comm::Comm;
+use pelton_feed::{DeviceSpeed, FeedError};
+use pelton_format::{
+    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale,
+};
+use pelton_run::{Event, Interrupt, Observer};
+use pelton_storage::{
+    AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode,
+    Throttled, cached_fraction, quick_probe,
+};
+
+use crate::config::DataConfig;
+use crate::demo::DemoSpec;
+use crate::error::DataError;
+
+/// A data set with what is known of the device it lies on.
+#[derive(Clone, Debug)]
+pub struct OpenedData {
+    /// The records.
+    pub dataset: Arc<Dataset>,
+    /// Measured or modelled speed.
+    pub device: DeviceSpeed,
+    /// The device that is modelled, where one is.
+    pub modelled: Option<Arc<ModelledDevice>>,
+    /// The files.
+    pub paths: Vec<PathBuf>,
+    /// Test files that belong to the data: those of a demo set.
+    pub test: Vec<String>,
+}
+
+impl OpenedData {
+    /// The same data with the features scaled, where there is a scale.
+    pub fn scaled(mut self, scale: Option<&Arc<Scale>>) -> OpenedData {
+        if let Some(scale) = scale {
+            self.dataset = Arc::new(self.dataset.scaled(Arc::clone(scale)));
+        }
+        self
+    }
+
+    /// Drops the files' clean pages from the page cache, so that the next reads come from the
+    /// device.
+    pub fn drop_page_cache(&self) -> Result<(), DataError> {
+        let parts = self.dataset.files().iter().flat_map(|file| {
+            // Of a folder each file, of a file the whole at once.
+            let records = if file.kind() == FormatKind::Folder {
+                file.records()
+            } else {
+                1
+            };
+            (0..records).map(|record| match file.decompressed() {
+                Some(copy) => copy.to_path_buf(),
+                None => file.record_path(record),
+            })
+        });
+        for path in parts {
+            let path = &path;
+            let dropped = std::fs::File::open(path).and_then(|file| {
+                file.sync_all()?;
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+                Ok(())
+            });
+            dropped.map_err(|error| {
+                DataError::Config(format!(
+                    "{}: its pages cannot be dropped from the page cache: {error}",
+                    path.display()
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The same data on a modelled device of its own, where the configuration names one.
+    fn on_its_device(mut self, config: &DataConfig) -> Result<OpenedData, DataError> {
+        if let Some(name) = &config.device_model {
+            let modelled = ModelledDevice::new(device_model(name)?, ThrottleMode::RealTime);
+            let dataset = Dataset::clone(&self.dataset);
+            let throttle = |storage| Arc::new(Throttled::on(&modelled, storage)) as Arc<_>;
+            self.dataset = Arc::new(dataset.with_storage(throttle));
+            self.modelled = Some(modelled);
+        }
+        Ok(self)
+    }
+
+    /// Seconds the modelled device would have needed for all reads so far.
+    pub fn modelled_seconds(&self) -> Option<f64> {
+        self.modelled
+            .as_ref()
+            .map(|device| device.virtual_seconds())
+    }
+}
+
+/// How sparse rows are decoded for a model whose features have this scale: a shift makes something of every 0.
+pub fn row_layout(scale: Option<&Scale>) -> RowLayout {
+    match scale {
+        Some(scale) if scale.has_shifts() => RowLayout::Dense,
+        _ => RowLayout::DenseWhereFull,
+    }
+}
+
+/// What a second data set takes over from the first: labels and number of features.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Labels in class order.
+    pub labels: LabelMap,
+    /// Whether other labels are accepted, because labels are not used.
+    pub any_label: bool,
+    /// Features of the model.
+    pub features: u64,
+    /// What stands for missing cells, where means do.
+    pub means: Option<Arc<[f32]>>,
+}
+
+/// Opens the files or demo set of `paths` as `config` says.
+pub fn open(
+    config: &DataConfig,
+    paths: &[String],
+    expected: Option<&Expected>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<OpenedData, DataError> {
+    open_files(config, paths, expected, interrupt, observer)?.on_its_device(config)
+}
+
+/// The same for ranks, those of a process together: rank 0 first, so that no two generate or index the same files.
+/// Each puts the data on a modelled device of its own, where one is named. All ranks call it.
+pub fn open_together(
+    comm: &Comm,
+    config: &DataConfig,
+    paths: &[String],
+    expected: Option<&Expected>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<OpenedData, DataError> {
+    comm.once(|| open_files(config, paths, expected, interrupt, observer))?
+        .on_its_device(config)
+}
+
+/// What [`open`] does, without the modelled device.
+fn open_files(
+    config: &DataConfig,
+    paths: &[String],
+    expected: Option<&Expected>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<OpenedData, DataError> {
+    let (files, test) = resolve(config, paths, interrupt, observer)?;
+    let options = OpenOptions {
+        format: config.format.as_deref().map(format_kind).transpose()?,
+        zero_based: config.zero_based,
+        features_only: !config.bytes_too,
+        rows: config.rows,
+        label: label_column(&config.label)?,
+        label_file: config.label_file.clone(),
+        file_column: column(&config.file_column),
+        positive: config.positive.clone(),
+        labels: expected.map(|expected| expected.labels.clone()),
+        any_label: expected.is_some_and(|expected| expected.any_label),
+        features: expected.map(|expected| expected.features),
+        missing: config.missing,
+        means: expected.and_then(|expected| expected.means.clone()),
+        interrupt: Arc::clone(interrupt),
+        cache_dir: Some(cache_dir(config)),
+        storage: LocalOptions {
+            mode: local_mode(config, &files),
+            ..LocalOptions::default()
+        },
+        ..OpenOptions::default()
+    };
+    let dataset = Dataset::open(&files, &options)?;
+    for note in dataset.notes() {
+        observer(Event::Note(note));
+    }
+    let device = match &config.device_model {
+        // Says what is wrong with the name before anything else is done.
+        Some(name) => speed_of(&device_model(name)?),
+        None => measure(&dataset),
+    };
+    tracing::debug!(
+        ?device,
+        modelled = config.device_model.is_some(),
+        "speed of the device"
+    );
+    Ok(OpenedData {
+        dataset: Arc::new(dataset),
+        device,
+        modelled: None,
+        paths: files,
+        test,
+    })
+}
+
+/// Files of a list of paths, patterns and demo names; for a demo set its test file too.
+fn resolve(
+    config: &DataConfig,
+    paths: &[String],
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<(Vec<PathBuf>, Vec<String>), DataError> {
+    let mut files = Vec::new();
+    let mut test = Vec::new();
+    for path in paths {
+        if path.is_empty() {
+            return Err(DataError::Config(
+                "the name of a data file is empty; give a file, or check the variable it came from"
+                    .to_string(),
+            ));
+        }
+        if path.starts_with("demo:") {
+            let (train_file, test_file) = demo(config, path, interrupt, observer)?;
+            files.push(train_file);
+            test.push(test_file.display().to_string());
+        } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
+            let found = glob::glob(path).map_err(|error| {
+                DataError::Config(format!(
+                    "{path}: not a pattern ({error}); name the file, or write a bracket as [[]"
+                ))
+            })?;
+            let before = files.len();
+            let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
+            files.extend(found.filter_map(Result::ok).filter(is_data));
+            if files.len() == before {
+                return Err(DataError::Config(format!(
+                    "{path}: no file matches the pattern; check it and the folder"
+                )));
+            }
+        } else {
+            files.push(PathBuf::from(path));
+        }
+    }
+    Ok((files, test))
+}
+
+fn demo(
+    config: &DataConfig,
+    name: &str,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<(PathBuf, PathBuf), DataError> {
+    let spec = DemoSpec::parse(name)?;
+    let folder = cache_dir(config);
+    let what = format!("generating {name}");
+    let files = spec.ensure(&folder, 0, interrupt, &mut |done, total| {
+        observer(Event::Progress {
+            what: &what,
+            done,
+            total,
+        });
+    })?;
+    Ok(files)
+}
+
+/// Folder of derived and generated files.
+pub fn cache_dir(config: &DataConfig) -> PathBuf {
+    config
+        .cache_dir
+        .clone()
+        .unwrap_or_else(crate::demo::cache_folder)
+}
+
+fn format_kind(name: &str) -> Result<FormatKind, DataError> {
+    FormatKind::from_name(name).ok_or_else(|| {
+        DataError::Config(format!(
+            "--format {name} is not known: use one of {}",
+            FormatKind::names()
+        ))
+    })
+}
+
+/// A column, or a key of samples' members `json`.
+fn label_column(text: &str) -> Result<LabelColumn, DataError> {
+    match text.strip_prefix("json:") {
+        Some(key) => {
+            let key = key.parse();
+            Ok(LabelColumn::Json(key.map_err(DataError::Config)?))
+        }
+        None => Ok(column(text)),
+    }
+}
+
+fn column(text: &str) -> LabelColumn {
+    match text {
+        "first" => LabelColumn::First,
+        "last" => LabelColumn::Last,
+        _ => match text.parse() {
+            Ok(position) => LabelColumn::Position(position),
+            Err(_) => LabelColumn::Name(text.to_string()),
+        },
+    }
+}
+
+/// Files that already lie in the page cache are read from there; others past it.
+fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
+    const WARM: f64 = 0.9;
+    let warm = |file: &PathBuf| cached_fraction(file).is_ok_and(|fraction| fraction >= WARM);
+    match config.io.0 {
+        LocalMode::Auto if config.device_model.is_none() && files.iter().all(warm) => {
+            LocalMode::Buffered
+        }
+        mode => mode,
+    }
+}
+
+fn device_model(name: &str) -> Result<DeviceModel, DataError> {
+    DeviceModel::preset(name).ok_or_else(|| {
+        DataError::Config(format!(
+            "--device-model {name} is not known: use hdd, ssd, optane, pfs or none"
+        ))
+    })
+}
+
+fn speed_of(model: &DeviceModel) -> DeviceSpeed {
+    DeviceSpeed {
+        random_reads_per_s: model.random_read_iops,
+        read_bytes_per_s: model.sequential_read_iops * 4096.0,
+        write_bytes_per_s: model.sequential_write_iops * 4096.0,
+    }
+}
+
+/// Speed of the device under the data's largest file, or of memory where it lies in the page cache.
+fn measure(dataset: &Dataset) -> DeviceSpeed {
+    /// Below this the choice of access path hardly matters and a measurement would cost more.
+    const SMALL_BYTES: u64 = 64 << 20;
+    if dataset.bytes() < SMALL_BYTES {
+        return DeviceSpeed::default();
+    }
+    let Some(largest) = dataset.files().iter().max_by_key(|file| file.records()) else {
+        return DeviceSpeed::default();
+    };
+    if largest.kind() == FormatKind::Folder {
+        // Each read opens a file: four system calls, and on a device two reads before the one of data.
+        return DeviceSpeed {
+            random_reads_per_s: 1e5,
+            read_bytes_per_s: 2e9,
+            write_bytes_per_s: 1e9,
+        };
+    }
+    if largest.storage().granularity().offset_bytes == 1 {
+        return DeviceSpeed::PAGE_CACHE;
+    }
+    match quick_probe(largest.path()) {
+        Ok(probe) => DeviceSpeed {
+            random_reads_per_s: probe.random_iops,
+            read_bytes_per_s: probe.sequential_bytes_per_s,
+            ..DeviceSpeed::default()
+        },
+        Err(_) => DeviceSpeed::default(),
+    }
+}
+
+/// Reads the records `ids` one by one, in that order.
+pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
+    let mut rows = Rows::new(dataset.layout());
+    for &id in ids {
+        if id >= dataset.records() {
+            return Err(DataError::Config(format!(
+                "record {id} is asked for, and the data holds {}; start anew with --overwrite",
+                dataset.records()
+            )));
+        }
+        let bytes = fetch_bytes(dataset, id)?;
+        dataset.decode(id, &bytes, &mut rows)?;
+    }
+    Ok(rows)
+}
+
+/// Refuses numbers of threads that no machine has: each has a stack and buffers of its own.
+pub fn check_threads(flag: &str, threads: usize) -> Result<(), DataError> {
+    const MOST: usize = 1024;
+    if (1..=MOST).contains(&threads) {
+        return Ok(());
+    }
+    Err(DataError::Config(format!(
+        "{flag} {threads} cannot load the data; give 1 or more, at most {MOST}"
+    )))
+}
+
+/// Refuses a scratch folder that is none, before a run has begun.
+pub fn check_scratch(folder: &Path) -> Result<(), DataError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    Err(DataError::Config(format!(
+        "--scratch {}: is no folder; make it or name another",
+        folder.display()
+    )))
+}
+
+/// The bytes of one record.
+pub fn fetch_bytes(dataset: &Dataset, id: u64) -> Result<Vec<u8>, DataError> {
+    let place = dataset.locate(id);
+    let storage = dataset.files()[place.file as usize].storage();
+    let unit = u64::from(storage.granularity().offset_bytes);
+    let start = place.offset - place.offset % unit;
+    let length = (place.offset + place.length - start).next_multiple_of(unit) as usize;
+    let mut buffer = AlignedBuffer::with_capacity(4096, length);
+    buffer.resize(length, 0);
+    let mut reads = [RangeRead {
+        offset: start,
+        buffer: &mut buffer,
+        filled: 0,
+    }];
+    storage.read_batch(&mut reads)?;
+    let filled = reads[0].filled as u64;
+    let (from, to) = (place.offset - start, place.offset - start + place.length);
+    if filled < to {
+        return Err(FeedError::Shrunk {
+            path: storage.name(),
+            offset: place.offset,
+            expected: place.length,
+            found: filled.saturating_sub(from),
+        }
+        .into());
+    }
+    Ok(buffer[from as usize..to as usize].to_vec())
+}

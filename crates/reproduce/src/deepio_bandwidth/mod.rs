@@ -1,0 +1,354 @@
+//! DeepIO Figures 10 to 12: how many bytes a second reach the batches of all ranks from their own
+//! memory, from that of others, from memory and backend together, and from the backend alone; and what
+//! the model of [`crate::capacity`] makes of it for more nodes.
+//!
+//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real
+//! time, behind files that lie in the page cache. Ranks are threads; the same reads under MPI against a
+//! bare loop of `MPI_Get` are in `bench/results`.
+
+mod predicted;
+mod records;
+
+use std::sync::atomic::Ordering;
+
+use pelton_comm::run_ranks;
+use pelton_data::{DataConfig, IoMode};
+use pelton_feed::{Access, OnBadRecord};
+use pelton_plan::Order;
+use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_storage::LocalMode;
+use pelton_tools::bench::{BenchConfig, BenchReport, Mode, PeerConfig, bench};
+use pelton_train::TrainError;
+use serde_json::json;
+
+use super::experiment::SetConfig;
+use super::raw_runs::RawRuns;
+use super::{ReproduceConfig, Reproduction, Row, interrupted, median};
+
+const COLUMNS: &str = "data,ranks,pipeline,memory,seed,epochs,bytes_per_s,wall_s,load_s,read_s,decode_s,\
+                       local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
+/// Bytes of all records of a global batch, over all ranks.
+const BATCH_BYTES: u64 = 512 << 10;
+/// Fewest batches and units of an epoch, so that scaled-down data still makes several of a load.
+const LEAST_BATCHES: u64 = 128;
+const LEAST_UNITS: u64 = 192;
+/// Share of the data that memory holds where numbers of loads are compared.
+const TRADED_AT: f64 = 0.25;
+/// Memory for the look-ahead of each rank's feed.
+const FEED_BYTES: u64 = 16 << 20;
+/// The name under which DeepIO's figures are shown.
+const FIGURE: &str = "Figure 10";
+
+/// One way to serve an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    /// All data in memory, slots dealt out in runs.
+    Anywhere,
+    /// All data in memory, slots to the ranks that hold their records.
+    Near,
+    /// Memory for this share of the data.
+    Hybrid(Mode, f64),
+    /// The backend alone.
+    Backend,
+}
+
+impl Way {
+    fn name(self) -> String {
+        match self {
+            Way::Anywhere => "in memory, slots dealt out".to_string(),
+            Way::Near => "in memory, slots to their holders".to_string(),
+            Way::Hybrid(mode, memory) => {
+                let loads = match mode {
+                    Mode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
+                    _ => String::new(),
+                };
+                format!("hybrid, {mode}{loads}, memory {memory} of the data")
+            }
+            Way::Backend => "backend alone".to_string(),
+        }
+    }
+
+    fn memory(self) -> f64 {
+        match self {
+            Way::Anywhere | Way::Near => 1.0,
+            Way::Hybrid(_, memory) => memory,
+            Way::Backend => 0.0,
+        }
+    }
+
+    /// Epochs that are measured. The first load is made before the clock starts, and what stays is first of
+    /// use in the second epoch; other ways take as long for every epoch.
+    fn epochs(self) -> u64 {
+        match self {
+            Way::Hybrid(Mode::Opportunistic { .. }, _) => 3,
+            _ => 1,
+        }
+    }
+
+    fn peers(self, unit_bytes: u64) -> Option<PeerConfig> {
+        let mode = match self {
+            Way::Backend => return None,
+            Way::Hybrid(mode, _) => mode,
+            _ => Mode::Ordered,
+        };
+        Some(PeerConfig {
+            memory_bytes: 0,
+            memory_share: Some(self.memory()),
+            mode,
+            unit_bytes,
+            near: self != Way::Anywhere,
+            checksums: false,
+        })
+    }
+}
+
+/// In what portions the data is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Examples of a global batch.
+    pub batch: u64,
+    /// Least bytes of a unit.
+    pub unit_bytes: u64,
+}
+
+/// What several runs of one way on some ranks gave.
+pub(super) struct Measured {
+    pub ranks: usize,
+    pub way: Way,
+    pub runs: Vec<BenchReport>,
+}
+
+impl Measured {
+    pub fn median(&self, figure: impl Fn(&BenchReport) -> f64) -> f64 {
+        median(self.runs.iter().map(figure).collect())
+    }
+}
+
+pub(super) fn deepio_bandwidth(
+    config: &ReproduceConfig,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<Reproduction, TrainError> {
+    let mut raw = RawRuns::create(&config.out.join("deepio-bandwidth-runs.csv"), COLUMNS)?;
+    let mut rows = Vec::new();
+    for set in &config.experiment.sets {
+        let (data, record_bytes, records) = records::records(config, set)?;
+        let unit_bytes = config.experiment.units.first().copied().unwrap_or(1 << 20);
+        let shape = Shape {
+            batch: (BATCH_BYTES / record_bytes)
+                .min(records / LEAST_BATCHES)
+                .max(1),
+            unit_bytes: unit_bytes.min(record_bytes * records / LEAST_UNITS),
+        };
+        let measured = one_set(config, set, &data, shape, &mut raw, interrupt, observer)?;
+        rows.extend(bandwidths(set, &measured));
+        rows.extend(gains(set, &measured));
+        rows.extend(predicted::rows(set, shape, &measured));
+    }
+    Ok(Reproduction {
+        name: config.experiment.name.clone(),
+        rows,
+        notes: notes(),
+        files: vec![raw.path()],
+    })
+}
+
+fn notes() -> Vec<String> {
+    vec![
+        "backend: modelled in real time, a node's share of DeepIO's parallel file system for each rank: 4662.49 MB/s over 16 nodes; its rate of small reads is not published and assumed to be that of hard disks (LIRS Table 2) with that bandwidth in all".to_string(),
+        "ranks are threads that share this machine's cores and memory, so that rates do not grow with their number beyond it".to_string(),
+        "ordered mode and the backend alone read what each rank's look-ahead of 16 MiB asks for sorted by place, so that some records follow each other; the model has a read at a random place for each".to_string(),
+        "bytes a second are bytes of records in batches over the seconds of an epoch, of opportunistic mode over those of three; filling memory before the first batch is not in them: all data where it fits, the part that stays, the first load".to_string(),
+        "opportunistic mode takes the fewest loads that fit in memory by twos, or the number named: then the memory that two of them leave free holds the same part of every unit for the whole run".to_string(),
+        predicted::ASSUMPTIONS.to_string(),
+    ]
+}
+
+fn one_set(
+    config: &ReproduceConfig,
+    set: &SetConfig,
+    data: &DataConfig,
+    shape: Shape,
+    raw: &mut RawRuns,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<Vec<Measured>, TrainError> {
+    let experiment = &config.experiment;
+    let mut ways = vec![Way::Anywhere, Way::Near];
+    for &memory in experiment.memory.iter().filter(|memory| **memory < 1.0) {
+        ways.push(Way::Hybrid(Mode::Ordered, memory));
+        let in_loads = |loads| Way::Hybrid(Mode::Opportunistic { loads }, memory);
+        ways.push(in_loads(None));
+        if memory == TRADED_AT {
+            ways.extend(experiment.loads.iter().map(|&loads| in_loads(Some(loads))));
+        }
+    }
+    ways.push(Way::Backend);
+    let mut all = Vec::new();
+    for &ranks in &experiment.ranks {
+        all.extend(ways.iter().map(|&way| Measured {
+            ranks,
+            way,
+            runs: Vec::new(),
+        }));
+    }
+    let total = config.seeds * all.len() as u64;
+    let mut done = 0;
+    // Ways take turns, so that a slow moment of the machine does not meet one of them only.
+    for seed in 0..config.seeds {
+        for measured in &mut all {
+            let report = run(data, measured, shape, seed, interrupt)?;
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(interrupted());
+            }
+            write_raw(raw, set, measured, seed, &report)?;
+            measured.runs.push(report);
+            done += 1;
+            let what = &set.name;
+            observer(Event::Progress { what, done, total });
+        }
+    }
+    Ok(all)
+}
+
+fn run(
+    data: &DataConfig,
+    measured: &Measured,
+    shape: Shape,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<BenchReport, TrainError> {
+    let config = BenchConfig {
+        data: DataConfig {
+            io: IoMode(LocalMode::Buffered),
+            device_model: Some("pfs".to_string()),
+            ..data.clone()
+        },
+        order: Order::Full,
+        batch: Some(shape.batch),
+        access: Access::Direct,
+        memory_bytes: FEED_BYTES,
+        memory_share: None,
+        epochs: measured.way.epochs(),
+        seed,
+        threads: 2,
+        on_bad_record: OnBadRecord::Fail,
+        scratch_dir: std::env::temp_dir(),
+        cold: false,
+        stages: None,
+        cache: measured.way.peers(shape.unit_bytes),
+    };
+    let reports = run_ranks(measured.ranks, |comm| {
+        bench(&config, RunContext::new(&comm, interrupt, &mut |_| {}))
+    });
+    let reports = reports.map_err(|failed| failed.source)?;
+    Ok(reports.into_iter().next().expect("there is a rank 0"))
+}
+
+fn write_raw(
+    raw: &mut RawRuns,
+    set: &SetConfig,
+    measured: &Measured,
+    seed: u64,
+    report: &BenchReport,
+) -> Result<(), TrainError> {
+    raw.line(&[
+        &set.name,
+        &measured.ranks.to_string(),
+        &format!("\"{}\"", measured.way.name()),
+        &measured.way.memory().to_string(),
+        &seed.to_string(),
+        &measured.way.epochs().to_string(),
+        &format!("{:.0}", report.bytes_per_s),
+        &format!("{:.6}", report.taking_s()),
+        &format!("{:.6}", report.load_s),
+        &format!("{:.6}", report.read_s),
+        &format!("{:.6}", report.decode_s),
+        &report.local_bytes.to_string(),
+        &report.remote_bytes.to_string(),
+        &report.backend_bytes.to_string(),
+        &report.used_bytes.to_string(),
+        &format!("{:.6}", report.rl.unwrap_or(f64::NAN)),
+        &format!("{:.6}", report.rl_exact.unwrap_or(f64::NAN)),
+        &report.order,
+    ])
+}
+
+fn row(set: &SetConfig, method: String, figure: &str, measured: f64, differs: &str) -> Row {
+    Row {
+        table: FIGURE.to_string(),
+        data: set.name.clone(),
+        method,
+        figure: figure.to_string(),
+        measured: json!(measured),
+        differs: differs.to_string(),
+        ..Row::default()
+    }
+}
+
+/// Rates, what moved, and how well each order shuffles.
+fn bandwidths(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let what = "the paper shows its figures as pictures only; other machine, ranks as threads, backend modelled";
+    let name = |measured: &Measured| match measured.ranks {
+        1 => format!("1 rank, {}", measured.way.name()),
+        ranks => format!("{ranks} ranks, {}", measured.way.name()),
+    };
+    let mut figure = |title: &str, value: &dyn Fn(&BenchReport) -> f64| {
+        let of =
+            |measured: &Measured| row(set, name(measured), title, measured.median(value), what);
+        rows.extend(all.iter().map(of));
+    };
+    figure("MB a second into batches", &|run| run.bytes_per_s / 1e6);
+    figure(
+        "share of the bytes from memory that others hold, in percent",
+        &|run| {
+            let served = (run.local_bytes + run.remote_bytes).max(1);
+            100.0 * run.remote_bytes as f64 / served as f64
+        },
+    );
+    figure("bytes read from the backend over bytes used", &|run| {
+        run.backend_bytes as f64 / run.used_bytes.max(1) as f64
+    });
+    figure("seconds of the ranks' threads waiting for bytes", &|run| {
+        run.read_s
+    });
+    figure("seconds of the ranks' threads decoding", &|run| {
+        run.decode_s
+    });
+    figure("seconds of filling memory", &|run| run.load_s);
+    figure("randomness level RL, in percent", &|run| {
+        100.0 * run.rl.unwrap_or(f64::NAN)
+    });
+    figure("exact randomness level RL*, in percent", &|run| {
+        100.0 * run.rl_exact.unwrap_or(f64::NAN)
+    });
+    rows
+}
+
+/// How many times the rate of ordered mode opportunistic mode has.
+fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
+    let rate = |measured: &Measured| measured.median(|run| run.bytes_per_s);
+    let mut rows = Vec::new();
+    for measured in all {
+        let Way::Hybrid(Mode::Opportunistic { loads }, memory) = measured.way else {
+            continue;
+        };
+        let other = Way::Hybrid(Mode::Ordered, memory);
+        let ordered = all
+            .iter()
+            .find(|other_run| other_run.way == other && other_run.ranks == measured.ranks);
+        if let Some(ordered) = ordered {
+            let loads = loads.map_or_else(String::new, |loads| format!(" in {loads} loads"));
+            let ranks = measured.ranks;
+            let method = format!("ranks {ranks}, memory {memory} of the data{loads}");
+            let figure = "rate of opportunistic mode over that of ordered mode";
+            let gain = rate(measured) / rate(ordered);
+            rows.push(row(set, method, figure, gain, "backend modelled"));
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests;

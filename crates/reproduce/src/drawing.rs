@@ -1,0 +1,137 @@
+//! The report page of a reproduced table: its curves and times as pictures, every figure as text.
+
+use pelton_run::{Bars, Plot, Report};
+use serde_json::Value;
+
+use super::buckets::PADDED;
+use super::{Reproduction, Row};
+
+/// The page of a reproduction, made from its rows alone.
+pub(super) fn report(reproduction: &Reproduction) -> Report {
+    Report {
+        title: format!("pelton reproduce {}", reproduction.name),
+        verdict: String::new(),
+        summary: summary(&reproduction.rows),
+        series: curves(&reproduction.rows),
+        stages: Vec::new(),
+        bars: bars(&reproduction.rows),
+        notes: reproduction.notes.clone(),
+        config_toml: String::new(),
+    }
+}
+
+/// Every figure that has a published one beside it.
+fn summary(rows: &[Row]) -> Vec<(String, String, String)> {
+    rows.iter()
+        .filter(|row| !row.published.is_null())
+        .map(|row| {
+            let inner = match &row.inner_passes {
+                Some(inner) => format!(", inner passes {inner}"),
+                None => String::new(),
+            };
+            (
+                format!("{}, {}: {}{inner}", row.table, row.data, row.method),
+                format!(
+                    "{} (published {})",
+                    text(&row.measured),
+                    text(&row.published)
+                ),
+                format!("{}; {}", row.figure, row.differs),
+            )
+        })
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(value) if value.fract() != 0.0 => format!("{value:.3}"),
+            Some(value) => format!("{value:.0}"),
+            None => number.to_string(),
+        },
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// A plot for each data set, number of inner passes and figure with a value an epoch, a line a
+/// method.
+fn curves(rows: &[Row]) -> Vec<Plot> {
+    let mut plots: Vec<Plot> = Vec::new();
+    for row in rows {
+        let Value::Array(differences) = &row.measured else {
+            continue;
+        };
+        let inner = row.inner_passes.as_deref().unwrap_or("-");
+        let is_difference = row.figure.starts_with("relative difference");
+        let what = if is_difference { "" } else { ", accuracy" };
+        let title = format!("{}: {}, inner passes {inner}{what}", row.table, row.data);
+        let points = (1..)
+            .map(f64::from)
+            .zip(differences.iter().filter_map(Value::as_f64));
+        let line = (row.method.clone(), points.collect());
+        match plots.iter_mut().find(|plot| plot.title == title) {
+            Some(plot) => plot.lines.push(line),
+            None => plots.push(Plot {
+                title,
+                x_label: "epochs".to_string(),
+                y_label: match is_difference {
+                    true => "relative difference to the optimum".to_string(),
+                    false => row.figure.clone(),
+                },
+                log_y: is_difference,
+                lines: vec![line],
+            }),
+        }
+    }
+    plots
+}
+
+/// Figure 10: total times, a chart for each data set and device; every other figure in seconds; and
+/// padding.
+fn bars(rows: &[Row]) -> Vec<Bars> {
+    let mut charts: Vec<Bars> = Vec::new();
+    for row in rows {
+        let (title, name, value) = match &row.measured {
+            Value::Object(times) => {
+                let (method, device) = row.method.split_once(": ").unwrap_or((&row.method, ""));
+                let total = times.get("total_s").and_then(Value::as_f64);
+                let title = format!("{}: {}, {device}, total time", row.table, row.data);
+                (title, parts(method, times), total)
+            }
+            Value::Number(value) if row.figure.contains("seconds") => {
+                let title = format!("{}: {}, {}", row.table, row.data, row.figure);
+                (title, row.method.clone(), value.as_f64())
+            }
+            Value::Number(value) if row.figure == PADDED => {
+                let title = format!("{}, {}", row.data, row.figure);
+                (title, row.method.clone(), value.as_f64())
+            }
+            _ => continue,
+        };
+        let unit = if row.figure == PADDED { "%" } else { "s" };
+        let bar = (name, value.unwrap_or(f64::NAN));
+        match charts.iter_mut().find(|chart| chart.title == title) {
+            Some(chart) => chart.bars.push(bar),
+            None => charts.push(Bars {
+                title,
+                unit: unit.to_string(),
+                full: None,
+                bars: vec![bar],
+            }),
+        }
+    }
+    charts
+}
+
+/// A method with the parts of its time.
+fn parts(method: &str, times: &serde_json::Map<String, Value>) -> String {
+    let part = |name: &str| times.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    format!(
+        "{method} = {:.3} prepare + {:.3} load + {:.3} compute - {:.3} overlap",
+        part("prepare_s"),
+        part("load_s"),
+        part("compute_s"),
+        part("overlap_s")
+    )
+}

@@ -1,0 +1,148 @@
+//! What a published table is made from: one TOML file each in `experiments/`, built in.
+
+use std::path::Path;
+
+use pelton_linear::InnerPasses;
+use serde::{Deserialize, Deserializer};
+
+use pelton_train::TrainError;
+
+const BUILT_IN: [&str; 7] = [
+    include_str!("../../../experiments/lirs-svm.toml"),
+    include_str!("../../../experiments/lirs-pages.toml"),
+    include_str!("../../../experiments/lirs-memory.toml"),
+    include_str!("../../../experiments/deepio-bandwidth.toml"),
+    include_str!("../../../experiments/deepio-order.toml"),
+    include_str!("../../../experiments/buckets.toml"),
+    include_str!("../../../experiments/echo.toml"),
+];
+
+/// The work behind a published table.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth`, `deepio-order`, `buckets` or `echo`.
+    pub name: String,
+    /// Epochs that fixed block minimization runs.
+    #[serde(default = "thirty")]
+    pub epochs: u64,
+    /// Seeds to repeat with.
+    #[serde(default = "one")]
+    pub seeds: u64,
+    /// Passes over a block while it is in memory, each tried.
+    #[serde(default, deserialize_with = "inner_passes")]
+    pub inner_passes: Vec<InnerPasses>,
+    /// Memory of feeds over the data's size in memory.
+    #[serde(default = "quarter")]
+    pub memory_share: f64,
+    /// Least bytes of page units; 0 for rows by themselves.
+    #[serde(default)]
+    pub units: Vec<u64>,
+    /// Numbers of ranks.
+    #[serde(default)]
+    pub ranks: Vec<usize>,
+    /// Memory of all ranks over the bytes of the data.
+    #[serde(default)]
+    pub memory: Vec<f64>,
+    /// Loads of an epoch that are tried beside the fewest that fit, with memory for a quarter of the data.
+    #[serde(default)]
+    pub loads: Vec<u64>,
+    /// Records in a row that are shuffled as one.
+    #[serde(default)]
+    pub chunks: Vec<u64>,
+    /// Files the data lies in.
+    #[serde(default = "one")]
+    pub files: u64,
+    /// Sentences of a batch, each tried.
+    #[serde(default)]
+    pub batches: Vec<u64>,
+    /// Ways of putting sentences together.
+    #[serde(default)]
+    pub policies: Vec<String>,
+    /// Uses of each example, each tried.
+    #[serde(default)]
+    pub factors: Vec<f64>,
+    /// Learning rates, each tried.
+    #[serde(default)]
+    pub rates: Vec<f64>,
+    /// Time of the source for a batch over that of a training step.
+    #[serde(default)]
+    pub ratio: f64,
+    /// Milliseconds of a training step.
+    #[serde(default)]
+    pub step_ms: f64,
+    /// The data sets.
+    #[serde(default, rename = "set")]
+    pub sets: Vec<SetConfig>,
+}
+
+/// One data set of an experiment: generated where it has `rows`, else files below the folder of real
+/// data.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SetConfig {
+    /// Its name; of a generated set the demo's.
+    pub name: String,
+    /// Rows to generate at scale 1.
+    pub rows: Option<u64>,
+    /// Blocks an epoch is cut into.
+    pub blocks: u64,
+    /// Training file.
+    pub train: Option<String>,
+    /// Test file.
+    pub test: Option<String>,
+    /// Label that is taken for +1 against all others.
+    pub positive: Option<f64>,
+    /// Whether each feature is divided by its largest absolute value and every fifth row kept for
+    /// the test.
+    pub scaled: bool,
+}
+
+impl Experiment {
+    /// The built-in experiment of that name, or the one in a TOML file.
+    pub fn find(name: &str) -> Result<Experiment, TrainError> {
+        if name.ends_with(".toml") {
+            return Experiment::read(Path::new(name));
+        }
+        BUILT_IN
+            .iter()
+            .map(|text| toml::from_str::<Experiment>(text).expect("built-in experiments are valid"))
+            .find(|experiment| experiment.name == name)
+            .ok_or_else(|| {
+                TrainError::config(format!(
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets, echo or a .toml file"
+                ))
+            })
+    }
+
+    fn read(path: &Path) -> Result<Experiment, TrainError> {
+        let wrong = |problem: String| TrainError::config(format!("{}: {problem}", path.display()));
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| wrong(format!("cannot be read ({error}); check the path")))?;
+        toml::from_str(&text).map_err(|error| {
+            wrong(format!(
+                "is no experiment ({}); compare it with those in experiments/",
+                error.message()
+            ))
+        })
+    }
+}
+
+fn thirty() -> u64 {
+    30
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn quarter() -> f64 {
+    0.25
+}
+
+fn inner_passes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<InnerPasses>, D::Error> {
+    Vec::<String>::deserialize(from)?
+        .iter()
+        .map(|text| text.parse().map_err(serde::de::Error::custom))
+        .collect()
+}

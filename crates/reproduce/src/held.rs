@@ -1,0 +1,236 @@
+//! Data sets held in memory: those of LIRS Table 1 at a scale that fits this machine, and real ones.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_data::{self as data, DataConfig, Expected, OpenedData, hold_rows};
+use pelton_feed::FeedOptions;
+use pelton_format::{
+    ClassName, Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable,
+};
+use pelton_linear::{Loss, Problem};
+use pelton_run::{Interrupt, Observer};
+use pelton_train::TrainError;
+
+use super::ReproduceConfig;
+use super::experiment::SetConfig;
+use super::published::{Published, published};
+
+/// Fewest rows of a block, whatever the scale.
+const LEAST_BLOCK_ROWS: u64 = 5;
+
+/// Real sets cannot be scaled down; below this they are left out.
+const LEAST_REAL_SCALE: f64 = 0.3;
+
+/// A data set in memory, with the files it was read from.
+pub(super) struct Held {
+    pub name: String,
+    pub blocks: u64,
+    /// What the paper says of it; `None` for sets that it does not use.
+    pub published: Option<Published>,
+    pub config: DataConfig,
+    pub opened: OpenedData,
+    pub problem: Arc<Problem>,
+    pub rows: RowTable,
+    pub test: Option<RowTable>,
+    /// Which record stands where in the file; `None` where each stands at its number.
+    pub arrangement: Option<Vec<u64>>,
+}
+
+impl Held {
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.opened.dataset
+    }
+
+    /// Replaces places in the file by the records there.
+    pub fn arrange(&self, places: &mut [u64]) {
+        if let Some(arrangement) = &self.arrangement {
+            for place in places {
+                *place = arrangement[*place as usize];
+            }
+        }
+    }
+
+    /// How the data differs from the paper's.
+    pub fn differs(&self) -> String {
+        match self.published {
+            Some(published) => format!(
+                "generated data of the same shape, {} of {} rows",
+                self.dataset().records(),
+                published.rows
+            ),
+            None => "a real data set that the paper does not use".to_string(),
+        }
+    }
+}
+
+/// How a generated set is named as data, and where its files go.
+pub(super) fn generated(
+    config: &ReproduceConfig,
+    name: &str,
+    rows: u64,
+    blocks: u64,
+) -> DataConfig {
+    let rows = ((rows as f64 * config.scale) as u64).max(LEAST_BLOCK_ROWS * blocks.max(1));
+    DataConfig {
+        paths: vec![format!("demo:{name}:{rows}")],
+        cache_dir: Some(config.out.join("data")),
+        ..DataConfig::default()
+    }
+}
+
+/// Holds a set of an experiment; `None` where its files are not there, or where the table is scaled
+/// down so far that whole real sets would take most of the time.
+pub(super) fn hold(
+    config: &ReproduceConfig,
+    set: &SetConfig,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<Option<Held>, TrainError> {
+    if let Some(rows) = set.rows {
+        let data = generated(config, &set.name, rows, set.blocks);
+        return hold_data(set, data, Vec::new(), interrupt, observer).map(Some);
+    }
+    let (Some(folder), Some(train)) = (&config.real_data, &set.train) else {
+        return Ok(None);
+    };
+    if config.scale < LEAST_REAL_SCALE {
+        return Ok(None);
+    }
+    let train = folder.join(train);
+    let test = set.test.as_ref().map(|test| folder.join(test));
+    if !train.exists() || test.as_ref().is_some_and(|test| !test.exists()) {
+        return Ok(None);
+    }
+    let mut data = DataConfig {
+        paths: vec![train.display().to_string()],
+        positive: set.positive.map(ClassName::from),
+        cache_dir: Some(config.out.join("data")),
+        ..DataConfig::default()
+    };
+    let mut test: Vec<String> = test.iter().map(|test| test.display().to_string()).collect();
+    if set.scaled {
+        let [scaled, kept] = scale(
+            &data,
+            &config.out.join("data"),
+            &set.name,
+            interrupt,
+            observer,
+        )?;
+        data.paths = vec![scaled.display().to_string()];
+        data.positive = None;
+        test = vec![kept.display().to_string()];
+    }
+    hold_data(set, data, test, interrupt, observer).map(Some)
+}
+
+fn hold_data(
+    set: &SetConfig,
+    config: DataConfig,
+    test: Vec<String>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<Held, TrainError> {
+    let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
+    let dataset = Arc::clone(&opened.dataset);
+    let test_paths = if test.is_empty() {
+        opened.test.clone()
+    } else {
+        test
+    };
+    let expected = Expected {
+        labels: dataset.labels().clone(),
+        any_label: false,
+        features: dataset.features(),
+        means: dataset.means().cloned(),
+    };
+    let test = if test_paths.is_empty() {
+        None
+    } else {
+        let opened = data::open(&config, &test_paths, Some(&expected), interrupt, observer)?;
+        Some(rows_of(&opened.dataset, interrupt)?)
+    };
+    let features = dataset.features() as usize;
+    Ok(Held {
+        name: set.name.clone(),
+        blocks: set.blocks,
+        published: published(&set.name),
+        problem: Arc::new(Problem::new(
+            Loss::Hinge,
+            1.0,
+            features,
+            dataset.labels().len(),
+        )?),
+        rows: rows_of(&dataset, interrupt)?,
+        config,
+        opened,
+        test,
+        arrangement: None,
+    })
+}
+
+/// Every row of a data set in memory, in file order.
+fn rows_of(dataset: &Arc<Dataset>, interrupt: &Interrupt) -> Result<RowTable, TrainError> {
+    const FEED_BYTES: u64 = 32 << 20;
+    let largest = 24 * dataset.record_bytes().max();
+    let feed = FeedOptions {
+        interrupt: Arc::clone(interrupt),
+        ..FeedOptions::with_memory(FEED_BYTES.max(largest))
+    };
+    Ok(hold_rows(dataset, &feed)?.0)
+}
+
+/// Writes the data with each feature divided by its largest absolute value: the training rows and,
+/// apart, every fifth row for the test.
+fn scale(
+    config: &DataConfig,
+    folder: &Path,
+    name: &str,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<[PathBuf; 2], TrainError> {
+    const TEST_EVERY: usize = 5;
+    let dataset = data::open(config, &config.paths, None, interrupt, observer)?.dataset;
+    let rows = rows_of(&dataset, interrupt)?;
+    let Layout::Dense { width } = dataset.layout() else {
+        return Err(TrainError::config(format!(
+            "{name}: only dense data can be scaled; leave out `scaled`"
+        )));
+    };
+    let mut largest = vec![0f32; width];
+    for i in 0..rows.len() {
+        if let Row::Dense(values) = rows.row(i) {
+            for (largest, value) in largest.iter_mut().zip(values) {
+                *largest = largest.max(value.abs());
+            }
+        }
+    }
+    let paths = ["scaled", "scaled-test"].map(|part| folder.join(format!("{name}-{part}.prow")));
+    let shape = PackedShape {
+        layout: dataset.layout(),
+        features: dataset.features(),
+        index_coding: IndexCoding::Plain,
+    };
+    let mut train = PackedWriter::create(&paths[0], shape)?;
+    let mut test = PackedWriter::create(&paths[1], shape)?;
+    for i in 0..rows.len() {
+        let Row::Dense(values) = rows.row(i) else {
+            continue;
+        };
+        let scaled: Vec<f32> = values
+            .iter()
+            .zip(&largest)
+            .map(|(value, largest)| if *largest > 0.0 { value / largest } else { 0.0 })
+            .collect();
+        let label = dataset.labels().values()[rows.label(i) as usize];
+        let writer = if i % TEST_EVERY == TEST_EVERY - 1 {
+            &mut test
+        } else {
+            &mut train
+        };
+        writer.push(label, Row::Dense(&scaled))?;
+    }
+    train.finish()?;
+    test.finish()?;
+    Ok(paths)
+}

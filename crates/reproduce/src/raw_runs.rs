@@ -1,0 +1,40 @@
+//! Raw runs as CSV, written as they come so that an interrupted table leaves what it had.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use pelton_train::TrainError;
+
+use super::unwritable;
+
+/// A CSV file being written.
+pub(super) struct RawRuns {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl RawRuns {
+    /// A new file with a line of column names.
+    pub fn create(path: &Path, columns: &str) -> Result<RawRuns, TrainError> {
+        let file = File::create(path).map_err(|error| unwritable(path, &error))?;
+        let mut raw = RawRuns {
+            path: path.to_path_buf(),
+            file: BufWriter::new(file),
+        };
+        raw.line(&[columns])?;
+        Ok(raw)
+    }
+
+    /// Appends a line. Cells that hold commas must be quoted by the caller.
+    pub fn line(&mut self, cells: &[&str]) -> Result<(), TrainError> {
+        writeln!(self.file, "{}", cells.join(","))
+            .and_then(|()| self.file.flush())
+            .map_err(|error| unwritable(&self.path, &error))
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+}

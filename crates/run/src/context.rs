@@ -1,0 +1,50 @@
+//! What a job is given beside its configuration.
+
+use std::path::PathBuf;
+
+use pelton_comm::Comm;
+
+use crate::event::{Interrupt, Observer};
+
+/// What a job is given beside its configuration. All ranks of a job call it, each with a context of its own.
+pub struct RunContext<'a> {
+    /// Where a job that leaves a run folder keeps it; others do not look at it.
+    pub folder: RunOptions,
+    /// This rank among those of the job; a rank alone is one of one.
+    pub comm: &'a Comm,
+    /// Ends the job early.
+    pub interrupt: &'a Interrupt,
+    /// Is told what happens.
+    pub observer: Observer<'a>,
+}
+
+/// Where a run keeps its files.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The run folder.
+    pub out: PathBuf,
+    /// Whether to go on from its last checkpoint.
+    pub resume: bool,
+    /// Whether to replace what is there.
+    pub overwrite: bool,
+}
+
+impl<'a> RunContext<'a> {
+    /// That of a job which leaves no run folder.
+    pub fn new(comm: &'a Comm, interrupt: &'a Interrupt, observer: Observer<'a>) -> RunContext<'a> {
+        RunContext {
+            folder: RunOptions::default(),
+            comm,
+            interrupt,
+            observer,
+        }
+    }
+
+    /// The same with a run folder.
+    pub fn in_folder(self, folder: &RunOptions) -> RunContext<'a> {
+        RunContext {
+            folder: folder.clone(),
+            ..self
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Why a run's files or figures could not be kept or shown.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a run's files or figures could not be kept or shown.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is a run in the folder already.
+    #[error(
+        "{}: holds {} run; go on with --resume, start anew with --overwrite, or name another \
+         folder with --out",
+        path.display(),
+        if *finished { "a finished" } else { "an unfinished" }
+    )]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+        /// Whether that run came to its end.
+        finished: bool,
+    },
+    /// The folder holds something that is no run.
+    #[error(
+        "{}: holds files that are no run of this program ({found}); name another folder with --out",
+        path.display()
+    )]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+        /// One of the files.
+        found: String,
+    },
+    /// Another process works in the folder.
+    #[error("{}: another process is writing this run; wait for it or name another folder with --out", path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder cannot be made or written to.
+    #[error("{}: the run folder cannot be made or written to ({source}); name another with --out", path.display())]
+    Unusable {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The device is full.
+    #[error(
+        "{}: no space is left to write it; make room and go on with --resume, or name a folder on \
+         another device with --out",
+        path.display()
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: cannot {action} it ({source}); check the device and go on with --resume", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Figures cannot be served at an address.
+    #[error(
+        "no metrics can be served at {address} ({source}); name another address and port with --metrics"
+    )]
+    Address {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration is not representable as TOML.
+    #[error("{}: the configuration cannot be written as TOML ({source}); change the value it names", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What the writer said.
+        source: toml::ser::Error,
+    },
+}
+
+impl RunError {
+    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> RunError {
+        let path = path.to_path_buf();
+        if is_full(&source) {
+            RunError::Full { path, source }
+        } else {
+            RunError::Io {
+                path,
+                action,
+                source,
+            }
+        }
+    }
+
+    /// Exit code of a command that ends with this error: 1 where a run failed under way, else 2.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Full { .. } | RunError::Io { .. } => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// Whether an error, or one that it wraps, says that a device or quota is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    let mut at: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = at {
+        let Some(io) = error.downcast_ref::<io::Error>() else {
+            at = error.source();
+            continue;
+        };
+        if matches!(
+            io.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        ) {
+            return true;
+        }
+        // `source` of an io::Error skips the error it wraps.
+        at = io.get_ref().map(|inner| inner as _);
+    }
+    false
+}

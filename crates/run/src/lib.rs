@@ -1,0 +1,23 @@
+//! What a run leaves behind and tells: its folder, metrics, events and report.
+//!
+//! A run owns a [`RunFolder`]: the configuration that repeats it, a line of metrics an epoch, a
+//! checkpoint that it can go on from, and at the end the model and a [`Report`]. While it runs it
+//! tells an [`Observer`] what happens; nothing here prints.
+
+mod context;
+mod error;
+mod event;
+mod metrics_endpoint;
+mod process;
+mod report;
+mod run_folder;
+mod tensorboard;
+
+pub use context::{RunContext, RunOptions};
+pub use error::RunError;
+pub use event::{EpochRecord, Event, Interrupt, Observer};
+pub use metrics_endpoint::MetricsEndpoint;
+pub use process::{cpu_seconds, peak_rss_bytes};
+pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
+pub use run_folder::{RunFolder, write_atomically};
+pub use tensorboard::EventWriter;

@@ -1,0 +1,263 @@
+//! The folder of a run: `run.toml` (the configuration), `metrics.jsonl` (a line an epoch),
+//! `checkpoint/`, the model, `summary.json` and `report.html` at the end.
+//!
+//! A folder belongs to one run and one process at a time. Files that matter are written under a
+//! temporary name, synced and renamed, so a process killed at any moment leaves whole files; the
+//! metrics are appended line by line, and a resumed run takes back the lines that its checkpoint
+//! does not know of, so nothing is listed twice. A database was rejected: text can be read with
+//! anything.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use pelton_storage::{TEMPORARY_PREFIX, WholeFile};
+use serde::Serialize;
+
+use crate::error::RunError;
+
+const CONFIG: &str = "run.toml";
+const METRICS: &str = "metrics.jsonl";
+const CHECKPOINTS: &str = "checkpoint";
+const SUMMARY: &str = "summary.json";
+const LOCK: &str = ".lock";
+/// Begins the names of TensorBoard's files.
+const EVENTS: &str = "events.out.tfevents.";
+
+/// The folder of a run, held by this process alone until dropped.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    /// Absent where another rank writes the folder.
+    files: Option<Files>,
+}
+
+#[derive(Debug)]
+struct Files {
+    metrics: File,
+    /// Locked for as long as it is open; the system releases it when the process dies.
+    _lock: File,
+}
+
+impl RunFolder {
+    /// Makes or takes the folder at `path` and writes the configuration to its `run.toml`.
+    ///
+    /// A folder that holds a run is refused unless `resume` keeps what is there or `overwrite`
+    /// removes it (`resume` wins); with `resume` a folder without a run begins one. A folder with
+    /// other files is always refused. `overwrite` removes this program's files and no others.
+    pub fn open(
+        path: &Path,
+        config: &impl Serialize,
+        resume: bool,
+        overwrite: bool,
+    ) -> Result<RunFolder, RunError> {
+        let unusable = |source| RunError::Unusable {
+            path: path.to_path_buf(),
+            source,
+        };
+        let file = path.join(CONFIG);
+        let text = toml::to_string(config).map_err(|source| RunError::Config {
+            path: file.clone(),
+            source,
+        })?;
+        std::fs::create_dir_all(path).map_err(unusable)?;
+        let holds_run = path.join(CONFIG).exists();
+        if !holds_run && let Some(found) = foreign_file(path).map_err(unusable)? {
+            let path = path.to_path_buf();
+            return Err(RunError::Foreign { path, found });
+        }
+        let lock = lock(path)?;
+        if holds_run && !resume {
+            if !overwrite {
+                return Err(RunError::Exists {
+                    path: path.to_path_buf(),
+                    finished: path.join(SUMMARY).exists(),
+                });
+            }
+            clear(path)?;
+        }
+        let checkpoints = path.join(CHECKPOINTS);
+        std::fs::create_dir_all(&checkpoints).map_err(unusable)?;
+        write_atomically(&file, |temporary| std::fs::write(temporary, &text))?;
+        let metrics = path.join(METRICS);
+        let metrics =
+            open_metrics(&metrics).map_err(|source| RunError::io(&metrics, "open", source))?;
+        Ok(RunFolder {
+            path: path.to_path_buf(),
+            files: Some(Files {
+                metrics,
+                _lock: lock,
+            }),
+        })
+    }
+
+    /// The folder as ranks see it that leave writing to another: what they write is left out.
+    pub fn of_another_rank(path: &Path) -> RunFolder {
+        RunFolder {
+            path: path.to_path_buf(),
+            files: None,
+        }
+    }
+
+    /// Whether this process writes the folder.
+    pub fn is_written(&self) -> bool {
+        self.files.is_some()
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends one line to `metrics.jsonl`.
+    pub fn append_metrics(&mut self, record: &impl Serialize) -> Result<(), RunError> {
+        let Some(files) = &mut self.files else {
+            return Ok(());
+        };
+        let file = self.path.join(METRICS);
+        let wrong = |source| RunError::io(&file, "write", source);
+        let mut line = serde_json::to_vec(record).map_err(|error| wrong(error.into()))?;
+        line.push(b'\n');
+        // One write a line: no other order of bytes can be left behind than a torn last line.
+        files.metrics.write_all(&line).map_err(wrong)
+    }
+
+    /// Keeps the first `lines` lines of `metrics.jsonl`: those that a checkpoint knows of.
+    pub fn keep_metrics(&mut self, lines: usize) -> Result<(), RunError> {
+        let Some(files) = &mut self.files else {
+            return Ok(());
+        };
+        let file = self.path.join(METRICS);
+        keep_lines(&mut files.metrics, lines).map_err(|source| RunError::io(&file, "cut", source))
+    }
+
+    /// Writes a file of the folder as JSON.
+    pub fn write_json(&self, name: &str, value: &impl Serialize) -> Result<(), RunError> {
+        let path = self.path.join(name);
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| RunError::io(&path, "write", error.into()))?;
+        write_atomically(&path, |temporary| std::fs::write(temporary, text + "\n"))
+    }
+
+    /// Writes a text file of the folder.
+    pub fn write_text(&self, name: &str, text: &str) -> Result<(), RunError> {
+        write_atomically(&self.path.join(name), |temporary| {
+            std::fs::write(temporary, text)
+        })
+    }
+
+    /// Writes `summary.json`, which marks the run as finished: the last file of a run.
+    pub fn write_summary(&self, summary: &impl Serialize) -> Result<(), RunError> {
+        self.write_json(SUMMARY, summary)
+    }
+}
+
+/// Writes a file that is whole or not there: `write` fills a temporary file in the same folder,
+/// which is then synced and renamed to `path`.
+pub fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), RunError> {
+    replace(path, write).map_err(|source| RunError::io(path, "write", source))
+}
+
+fn replace(path: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let file = WholeFile::create(path)?;
+    write(file.temporary())?;
+    file.publish()
+}
+
+/// A file of the folder that no run would have left there before its `run.toml`.
+fn foreign_file(path: &Path) -> io::Result<Option<String>> {
+    for entry in std::fs::read_dir(path)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != LOCK && name != CHECKPOINTS && !name.starts_with(TEMPORARY_PREFIX) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn lock(path: &Path) -> Result<File, RunError> {
+    let unusable = |source| RunError::Unusable {
+        path: path.to_path_buf(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path.join(LOCK))
+        .map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(RunError::InUse {
+            path: path.to_path_buf(),
+        }),
+        Err(TryLockError::Error(source)) => Err(unusable(source)),
+    }
+}
+
+/// Removes the files of a run, its configuration last: a folder cleared halfway is still a run's.
+fn clear(path: &Path) -> Result<(), RunError> {
+    let remove = |path: &Path, result: io::Result<()>| match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(RunError::io(path, "remove", error))
+        }
+        _ => Ok(()),
+    };
+    let checkpoints = path.join(CHECKPOINTS);
+    remove(&checkpoints, std::fs::remove_dir_all(&checkpoints))?;
+    let entries = std::fs::read_dir(path)
+        .and_then(|entries| entries.collect::<io::Result<Vec<_>>>())
+        .map_err(|source| RunError::io(path, "list", source))?;
+    for entry in entries {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(EVENTS) || name.starts_with(TEMPORARY_PREFIX) {
+            remove(&entry.path(), std::fs::remove_file(entry.path()))?;
+        }
+    }
+    for name in [
+        SUMMARY,
+        "report.html",
+        "model.txt",
+        "model.safetensors",
+        METRICS,
+        CONFIG,
+    ] {
+        let file = path.join(name);
+        remove(&file, std::fs::remove_file(&file))?;
+    }
+    Ok(())
+}
+
+fn open_metrics(path: &Path) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)?;
+    keep_lines(&mut file, usize::MAX)?;
+    Ok(file)
+}
+
+/// Cuts a file after `lines` whole lines and stands at its end; a torn last line goes too.
+fn keep_lines(file: &mut File, lines: usize) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let kept: usize = bytes
+        .split_inclusive(|byte| *byte == b'\n')
+        .take(lines)
+        .filter(|line| line.ends_with(b"\n"))
+        .map(<[u8]>::len)
+        .sum();
+    file.set_len(kept as u64)?;
+    file.seek(SeekFrom::Start(kept as u64))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

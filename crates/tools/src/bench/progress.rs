@@ -1,0 +1,285 @@
+//! Where a pipeline stands, in a file, and what it has handed out.
+//!
+//! Over ranks the state is one, as all ranks take the same steps; each logs its own ids. They save together, at steps
+//! that are the same for all: what a rank has logged beyond is cut off when the run goes on, on however many
+//! ranks that is.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pelton_comm::Comm;
+use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, SampleBatch, Stages};
+use pelton_format::Dataset;
+use pelton_plan::StreamPlan;
+use pelton_storage::WholeFile;
+use serde_json::Value;
+
+use pelton_data::DataError;
+
+/// The file that says where a pipeline stands, and the file of ids.
+pub(super) struct Progress<'a> {
+    path: PathBuf,
+    comm: &'a Comm,
+    state: Option<LoaderState>,
+    log: Option<fs::File>,
+    logged: u64,
+    /// Bytes in the logs of ranks that there were once and are no more.
+    logged_before: Vec<u64>,
+    saved: Instant,
+    /// Where ranks last asked one another whether to save.
+    agreed_at: Cursor,
+}
+
+/// Time between two saves.
+const SAVE_EVERY: Duration = Duration::from_millis(100);
+/// Steps between two places where ranks may save.
+const STEPS_TO_AGREE: u64 = 16;
+
+/// The log of a rank: beside that of rank 0, with the rank's number behind its name.
+fn log_of(log: &Path, rank: usize) -> PathBuf {
+    match rank {
+        0 => log.to_owned(),
+        rank => PathBuf::from(format!("{}.{rank}", log.display())),
+    }
+}
+
+impl<'a> Progress<'a> {
+    /// Reads the state, where there is one. All ranks call it.
+    pub fn open(path: &Path, comm: &'a Comm) -> Result<Progress<'a>, DataError> {
+        let (state, logged) = match fs::read(path) {
+            Ok(bytes) => {
+                let (state, logged) = saved(&bytes).map_err(|error| of_file(path, &error))?;
+                (Some(state), logged)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, Vec::new()),
+            Err(error) => return Err(cannot_use(path, &error)),
+        };
+        // No rank writes before all have read.
+        comm.barrier()?;
+        let (rank, ranks) = (comm.rank(), comm.size());
+        Ok(Progress {
+            path: path.to_owned(),
+            comm,
+            agreed_at: Cursor::default(),
+            log: None,
+            logged: logged.get(rank).copied().unwrap_or(0),
+            logged_before: logged.get(ranks..).unwrap_or_default().to_vec(),
+            saved: Instant::now(),
+            state,
+        })
+    }
+
+    /// Opens the log of this rank; what it holds beyond the state is cut off.
+    pub fn log_to(&mut self, log: &Path) -> Result<(), DataError> {
+        let (rank, ranks) = (self.comm.rank(), self.comm.size());
+        self.log = Some(self.open_log(&log_of(log, rank), self.logged)?);
+        if rank == 0 {
+            // Of ranks that there are no more.
+            for (rank, &logged) in (ranks..).zip(&self.logged_before) {
+                self.open_log(&log_of(log, rank), logged)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Errors: a log that has less than the state says, so that it was cut or removed since.
+    fn open_log(&self, log: &Path, logged: u64) -> Result<fs::File, DataError> {
+        let found = match fs::metadata(log) {
+            Ok(there) => there.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(cannot_use(log, &error)),
+        };
+        if found < logged {
+            return Err(DataError::Config(format!(
+                "{}: has {found} of the {logged} bytes that {} knows of, so that it was cut or removed since; restore it, or remove both to begin anew",
+                log.display(),
+                self.path.display()
+            )));
+        }
+        let opened = fs::OpenOptions::new().create(true).append(true).open(log);
+        let cut = opened.and_then(|file| file.set_len(logged).map(|()| file));
+        cut.map_err(|error| cannot_use(log, &error))
+    }
+
+    /// Whether there was a state to go on from.
+    pub fn goes_on(&self) -> bool {
+        self.state.is_some()
+    }
+
+    /// Options with which the pipeline goes on from where the file says, or begins where there was none.
+    pub fn resume(
+        &self,
+        dataset: &Dataset,
+        stream: &StreamPlan,
+        stages: &Stages,
+        options: &LoaderOptions,
+    ) -> Result<LoaderOptions, DataError> {
+        match &self.state {
+            Some(state) => state
+                .resume(dataset, stream, stages, options)
+                .map_err(|error| of_file(&self.path, &error)),
+            None => Ok(options.clone()),
+        }
+    }
+
+    /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
+    /// that is killed has logged beyond that is cut off again.
+    pub fn note(&mut self, batch: &SampleBatch, state: &LoaderState) -> Result<(), DataError> {
+        if let Some(log) = &mut self.log {
+            let bytes: Vec<u8> = batch.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+            log.write_all(&bytes).map_err(cannot_save)?;
+            self.logged += bytes.len() as u64;
+        }
+        let saves = match self.comm.size() {
+            1 => self.saved.elapsed() >= SAVE_EVERY,
+            _ => self.agree(batch.end, batch.ends_epoch)?,
+        };
+        if saves {
+            self.save(state)?;
+        }
+        Ok(())
+    }
+
+    /// Whether ranks, all of which have come to `end`, save here: rank 0's clock decides.
+    fn agree(&mut self, end: Cursor, ends_epoch: bool) -> Result<bool, DataError> {
+        let asks = end.next.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
+        // Repeats by waiting do not move a rank on.
+        if !asks || end == self.agreed_at {
+            return Ok(false);
+        }
+        self.agreed_at = end;
+        let mut wanted = [u64::from(self.saved.elapsed() >= SAVE_EVERY)];
+        self.comm.broadcast(&mut wanted, 0)?;
+        Ok(wanted == [1])
+    }
+
+    /// Saves; all ranks call it at the same step.
+    pub fn save(&mut self, state: &LoaderState) -> Result<(), DataError> {
+        if let Some(log) = &self.log {
+            log.sync_data().map_err(cannot_save)?;
+        }
+        let logged = self.comm.all_gather_ragged(&[self.logged])?.concat();
+        if self.comm.rank() == 0 {
+            let logged: Vec<u64> = logged
+                .into_iter()
+                .chain(self.logged_before.clone())
+                .collect();
+            let text = format!("{}\n", document(state, &logged));
+            self.write(&text)
+                .map_err(|source| DataError::PipelineState {
+                    path: self.path.clone(),
+                    source,
+                })?;
+        }
+        self.saved = Instant::now();
+        Ok(())
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        let file = WholeFile::create(&self.path)?;
+        fs::write(file.temporary(), text)?;
+        file.publish()
+    }
+}
+
+/// The member of a state file that says how many bytes each rank's log has; a loader's own state has no logs.
+const LOG_BYTES: &str = "log_bytes";
+
+/// A state file: the loader's state with the lengths of the logs, where there are any.
+fn document(state: &LoaderState, logged: &[u64]) -> Value {
+    let mut document = serde_json::to_value(state).expect("numbers and text");
+    if logged.iter().any(|&bytes| bytes > 0) {
+        document[LOG_BYTES] = logged.into();
+    }
+    document
+}
+
+/// What a state file says. The lengths of logs may also stand in a second line, as they once did.
+fn saved(bytes: &[u8]) -> Result<(LoaderState, Vec<u64>), FeedError> {
+    let text = String::from_utf8_lossy(bytes);
+    let refuse =
+        |error: &dyn std::fmt::Display| FeedError::State(format!("it cannot be read ({error})"));
+    let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let first = documents.next().unwrap_or(Ok(Value::Null));
+    let mut document = first.map_err(|error| refuse(&error))?;
+    let logged = match (
+        document.as_object_mut(),
+        text[documents.byte_offset()..].trim(),
+    ) {
+        (Some(document), "") => match document.remove(LOG_BYTES) {
+            Some(logged) => serde_json::from_value(logged).map_err(|error| refuse(&error))?,
+            None => Vec::new(),
+        },
+        (_, line) => {
+            let logged: Result<_, _> = line.split_whitespace().map(str::parse).collect();
+            logged.map_err(|error: std::num::ParseIntError| refuse(&error))?
+        }
+    };
+    Ok((LoaderState::from_json(&document.to_string())?, logged))
+}
+
+/// An error about a state, with the file that holds it.
+fn of_file(path: &Path, error: &FeedError) -> DataError {
+    DataError::Config(format!("{}: {error}", path.display()))
+}
+
+fn cannot_use(path: &Path, error: &io::Error) -> DataError {
+    DataError::Config(format!("{}: {error}", path.display()))
+}
+
+fn cannot_save(source: io::Error) -> DataError {
+    DataError::Output {
+        what: "log of the pipeline",
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATE: &str =
+        r#"{"version":2,"data":"0f","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
+
+    #[track_caller]
+    fn check(text: &str, expected: &[u64]) {
+        let (state, logged) = saved(text.as_bytes()).unwrap();
+        assert_eq!(logged, expected);
+        assert_eq!((state.epoch, state.step), (1, 5));
+        // What is written is read, and is one JSON object.
+        let written = document(&state, &logged).to_string();
+        assert!(serde_json::from_str::<Value>(&written).unwrap().is_object());
+        let read = saved(written.as_bytes()).unwrap();
+        assert!(read.0 == state && (read.1 == logged || logged == [0]));
+    }
+
+    #[test]
+    fn states_with_the_lengths_of_logs() {
+        check(STATE, &[]);
+        check(
+            &STATE.replace('}', r#","log_bytes":[16,0,8]}"#),
+            &[16, 0, 8],
+        );
+        check(&STATE.replace(',', ",\n  "), &[]);
+        check(&format!("{STATE}\n0\n"), &[0]);
+        check(&format!("{STATE}\n16 8\n"), &[16, 8]);
+    }
+
+    #[test]
+    fn what_is_no_state() {
+        for wrong in [
+            format!("{STATE}\nx"),
+            format!("{STATE}{STATE}"),
+            STATE.replace('}', r#","log_bytes":[-1]}"#),
+            STATE.replace('}', r#","log_bytes":8}"#),
+            STATE.replace('}', r#","other":8}"#),
+            String::new(),
+            "[]".to_owned(),
+        ] {
+            let error = saved(wrong.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains("begin anew"), "{wrong}: {error}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Lengths from a file: of its lines, or numbers in one of its columns.
+//!
+//! The file is read once through a small buffer, bytes at a time, so that a line may be as long as it
+//! likes. A length has four bytes; that is all that is kept.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::atomic::Ordering;
+
+use pelton_data::DataError;
+use pelton_run::Interrupt;
+use pelton_text::{LineLength, LineLengths};
+
+use super::npy_lengths;
+
+/// What of a file is a length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LengthSource {
+    /// A line is a sentence; its length is the number of its units, and one for its end.
+    Lines(Unit),
+    /// A row is a sentence; a column of CSV, TSV, plain numbers or `.npy` says its length.
+    Column(Column),
+}
+
+/// What a sentence is counted in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Runs of bytes without white space.
+    #[default]
+    Words,
+    /// Bytes, without the end of the line.
+    Bytes,
+}
+
+impl FromStr for Unit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Unit, String> {
+        match text {
+            "words" => Ok(Unit::Words),
+            "bytes" => Ok(Unit::Bytes),
+            _ => Err(format!("'{text}' is no unit: use words or bytes")),
+        }
+    }
+}
+
+/// A column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// By its position, from 1.
+    Position(usize),
+    /// By its name in the first line.
+    Name(String),
+}
+
+impl FromStr for Column {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Column, String> {
+        match text.parse::<usize>() {
+            Ok(0) => Err("columns are counted from 1: use --column 1 or a name".to_string()),
+            Ok(position) => Ok(Column::Position(position)),
+            Err(_) if text.is_empty() => Err("use a position from 1 or a name".to_string()),
+            Err(_) => Ok(Column::Name(text.to_string())),
+        }
+    }
+}
+
+/// Rows between looks at the interruption.
+const INTERRUPT_EVERY: usize = 1 << 16;
+
+/// The longest line of a table; a longer one is no row of numbers.
+const MOST_ROW_BYTES: usize = 1 << 20;
+
+/// The length of each sentence of a file, in order.
+///
+/// Errors: a file that cannot be read, a length that is no whole number below 2^32, an interruption.
+pub fn read_lengths(
+    path: &Path,
+    source: &LengthSource,
+    interrupt: &Interrupt,
+) -> Result<Vec<u32>, DataError> {
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
+    let is_file = file.metadata().is_ok_and(|metadata| !metadata.is_dir());
+    if !is_file {
+        return Err(wrong(path, "is a folder; name one file of sentences"));
+    }
+    let mut reader = BufReader::with_capacity(1 << 18, file);
+    lengths_of(path, &mut reader, source, interrupt)
+}
+
+/// The length of each sentence of a file that is open; `path` is named in errors.
+pub(crate) fn lengths_of(
+    path: &Path,
+    reader: &mut impl BufRead,
+    source: &LengthSource,
+    interrupt: &Interrupt,
+) -> Result<Vec<u32>, DataError> {
+    let mut lengths = Vec::new();
+    let mut push = |length: u32| {
+        lengths.push(length);
+        let is_due = lengths.len() % INTERRUPT_EVERY == 0;
+        match is_due && interrupt.load(Ordering::Relaxed) {
+            true => Err(DataError::Stopped {
+                job: "reading lengths",
+            }),
+            false => Ok(()),
+        }
+    };
+    match source {
+        LengthSource::Lines(unit) => lines(path, reader, *unit, &mut push)?,
+        LengthSource::Column(column) => {
+            let start = reader
+                .fill_buf()
+                .map_err(|error| unreadable(path, &error))?;
+            if start.starts_with(npy_lengths::MAGIC) {
+                npy_lengths::column(path, reader, column, &mut push)?;
+            } else {
+                rows(path, reader, column, &mut push)?;
+            }
+        }
+    }
+    Ok(lengths)
+}
+
+/// Counts the units of each line, without holding a line.
+fn lines(
+    path: &Path,
+    reader: &mut impl BufRead,
+    unit: Unit,
+    push: &mut impl FnMut(u32) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let mut lines = LineLengths::default();
+    let mut number = 0_u64;
+    // Units and one for the end of the sentence.
+    let mut push_line = |line: LineLength| {
+        number += 1;
+        let units = match unit {
+            Unit::Words => line.words,
+            Unit::Bytes => line.bytes,
+        };
+        push(u32::try_from(units + 1).map_err(|_| too_long(path, number))?)
+    };
+    loop {
+        let bytes = reader
+            .fill_buf()
+            .map_err(|error| unreadable(path, &error))?;
+        if bytes.is_empty() {
+            break;
+        }
+        lines.push(bytes, &mut push_line)?;
+        let read = bytes.len();
+        reader.consume(read);
+    }
+    // The last line may lack its end.
+    lines.finish().map_or(Ok(()), push_line)
+}
+
+/// Reads a column of text. The first line may name the columns.
+fn rows(
+    path: &Path,
+    reader: &mut impl BufRead,
+    column: &Column,
+    push: &mut impl FnMut(u32) -> Result<(), DataError>,
+) -> Result<(), DataError> {
+    let mut row = Vec::new();
+    let mut place = match column {
+        Column::Position(position) => Some(position - 1),
+        Column::Name(_) => None,
+    };
+    for number in 1_u64.. {
+        row.clear();
+        let mut limited = std::io::Read::take(&mut *reader, MOST_ROW_BYTES as u64);
+        let read = limited.read_until(b'\n', &mut row);
+        if read.map_err(|error| unreadable(path, &error))? == 0 {
+            break;
+        }
+        if row.len() == MOST_ROW_BYTES {
+            let problem = format!(
+                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave --column out \
+                 to count the words of lines"
+            );
+            return Err(wrong(path, &problem));
+        }
+        let text = String::from_utf8_lossy(&row);
+        let cells = cells(text.trim_end_matches(['\n', '\r']));
+        if cells.iter().all(|cell| cell.is_empty()) {
+            continue;
+        }
+        let (Some(at), true) = (place, number > 1 || !names(&cells, place)) else {
+            place = Some(position(path, column, &cells)?);
+            continue;
+        };
+        push(cell(path, number, at, &cells)?)?;
+    }
+    Ok(())
+}
+
+/// Whether the first line names columns: its cell of the column asked for is no number.
+fn names(cells: &[&str], place: Option<usize>) -> bool {
+    let cell = place.and_then(|place| cells.get(place));
+    cell.is_none_or(|cell| cell.parse::<f64>().is_err())
+}
+
+/// The cells of a line: by tabs, commas or semicolons, whichever comes first; quotes are taken off.
+fn cells(line: &str) -> Vec<&str> {
+    let delimiter = line
+        .chars()
+        .find(|c| ['\t', ',', ';'].contains(c))
+        .unwrap_or(',');
+    let mut in_quotes = false;
+    line.split(move |c| {
+        in_quotes ^= c == '"';
+        c == delimiter && !in_quotes
+    })
+    .map(|cell| cell.trim().trim_matches('"').trim())
+    .collect()
+}
+
+/// Where the column stands by the first line.
+fn position(path: &Path, column: &Column, cells: &[&str]) -> Result<usize, DataError> {
+    match column {
+        Column::Position(position) if *position <= cells.len() => Ok(position - 1),
+        Column::Position(position) => Err(wrong(
+            path,
+            &format!("has {} columns and no number {position}", cells.len()),
+        )),
+        Column::Name(name) => cells.iter().position(|cell| cell == name).ok_or_else(|| {
+            let first = cells.iter().take(8).copied().collect::<Vec<_>>().join(", ");
+            wrong(
+                path,
+                &format!("has no column '{name}' in its first line ({first}); name one of these or a position"),
+            )
+        }),
+    }
+}
+
+fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, DataError> {
+    let Some(cell) = cells.get(place) else {
+        let problem = format!(
+            "line {line} has {} columns and no number {}; mend the line or name another column",
+            cells.len(),
+            place + 1
+        );
+        return Err(wrong(path, &problem));
+    };
+    // 12.0 is a length as well, as tables written from floating point have it.
+    let number = cell.parse::<f64>().ok().and_then(whole);
+    number.ok_or_else(|| {
+        let shown: String = cell.chars().take(40).collect();
+        let problem = format!(
+            "line {line}: '{shown}' is no length; lengths are whole numbers from 0 to 4294967295"
+        );
+        wrong(path, &problem)
+    })
+}
+
+/// A number as a length, where it is one.
+pub(super) fn whole(number: f64) -> Option<u32> {
+    let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+    fits.then_some(number as u32)
+}
+
+pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> DataError {
+    wrong(path, &format!("cannot be read ({error}); check the path"))
+}
+
+pub(super) fn wrong(path: &Path, problem: &str) -> DataError {
+    DataError::Config(format!("{}: {problem}", path.display()))
+}
+
+fn too_long(path: &Path, line: u64) -> DataError {
+    wrong(
+        path,
+        &format!("line {line} has 2^32 units or more; break it into sentences"),
+    )
+}

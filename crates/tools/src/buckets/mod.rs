@@ -1,0 +1,207 @@
+//! The job `buckets`: what each way of putting sentences together costs, on the lengths of a file.
+//!
+//! Padding, number of buckets and RL* follow from the histogram of lengths and are exact; of packed
+//! rows, which depend on the order a little, they are those of the first epoch of seed 0. Cost: one
+//! pass over the file, and of the policies only packing looks at sentences rather than at counts.
+
+mod lengths;
+mod npy_lengths;
+mod picture;
+
+use std::path::PathBuf;
+
+use pelton_plan::{
+    Batching, BucketLayout, BucketPolicy, LengthHistogram, Order, PackPlan, Packing, Plan,
+    PlanError, PublishedAuto,
+};
+use serde::Serialize;
+
+pub(crate) use lengths::lengths_of;
+pub use lengths::{Column, LengthSource, Unit, read_lengths};
+pub use picture::{histogram, in_terminal};
+
+use pelton_data::DataError;
+use pelton_run::RunContext;
+
+/// Whose lengths, in what batches, by which policies.
+#[derive(Clone, Debug)]
+pub struct BucketsConfig {
+    /// The file.
+    pub path: PathBuf,
+    /// What of it is a length.
+    pub source: LengthSource,
+    /// Sentences of a global batch; of packed rows, rows.
+    pub batch: u64,
+    /// Policies to compare; all of them where empty.
+    pub policies: Vec<BucketPolicy>,
+}
+
+/// What a policy costs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BucketRow {
+    /// The policy as text.
+    pub policy: String,
+    /// Buckets that hold sentences; 1 for packed rows.
+    pub buckets: u64,
+    /// Batches of an epoch.
+    pub batches: u64,
+    /// Cells that hold padding over all cells.
+    pub padded_fraction: f64,
+    /// Sentences left out of an epoch.
+    pub dropped: u64,
+    /// Sentences longer than the last boundary asked for, whose bucket stretches.
+    pub stretched: u64,
+    /// ln of the number of orders an epoch can have over ln N!.
+    pub rl_exact: f64,
+    /// Where buckets end; of packed rows their length.
+    pub boundaries: Vec<u32>,
+}
+
+/// The policies on the lengths of a file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BucketsTable {
+    /// The file.
+    pub file: String,
+    /// Sentences of a global batch.
+    pub batch: u64,
+    /// Sentences of the file.
+    pub sentences: u64,
+    /// Tokens of the file.
+    pub tokens: f64,
+    /// Tokens of the longest sentence.
+    pub longest: u32,
+    /// A row a policy.
+    pub rows: Vec<BucketRow>,
+    /// Lengths that occur and how many sentences have each.
+    pub histogram: Vec<(u32, u64)>,
+}
+
+/// The scheme that is published, which no plan offers: it drops sentences.
+pub const PUBLISHED_AUTO: &str = "published-auto";
+
+/// Compares policies on the lengths of a file.
+///
+/// Errors: a file that cannot be read or holds no lengths; a policy that cannot be; an interruption.
+pub fn buckets(config: &BucketsConfig, context: RunContext<'_>) -> Result<BucketsTable, DataError> {
+    if config.batch == 0 {
+        return Err(PlanError::EmptyBatch.into());
+    }
+    let lengths = read_lengths(&config.path, &config.source, context.interrupt)?;
+    let histogram = LengthHistogram::new(lengths.iter().copied());
+    let policies = match config.policies.as_slice() {
+        [] => default_policies(&histogram, config.batch),
+        policies => policies.to_vec(),
+    };
+    let mut rows = policies
+        .iter()
+        .map(|policy| row(policy, config.batch, &lengths, &histogram))
+        .collect::<Result<Vec<_>, _>>()?;
+    if config.policies.is_empty() || config.policies.contains(&BucketPolicy::Auto) {
+        rows.push(published(config.batch, &lengths));
+    }
+    Ok(BucketsTable {
+        file: config.path.display().to_string(),
+        batch: config.batch,
+        sentences: histogram.sentences(),
+        tokens: histogram.tokens() as f64,
+        longest: histogram.longest(),
+        rows,
+        histogram: histogram.counts().to_vec(),
+    })
+}
+
+/// Every policy, its parameters fitted to the data where no number suits all.
+fn default_policies(histogram: &LengthHistogram, batch: u64) -> Vec<BucketPolicy> {
+    let tokens = (histogram.mean() * batch as f64).ceil().max(1.0) as u64;
+    let mut policies = vec![
+        BucketPolicy::None,
+        BucketPolicy::Static(static_boundaries(histogram)),
+        BucketPolicy::Optimal { buckets: 8 },
+        BucketPolicy::Optimal { buckets: 16 },
+        BucketPolicy::Auto,
+        BucketPolicy::Tokens { max: tokens },
+    ];
+    // Rows twice as long as the longest sentence fill better than rows that just hold it: 0.13 % of
+    // padding on the Penn Treebank against 0.32 %. Very long lines are cut.
+    let row_length = histogram.longest().saturating_mul(2).clamp(1, 4096);
+    policies.extend(
+        Packing::new(row_length, Packing::DEFAULT_LOOK_AHEAD)
+            .ok()
+            .map(BucketPolicy::Pack),
+    );
+    policies
+}
+
+/// Six even steps of a multiple of 10 that reach 99 of 100 sentences: 10, 20, … 60 for English sentences
+/// in words, as published.
+fn static_boundaries(histogram: &LengthHistogram) -> Vec<u32> {
+    let wanted = histogram.sentences() - histogram.sentences() / 100;
+    let mut sentences = 0;
+    let reached = histogram.counts().iter().find(|(_, count)| {
+        sentences += count;
+        sentences >= wanted
+    });
+    let reached = reached.map_or(0, |&(length, _)| length);
+    let step = reached.div_ceil(6).max(1).div_ceil(10).saturating_mul(10);
+    (1..=6)
+        .filter_map(|place| step.checked_mul(place))
+        .collect()
+}
+
+/// The figures of one policy.
+pub fn row(
+    policy: &BucketPolicy,
+    batch: u64,
+    lengths: &[u32],
+    histogram: &LengthHistogram,
+) -> Result<BucketRow, PlanError> {
+    if let BucketPolicy::Pack(packing) = policy {
+        return packed(*packing, batch, lengths);
+    }
+    let layout = BucketLayout::new(policy, batch, histogram)?;
+    let buckets = layout.buckets();
+    Ok(BucketRow {
+        policy: policy.to_string(),
+        buckets: buckets.len() as u64,
+        batches: layout.batches(),
+        padded_fraction: layout.padded_fraction(),
+        dropped: histogram.sentences() - layout.sentences(),
+        stretched: layout.stretched(),
+        rl_exact: layout.rl_exact(),
+        boundaries: buckets.iter().map(|bucket| bucket.longest).collect(),
+    })
+}
+
+fn packed(packing: Packing, batch: u64, lengths: &[u32]) -> Result<BucketRow, PlanError> {
+    let batching = Batching::Examples(batch);
+    let plan = Plan::new(lengths.len() as u64, Order::Full, batching, 0)?;
+    let plan = PackPlan::new(plan, packing, |id| lengths[id as usize])?;
+    Ok(BucketRow {
+        policy: packing.to_string(),
+        buckets: 1,
+        batches: plan.steps(0),
+        padded_fraction: plan.padded_fraction(0),
+        dropped: 0,
+        stretched: 0,
+        rl_exact: plan.rl_exact(0).expect("full order has its level"),
+        boundaries: vec![packing.row_length()],
+    })
+}
+
+/// The published scheme, to compare with.
+pub fn published(batch: u64, lengths: &[u32]) -> BucketRow {
+    let figures = PublishedAuto::new(lengths, batch);
+    BucketRow {
+        policy: PUBLISHED_AUTO.to_string(),
+        buckets: figures.buckets,
+        batches: figures.batches,
+        padded_fraction: figures.padded_fraction,
+        dropped: figures.dropped,
+        stretched: 0,
+        rl_exact: 0.0,
+        boundaries: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! Jobs on data, one module a job: [`mod@bench`] measures a feed alone, [`capacity`] predicts it on more nodes,
+//! [`buckets`] says what padding sentences costs, [`mod@vocabulary`] counts words, [`data_tools`] index, show, pack
+//! and probe. Nothing here prints; jobs tell an [`Observer`](pelton_run::Observer) what happens.
+
+pub mod bench;
+pub mod buckets;
+pub mod capacity;
+pub mod data_tools;
+pub mod picture;
+pub mod vocabulary;
+
+pub use pelton_feed::{BadExamples, Collate, Exif};
+pub use pelton_image::Pipeline;
+pub use pelton_plan::BucketPolicy;
+pub use pelton_run::write_atomically;
+
+/// Entry points over plain bytes, for fuzzing.
+#[doc(hidden)]
+pub mod raw;
