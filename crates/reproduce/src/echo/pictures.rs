@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use pelton_feed::{Loader, LoaderOptions, Stages};
+use pelton_batch::Batch;
+use pelton_feed::{IMAGE, LABEL, Loader, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset, OpenOptions};
 use pelton_plan::{KeyedRng, Order, Selection, Stage, StreamPlan, StreamSpec, key};
 use pelton_run::{Interrupt, write_atomically};
@@ -169,11 +170,20 @@ fn read_some(
     let dataset = Arc::new(dataset);
     let mut loader = Loader::new(dataset, Arc::new(stream), Stages::default(), &options)?;
     let (mut pictures, mut labels) = (Vec::new(), Vec::new());
-    while let Some(batch) = loader.next_batch()? {
-        pictures.extend_from_slice(batch.data.bytes());
-        labels.extend_from_slice(&batch.labels);
+    for batch in &mut loader {
+        let batch = batch?;
+        let (pixels, classes) = pixels_and_classes(&batch);
+        pictures.extend_from_slice(pixels);
+        labels.extend(classes);
     }
     Ok((pictures, labels))
+}
+
+/// The pixels of a batch, and the digit or kind that each picture shows.
+pub(super) fn pixels_and_classes(batch: &Batch) -> (&[u8], Vec<u32>) {
+    let pixels = batch.values::<u8>(IMAGE).unwrap_or_default();
+    let labels = batch.values::<i64>(LABEL).unwrap_or_default();
+    (pixels, labels.iter().map(|&label| label as u32).collect())
 }
 
 /// Files of generated pictures; those of an earlier run with the same numbers are used again.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Access, AutoEcho, EchoPoint, Loader, LoaderOptions, Stages};
+use pelton_feed::{Access, AugmentImages, AutoEcho, EchoPoint, Loader, LoaderOptions, Stages};
 use pelton_format::Dataset;
 use pelton_image::Pipeline;
 use pelton_plan::{Echo, Order, StreamPlan, StreamSpec};
@@ -22,7 +22,7 @@ use pelton_storage::{DeviceModel, ModelledDevice, ThrottleMode, Throttled};
 use pelton_train::TrainError;
 
 use super::perceptron::{Perceptron, Quality, Sizes};
-use super::pictures::Pictures;
+use super::pictures::{Pictures, pixels_and_classes};
 
 /// Memory of a loader.
 const LOADER_BYTES: u64 = 64 << 20;
@@ -180,10 +180,7 @@ impl Setting {
         let pipeline = format!("randomcrop:{side}:2,flip").parse::<Pipeline>();
         let pipeline = pipeline.and_then(|pipeline| pipeline.with_channels(1));
         let pipeline = pipeline.map_err(|error| TrainError::config(error.to_string()))?;
-        Ok(Stages {
-            augment: Some(Arc::new(pipeline)),
-            ..Stages::default()
-        })
+        Ok(Stages::default().then(AugmentImages::by(pipeline)))
     }
 
     /// The training pictures on a device that takes `ratio` steps' time for a batch of them.
@@ -298,11 +295,12 @@ impl Setting {
         let mut net = self.net(run.seed);
         let (mut fresh, mut used, mut next_look) = (0, 0, self.look_every);
         while fresh < run.until.fresh && !done.load(Relaxed) {
-            let Some(batch) = loader.next_batch()? else {
+            let Some(batch) = loader.next().transpose()? else {
                 break;
             };
             clock.begin();
-            net.step(batch.data.bytes(), &batch.labels, run.rate, MOMENTUM);
+            let (pixels, labels) = pixels_and_classes(&batch);
+            net.step(pixels, &labels, run.rate, MOMENTUM);
             fresh += batch.fresh();
             used += batch.len() as u64;
             drop(batch);

@@ -9,8 +9,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use pelton_batch::Batch;
 use pelton_comm::Comm;
-use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, SampleBatch, Stages};
+use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, Stages};
 use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 use pelton_storage::WholeFile;
@@ -126,7 +127,12 @@ impl<'a> Progress<'a> {
 
     /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
     /// that is killed has logged beyond that is cut off again.
-    pub fn note(&mut self, batch: &SampleBatch, state: &LoaderState) -> Result<(), DataError> {
+    pub fn note(
+        &mut self,
+        batch: &Batch,
+        end: Cursor,
+        state: &LoaderState,
+    ) -> Result<(), DataError> {
         if let Some(log) = &mut self.log {
             let bytes: Vec<u8> = batch.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
             log.write_all(&bytes).map_err(cannot_save)?;
@@ -134,7 +140,7 @@ impl<'a> Progress<'a> {
         }
         let saves = match self.comm.size() {
             1 => self.saved.elapsed() >= SAVE_EVERY,
-            _ => self.agree(batch.end, batch.ends_epoch)?,
+            _ => self.agree(end, batch.ends_epoch)?,
         };
         if saves {
             self.save(state)?;
@@ -241,7 +247,7 @@ mod tests {
     use super::*;
 
     const STATE: &str =
-        r#"{"version":2,"data":"0f","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
+        r#"{"version":3,"data":"0f","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
 
     #[track_caller]
     fn check(text: &str, expected: &[u64]) {

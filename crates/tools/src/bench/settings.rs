@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use pelton_feed::{AutoEcho, BadExamples, Collate, Decode, EchoPoint, Exif};
+use pelton_feed::{AutoEcho, BadExamples, Collate, DecodeImages, EchoPoint, Exif};
 use pelton_format::ClassName;
 use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
@@ -79,7 +79,7 @@ impl FromStr for DecodeSetting {
         if let Some(extension) = text.strip_prefix("member:").filter(|e| !e.is_empty()) {
             return Ok(DecodeSetting::Member(extension.to_owned()));
         }
-        match Decode::image(text) {
+        match DecodeImages::of(text) {
             Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
             None => Err(format!(
                 "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes or member:EXTENSION"

@@ -8,7 +8,10 @@ use pelton_comm::Comm;
 use pelton_data::{
     DataError, OpenedData, check_limit_on, check_some_left, record_lengths, units_of,
 };
-use pelton_feed::{Decode, EchoPoint, Exif, Loader, LoaderMeters, LoaderOptions, Stages};
+use pelton_feed::{
+    AugmentImages, DecodeImages, EchoPoint, Exif, LABEL, Loader, LoaderMeters, LoaderOptions,
+    Stages, TakeMember, Tokenise,
+};
 use pelton_format::{Contents, Dataset};
 use pelton_image::Layout;
 use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
@@ -74,24 +77,19 @@ pub(super) fn prepare(
         begin: false,
         end: true,
     };
-    let decode = match (&stages.decode, &vocabulary) {
-        (DecodeSetting::Text(_), Some(vocabulary)) => Decode::Tokens {
-            members: match dataset.contents() {
-                Contents::Members => vec!["txt".to_owned()],
-                _ => Vec::new(),
-            },
-            vocabulary: Arc::clone(vocabulary),
-            ends,
-        },
-        (DecodeSetting::Image(kind), _) => {
-            let mut decode = Decode::image(kind).expect("it was parsed");
-            if let Decode::Image { exif, .. } = &mut decode {
-                *exif = stages.exif;
-            }
-            decode
+    let decoded = Stages::default()
+        .planar(stages.planar)
+        .collated(stages.collate);
+    let decoded = match (&stages.decode, &vocabulary) {
+        (DecodeSetting::Text(_), Some(vocabulary)) => {
+            decoded.then(Tokenise::by(Arc::clone(vocabulary), ends))
         }
-        (DecodeSetting::Member(extension), _) => Decode::Member(vec![extension.clone()]),
-        _ => Decode::None,
+        (DecodeSetting::Image(kind), _) => {
+            let decode = DecodeImages::of(kind).expect("it was parsed");
+            decoded.then(decode.with_exif(stages.exif))
+        }
+        (DecodeSetting::Member(extension), _) => decoded.then(TakeMember::of(extension)),
+        _ => decoded,
     };
     let stream = stream(
         config,
@@ -122,12 +120,9 @@ pub(super) fn prepare(
         ),
         (augment, _) => augment,
     };
-    let stages_of_loader = Stages {
-        decode,
-        augment: augment.map(Arc::new),
-        planar: stages.planar,
-        collate: stages.collate,
-        ..Stages::default()
+    let stages_of_loader = match augment {
+        Some(augment) => decoded.then(AugmentImages::by(augment)),
+        None => decoded,
     };
     let options = LoaderOptions {
         threads: config.threads.max(1),
@@ -332,21 +327,17 @@ impl Prepared {
         let mut shown = None;
         let mut checksum = 0.0;
         loop {
-            let next = loader.next_batch();
-            let batch = match next {
-                Ok(Some(batch)) => batch,
-                Ok(None) => break,
-                Err(_) if interrupt.load(Ordering::Relaxed) => return Err(stopped(stages)),
-                Err(error) => return Err(error.into()),
+            let batch = match loader.next() {
+                Some(Ok(batch)) => batch,
+                None => break,
+                Some(Err(_)) if interrupt.load(Ordering::Relaxed) => return Err(stopped(stages)),
+                Some(Err(error)) => return Err(error.into()),
             };
             first_batch_s.get_or_insert_with(|| began.elapsed().as_secs_f64());
-            checksum += batch
-                .data
-                .bytes()
-                .iter()
-                .step_by(4096)
-                .map(|&b| f64::from(b))
-                .sum::<f64>();
+            for (_, array) in batch.fields.iter().filter(|(name, _)| *name != LABEL) {
+                let pages = array.bytes().iter().step_by(4096);
+                checksum += pages.map(|&byte| f64::from(byte)).sum::<f64>();
+            }
             consume(stages.compute, interrupt);
             if let Some(endpoint) = &endpoint
                 && shown.is_none_or(|shown: Instant| shown.elapsed() >= SHOW_EVERY)
@@ -355,7 +346,7 @@ impl Prepared {
                 shown = Some(Instant::now());
             }
             if let Some(progress) = &mut progress {
-                let noted = progress.note(&batch, &loader.state());
+                let noted = progress.note(&batch, loader.place(), &loader.state());
                 // Of a rank that waited for one that was interrupted.
                 noted.map_err(|error| match interrupt.load(Ordering::Relaxed) {
                     true => stopped(stages),
@@ -371,7 +362,7 @@ impl Prepared {
             }
             observer(Event::Progress {
                 what: "bench",
-                done: batch.end.epoch * stream.steps(0) + batch.end.next,
+                done: loader.place().epoch * stream.steps(0) + loader.place().next,
                 total,
             });
         }
@@ -452,7 +443,7 @@ fn report(
         rl_exact: stream.rl_exact(0),
         memory_bytes: options.memory_bytes,
         mapped_bytes: meters.mapped_bytes,
-        exif_pictures: meters.exif_pictures,
+        exif_pictures: meters.counted(DecodeImages::EXIF_PICTURES),
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,
         backend_bytes: feed.read_bytes,
