@@ -171,8 +171,6 @@ pub struct FeedOptions {
     /// Whether no batch of an epoch is planned before every batch of the one before was consumed,
     /// as callers need whose choice of records for an epoch follows from the epoch before.
     pub epoch_barrier: bool,
-    /// Whether a batch whose records were partly declined is filled up from those that follow.
-    pub refill: bool,
     /// Folder for the buckets of [`Access::Scatter`].
     pub scratch_dir: Option<PathBuf>,
     /// Set by whoever wants the feed to end early, with [`crate::FeedError::Interrupted`].
@@ -198,7 +196,6 @@ impl FeedOptions {
             look_ahead: None,
             records_in_flight: 1,
             epoch_barrier: false,
-            refill: false,
             scratch_dir: None,
             interrupt: Arc::default(),
             grace: Duration::ZERO,

@@ -2,7 +2,7 @@
 //! blocks that a feed brings, with all α in memory.
 //!
 //! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
-//! LIRS. *Skip* and *cache* (see their modules) leave rows unread that would change nothing.
+//! LIRS. *Skip* (see its module) leaves rows unread that would change nothing.
 //!
 //! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows,
 //! P(w) − D(α) = Σ_i [C_i ξ(m_i) + ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right
@@ -21,8 +21,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_feed::Batch;
-use pelton_format::{Layout, RowTable};
+use pelton_format::RowTable;
 use pelton_plan::{Stage, key};
 
 use crate::block::Scratch;
@@ -35,7 +34,6 @@ use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
 use crate::ranks::Peers;
-use crate::row_cache::RowCache;
 use crate::skip::SkipTable;
 use crate::solve::{InnerPasses, solve_block};
 use crate::weights::Weights;
@@ -49,8 +47,6 @@ pub struct OutOfCoreOptions {
     pub tighten: Option<Tightening>,
     /// Whether settled rows are left unread for some epochs.
     pub skip: bool,
-    /// Bytes of rows kept in memory between blocks, 0 for none.
-    pub cache_bytes: usize,
     /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
@@ -109,13 +105,11 @@ pub struct OutOfCore {
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
     pub(crate) skip: Option<SkipTable>,
-    pub(crate) cache: Option<RowCache>,
     pub(crate) coded: Option<CodedCache>,
     pub(crate) epoch: EpochState,
     pub(crate) numbering: Option<Arc<FeatureNumbering>>,
     pub(crate) simd: Simd,
     pub(crate) scratch: Scratch,
-    order: Vec<u32>,
 }
 
 /// Weights as they were at the beginning of an epoch, and their losses over the rows since.
@@ -178,27 +172,19 @@ impl WeightMean {
 }
 
 impl OutOfCore {
-    /// A run from α = 0 over `records` rows of one layout.
-    pub fn new(
-        problem: Arc<Problem>,
-        records: u64,
-        layout: Layout,
-        options: OutOfCoreOptions,
-    ) -> OutOfCore {
+    /// A run from α = 0 over `records` rows.
+    pub fn new(problem: Arc<Problem>, records: u64, options: OutOfCoreOptions) -> OutOfCore {
         let records = usize::try_from(records).expect("α is held in memory");
         OutOfCore {
             weights: Weights::zeros(&problem),
             duals: Duals::zeros(&problem, records),
             skip: options.skip.then(|| SkipTable::new(records)),
-            cache: (options.cache_bytes > 0)
-                .then(|| RowCache::new(options.cache_bytes, layout, records)),
             coded: (options.coded_rows > 0)
                 .then(|| CodedCache::new(&problem, records, options.coded_rows)),
             epoch: EpochState::default(),
             numbering: None,
             simd: Simd::best(),
             scratch: Scratch::new(Simd::best()),
-            order: Vec::new(),
             problem,
             options,
         }
@@ -301,11 +287,6 @@ impl OutOfCore {
         &self.duals
     }
 
-    /// The rows kept in memory between blocks.
-    pub fn cache(&self) -> Option<&RowCache> {
-        self.cache.as_ref()
-    }
-
     /// Records whose rows are kept as codes, in the order of their slots.
     pub fn coded_ids(&self) -> &[u64] {
         self.coded.as_ref().map_or(&[], CodedCache::ids)
@@ -336,19 +317,14 @@ impl OutOfCore {
 
     /// Ends what the epoch before left, and returns it.
     pub(crate) fn start_epoch(&mut self, epoch: u64, reads_all: bool) -> EpochState {
-        let before = std::mem::replace(
+        std::mem::replace(
             &mut self.epoch,
             EpochState {
                 epoch,
                 reads_all,
                 ..EpochState::default()
             },
-        );
-        let certifies = self.certifies();
-        if let Some(cache) = &mut self.cache {
-            cache.begin_epoch(certifies);
-        }
-        before
+        )
     }
 
     /// Whether the present epoch ends with a certificate.
@@ -379,18 +355,10 @@ impl OutOfCore {
                 Some(mean) if !refined => mean.mean(),
                 _ => self.weights.clone(),
             };
-            let mut losses = LossSum::new(&self.problem);
-            let mut bound = DualBound::new(&self.problem);
-            if let Some(cache) = &mut self.cache {
-                cache.with_rows(|rows| {
-                    bound.add(&self.problem, rows, &self.duals, self.simd);
-                    losses.add(&self.problem, rows, &snapshot, self.simd)
-                })?;
-            }
-            self.epoch.bound = Some(bound);
+            self.epoch.bound = Some(DualBound::new(&self.problem));
             self.epoch.snapshot = Some(Snapshot {
                 weights: snapshot,
-                losses,
+                losses: LossSum::new(&self.problem),
             });
         }
         Ok(())
@@ -418,34 +386,21 @@ impl OutOfCore {
         Ok(report.visits > 0)
     }
 
-    /// Whether a block that is being planned reads this row. `replay` is for the first block after
-    /// a start in the middle of an epoch.
+    /// Whether a block that is being planned reads this row.
     #[inline]
-    pub fn wants(&self, id: u64, replay: bool) -> bool {
-        let settled = match &self.skip {
-            Some(skip) if !self.epoch.reads_all => !skip.is_due(id, self.epoch.epoch),
-            _ => false,
-        };
-        let held = self
-            .cache
-            .as_ref()
-            .is_some_and(|cache| cache.holds(id, replay));
-        !settled && !held
-    }
-
-    /// Trains on one block. With a cache the held rows take part; the batch must then own its
-    /// segments, as batches of a feed with an epoch barrier do.
-    pub fn train(&mut self, batch: &mut Batch) -> Result<(), LinearError> {
-        self.train_rows(&mut batch.rows, batch.step)
+    pub fn wants(&self, id: u64) -> bool {
+        match &self.skip {
+            Some(skip) if !self.epoch.reads_all => skip.is_due(id, self.epoch.epoch),
+            _ => true,
+        }
     }
 
     /// Trains on the rows of one block, the `step`-th of the epoch.
     ///
     /// Errors: rows of another problem; [`LinearError::Interrupted`] where [`OutOfCore::end_when`] says so.
-    pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
+    pub fn train_rows(&mut self, rows: &RowTable, step: u64) -> Result<(), LinearError> {
         // A block that is given up has made w exact in its rows, and changed nothing else.
         self.settle(rows);
-        let read = rows.len() as u64;
         let (mut losses, mut gap) = (None, 0.0);
         match &self.epoch.snapshot {
             Some(snapshot) => {
@@ -455,16 +410,6 @@ impl OutOfCore {
             // Else the primal value will be exact.
             None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
         }
-        let arrived = rows.len();
-        if let Some(cache) = &mut self.cache {
-            cache.attach(rows);
-        }
-        // Rows held have been added to the bound already: they are taken off it as they were.
-        let held = arrived..rows.len();
-        let before: Vec<Vec<f32>> = match &self.epoch.bound {
-            Some(_) => self.duals.of_records(&rows.ids()[held.clone()]),
-            None => Vec::new(),
-        };
         let inner = self.inner_passes();
         let solved = solve_block(
             &self.problem,
@@ -475,11 +420,8 @@ impl OutOfCore {
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
             &mut self.scratch,
         );
-        if let (Err(_), Some(cache)) = (&solved, &mut self.cache) {
-            cache.take_back(rows);
-        }
         let report = solved?;
-        self.epoch.rows += read;
+        self.epoch.rows += rows.len() as u64;
         self.epoch.gap += gap;
         if let (Some(snapshot), Some(losses)) = (&mut self.epoch.snapshot, losses) {
             snapshot.losses = losses;
@@ -487,8 +429,6 @@ impl OutOfCore {
         self.epoch.visits += report.visits;
         self.epoch.inner_passes += u64::from(report.passes);
         if let Some(bound) = &mut self.epoch.bound {
-            let alpha = |subproblem: usize, i: usize| before[subproblem][i - arrived];
-            bound.add_range(&self.problem, rows, held, alpha, self.simd, -1.0);
             bound.add(&self.problem, rows, &self.duals, self.simd);
         }
         if self.coded.is_none() && self.options.snapshots && !self.options.held {
@@ -497,9 +437,6 @@ impl OutOfCore {
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
             skip.record_rows(rows, self.epoch.epoch, slack);
-        }
-        if let Some(cache) = &mut self.cache {
-            cache.select(rows, slack, &mut self.order);
         }
         if let Some(coded) = &mut self.coded {
             coded.take_in(&self.problem, rows, slack, &self.weights, self.simd);
@@ -602,7 +539,7 @@ impl OutOfCore {
     }
 
     /// Ends an epoch: its figures.
-    pub fn end_epoch(&mut self) -> Result<EpochOutcome, LinearError> {
+    pub fn end_epoch(&mut self) -> EpochOutcome {
         let dual = match self.epoch.bound.take() {
             Some(bound) => {
                 self.put_right(&bound);
@@ -610,25 +547,18 @@ impl OutOfCore {
             }
             None => self.dual(),
         };
-        let mut gap = self.epoch.gap;
-        if let Some(cache) = &mut self.cache {
-            // Some of these rows were read in this epoch too: the estimate errs to the safe side.
-            gap += cache.with_rows(|rows| {
-                gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)
-            })?;
-        }
         let certified_primal = self
             .epoch
             .snapshot
             .as_ref()
             .map(|snapshot| snapshot.losses.primal(&snapshot.weights));
-        Ok(EpochOutcome {
+        EpochOutcome {
             dual,
-            primal_estimate: dual + gap,
+            primal_estimate: dual + self.epoch.gap,
             certified_primal,
             visits: self.epoch.visits,
             rows: self.epoch.rows,
             inner_passes: self.epoch.inner_passes,
-        })
+        }
     }
 }

@@ -50,15 +50,12 @@ impl OutOfCore {
     /// Trains together with other ranks on one block, the `step`-th of the epoch, of which this rank owns
     /// the rows `rows`. Afterwards the weights are the same on all ranks. Of the rows that settle each rank
     /// leaves its own unread.
-    ///
-    /// Panics where rows are kept whole between blocks, which ranks do not do.
     pub fn train_share<E: From<LinearError>>(
         &mut self,
         rows: &RowTable,
         step: u64,
         peers: &mut Peers<'_, E>,
     ) -> Result<(), E> {
-        assert!(self.cache.is_none(), "ranks keep no rows whole");
         let unsettled = self.begin_settling();
         self.settle(rows);
         self.end_settling(unsettled, peers)?;
@@ -130,7 +127,7 @@ impl OutOfCore {
         if let Some(bound) = &mut self.epoch.bound {
             bound.add_up(peers)?;
         }
-        Ok(self.end_epoch()?)
+        Ok(self.end_epoch())
     }
 
     /// Remembers w before rows kept as codes are put right in it, where there are any.

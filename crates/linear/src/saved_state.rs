@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 
-use pelton_format::Rows;
-
 use crate::certificate::{DualBound, LossSum};
 use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
@@ -25,13 +23,7 @@ pub struct SavedState<'a> {
     pub terms: Vec<f64>,
     /// Bytes of the skip table, where rows are skipped.
     pub skip: Option<Cow<'a, [u8]>>,
-    /// Ids of the rows held in memory, in order.
-    pub cached: Vec<u64>,
-    /// Ids held one block before.
-    pub cached_before: Vec<u64>,
-    /// Ids that are not read in the present epoch because they were held at its beginning.
-    pub cached_at_epoch_start: Option<Vec<u64>>,
-    /// The coded, where there is one.
+    /// The rows kept as codes, where some are.
     pub coded: Option<SavedCodes<'a>>,
     /// w that the present epoch certifies.
     pub snapshot: Option<Vec<Cow<'a, [f32]>>>,
@@ -101,9 +93,6 @@ impl OutOfCore {
                 .collect(),
             terms: self.duals.terms().to_vec(),
             skip: self.skip.as_ref().map(|skip| skip.as_bytes().into()),
-            cached: self.cache.as_ref().map_or(Vec::new(), |c| c.ids().to_vec()),
-            cached_before: self.cache.as_ref().map_or(Vec::new(), |c| c.ids_before()),
-            cached_at_epoch_start: self.cache.as_ref().and_then(|c| c.ids_at_epoch_start()),
             coded: self.coded.as_ref().map(CodedCache::save),
             snapshot: epoch
                 .snapshot
@@ -121,20 +110,14 @@ impl OutOfCore {
         }
     }
 
-    /// Goes on from a saved state, before features are renumbered; `cached` are the rows of [`SavedState::cached`], read anew. Where rows
-    /// are kept as codes, [`OutOfCore::encode_again`] must then have had them all.
+    /// Goes on from a saved state, before features are renumbered. Rows are kept between blocks only of the
+    /// records that `owns` says are this rank's. Where rows are kept as codes, [`OutOfCore::encode_again`] must
+    /// then have had them all.
     ///
     /// Errors: a state whose shapes are not those of this run.
-    pub fn restore(&mut self, state: SavedState<'_>, cached: Rows) -> Result<(), LinearError> {
-        self.restore_own(state, cached, &|_| true)
-    }
-
-    /// The same on one of several ranks, which keeps rows between blocks only of the records that `owns`
-    /// says are its own.
-    pub fn restore_own(
+    pub fn restore(
         &mut self,
         state: SavedState<'_>,
-        cached: Rows,
         owns: &dyn Fn(u64) -> bool,
     ) -> Result<(), LinearError> {
         self.check_shapes(&state)?;
@@ -149,14 +132,6 @@ impl OutOfCore {
         self.skip = state
             .skip
             .map(|bytes| SkipTable::from_bytes(bytes.into_owned()));
-        if let Some(cache) = &mut self.cache {
-            cache.restore(
-                cached,
-                state.cached,
-                &state.cached_before,
-                state.cached_at_epoch_start.as_deref(),
-            );
-        }
         if let (Some(coded), Some(saved)) = (&mut self.coded, state.coded) {
             coded.restore(saved, owns);
         }
@@ -201,7 +176,6 @@ impl OutOfCore {
         let fits = |vectors: &[Cow<'_, [f32]>], length: usize| {
             vectors.len() == subproblems && vectors.iter().all(|vector| vector.len() == length)
         };
-        let ids_fit = |ids: &[u64]| ids.iter().all(|&id| id < records as u64);
         let problem = if !fits(&state.weights, length) {
             "weights"
         } else if !fits(&state.alpha, records) || state.terms.len() != subproblems {
@@ -209,12 +183,6 @@ impl OutOfCore {
         } else if state.skip.as_ref().map(|skip| skip.len()) != self.skip.as_ref().map(|_| records)
         {
             "skip table"
-        } else if !ids_fit(&state.cached)
-            || !ids_fit(&state.cached_before)
-            || !ids_fit(state.cached_at_epoch_start.as_deref().unwrap_or(&[]))
-            || (self.cache.is_none() && !state.cached.is_empty())
-        {
-            "row cache"
         } else if !self.coded_fits(state) {
             "coded"
         } else if state.snapshot.as_ref().is_some_and(|vectors| {

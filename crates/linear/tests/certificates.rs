@@ -170,13 +170,12 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
         },
         tighten: None,
         skip: !held && numbers.below(2) == 0,
-        cache_bytes: if held { 0 } else { 100 * numbers.below(4) },
         coded_rows: 0,
         snapshots: !held && numbers.below(2) == 0,
         held,
         seed: number,
     };
-    let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, rows.layout(), options);
+    let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, options);
     let all = table(rows.clone());
     let mut peers = Peers {
         rank: 0,
@@ -189,16 +188,16 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
         for step in 0..plan.steps() {
             let mut ids = Vec::new();
             plan.batch_ids(epoch, step, &mut ids);
-            ids.retain(|&id| solver.wants(id, false));
+            ids.retain(|&id| solver.wants(id));
             let mut block = Rows::new(rows.layout());
             for &id in &ids {
                 block.push(rows.label(id as usize), rows.row(id as usize));
             }
             solver
-                .train_rows(&mut RowTable::from_rows(block, ids), step)
+                .train_rows(&RowTable::from_rows(block, ids), step)
                 .unwrap();
         }
-        let outcome = solver.end_epoch().unwrap();
+        let outcome = solver.end_epoch();
         if let Some(primal) = outcome.certified_primal {
             let dual = outcome.dual;
             check(

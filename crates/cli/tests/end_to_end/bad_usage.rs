@@ -73,6 +73,10 @@ fn wrong_flags_are_named() {
             &["--cache-fraction 2"],
         ),
         (
+            "train linear train --cache-fraction 0.5",
+            &["--cache-fraction 0.5", "128 dense features"],
+        ),
+        (
             "train linear train --skip --order sequential",
             &["--skip", "--order full"],
         ),

@@ -1,8 +1,8 @@
 //! *Cache*, for long dense rows: undecided rows stay in memory between blocks as one byte a value, so
 //! that four times as many stay as would whole.
 //!
-//! After each block the rows with the smallest slack are kept, as in the
-//! [row cache](crate::row_cache), and in the first epoch, and between epochs, the problem is solved
+//! After each block the rows with the smallest slack are kept (selective block minimization, Chang and Roth,
+//! KDD 2011), and in the first epoch, and between epochs, the problem is solved
 //! over all of them. What a single block of a few thousand rows cannot tell, because w has as many
 //! unknowns, the rows held can: on 100 000 rows of 2000 features at an eighth of the memory the
 //! weights after one pass are 5e-4 from the optimum, where blocks alone leave them 5e-2, blocks with

@@ -63,7 +63,6 @@ pub(crate) fn for_each_batch(
         end_epoch: Some(1),
         // Several batches a pane would share their segments.
         epoch_barrier: true,
-        refill: false,
         ..feed.clone()
     };
     let mut rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
@@ -173,19 +172,13 @@ pub(super) fn optimum(
         to: FINEST_TOLERANCE,
     });
     options.skip = false;
-    options.cache_bytes = 0;
     options.inner = InnerPasses::Until {
         epsilon: 1e-4,
         at_most: 50,
     };
     let dataset = &setup.data.dataset;
     let problem = &setup.problem;
-    let mut solver = OutOfCore::new(
-        problem.clone(),
-        dataset.records(),
-        dataset.layout(),
-        options,
-    );
+    let mut solver = OutOfCore::new(problem.clone(), dataset.records(), options);
     solver.end_when(Arc::clone(&setup.interrupt));
     if let Some(numbering) = &setup.numbering {
         solver.rows_come_renumbered(numbering);
@@ -199,23 +192,20 @@ pub(super) fn optimum(
             Some(begun) => begun?,
             None => solver.begin_epoch(epoch, true)?,
         }
-        let mut step = 0;
         loop {
             if ranks.any(interrupt.load(Ordering::Relaxed))? {
                 return Err(TrainError::Stopped {
                     job: "solving for the optimum, before training began",
                 });
             }
-            let trained = source.train_next(&mut solver, step, false, ranks)?;
-            step += 1;
-            match trained {
+            match source.train_next(&mut solver, ranks)? {
                 Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
         }
         let outcome = match ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
             Some(outcome) => outcome?,
-            None => solver.end_epoch()?,
+            None => solver.end_epoch(),
         };
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);

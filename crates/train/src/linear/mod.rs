@@ -121,8 +121,7 @@ fn run_as(
     if options.resume {
         before = resume::take_over(&options.out, &mut config, ranks.size());
     }
-    resolve(&mut config, &data, ranks.size())?;
-    setup::check_ranks(&config, &data.dataset, ranks.size())?;
+    resolve(&mut config, &data)?;
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
@@ -130,11 +129,8 @@ fn run_as(
         solver: config.solver,
         ..given.clone()
     };
-    let filling = setup::Filling {
-        share: ranks.share(&data.dataset),
-        refill: before.as_ref().is_none_or(|before| before.refills),
-    };
-    let mut setup = setup::set_up_filled(&config, data, filling.clone())?;
+    let share = ranks.share(&data.dataset);
+    let mut setup = setup::set_up_share(&config, data, share.clone())?;
     setup.interrupt = Arc::clone(interrupt);
     // Setting up anew over other rows of the same data keeps the budget.
     let again = LinearConfig {
@@ -143,9 +139,9 @@ fn run_as(
         ..config.clone()
     };
     setup = match before.as_ref().map(|before| before.packed) {
-        Some(true) => packing::pack(&again, setup, filling.clone(), observer)?,
+        Some(true) => packing::pack(&again, setup, share.clone(), observer)?,
         None if packing::pays(&config, &setup, ranks) => {
-            packing::try_to_pack(&again, setup, filling.clone(), observer)?
+            packing::try_to_pack(&again, setup, share.clone(), observer)?
         }
         _ => setup,
     };
@@ -154,13 +150,13 @@ fn run_as(
     }
     let numbered = before.map(|before| before.numbered);
     if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
-        setup = counting::renumber(&again, setup, filling, ranks, observer)?;
+        setup = counting::renumber(&again, setup, share, ranks, observer)?;
     }
     let setup = setup;
     tracing::info!(
         budget = setup.memory_bytes,
         feed = setup.feed.memory_bytes,
-        cache = setup.options.cache_bytes,
+        coded_rows = setup.options.coded_rows,
         evaluation = setup.evaluation_bytes,
         snapshots = setup.options.snapshots,
         in_memory = setup.in_core,

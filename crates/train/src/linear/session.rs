@@ -49,9 +49,6 @@ pub(super) struct Session<'a> {
     solver: OutOfCore,
     cursor: Cursor,
     in_epoch: bool,
-    steps_done: u64,
-    /// Whether the first planned block was planned before the checkpoint this session began from.
-    replay: bool,
     epochs: Vec<EpochRecord>,
     earlier: Totals,
     earlier_wall_s: f64,
@@ -79,12 +76,7 @@ impl<'a> Session<'a> {
         began: Instant,
     ) -> Result<Session<'a>, TrainError> {
         let dataset = &setup.data.dataset;
-        let mut solver = OutOfCore::new(
-            setup.problem.clone(),
-            dataset.records(),
-            dataset.layout(),
-            setup.options,
-        );
+        let mut solver = OutOfCore::new(setup.problem.clone(), dataset.records(), setup.options);
         solver.end_when(Arc::clone(&setup.interrupt));
         if let Some(numbering) = &setup.numbering {
             solver.rows_come_renumbered(numbering);
@@ -98,8 +90,6 @@ impl<'a> Session<'a> {
             solver,
             cursor: Cursor::default(),
             in_epoch: false,
-            steps_done: 0,
-            replay: false,
             epochs: Vec::new(),
             earlier: Totals::default(),
             earlier_wall_s: 0.0,
@@ -199,7 +189,6 @@ impl<'a> Session<'a> {
             None => solver.begin_epoch(epoch, reads_all)?,
         }
         self.in_epoch = true;
-        self.steps_done = 0;
         self.cursor = Cursor { epoch, next: 0 };
         Ok(())
     }
@@ -215,18 +204,16 @@ impl<'a> Session<'a> {
         let what = format!("epoch {}", epoch + 1);
         let total = self.setup.plan.steps();
         while self.in_epoch {
-            let replay = std::mem::take(&mut self.replay);
-            let trained = source.train_next(&mut self.solver, self.steps_done, replay, self.ranks);
+            let trained = source.train_next(&mut self.solver, self.ranks);
             let Some(step) = self.unless_interrupted(trained, source, folder)? else {
                 self.in_epoch = false;
                 break;
             };
             self.cursor = step.end;
-            self.steps_done += 1;
             self.in_epoch = !step.ends_epoch;
             observer(Event::Progress {
                 what: &what,
-                done: self.steps_done,
+                done: self.cursor.next,
                 total,
             });
             let agreed = self.agree(source, interrupt)?;
@@ -289,7 +276,7 @@ impl<'a> Session<'a> {
         let solver = &mut self.solver;
         let outcome = match self.ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
             Some(outcome) => outcome?,
-            None => solver.end_epoch()?,
+            None => solver.end_epoch(),
         };
         let work = self.work;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);

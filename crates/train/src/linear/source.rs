@@ -159,29 +159,24 @@ impl Source {
         setup.feed.clone()
     }
 
-    /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
-    ///
-    /// The count is the caller's: a feed that starts in the middle of an epoch whose blocks are
-    /// refilled cannot know how many came before, and the inner order is keyed by it.
+    /// Trains on the next block; `None` where the epochs are over.
     pub fn train_next(
         &mut self,
         solver: &mut OutOfCore,
-        step: u64,
-        replay: bool,
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
-        let share = |peers: &mut Peers<'_, _>| self.train_next_share(solver, step, replay, peers);
+        let share = |peers: &mut Peers<'_, _>| self.train_next_share(solver, peers);
         if let Some(trained) = ranks.with_peers(share) {
             return trained;
         }
         match self {
             Source::Feed(reading) => {
                 let looks = std::mem::take(&mut reading.looks);
-                let Some(batch) = next_wanted(reading.feed()?, solver, replay)? else {
+                let Some(batch) = next_wanted(reading.feed()?, solver)? else {
                     return Ok(None);
                 };
                 let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                solver.train_rows(&mut batch.rows, step)?;
+                solver.train_rows(&batch.rows, batch.step)?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
                 reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
@@ -202,14 +197,12 @@ impl Source {
     fn train_next_share(
         &mut self,
         solver: &mut OutOfCore,
-        step: u64,
-        replay: bool,
         peers: &mut Peers<'_, TrainError>,
     ) -> Result<Option<Step>, TrainError> {
         match self {
             Source::Feed(reading) => {
                 let looks = std::mem::take(&mut reading.looks);
-                let batch = next_wanted(reading.feed()?, solver, replay);
+                let batch = next_wanted(reading.feed()?, solver);
                 // No rank may wait in a block for one that got no rows.
                 let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
                 let mut any = [f64::from(u8::from(given_up))];
@@ -221,7 +214,7 @@ impl Source {
                     return Ok(None);
                 };
                 let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                solver.train_share(&batch.rows, step, peers)?;
+                solver.train_share(&batch.rows, batch.step, peers)?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
                 reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
@@ -303,17 +296,12 @@ impl Source {
     }
 }
 
-/// The next batch of the rows that the solver wants; `replay` as for [`OutOfCore::wants`].
+/// The next batch of the rows that the solver wants.
 fn next_wanted<'a>(
     feed: &'a mut Feed,
     solver: &OutOfCore,
-    replay: bool,
 ) -> Result<Option<&'a mut Batch>, TrainError> {
-    let mut first = None;
-    Ok(feed.next_batch_where(&mut |number, id| {
-        let first = *first.get_or_insert(number);
-        solver.wants(id, replay && number == first)
-    })?)
+    Ok(feed.next_batch_where(&mut |_, id| solver.wants(id))?)
 }
 
 /// Reads every row of this rank once, into segments that stay.

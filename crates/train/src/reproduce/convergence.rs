@@ -198,7 +198,6 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
         inner,
         tighten: None,
         skip: false,
-        cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
         held: true,
@@ -206,7 +205,7 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
     };
     let dataset = held.dataset();
     let problem = Arc::clone(&held.problem);
-    OutOfCore::new(problem, dataset.records(), dataset.layout(), options)
+    OutOfCore::new(problem, dataset.records(), options)
 }
 
 fn primal(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
