@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use pelton_format::{Layout, RowTable, Rows, Slot};
-use pelton_linear::{InnerPasses, Loss, OutOfCore, OutOfCoreOptions, Problem};
+use pelton_linear::{InnerPasses, LinearError, Loss, OutOfCore, OutOfCoreOptions, Peers, Problem};
 use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 
 const RECORDS: u64 = 7;
@@ -62,13 +62,17 @@ fn block(kept: Kept, ids: std::ops::Range<u64>) -> RowTable {
     RowTable::from_parts(vec![rows(kept, &ids)], slots.collect(), ids)
 }
 
+fn alone() -> Peers<'static, LinearError> {
+    Peers::alone()
+}
+
 fn train(kept: Kept, solver: &mut OutOfCore, epoch: u64) {
-    if solver.begin_epoch(epoch, true).is_err() {
+    if solver.begin_epoch(epoch, true, &mut alone()).is_err() {
         return;
     }
     for step in 0..2 {
         let ids = if step == 0 { 0..4 } else { 4..RECORDS };
-        if solver.train_rows(&block(kept, ids), step).is_err() {
+        if solver.train(&block(kept, ids), step, &mut alone()).is_err() {
             return;
         }
     }
@@ -79,7 +83,7 @@ fn good(kept: Kept) -> &'static [u8] {
     GOOD[kept as usize].get_or_init(|| {
         let mut solver = solver(kept);
         train(kept, &mut solver, 0);
-        solver.end_epoch();
+        solver.end_epoch(&mut alone()).expect("nothing is exchanged");
         train(kept, &mut solver, 1);
         encode_checkpoint(&solver)
     })
@@ -90,7 +94,7 @@ fuzz_target!(|bytes: &[u8]| {
         for file in [bytes, &edits::edited(good(kept), bytes)] {
             let mut solver = solver(kept);
             if restore_checkpoint(file, &mut solver).is_ok() {
-                solver.end_epoch();
+                solver.end_epoch(&mut alone()).expect("nothing is exchanged");
                 let epoch = solver.epoch().saturating_add(1);
                 train(kept, &mut solver, epoch);
             }

@@ -60,7 +60,6 @@ mod coded_cache;
 mod skip;
 
 mod out_of_core;
-mod out_of_core_share;
 mod saved_state;
 
 mod spelling;
@@ -77,11 +76,10 @@ pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, SavedNewton, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot, Tightening};
-pub use out_of_core_share::of_owners;
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
 pub use ranks::{Exchange, Peers, SharedReport, solve_share};
-pub use saved_state::SavedState;
+pub use saved_state::{SavedState, of_owners};
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};

@@ -148,8 +148,8 @@ fn check(what: &str, number: u64, found: Certificate, reached: f64) {
     );
 }
 
-fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
-    what.alone()
+fn alone() -> Peers<'static, LinearError> {
+    Peers::alone()
 }
 
 /// Coordinate descent over blocks, with every way to a certificate.
@@ -177,14 +177,10 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     };
     let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, options);
     let all = table(rows.clone());
-    let mut peers = Peers {
-        rank: 0,
-        ranks: 1,
-        exchange: &mut alone,
-    };
+    let mut peers = alone();
     for epoch in 0..4 {
         let reads_all = numbers.below(2) == 0;
-        solver.begin_epoch(epoch, reads_all).unwrap();
+        solver.begin_epoch(epoch, reads_all, &mut peers).unwrap();
         for step in 0..plan.steps() {
             let mut ids = Vec::new();
             plan.batch_ids(epoch, step, &mut ids);
@@ -194,10 +190,10 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
                 block.push(rows.label(id as usize), rows.row(id as usize));
             }
             solver
-                .train_rows(&RowTable::from_rows(block, ids), step)
+                .train(&RowTable::from_rows(block, ids), step, &mut peers)
                 .unwrap();
         }
-        let outcome = solver.end_epoch();
+        let outcome = solver.end_epoch(&mut peers).unwrap();
         if let Some(primal) = outcome.certified_primal {
             let dual = outcome.dual;
             check(
@@ -287,11 +283,7 @@ fn newton(case: &Case, number: u64, reached: f64) -> f64 {
     let all = table(rows.clone());
     let mut newton = Newton::new(Arc::new(problem.clone()), rows.len(), 1e-9, Simd::best());
     let never = AtomicBool::new(false);
-    let mut peers = Peers {
-        rank: 0,
-        ranks: 1,
-        exchange: &mut alone,
-    };
+    let mut peers = alone();
     let mut gap = f64::INFINITY;
     for _ in 0..200 {
         newton.begin_pass();

@@ -10,12 +10,16 @@ use std::time::Instant;
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
     Certificate, DualBound, EpochOutcome, GRACE, InnerPasses, LinearError, Loss, LossSum,
-    OutOfCore, OutOfCoreOptions, Problem, Simd,
+    OutOfCore, OutOfCoreOptions, Peers, Problem, SavedState, Simd,
 };
 use pelton_plan::{Batching, Order, Plan};
 
 const ROWS: u64 = 3000;
 const FEATURES: usize = 40;
+
+fn alone() -> Peers<'static, LinearError> {
+    Peers::alone()
+}
 
 fn run(layout: Layout, skip: bool) -> (OutOfCore, Rows) {
     let rows = support::planted(layout, ROWS as usize, FEATURES, 2, 5);
@@ -35,6 +39,10 @@ fn run(layout: Layout, skip: bool) -> (OutOfCore, Rows) {
     (OutOfCore::new(problem, ROWS, options), rows)
 }
 
+fn saved(solver: &OutOfCore) -> SavedState<'_> {
+    solver.save(&|_| 0, &mut alone()).unwrap()
+}
+
 /// Trains one epoch.
 fn epoch(
     solver: &mut OutOfCore,
@@ -43,7 +51,7 @@ fn epoch(
     number: u64,
     reads_all: bool,
 ) -> EpochOutcome {
-    solver.begin_epoch(number, reads_all).unwrap();
+    solver.begin_epoch(number, reads_all, &mut alone()).unwrap();
     for step in 0..plan.steps() {
         let mut ids = Vec::new();
         plan.batch_ids(number, step, &mut ids);
@@ -53,10 +61,10 @@ fn epoch(
             block.push(rows.label(id as usize), rows.row(id as usize));
         }
         solver
-            .train_rows(&RowTable::from_rows(block, ids), step)
+            .train(&RowTable::from_rows(block, ids), step, &mut alone())
             .unwrap();
     }
-    solver.end_epoch()
+    solver.end_epoch(&mut alone()).unwrap()
 }
 
 fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
@@ -104,7 +112,7 @@ fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
     let plan = Plan::new(ROWS, Order::Full, Batching::Batches(10), 1).unwrap();
     let (mut solver, rows) = run(Layout::Sparse, true);
     epoch(&mut solver, &rows, &plan, 0, false);
-    solver.begin_epoch(1, false).unwrap();
+    solver.begin_epoch(1, false, &mut alone()).unwrap();
     let wanted = |solver: &OutOfCore| (0..ROWS).filter(|&id| solver.wants(id)).count();
     let before = wanted(&solver);
     let violating = |solver: &OutOfCore, id: u64| {
@@ -207,7 +215,7 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
     let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
     let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     epoch(&mut solver, &rows, &plan, 0, true);
-    assert!(solver.take_best_as_snapshot().unwrap());
+    assert!(solver.take_best_as_snapshot(&mut alone()).unwrap());
     let before = exact_dual(&solver, &all);
     let inexact = (solver.dual() / before - 1.0).abs();
     let mut losses = LossSum::new(solver.problem());
@@ -239,15 +247,15 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
     let (mut whole, rows) = wide(Loss::Hinge, 3, 700);
     let (mut halted, _) = wide(Loss::Hinge, 3, 700);
     for number in 0..3 {
-        whole.begin_epoch(number, true).unwrap();
-        halted.begin_epoch(number, true).unwrap();
+        whole.begin_epoch(number, true, &mut alone()).unwrap();
+        halted.begin_epoch(number, true, &mut alone()).unwrap();
         for step in 0..plan.steps() {
-            whole.train_rows(&block(&rows, number, step), step).unwrap();
+            whole.train(&block(&rows, number, step), step, &mut alone()).unwrap();
             halted
-                .train_rows(&block(&rows, number, step), step)
+                .train(&block(&rows, number, step), step, &mut alone())
                 .unwrap();
             let (mut restored, _) = wide(Loss::Hinge, 3, 700);
-            restored.restore(halted.save(), &|_| true).unwrap();
+            restored.restore(saved(&halted), &|_| true).unwrap();
             let ids = restored.coded_ids().to_vec();
             for (number, ids) in ids.chunks(300).enumerate() {
                 let mut held = Rows::new(rows.layout());
@@ -258,7 +266,7 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
             }
             halted = restored;
         }
-        let (whole, halted) = (whole.end_epoch(), halted.end_epoch());
+        let (whole, halted) = (whole.end_epoch(&mut alone()).unwrap(), halted.end_epoch(&mut alone()).unwrap());
         assert_eq!(whole, halted);
     }
     assert_eq!(whole.weights(), halted.weights());
@@ -287,10 +295,10 @@ fn a_block_that_is_given_up_leaves_no_trace() {
                 seed: 3,
             };
             let mut solver = OutOfCore::new(Arc::clone(&problem), ROWS, options);
-            solver.begin_epoch(0, true).unwrap();
-            solver.train_rows(table, 0).unwrap();
-            solver.end_epoch();
-            solver.begin_epoch(1, true).unwrap();
+            solver.begin_epoch(0, true, &mut alone()).unwrap();
+            solver.train(table, 0, &mut alone()).unwrap();
+            solver.end_epoch(&mut alone()).unwrap();
+            solver.begin_epoch(1, true, &mut alone()).unwrap();
             solver
         };
         // So many passes that a block is given up in its second subproblem, where it has several.
@@ -298,7 +306,7 @@ fn a_block_that_is_given_up_leaves_no_trace() {
         let undisturbed = loop {
             let mut solver = trained(passes, &table);
             let began = Instant::now();
-            solver.train_rows(&table, 0).unwrap();
+            solver.train(&table, 0, &mut alone()).unwrap();
             if began.elapsed() >= 3 * GRACE {
                 break solver;
             }
@@ -307,16 +315,16 @@ fn a_block_that_is_given_up_leaves_no_trace() {
         let mut solver = trained(passes, &table);
         let asked = Arc::new(AtomicBool::new(true));
         solver.end_when(Arc::clone(&asked));
-        let before = format!("{:?}", solver.save());
-        let given_up = solver.train_rows(&table, 0);
+        let before = format!("{:?}", saved(&solver));
+        let given_up = solver.train(&table, 0, &mut alone());
         assert!(
             matches!(given_up, Err(LinearError::Interrupted { undone: true })),
             "{given_up:?}"
         );
         assert_eq!(table.len() as u64, ROWS);
-        assert!(format!("{:?}", solver.save()) == before, "{loss:?}");
+        assert!(format!("{:?}", saved(&solver)) == before, "{loss:?}");
         asked.store(false, Ordering::Relaxed);
-        solver.train_rows(&table, 0).unwrap();
-        assert!(solver.save() == undisturbed.save(), "{loss:?}");
+        solver.train(&table, 0, &mut alone()).unwrap();
+        assert!(saved(&solver) == saved(&undisturbed), "{loss:?}");
     }
 }

@@ -46,14 +46,7 @@ pub(super) fn renumber(
         counts.add(batch.rows.segments());
         Ok(())
     })?;
-    let numbered = match ranks.comm() {
-        None => counts.number::<TrainError>(None)?,
-        Some(_) => {
-            let numbered = ranks.with_peers(|peers| counts.number(Some(peers)));
-            numbered.transpose()?.flatten()
-        }
-    };
-    let Some((numbering, numbers)) = numbered else {
+    let Some((numbering, numbers)) = ranks.together(|peers| counts.number(peers))? else {
         return Ok(setup);
     };
     observer(Event::Note(&format!(

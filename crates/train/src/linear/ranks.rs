@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pelton_comm::{Comm, Reduction};
 use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
 use pelton_format::Dataset;
-use pelton_linear::{Exchange, LossSum, Peers};
+use pelton_linear::{Exchange, Peers};
 
 use crate::bad_records::check_limit;
 use crate::checkpoint::Totals;
@@ -118,14 +118,6 @@ impl<'a> Ranks<'a> {
                 None => what.alone(),
             },
         })
-    }
-
-    /// The same among several ranks; `None` for one.
-    pub fn with_peers<T>(
-        self,
-        with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
-    ) -> Option<Result<T, TrainError>> {
-        self.comm().map(|_| self.together(with))
     }
 
     /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
@@ -250,12 +242,6 @@ impl<'a> Ranks<'a> {
             Some(comm) => check_limit(comm, feed.on_bad_record, dataset, meters),
             None => Ok(()),
         }
-    }
-
-    /// Adds up the losses that each rank found over its share of the rows.
-    pub fn sum_losses(self, losses: &mut LossSum) -> Result<(), TrainError> {
-        let summed = self.with_peers(|peers| losses.add_up(peers));
-        summed.unwrap_or(Ok(()))
     }
 
     /// Bytes that all ranks have sent and the seconds that each has waited for others on average.

@@ -181,13 +181,8 @@ impl<'a> Session<'a> {
         });
         let reads_all = self.setup.options.snapshots && (near || epoch == 1);
         let solver = &mut self.solver;
-        match self
-            .ranks
-            .with_peers(|peers| solver.begin_epoch_share(epoch, reads_all, peers))
-        {
-            Some(begun) => begun?,
-            None => solver.begin_epoch(epoch, reads_all)?,
-        }
+        self.ranks
+            .together(|peers| solver.begin_epoch(epoch, reads_all, peers))?;
         self.in_epoch = true;
         self.cursor = Cursor { epoch, next: 0 };
         Ok(())
@@ -274,10 +269,7 @@ impl<'a> Session<'a> {
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
         let solver = &mut self.solver;
-        let outcome = match self.ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
-            Some(outcome) => outcome?,
-            None => solver.end_epoch(),
-        };
+        let outcome = self.ranks.together(|peers| solver.end_epoch(peers))?;
         let work = self.work;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let certificate = Certificate {
@@ -440,24 +432,20 @@ impl<'a> Session<'a> {
         let dataset = &self.setup.data.dataset;
         let solver = &mut self.solver;
         let is_snapshot = best
-            && match self
+            && self
                 .ranks
-                .with_peers(|peers| solver.take_best_as_snapshot_share(peers))
-            {
-                Some(taken) => taken?,
-                None => solver.take_best_as_snapshot()?,
-            };
-        let unsettled = self.ranks.comm().and_then(|_| solver.begin_settling());
-        let solver = &mut self.solver;
+                .together(|peers| solver.take_best_as_snapshot(peers))?;
+        let unsettled = solver.begin_settling(self.ranks.size());
         let mut losses = LossSum::new(solver.problem());
         let mut bound = DualBound::new(solver.problem());
         let meters = for_each_batch(dataset, feed, |batch| {
             Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses, &mut bound)?)
         })?;
-        let settle = |peers: &mut Peers<'_, TrainError>| solver.end_settling(unsettled, peers);
-        self.ranks.with_peers(settle).transpose()?;
-        self.ranks.sum_losses(&mut losses)?;
-        self.ranks.together(|peers| bound.add_up(peers))?;
+        self.ranks.together(|peers| {
+            solver.end_settling(unsettled, peers)?;
+            losses.add_up(peers)?;
+            bound.add_up(peers)
+        })?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
             _ => self.solver.weights(),

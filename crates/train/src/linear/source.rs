@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pelton_feed::{Access, Batch, Cursor, Feed, FeedError, FeedOptions, Meters, largest_batch};
 use pelton_format::{Dataset, RowTable, Slot};
-use pelton_linear::{Exchange, FeatureNumbering, GRACE, OutOfCore, Peers, Problem};
+use pelton_linear::{FeatureNumbering, GRACE, OutOfCore, Problem};
 use pelton_plan::Plan;
 
 use super::certify::for_each_batch;
@@ -165,56 +165,20 @@ impl Source {
         solver: &mut OutOfCore,
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
-        let share = |peers: &mut Peers<'_, _>| self.train_next_share(solver, peers);
-        if let Some(trained) = ranks.with_peers(share) {
-            return trained;
-        }
-        match self {
-            Source::Feed(reading) => {
-                let looks = std::mem::take(&mut reading.looks);
-                let Some(batch) = next_wanted(reading.feed()?, solver)? else {
-                    return Ok(None);
-                };
-                let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                solver.train_rows(&batch.rows, batch.step)?;
-                let (end, ends_epoch) = (batch.end, batch.ends_epoch);
-                reading.advice = reading.advice.take().or(advice);
-                reading.options.start = end;
-                Ok(Some(Step { end, ends_epoch }))
-            }
-            Source::Memory {
-                rows, compute_s, ..
-            } => {
-                let began = Instant::now();
-                solver.train_rows(rows, 0)?;
-                *compute_s += began.elapsed().as_secs_f64();
-                Ok(Some(Step::whole(solver)))
-            }
-        }
-    }
-
-    /// The same together with other ranks, each on its share of the block.
-    fn train_next_share(
-        &mut self,
-        solver: &mut OutOfCore,
-        peers: &mut Peers<'_, TrainError>,
-    ) -> Result<Option<Step>, TrainError> {
         match self {
             Source::Feed(reading) => {
                 let looks = std::mem::take(&mut reading.looks);
                 let batch = next_wanted(reading.feed()?, solver);
                 // No rank may wait in a block for one that got no rows.
                 let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
-                let mut any = [f64::from(u8::from(given_up))];
-                (peers.exchange)(Exchange::Largest(&mut any))?;
-                if any[0] > 0.0 {
+                if ranks.any(given_up)? {
                     return Err(FeedError::Interrupted.into());
                 }
                 let Some(batch) = batch? else {
                     return Ok(None);
                 };
                 let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                solver.train_share(&batch.rows, batch.step, peers)?;
+                ranks.together(|peers| solver.train(&batch.rows, batch.step, peers))?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
                 reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
@@ -224,7 +188,7 @@ impl Source {
                 rows, compute_s, ..
             } => {
                 let began = Instant::now();
-                solver.train_share(rows, 0, peers)?;
+                ranks.together(|peers| solver.train(rows, 0, peers))?;
                 *compute_s += began.elapsed().as_secs_f64();
                 Ok(Some(Step::whole(solver)))
             }
@@ -336,12 +300,7 @@ fn number(
     ranks: Ranks<'_>,
 ) -> Result<Option<Arc<FeatureNumbering>>, TrainError> {
     let features = problem.features();
-    let over_ranks =
-        |peers: &mut Peers<'_, TrainError>| FeatureNumbering::renumber(rows, features, Some(peers));
-    let numbering = match ranks.comm() {
-        Some(_) => ranks.with_peers(over_ranks).transpose()?.flatten(),
-        None => FeatureNumbering::renumber::<TrainError>(rows, features, None)?,
-    };
+    let numbering = ranks.together(|peers| FeatureNumbering::renumber(rows, features, peers))?;
     if let Some(numbering) = &numbering {
         tracing::debug!(present = numbering.len(), features, "features renumbered");
     }

@@ -108,13 +108,7 @@ impl Session<'_> {
     ) -> Result<(), TrainError> {
         let owner = self.ranks.owner(&self.setup.data.dataset);
         let solver = &self.solver;
-        let state = match self
-            .ranks
-            .with_peers(|peers| solver.save_share(&owner, peers))
-        {
-            Some(state) => state?,
-            None => solver.save(),
-        };
+        let state = self.ranks.together(|peers| solver.save(&owner, peers))?;
         let traffic = self.ranks.traffic()?;
         if folder.is_written() {
             self.write_checkpoint(state, traffic, source, folder)?;
