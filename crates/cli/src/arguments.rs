@@ -481,9 +481,6 @@ pub struct BenchArguments {
     /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records
     #[arg(long, requires = "cache")]
     pub anywhere: bool,
-    /// Verify a checksum of every record that is read from memory
-    #[arg(long, requires = "cache")]
-    pub checksums: bool,
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,

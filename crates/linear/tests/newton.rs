@@ -20,9 +20,7 @@ fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
 }
 
 fn end_pass(newton: &mut Newton) -> NewtonPass {
-    newton
-        .end_pass(&mut Peers::<LinearError>::alone())
-        .unwrap()
+    newton.end_pass(&mut Peers::<LinearError>::alone()).unwrap()
 }
 
 /// The certificate and the weights found, and the passes they took.

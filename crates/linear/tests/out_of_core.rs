@@ -250,7 +250,9 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
         whole.begin_epoch(number, true, &mut alone()).unwrap();
         halted.begin_epoch(number, true, &mut alone()).unwrap();
         for step in 0..plan.steps() {
-            whole.train(&block(&rows, number, step), step, &mut alone()).unwrap();
+            whole
+                .train(&block(&rows, number, step), step, &mut alone())
+                .unwrap();
             halted
                 .train(&block(&rows, number, step), step, &mut alone())
                 .unwrap();
@@ -266,7 +268,10 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
             }
             halted = restored;
         }
-        let (whole, halted) = (whole.end_epoch(&mut alone()).unwrap(), halted.end_epoch(&mut alone()).unwrap());
+        let (whole, halted) = (
+            whole.end_epoch(&mut alone()).unwrap(),
+            halted.end_epoch(&mut alone()).unwrap(),
+        );
         assert_eq!(whole, halted);
     }
     assert_eq!(whole.weights(), halted.weights());

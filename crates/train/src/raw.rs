@@ -14,7 +14,9 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     let mut bytes = Vec::new();
     let progress = Progress::default();
     let mut alone = Peers::<TrainError>::alone();
-    let state = solver.save(&|_| 0, &mut alone).expect("nothing is exchanged");
+    let state = solver
+        .save(&|_| 0, &mut alone)
+        .expect("nothing is exchanged");
     let state = State::Descent(Box::new(state));
     checkpoint::encode(&mut bytes, &progress, &state).expect("memory takes any bytes");
     bytes

@@ -322,8 +322,7 @@ impl CodedCache {
             subproblem,
         };
         let solved = if peers.ranks == 1 {
-            solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch)
-                .map_err(E::from)
+            solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch).map_err(E::from)
         } else {
             let length = padded[0].len();
             let Some(shared) = SharedFeatures::dense(length, !ids.is_empty(), peers)? else {

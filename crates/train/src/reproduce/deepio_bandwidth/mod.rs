@@ -98,7 +98,6 @@ impl Way {
             mode,
             unit_bytes,
             near: self != Way::Anywhere,
-            checksums: false,
         })
     }
 }
