@@ -78,8 +78,6 @@ pub struct PeerConfig {
     pub unit_bytes: u64,
     /// Whether slots of a batch go to the ranks that hold their records.
     pub near: bool,
-    /// Whether records carry checksums.
-    pub checksums: bool,
 }
 
 /// In which order records are taken when memory does not hold all of them.
@@ -89,8 +87,7 @@ pub enum Mode {
     Ordered,
     /// From what is in memory, load by load.
     Opportunistic {
-        /// Loads of an epoch; where absent, as few as fit. More leave memory for a part of the data that is read
-        /// once, and shuffle less.
+        /// Loads of an epoch; where absent, as few as fit. More shuffle less.
         loads: Option<u64>,
     },
 }

@@ -30,7 +30,6 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         mode: arguments.mode,
         unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
         near: !arguments.anywhere,
-        checksums: arguments.checksums,
     };
     let stages = stages_of(arguments.stages, arguments.on_bad_record)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -97,7 +97,6 @@ impl Way {
             mode,
             unit_bytes,
             near: self != Way::Anywhere,
-            checksums: false,
         })
     }
 }

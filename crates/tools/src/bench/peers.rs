@@ -15,9 +15,6 @@ use super::{BenchConfig, BenchReport, DEFAULT_BATCH, Mode, PeerConfig};
 /// Stands for no rank among the holders of records.
 const NOBODY: u32 = u32::MAX;
 
-/// Memory of a record's checksum, with what aligning the table of them takes.
-const SUM_BYTES: u64 = 8;
-
 /// Peers' memory under the feeds of a measurement.
 pub(super) struct Peers {
     pub plan: Arc<Plan>,
@@ -39,12 +36,7 @@ impl Peers {
         let dataset = &opened.dataset;
         let ranks = comm.size() as u64;
         let memory_bytes = match peers.memory_share {
-            // A share of the data is meant; checksums come on top.
-            Some(share) => {
-                let sums = if peers.checksums { SUM_BYTES } else { 0 };
-                let bytes = dataset.bytes() + sums * (dataset.records() + ranks);
-                (bytes as f64 * share) as u64
-            }
+            Some(share) => (dataset.bytes() as f64 * share) as u64,
             None => peers.memory_bytes,
         };
         let order = match peers.mode {
@@ -68,7 +60,6 @@ impl Peers {
         check_batches(&plan)?;
         let options = CacheOptions {
             memory_bytes: memory_bytes.div_ceil(ranks),
-            checksums: peers.checksums,
             end_epoch: Some(config.epochs),
             interrupt: Arc::clone(interrupt),
             ..CacheOptions::default()
@@ -139,7 +130,7 @@ fn in_loads(
     let batching = Batching::Examples(DEFAULT_BATCH);
     let one_load = plan_of(dataset, order(1), batching, config.seed)?;
     let units = one_load.units().expect("the order has units");
-    let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks, peers.checksums);
+    let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks);
     loads.map(order).ok_or_else(|| {
         DataError::Config(format!(
             "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise --peer-memory or take a smaller --unit-bytes"

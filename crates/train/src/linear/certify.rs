@@ -73,7 +73,7 @@ pub(super) fn accuracy(
     let found = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
     ranks.check_bad_records(&feed, &test.dataset, &found.meters)?;
     let mut losses = found.losses;
-    ranks.sum_losses(&mut losses)?;
+    ranks.together(|peers| losses.add_up(peers))?;
     Ok(losses.accuracy())
 }
 
@@ -97,7 +97,7 @@ fn certificate(
     for_each_batch(&setup.data.dataset, &feed, |batch| {
         Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
     })?;
-    ranks.sum_losses(&mut losses)?;
+    ranks.together(|peers| losses.add_up(peers))?;
     ranks.together(|peers| bound.add_up(peers))?;
     Ok(Certificate {
         primal: losses.primal(solver.weights()),
@@ -143,19 +143,13 @@ pub(super) fn optimum(
         to: FINEST_TOLERANCE,
     });
     options.skip = false;
-    options.cache_bytes = 0;
     options.inner = InnerPasses::Until {
         epsilon: 1e-4,
         at_most: 50,
     };
     let dataset = &setup.data.dataset;
     let problem = &setup.problem;
-    let mut solver = OutOfCore::new(
-        problem.clone(),
-        dataset.records(),
-        dataset.layout(),
-        options,
-    );
+    let mut solver = OutOfCore::new(problem.clone(), dataset.records(), options);
     solver.end_when(Arc::clone(&setup.interrupt));
     if let Some(numbering) = &setup.numbering {
         solver.rows_come_renumbered(numbering);
@@ -165,28 +159,19 @@ pub(super) fn optimum(
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
-        match ranks.with_peers(|peers| solver.begin_epoch_share(epoch, true, peers)) {
-            Some(begun) => begun?,
-            None => solver.begin_epoch(epoch, true)?,
-        }
-        let mut step = 0;
+        ranks.together(|peers| solver.begin_epoch(epoch, true, peers))?;
         loop {
             if ranks.any(interrupt.load(Ordering::Relaxed))? {
                 return Err(TrainError::stopped(
                     "solving for the optimum, before training began",
                 ));
             }
-            let trained = source.train_next(&mut solver, step, false, ranks)?;
-            step += 1;
-            match trained {
+            match source.train_next(&mut solver, ranks)? {
                 Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
         }
-        let outcome = match ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
-            Some(outcome) => outcome?,
-            None => solver.end_epoch()?,
-        };
+        let outcome = ranks.together(|peers| solver.end_epoch(peers))?;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
         observer(Event::Progress {

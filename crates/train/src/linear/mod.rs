@@ -84,8 +84,7 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     if options.resume {
         before = resume::take_over(&options.out, &mut config, ranks.size());
     }
-    resolve(&mut config, &data, ranks.size())?;
-    setup::check_ranks(&config, &data.dataset, ranks.size())?;
+    resolve(&mut config, &data)?;
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
@@ -93,11 +92,8 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
         solver: config.solver,
         ..given.clone()
     };
-    let filling = setup::Filling {
-        share: ranks.share(&data.dataset),
-        refill: before.as_ref().is_none_or(|before| before.refills),
-    };
-    let mut setup = setup::set_up_filled(&config, data, filling.clone())?;
+    let share = ranks.share(&data.dataset);
+    let mut setup = setup::set_up_share(&config, data, share.clone())?;
     setup.interrupt = Arc::clone(interrupt);
     // Setting up anew over other rows of the same data keeps the budget.
     let again = LinearConfig {
@@ -106,9 +102,9 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
         ..config.clone()
     };
     setup = match before.as_ref().map(|before| before.packed) {
-        Some(true) => packing::pack(&again, setup, filling.clone(), observer)?,
+        Some(true) => packing::pack(&again, setup, share.clone(), observer)?,
         None if packing::pays(&config, &setup, ranks) => {
-            packing::try_to_pack(&again, setup, filling.clone(), observer)?
+            packing::try_to_pack(&again, setup, share.clone(), observer)?
         }
         _ => setup,
     };
@@ -117,13 +113,13 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     }
     let numbered = before.map(|before| before.numbered);
     if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
-        setup = counting::renumber(&again, setup, filling, ranks, observer)?;
+        setup = counting::renumber(&again, setup, share, ranks, observer)?;
     }
     let setup = setup;
     tracing::info!(
         budget = setup.memory_bytes,
         feed = setup.feed.memory_bytes,
-        cache = setup.options.cache_bytes,
+        coded_rows = setup.options.coded_rows,
         evaluation = setup.evaluation_bytes,
         snapshots = setup.options.snapshots,
         in_memory = setup.in_core,

@@ -150,7 +150,7 @@ impl<'a> Passes<'a> {
                 found.losses
             }
         };
-        self.ranks.sum_losses(&mut losses)?;
+        self.ranks.together(|peers| losses.add_up(peers))?;
         Ok((weights, losses, totals))
     }
 }
@@ -322,13 +322,14 @@ impl<'a> NewtonSession<'a> {
     fn save(&mut self, folder: &RunFolder) -> Result<(), TrainError> {
         let mut state = self.passes.newton.save();
         let owner = self.ranks.owner(&self.setup.data.dataset);
-        let gathered = self.ranks.with_peers(|peers| {
-            for centres in &mut state.centres {
-                *centres = pelton_linear::of_owners(centres, &owner, peers)?.into();
+        self.ranks.together(|peers| {
+            if peers.ranks > 1 {
+                for centres in &mut state.centres {
+                    *centres = pelton_linear::of_owners(centres, &owner, peers)?.into();
+                }
             }
             Ok(())
-        });
-        gathered.transpose()?;
+        })?;
         if folder.is_written() {
             let progress = Progress {
                 data: self.setup.data.dataset.fingerprint(),

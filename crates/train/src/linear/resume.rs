@@ -133,14 +133,7 @@ fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
 /// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
 /// A feed that began there would give out batches of other epochs or none.
 pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> {
-    let plan = &setup.plan;
-    let (end, unit) = match setup.feed.refill {
-        true => (plan.records(), "records"),
-        false => (plan.steps(), "blocks"),
-    };
-    let &Progress {
-        next, steps_done, ..
-    } = progress;
+    let (end, next) = (setup.plan.steps(), progress.next);
     let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
     let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
     if begun != Some(epochs) || progress.cursor_epoch != epochs {
@@ -150,12 +143,8 @@ pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> 
         ));
     }
     let fits = match progress.in_epoch {
-        // A first block that was given up is still to be trained.
-        true => (0 < steps_done || next == 0) && steps_done <= next && next < end,
-        false => steps_done <= next && next == end,
+        true => next < end,
+        false => next == end,
     };
-    let fits = fits && (setup.feed.refill || steps_done == next);
-    (!fits).then(|| {
-        format!("{steps_done} blocks are done and {next} {unit} read of an epoch's {end} {unit}")
-    })
+    (!fits).then(|| format!("{next} of an epoch's {end} blocks are done"))
 }

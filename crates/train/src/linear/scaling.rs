@@ -28,13 +28,7 @@ pub(super) fn scale(
         Ok(())
     })?;
     let layout = dataset.layout();
-    let scale = match ranks.comm() {
-        None => sums.scale::<TrainError>(scaling, layout, None)?,
-        Some(_) => {
-            let scale = ranks.with_peers(|peers| sums.scale(scaling, layout, Some(peers)));
-            scale.transpose()?.flatten()
-        }
-    };
+    let scale = ranks.together(|peers| sums.scale(scaling, layout, peers))?;
     let Some(scale) = scale.map(Arc::new) else {
         return Ok(setup);
     };
