@@ -110,14 +110,14 @@ pub fn reproduce(
     let scale_fits = config.scale > 0.0 && config.scale <= 1000.0;
     if !scale_fits || !(1..=1000).contains(&config.seeds) {
         return Err(TrainError::config(format!(
-            "--scale {} --seeds {}: a scale is above 0 and at most 1000, seeds are 1 to 1000",
+            "`scale` {} `seeds` {}: a scale is above 0 and at most 1000, seeds are 1 to 1000",
             config.scale, config.seeds
         )));
     }
     let data = config.out.join("data");
     std::fs::create_dir_all(&data).map_err(|error| {
         TrainError::config(format!(
-            "{}: cannot be made: {error}; name another folder with --out",
+            "{}: cannot be made: {error}; name another folder with `out`",
             data.display()
         ))
     })?;
@@ -158,7 +158,7 @@ fn interrupted() -> TrainError {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
     TrainError::config(format!(
-        "{}: cannot be written: {error}; make room or name another folder with --out",
+        "{}: cannot be written: {error}; make room or name another folder with `out`",
         path.display()
     ))
 }

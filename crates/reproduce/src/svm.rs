@@ -69,7 +69,7 @@ pub(super) fn lirs_svm(
     for set in &config.experiment.sets {
         let Some(held) = held::hold(config, set, interrupt, observer)? else {
             notes.push(format!(
-                "{}: left out, for there is no such file or --scale is below 0.3",
+                "{}: left out, for there is no such file or `scale` is below 0.3",
                 set.name
             ));
             continue;

@@ -232,12 +232,12 @@ pub fn bench(config: &BenchConfig, context: RunContext<'_>) -> Result<BenchRepor
 
 fn check(config: &BenchConfig) -> Result<(), DataError> {
     if config.epochs == 0 {
-        let text = "--epochs 0 measures nothing; give 1 or more";
+        let text = "`epochs` 0 measures nothing; give 1 or more";
         return Err(DataError::Config(text.to_string()));
     }
-    data::check_threads("--threads", config.threads)?;
+    data::check_threads("`threads`", config.threads)?;
     if let Some(stages) = &config.stages {
-        data::check_threads("--read-threads", stages.read_threads)?;
+        data::check_threads("`read_threads`", stages.read_threads)?;
     }
     data::check_scratch(&config.scratch_dir)
 }
@@ -360,7 +360,7 @@ fn measure_stages(
     observer: Observer<'_>,
 ) -> Result<BenchReport, DataError> {
     if config.cache.is_some() {
-        let text = "--cache peers serves rows as they are stored; leave out it or the stages";
+        let text = "`cache` peers serves rows as they are stored; leave out it or the stages";
         return Err(DataError::Config(text.to_string()));
     }
     let prepared = stages::prepare(config, stages, opened, comm, interrupt, observer)?;
@@ -432,7 +432,7 @@ impl BenchReport {
     fn with_rates(mut self) -> BenchReport {
         if self.exif_pictures > 0 {
             let done = match self.exif {
-                Exif::Ignore => "is not applied; --exif apply turns them",
+                Exif::Ignore => "is not applied; `exif` apply turns them",
                 Exif::Apply => "is applied",
             };
             self.verdict += &format!(

@@ -385,7 +385,7 @@ fn a_run_of_one_rank_that_skips_stays_with_one() {
     let never = Interrupt::default();
     let refused = train(&config, &part, 2, &never, nothing).unwrap_err();
     let text = refused.source.to_string();
-    assert!(text.contains("--ranks 1"), "{text}");
+    assert!(text.contains("`ranks` 1"), "{text}");
     assert_eq!(train(&config, &part, 1, &never, nothing).unwrap().epochs, 3);
 }
 
@@ -400,7 +400,7 @@ fn what_ranks_cannot_do_is_refused() {
     let options = options(folder.path(), "run", false);
     let refused = train(&config, &options, 2, &never, nothing).unwrap_err();
     assert!(
-        refused.source.to_string().contains("--ranks 1"),
+        refused.source.to_string().contains("`ranks` 1"),
         "{refused}"
     );
     assert!(!options.out.exists());

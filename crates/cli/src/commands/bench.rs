@@ -11,6 +11,7 @@ use pelton_train::OnBadRecord;
 use super::{Failure, bytes_of, print_json, print_with, usage};
 use crate::arguments::{BenchArguments, CacheKind};
 use crate::bytes::{Memory, human};
+use crate::flags;
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
@@ -54,9 +55,10 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     };
     let ranks = ranks::asked(arguments.ranks)?;
     let report = ranks::run(ranks, |context| bench::bench(&config, context));
-    let Some(report) = report? else {
+    let Some(mut report) = report? else {
         return Ok(());
     };
+    report.verdict = flags::named(&report.verdict);
     if arguments.json {
         return print_json(&report);
     }

@@ -237,7 +237,7 @@ pub(super) fn notes(
     ];
     if has_generated(config, pictures) {
         notes.push(
-            "the pictures are generated; real ones are taken from --real-data or Debian's dataset-fashion-mnist".to_string(),
+            "the pictures are generated; real ones are taken from `real_data` or Debian's dataset-fashion-mnist".to_string(),
         );
     }
     notes

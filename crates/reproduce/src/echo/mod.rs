@@ -127,7 +127,7 @@ fn check(config: &ReproduceConfig) -> Result<(), TrainError> {
     match fits {
         true => Ok(()),
         false => Err(TrainError::config(
-            "echo: the experiment must have `factors` that begin with 1, `rates` from 1e-6 to 10, a `ratio` from 1 to 1000, `step_ms` from 0.1 to 1000, up to 100 `epochs` and one number of `batches` up to 1024; compare it with experiments/echo.toml".to_string(),
+            "echo: the experiment must have `factors` that begin with 1, `rates` from 1e-6 to 10, a `ratio` from 1 to 1000, `step_ms` from 0.1 to 1000, up to 100 epochs and one number of `batches` up to 1024; compare it with experiments/echo.toml".to_string(),
         )),
     }
 }

@@ -60,7 +60,7 @@ impl FromStr for Column {
 
     fn from_str(text: &str) -> Result<Column, String> {
         match text.parse::<usize>() {
-            Ok(0) => Err("columns are counted from 1: use --column 1 or a name".to_string()),
+            Ok(0) => Err("columns are counted from 1: use 1 or a name".to_string()),
             Ok(position) => Ok(Column::Position(position)),
             Err(_) if text.is_empty() => Err("use a position from 1 or a name".to_string()),
             Err(_) => Ok(Column::Name(text.to_string())),
@@ -179,7 +179,7 @@ fn rows(
         }
         if row.len() == MOST_ROW_BYTES {
             let problem = format!(
-                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave --column out \
+                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave `column` out \
                  to count the words of lines"
             );
             return Err(wrong(path, &problem));

@@ -35,7 +35,7 @@ pub(super) fn column(
                 Column::Name(name) => format!("'{name}'"),
             };
             let problem = format!(
-                "has {} columns and no column {asked}; use --column 1 to {}",
+                "has {} columns and no column {asked}; use `column` 1 to {}",
                 header.columns, header.columns
             );
             return Err(wrong(path, &problem));

@@ -39,7 +39,7 @@ impl Session<'_> {
         let leaves_unread = self.setup.feed.epoch_barrier;
         if leaves_unread && progress.refills && !self.setup.feed.refill {
             return Err(wrong(
-                "is of a run that fills blocks up with rows that follow, which one rank alone can; go on with --ranks 1",
+                "is of a run that fills blocks up with rows that follow, which one rank alone can; go on with `ranks` 1",
             ));
         }
         if progress.plan != self.setup.plan.fingerprint() {
