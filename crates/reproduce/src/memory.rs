@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::experiment::SetConfig;
 use super::held::generated;
 use super::published::{Published, published};
-use super::{ReproduceConfig, Reproduction, Row};
+use crate::table::{ReproduceConfig, Reproduction, Row};
 
 /// Bytes of an entry in both of the paper's tables.
 const PUBLISHED_ENTRY_BYTES: f64 = 8.0;

@@ -8,10 +8,10 @@ use pelton_tools::BadExamples;
 use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
 use pelton_train::OnBadRecord;
 
-use super::{Failure, bytes_of, print_json, print_with, usage};
 use crate::arguments::{BenchArguments, CacheKind};
 use crate::bytes::{Memory, human};
 use crate::flags;
+use crate::output::{Failure, bytes_of, print_json, print_with, usage};
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use pelton_reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
 use serde_json::Value;
 
-use super::{Failure, print_json, usage, with_console};
 use crate::arguments::ReproduceArguments;
 use crate::flags;
+use crate::output::{Failure, print_json, usage, with_console};
 
 /// Runs the work of a published table and prints its figures beside ours.
 pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {

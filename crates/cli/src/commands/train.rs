@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary, Solver};
 
-use super::{Failure, print_json, usage};
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
 use crate::flags;
+use crate::output::{Failure, print_json, usage};
 use crate::ranks;
 
 /// Trains a linear model.

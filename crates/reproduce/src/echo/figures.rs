@@ -3,8 +3,15 @@
 use serde_json::{Value, json};
 
 use super::trial::{Condition, Point, Reached, Setting, Trial, Until};
-use super::{Measured, tuning};
-use crate::{ReproduceConfig, Row};
+use super::tuning::{self, Tuned};
+use crate::table::{ReproduceConfig, Row};
+
+/// A condition with its learning rate and its trainings in real time, one a seed.
+pub(super) struct Measured {
+    pub condition: Condition,
+    pub tuned: Tuned,
+    pub trials: Vec<Trial>,
+}
 
 /// The published gain of e = 5 at R = 6.
 const PUBLISHED_GAIN: f64 = 3.25;

@@ -10,7 +10,11 @@ use pelton_format::Dataset;
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
 
-use super::{BenchConfig, BenchReport, DEFAULT_BATCH, Mode, PeerConfig};
+use super::config::BenchConfig;
+use super::config::DEFAULT_BATCH;
+use super::config::Mode;
+use super::config::PeerConfig;
+use super::report::BenchReport;
 
 /// Stands for no rank among the holders of records.
 const NOBODY: u32 = u32::MAX;

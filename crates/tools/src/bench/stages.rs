@@ -15,11 +15,12 @@ use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
 use pelton_run::{Event, Interrupt, MetricsEndpoint, Observer, cpu_seconds, peak_rss_bytes};
 use pelton_text::{Ends, Vocabulary};
 
+use super::config::BenchConfig;
 use super::kept_classes;
 use super::progress::Progress;
 use super::prometheus::prometheus_text;
+use super::report::BenchReport;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
-use super::{BenchConfig, BenchReport};
 use crate::vocabulary;
 
 /// Examples of a batch where nothing is said.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pelton_data::DataError;
 
-use super::lengths::{Column, unreadable, whole, wrong};
+use super::column::{Column, unreadable, whole, wrong};
 
 /// The first bytes of such a file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";

@@ -6,6 +6,7 @@
 
 mod certify;
 mod counting;
+mod evaluation;
 mod first_pass;
 mod newton;
 mod outcome;
@@ -28,8 +29,8 @@ use pelton_format::RowLayout;
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
-pub(crate) use certify::for_each_batch;
-pub use certify::{Evaluation, evaluate};
+pub(crate) use evaluation::for_each_batch;
+pub use evaluation::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
 pub use setup::{Setup, resolve, set_up};
@@ -208,7 +209,7 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     let trained = trained.map_err(in_folder)?;
     let accuracy = match &test {
         Some(test) => {
-            let accuracy = certify::accuracy(&setup, test, &trained.weights, ranks);
+            let accuracy = evaluation::accuracy(&setup, test, &trained.weights, ranks);
             Some(accuracy.map_err(in_folder)?)
         }
         None => None,
