@@ -17,7 +17,7 @@ use pelton_run::Interrupt;
 use pelton_train::TrainError;
 
 use super::held::Held;
-use super::{interrupted, median};
+use crate::table::{interrupted, median};
 
 /// The relative duality gap to which optima are solved.
 pub(super) const OPTIMUM_GAP: f64 = 1e-6;

@@ -166,7 +166,7 @@ impl LinearConfig {
             TrainError::config(format!(
                 "{}: line {line}: {}; compare it with the run.toml of a run",
                 path.display(),
-                error.message().replace('\n', ", ")
+                error.message().replace('\n', ", ").replace('`', "'")
             ))
         })
     }

@@ -8,9 +8,10 @@ use pelton_tools::BadExamples;
 use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
 use pelton_train::OnBadRecord;
 
-use super::{Failure, bytes_of, print_json, print_with, usage};
 use crate::arguments::{BenchArguments, CacheKind};
 use crate::bytes::{Memory, human};
+use crate::flags;
+use crate::output::{Failure, bytes_of, print_json, print_with, usage};
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
@@ -53,9 +54,10 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     };
     let ranks = ranks::asked(arguments.ranks)?;
     let report = ranks::run(ranks, |context| bench::bench(&config, context));
-    let Some(report) = report? else {
+    let Some(mut report) = report? else {
         return Ok(());
     };
+    report.verdict = flags::named(&report.verdict);
     if arguments.json {
         return print_json(&report);
     }

@@ -10,7 +10,11 @@ use pelton_format::Dataset;
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
 
-use super::{BenchConfig, BenchReport, DEFAULT_BATCH, Mode, PeerConfig};
+use super::config::BenchConfig;
+use super::config::DEFAULT_BATCH;
+use super::config::Mode;
+use super::config::PeerConfig;
+use super::report::BenchReport;
 
 /// Stands for no rank among the holders of records.
 const NOBODY: u32 = u32::MAX;
@@ -133,7 +137,7 @@ fn in_loads(
     let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks);
     loads.map(order).ok_or_else(|| {
         DataError::Config(format!(
-            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise --peer-memory or take a smaller --unit-bytes"
+            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise `peer_memory` or take a smaller `unit_bytes`"
         ))
     })
 }
@@ -149,7 +153,7 @@ fn check_batches(plan: &Plan) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, take fewer loads, or raise --peer-memory",
+        "batches of {batch} examples are too large for loads of about {load}; give `batch` {} or less, take fewer loads, or raise `peer_memory`",
         largest_batch(plan.records(), loads)
     )))
 }

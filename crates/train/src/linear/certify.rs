@@ -4,78 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_data::OpenedData;
-use pelton_feed::{Cursor, FeedOptions, Meters};
-use pelton_format::Dataset;
-use pelton_linear::{
-    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
-    predict,
-};
+use pelton_feed::{Cursor, FeedOptions};
+use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
 use pelton_run::{Event, Observer};
 
+use super::evaluation::for_each_batch;
 use super::newton::Passes;
 use super::ranks::Ranks;
 use super::setup::{FINEST_TOLERANCE, Setup};
 use super::source::Source;
 use crate::error::TrainError;
-
-/// Losses of a model over a data set.
-#[derive(Clone, Debug)]
-pub struct Evaluation {
-    /// Sums over the rows.
-    pub losses: LossSum,
-    /// What the pass cost.
-    pub meters: Meters,
-}
-
-/// Sums the losses of `weights` over every record of `dataset` in file order within a budget. Rows count as
-/// right where [`predict`] gives them their class.
-pub fn evaluate(
-    dataset: &Arc<Dataset>,
-    problem: &Problem,
-    weights: &Weights,
-    feed: &FeedOptions,
-) -> Result<Evaluation, TrainError> {
-    let mut losses = LossSum::new(problem);
-    let mut correct = 0;
-    let meters = for_each_batch(dataset, feed, |batch| {
-        losses.add(problem, &batch.rows, weights, Simd::best())?;
-        predict(weights, &batch.rows, |i, prediction| {
-            correct += u64::from(prediction.class == batch.rows.label(i));
-        });
-        Ok(())
-    })?;
-    losses.correct = correct;
-    Ok(Evaluation { losses, meters })
-}
-
-/// [`pelton_data::for_each_batch`] with this crate's errors.
-pub(crate) fn for_each_batch(
-    dataset: &Arc<Dataset>,
-    feed: &FeedOptions,
-    each: impl FnMut(&mut pelton_feed::Batch) -> Result<(), TrainError>,
-) -> Result<Meters, TrainError> {
-    pelton_data::for_each_batch(dataset, feed, each)
-}
-
-/// Share of the test examples that the model predicts right.
-pub(super) fn accuracy(
-    setup: &Setup,
-    test: &OpenedData,
-    weights: &Weights,
-    ranks: Ranks<'_>,
-) -> Result<f64, TrainError> {
-    let feed = FeedOptions {
-        memory_bytes: setup.memory_bytes,
-        interrupt: Arc::clone(&setup.interrupt),
-        ..setup.feed.clone()
-    };
-    let found = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
-    ranks.check_bad_records(&feed, &test.dataset, &found.meters)?;
-    let mut losses = found.losses;
-    ranks.together(|peers| losses.add_up(peers))?;
-    Ok(losses.accuracy())
-}
 
 /// Certifies the solver's weights over the rows in memory, or with a pass of its own.
 fn certificate(

@@ -9,11 +9,12 @@ use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
-use super::certify::{evaluate, for_each_batch};
+use super::evaluation::{evaluate, for_each_batch};
+use super::first_pass::totals_of;
 use super::ranks::Ranks;
 use super::resume;
 use super::scaling;
-use super::session::{Trained, interrupted, totals_of, write_events};
+use super::session::{Trained, interrupted, write_events};
 use super::setup::Setup;
 use super::source::Source;
 use crate::checkpoint::{self, Progress, State, Totals};

@@ -53,7 +53,7 @@ pub(super) fn try_to_pack(
         .map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize));
     let no_space = |observer: Observer<'_>| {
         observer(Event::Note(&format!(
-            "{}: has too little space for packed rows ({} MB, and {LEAST_SPACE} times that to spare); reading the text in every epoch, which is slower; --scratch names another folder",
+            "{}: has too little space for packed rows ({} MB, and {LEAST_SPACE} times that to spare); reading the text in every epoch, which is slower; `scratch` names another folder",
             folder.display(),
             needed.div_ceil(1_000_000)
         )));

@@ -94,7 +94,7 @@ pub(super) fn advice(rows: &RowTable) -> Option<String> {
     (ratio > MOST_RATIO).then(|| {
         format!(
             "features differ by a factor of {ratio:.0e} in size, which slows training and weighs them unevenly: \
-             consider --scale {better}"
+             consider `scale` {better}"
         )
     })
 }

@@ -10,7 +10,8 @@ use pelton_format::RowTable;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
-use super::certify::for_each_batch;
+use super::evaluation::for_each_batch;
+use super::first_pass::totals_of;
 use super::ranks::{Agreed, Ranks};
 use super::setup::Setup;
 use super::source::Source;
@@ -559,22 +560,5 @@ pub(super) fn write_events(
 pub(super) fn interrupted(folder: &RunFolder) -> TrainError {
     TrainError::Interrupted {
         folder: folder.path().display().to_string(),
-    }
-}
-
-pub(super) fn totals_of(meters: &Meters) -> Totals {
-    Totals {
-        load_s: meters.load_s,
-        compute_s: meters.compute_s,
-        overlap_s: meters.overlap_s(),
-        wait_s: meters.wait_s,
-        prepare_s: meters.prepare_s,
-        read_bytes: meters.read_bytes,
-        used_bytes: meters.used_bytes,
-        written_bytes: meters.written_bytes,
-        visits: 0,
-        rows: 0,
-        skipped_records: meters.skipped_records,
-        ..Totals::default()
     }
 }

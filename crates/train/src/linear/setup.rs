@@ -231,12 +231,12 @@ fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), Tr
     let width = problem.features() + usize::from(problem.bias().is_some());
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
-            "--solver newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave --solver out"
+            "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"
         )));
     }
     if config.solver == Solver::Newton && !free {
         return Err(TrainError::config(
-            "--solver newton reads every row in each pass, in the order of the files: it takes no --order, --access, --blocks, --inner-passes, --skip or --cache-fraction; leave them or --solver out".to_string(),
+            "`solver` newton reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them or `solver` out".to_string(),
         ));
     }
     if config.solver == Solver::Auto {
@@ -342,7 +342,7 @@ fn block_plan(
     let new_rows = largest_batch(dataset, feed);
     if new_rows == 0 {
         return Err(TrainError::config(format!(
-            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
+            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise `memory`"
         )));
     }
     let records = dataset.records();
@@ -366,7 +366,7 @@ fn block_plan(
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
             return Err(TrainError::config(format!(
-                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise --memory or cut smaller blocks"
+                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise `memory` or cut smaller blocks"
             )));
         }
         let blocks = Batching::Batches(records.div_ceil(longest_of(rows)));
@@ -406,12 +406,12 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
                 names => names.join(", "),
             };
             TrainError::config(format!(
-                "--class-weight {label}={weight}: no record has the label {label}; the labels are {known}"
+                "`class_weight` {label}={weight}: no record has the label {label}; the labels are {known}"
             ))
         })?;
         if weighted.contains(&class) {
             return Err(TrainError::config(format!(
-                "--class-weight gives label {label} two factors; give one"
+                "`class_weight` gives label {label} two factors; give one"
             )));
         }
         weighted.push(class);
@@ -453,7 +453,7 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
         ),
         models => (
             format!("{models} distinct labels, a model for each"),
-            "check that the label column holds classes, or pass --positive LABEL",
+            "check that the label column holds classes, or pass `positive` LABEL",
         ),
     };
     Err(TrainError::config(format!(
@@ -470,7 +470,7 @@ impl Setup {
         let records = dataset.records();
         let whole = row * rows_of(self.feed.share.as_ref(), records, records);
         format!(
-            "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise --memory or --ranks, or",
+            "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise `memory` or `ranks`, or",
             whole + whole / 16 + (4 << 20)
         )
     }
@@ -582,6 +582,6 @@ mod tests {
         assert_ne!(feed_of(&setup).access(), Access::Scatter);
         config.access = Access::Scatter;
         let refused = set_up(&config, data).unwrap_err().to_string();
-        assert!(refused.contains("raise --memory"), "{refused}");
+        assert!(refused.contains("raise `memory`"), "{refused}");
     }
 }

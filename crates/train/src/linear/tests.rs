@@ -98,7 +98,7 @@ fn a_checkpoint_beyond_the_plan_is_refused() {
                 let text = error.to_string();
                 assert!(text.contains("state.safetensors"), "{text}");
                 assert!(text.contains("cannot have reached"), "{text}");
-                assert!(text.contains("--overwrite"), "{text}");
+                assert!(text.contains("`overwrite`"), "{text}");
             }
         }
     }
