@@ -68,8 +68,8 @@ pub struct LoaderMeters {
     pub read_again: u64,
     /// Pictures of the first epoch whose EXIF data state an orientation other than upright.
     pub exif_pictures: u64,
-    /// Bytes of files that records are copied from as a part of the process's memory.
-    pub mapped_bytes: u64,
+    /// Bytes of files that stay in memory once they were read.
+    pub resident_bytes: u64,
     /// Seconds the consumer waited for a batch.
     pub wait_s: f64,
     /// Seconds the consumer spent between batches.

@@ -456,7 +456,7 @@ fn report(
         rl: randomness.as_ref().map(|randomness| randomness.rl),
         rl_exact: stream.rl_exact(0),
         memory_bytes: options.memory_bytes,
-        mapped_bytes: meters.mapped_bytes,
+        resident_bytes: meters.resident_bytes,
         exif_pictures: meters.exif_pictures,
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,
