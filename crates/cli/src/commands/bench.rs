@@ -100,7 +100,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
             report.cpu_s,
             human(report.peak_rss_bytes),
             human(report.memory_bytes),
-            match report.mapped_bytes {
+            match report.resident_bytes {
                 0 => String::new(),
                 bytes => format!(", with {} of files", human(bytes)),
             }

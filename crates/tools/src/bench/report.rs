@@ -44,8 +44,8 @@ pub struct BenchReport {
     pub rl_exact: Option<f64>,
     /// Memory budget.
     pub memory_bytes: u64,
-    /// Bytes of files that records are copied from as a part of the process's memory.
-    pub mapped_bytes: u64,
+    /// Bytes of files that records are copied from once those are in memory.
+    pub resident_bytes: u64,
     /// Examples that came out for the first time in their epoch.
     pub fresh_examples: u64,
     /// Repeats of examples.
@@ -132,7 +132,7 @@ impl BenchReport {
             &mut self.local_bytes,
             &mut self.remote_bytes,
             &mut self.backend_bytes,
-            &mut self.mapped_bytes,
+            &mut self.resident_bytes,
             &mut self.exif_pictures,
         ];
         sum(comm, &mut counts)?;
