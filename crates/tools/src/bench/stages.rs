@@ -443,13 +443,8 @@ fn report(
         rl: randomness.as_ref().map(|randomness| randomness.rl),
         rl_exact: stream.rl_exact(0),
         memory_bytes: options.memory_bytes,
-<<<<<<< HEAD:crates/tools/src/bench/stages.rs
         resident_bytes: meters.resident_bytes,
         exif_pictures: meters.counted(DecodeImages::EXIF_PICTURES),
-=======
-        resident_bytes: meters.resident_bytes,
-        exif_pictures: meters.exif_pictures,
->>>>>>> w-lean:crates/train/src/bench/stages.rs
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,
         backend_bytes: feed.read_bytes,
