@@ -9,20 +9,24 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 11] = [
-    ("storage", &[]),
+const ARROWS: [(&str, &[&str]); 12] = [
+    ("key", &[]),
+    ("storage", &["key"]),
     ("text", &["storage"]),
-    ("format", &["storage", "text"]),
-    ("plan", &[]),
+    ("format", &["storage", "text", "key"]),
+    ("plan", &["key"]),
     ("comm", &[]),
-    ("image", &["plan"]),
-    ("cache", &["comm", "plan", "format", "storage"]),
-    ("feed", &["image", "text", "plan", "format", "storage"]),
-    ("linear", &["feed", "plan", "format", "storage"]),
+    ("image", &["key"]),
+    ("cache", &["comm", "plan", "format", "storage", "key"]),
+    (
+        "feed",
+        &["image", "text", "plan", "format", "storage", "key"],
+    ),
+    ("linear", &["feed", "plan", "format", "storage", "key"]),
     (
         "train",
         &[
-            "linear", "feed", "cache", "comm", "image", "plan", "format", "text", "storage",
+            "linear", "feed", "cache", "comm", "image", "plan", "format", "text", "storage", "key",
         ],
     ),
     ("cli", &["train", "comm"]),

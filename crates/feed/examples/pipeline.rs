@@ -16,7 +16,8 @@ use pelton_feed::{
     Appearance, Collate, Loader, LoaderOptions, LoaderState, Sample, StageFailure, Stages,
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
-use pelton_plan::{KeyedRng, Order, StreamPlan, StreamSpec};
+use pelton_key::KeyedRng;
+use pelton_plan::{Order, StreamPlan, StreamSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).map(PathBuf::from);

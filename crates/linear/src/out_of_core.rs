@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_feed::Batch;
 use pelton_format::{Layout, RowTable};
-use pelton_plan::{Stage, key};
+use pelton_key::{Stage, key};
 
 use crate::block::Scratch;
 use crate::certificate::{Certificate, DualBound, LossSum, dual_value};

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use pelton_format::RowTable;
-use pelton_plan::{Stage, key};
+use pelton_key::{Stage, key};
 
 use crate::certificate::LossSum;
 use crate::coded_cache::SavedCodes;

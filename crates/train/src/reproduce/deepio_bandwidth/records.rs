@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pelton_format::{IndexCoding, Layout, PackedShape, PackedWriter, Row};
-use pelton_plan::{KeyedRng, Stage, key};
+use pelton_key::{KeyedRng, Stage, key};
 
 use crate::config::DataConfig;
 use crate::error::TrainError;

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pelton_feed::{Loader, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset, OpenOptions};
-use pelton_plan::{KeyedRng, Order, Selection, Stage, StreamPlan, StreamSpec, key};
+use pelton_key::{KeyedRng, Stage, key};
+use pelton_plan::{Order, Selection, StreamPlan, StreamSpec};
 
 use super::super::ReproduceConfig;
 use super::super::experiment::SetConfig;
