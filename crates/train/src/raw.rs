@@ -13,7 +13,8 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     let mut bytes = Vec::new();
     let progress = Progress::default();
     let state = State::Descent(Box::new(solver.save()));
-    checkpoint::encode(&mut bytes, &progress, &state).expect("memory takes any bytes");
+    let (text, tensors) = checkpoint::parts(&progress, &state);
+    pelton_run::encode_checkpoint(&mut bytes, &text, tensors).expect("memory takes any bytes");
     bytes
 }
 
