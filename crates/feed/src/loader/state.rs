@@ -10,8 +10,6 @@ use crate::error::FeedError;
 use crate::planner::Cursor;
 
 const VERSION: u32 = 2;
-/// States before it did not say what text was numbered by.
-const VERSION_WITH_VOCABULARY: u32 = 2;
 
 /// Where a loader stands: everything before `step` of `epoch` was handed out, nothing after it.
 ///
@@ -26,14 +24,13 @@ pub struct LoaderState {
     /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
     plan: String,
     /// Fingerprint of the vocabulary, where text is decoded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     vocabulary: Option<String>,
     /// Epoch of the next batch.
     pub epoch: u64,
     /// Its step.
     pub step: u64,
     /// Batches of repeats that `auto` echo handed out by decisions of the clock.
-    #[serde(default)]
     pub auto_batches: u64,
 }
 
@@ -68,9 +65,9 @@ impl LoaderState {
         let refuse = |problem: String| FeedError::State(problem);
         let state: LoaderState = serde_json::from_str(text)
             .map_err(|error| refuse(format!("it cannot be read ({error})")))?;
-        if !(1..=VERSION).contains(&state.version) {
+        if state.version != VERSION {
             return Err(refuse(format!(
-                "it has version {}, this program reads versions 1 to {VERSION}",
+                "it has version {}, this program reads version {VERSION}",
                 state.version
             )));
         }
@@ -97,17 +94,15 @@ impl LoaderState {
                 "it is of another order, seed, batch, echo, bucket policy, mixture or filter",
             );
         }
-        if self.version >= VERSION_WITH_VOCABULARY {
-            match (&self.vocabulary, vocabulary_of(stages)) {
-                (Some(of_state), Some(given)) if *of_state != given => {
-                    return refuse(
-                        "its text is numbered by another vocabulary, or its sentences end otherwise",
-                    );
-                }
-                (Some(_), None) => return refuse("it is of a pipeline that decodes text"),
-                (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
-                _ => {}
+        match (&self.vocabulary, vocabulary_of(stages)) {
+            (Some(of_state), Some(given)) if *of_state != given => {
+                return refuse(
+                    "its text is numbered by another vocabulary, or its sentences end otherwise",
+                );
             }
+            (Some(_), None) => return refuse("it is of a pipeline that decodes text"),
+            (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
+            _ => {}
         }
         if self.step > stream.steps(self.epoch) {
             return refuse("its step is beyond the end of its epoch");
