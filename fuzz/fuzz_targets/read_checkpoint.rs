@@ -8,16 +8,16 @@ use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use pelton_format::{Layout, RowTable, Rows, Slot};
-use pelton_linear::{InnerPasses, Loss, OutOfCore, OutOfCoreOptions, Problem};
+use pelton_linear::{InnerPasses, LinearError, Loss, OutOfCore, OutOfCoreOptions, Peers, Problem};
 use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 
 const RECORDS: u64 = 7;
 const DENSE: Layout = Layout::Dense { width: 5 };
 
-/// What rows are kept in memory between blocks: sparse ones whole, dense ones as codes.
+/// What is remembered of rows between blocks: of sparse ones whether they are settled, of dense ones their codes.
 #[derive(Clone, Copy)]
 enum Kept {
-    Whole,
+    Settled,
     Codes,
 }
 
@@ -47,18 +47,13 @@ fn solver(kept: Kept) -> OutOfCore {
     let options = OutOfCoreOptions {
         inner: InnerPasses::Fixed(2),
         tighten: None,
-        skip: matches!(kept, Kept::Whole),
-        cache_bytes: if let Kept::Whole = kept { 4096 } else { 0 },
+        skip: matches!(kept, Kept::Settled),
         coded_rows: if let Kept::Codes = kept { 4 } else { 0 },
         snapshots: true,
         held: false,
         seed: 1,
     };
-    let layout = match kept {
-        Kept::Whole => Layout::Sparse,
-        Kept::Codes => DENSE,
-    };
-    OutOfCore::new(Arc::new(problem), RECORDS, layout, options)
+    OutOfCore::new(Arc::new(problem), RECORDS, options)
 }
 
 fn block(kept: Kept, ids: std::ops::Range<u64>) -> RowTable {
@@ -67,13 +62,17 @@ fn block(kept: Kept, ids: std::ops::Range<u64>) -> RowTable {
     RowTable::from_parts(vec![rows(kept, &ids)], slots.collect(), ids)
 }
 
+fn alone() -> Peers<'static, LinearError> {
+    Peers::alone()
+}
+
 fn train(kept: Kept, solver: &mut OutOfCore, epoch: u64) {
-    if solver.begin_epoch(epoch, true).is_err() {
+    if solver.begin_epoch(epoch, true, &mut alone()).is_err() {
         return;
     }
     for step in 0..2 {
         let ids = if step == 0 { 0..4 } else { 4..RECORDS };
-        if solver.train_rows(&mut block(kept, ids), step).is_err() {
+        if solver.train(&block(kept, ids), step, &mut alone()).is_err() {
             return;
         }
     }
@@ -84,19 +83,18 @@ fn good(kept: Kept) -> &'static [u8] {
     GOOD[kept as usize].get_or_init(|| {
         let mut solver = solver(kept);
         train(kept, &mut solver, 0);
-        solver.end_epoch().expect("an epoch of every row");
+        solver.end_epoch(&mut alone()).expect("nothing is exchanged");
         train(kept, &mut solver, 1);
         encode_checkpoint(&solver)
     })
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    for kept in [Kept::Whole, Kept::Codes] {
+    for kept in [Kept::Settled, Kept::Codes] {
         for file in [bytes, &edits::edited(good(kept), bytes)] {
             let mut solver = solver(kept);
-            let read = |ids: &[u64]| rows(kept, ids);
-            if restore_checkpoint(file, &mut solver, RECORDS, read).is_ok() {
-                let _ = solver.end_epoch();
+            if restore_checkpoint(file, &mut solver).is_ok() {
+                solver.end_epoch(&mut alone()).expect("nothing is exchanged");
                 let epoch = solver.epoch().saturating_add(1);
                 train(kept, &mut solver, epoch);
             }

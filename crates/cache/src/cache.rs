@@ -6,21 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pelton_comm::{Comm, CommError, FillWindow, Window};
+use pelton_comm::{Comm, CommError, FillWindow};
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 
 use crate::CacheError;
-use crate::checksums::seal;
 use crate::load::{Part, load};
-use crate::load_table::Piece;
 use crate::loader::{Loader, LoaderThread};
 use crate::loads::Loads;
 use crate::meters::CacheMeters;
 use crate::peer_file::PeerFile;
 use crate::peers::{Peers, Slots};
 use crate::placement::Placement;
-use crate::resident::{Resident, SUM_BYTES, Sums, Table};
+use crate::resident::{Resident, Table};
 use crate::runs::Runs;
 use crate::space::Space;
 use crate::turns::Turns;
@@ -28,13 +26,11 @@ use crate::turns::Turns;
 /// How a cache is made.
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
-    /// Memory of this rank for data, and for checksums where enabled. Where all data fits exactly, a rank
-    /// may take less than one unit of the backend (a page) and its checksums more, so that no byte is read by two. Beside it
+    /// Memory of this rank for data. Where all data fits exactly, a rank may take less than one unit of the
+    /// backend (a page) more, so that no byte is read by two. Beside it
     /// stand 16 MiB while data is loaded from a backend that demands aligned reads, and 8 MiB for each
     /// thread that reads from it what is not in memory.
     pub memory_bytes: u64,
-    /// Whether records carry a checksum that reads compare.
-    pub checksums: bool,
     /// Epoch and step at which reading begins.
     pub start: (u64, u64),
     /// The epoch before which reading ends; `None` where that is not known. Loads of later epochs are not
@@ -51,7 +47,6 @@ impl Default for CacheOptions {
     fn default() -> CacheOptions {
         CacheOptions {
             memory_bytes: 1 << 30,
-            checksums: false,
             start: (0, 0),
             end_epoch: None,
             patience: Duration::from_secs(10),
@@ -67,13 +62,10 @@ pub enum Pipeline {
     /// All data lies in memory: each byte leaves the backend once a run.
     InMemory,
     /// A load of the plan is read while the next one is brought into memory: each byte leaves the backend
-    /// at most once an epoch. What two loads leave free of the memory keeps the same part of every unit, which
-    /// leaves the backend once a run.
+    /// at most once an epoch.
     Opportunistic {
         /// Loads of an epoch.
         loads: u64,
-        /// Bytes that stay in the memory of all ranks.
-        resident_bytes: u64,
     },
     /// A fixed part of the data lies in memory; the rest is read from the backend as it is asked for.
     Ordered {
@@ -86,17 +78,9 @@ impl fmt::Display for Pipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Pipeline::InMemory => f.write_str("in memory"),
-            Pipeline::Opportunistic {
-                loads,
-                resident_bytes: 0,
-            } => write!(f, "opportunistic, {loads} loads an epoch"),
-            Pipeline::Opportunistic {
-                loads,
-                resident_bytes,
-            } => write!(
-                f,
-                "opportunistic, {loads} loads an epoch, {resident_bytes} bytes resident"
-            ),
+            Pipeline::Opportunistic { loads } => {
+                write!(f, "opportunistic, {loads} loads an epoch")
+            }
             Pipeline::Ordered { resident_bytes } => {
                 write!(f, "ordered, {resident_bytes} bytes resident")
             }
@@ -178,8 +162,7 @@ impl PeerCache {
         let space = agree(comm, prepare(dataset, plan))?;
         let memory = exchange(comm, dataset, plan, options)?;
         let space = Arc::new(space);
-        let sum_bytes = if options.checksums { SUM_BYTES } else { 0 };
-        let runs = Runs::new(&space, &memory, sum_bytes);
+        let runs = Runs::new(&space, &memory);
         let cache = match (runs.hold_all(), plan.loads()) {
             (false, Some(_)) => start_loads(comm, dataset, plan, space, &memory, options)?,
             _ => load_runs(comm, dataset, space, runs, options)?,
@@ -233,14 +216,11 @@ impl PeerCache {
             Some(loading) => end_loads(loading, comm)?,
             None => [None, None],
         };
-        let (residents, fixed) = {
+        let residents = {
             let mut slots = self.peers.slots_mut();
             slots.finished = true;
-            (std::mem::take(&mut slots.residents), slots.fixed.take())
+            std::mem::take(&mut slots.residents)
         };
-        if let Some(fixed) = fixed {
-            fixed.free(comm)?;
-        }
         for (resident, spare) in residents.into_iter().zip(spare) {
             if let Some(resident) = resident {
                 resident.window.free(comm)?;
@@ -250,14 +230,6 @@ impl PeerCache {
             }
         }
         Ok(self.meters())
-    }
-}
-
-#[cfg(test)]
-impl PeerCache {
-    /// What readers read through.
-    pub(crate) fn peers(&self) -> &Peers {
-        &self.peers
     }
 }
 
@@ -282,7 +254,6 @@ fn exchange(
         options.memory_bytes,
         dataset.fingerprint(),
         plan.fingerprint(),
-        u64::from(options.checksums),
         epoch,
         step,
         options.end_epoch.unwrap_or(u64::MAX),
@@ -328,36 +299,18 @@ fn load_runs(
     options: &CacheOptions,
 ) -> Result<PeerCache, CacheError> {
     let begun = Instant::now();
-    let mut sums = Vec::new();
-    let mut needed = Vec::new();
-    for rank in 0..comm.size() {
-        let held = runs.held_by(rank);
-        let data = held.end - held.start;
-        let (own, end) = Sums::of(&space, held, data.next_multiple_of(SUM_BYTES));
-        needed.push(if options.checksums { end } else { data });
-        sums.push(own);
-    }
     let held = runs.held_by(comm.rank());
-    let mut window = allocate(comm, needed[comm.rank()] + space.slack(&held))?;
+    let mut window = allocate(comm, held.end - held.start + space.slack(&held))?;
     let begin = space.begin(&held, window.local());
     let mut begins = vec![0; comm.size()];
     comm.all_gather(&[begin], &mut begins)?;
-    for (sums, begin) in sums.iter_mut().zip(&begins) {
-        sums.at += begin;
-    }
     let runs = runs.begin_at(begins);
     let to = begin as usize;
     let part = Part { range: held, to };
     let loaded = load(&space, &[part], window.local(), &options.interrupt);
-    if options.checksums && loaded.is_ok() {
-        seal(&space, &sums[comm.rank()], to, window.local());
-    }
     let asked = agree(comm, loaded)?;
     let window = window.share(comm)?;
-    let table = Table::Runs {
-        runs: runs.clone(),
-        sums,
-    };
+    let table = Table::Runs(runs.clone());
     let slots = Slots {
         residents: [Some(Resident { window, table }), None],
         ..Slots::default()
@@ -389,30 +342,15 @@ fn start_loads(
     memory: &[u64],
     options: &CacheOptions,
 ) -> Result<PeerCache, CacheError> {
-    let loads = Loads::new(
-        Arc::clone(&space),
-        Arc::clone(plan),
-        memory,
-        options.checksums,
-    );
-    let loads = Arc::new(loads);
+    let loads = Arc::new(Loads::new(Arc::clone(&space), Arc::clone(plan), memory));
     let first = loads.load_of_step(options.start);
     loads.check_epoch(first.epoch)?;
     let end_epoch = options.end_epoch.unwrap_or(u64::MAX);
-    let begun = Instant::now();
-    let fixed = match first.epoch < end_epoch {
-        true => load_fixed(comm, &loads, &options.interrupt)?,
-        false => Fixed::default(),
-    };
     let half = loads.halves[comm.rank()];
     let spare = [Some(allocate(comm, half)?), Some(allocate(comm, half)?)];
     let turns = Arc::new(Turns::new(options.start, options.patience));
-    let slots = Slots {
-        fixed: fixed.window,
-        ..Slots::default()
-    };
+    let slots = Slots::default();
     let peers = Peers::new(comm.rank(), space, options, Some(Arc::clone(&turns)), slots);
-    peers.loaded(begun, fixed.asked);
     let peers = Arc::new(peers);
     let mut loader = Loader {
         comm: comm.duplicate()?,
@@ -432,51 +370,10 @@ fn start_loads(
     let thread = Some(agree(comm, loader.start())?);
     let pipeline = Pipeline::Opportunistic {
         loads: loads.count(),
-        resident_bytes: fixed.bytes,
     };
     let placement = Placement::of_loads(loads);
     let loading = Loading { turns, thread };
     Ok(hand_out(dataset, pipeline, placement, peers, Some(loading)))
-}
-
-/// What stays while loads come and go.
-#[derive(Default)]
-struct Fixed {
-    window: Option<Window>,
-    /// Bytes of it on all ranks.
-    bytes: u64,
-    /// Bytes that this rank asked of the backend.
-    asked: u64,
-}
-
-/// Brings into memory what stays of every unit.
-fn load_fixed(comm: &Comm, loads: &Loads, interrupt: &AtomicBool) -> Result<Fixed, CacheError> {
-    if loads.fixed.is_empty() {
-        return Ok(Fixed::default());
-    }
-    let (space, rank) = (&*loads.space, comm.rank());
-    let mut window = allocate(comm, loads.fixed.of_rank(rank))?;
-    let (own, bytes) = loads.fixed_pieces(rank);
-    let part = |piece: &Piece| Part {
-        range: piece.range.clone(),
-        to: piece.offset as usize,
-    };
-    let parts: Vec<Part> = own.iter().map(part).collect();
-    let loaded = load(space, &parts, window.local(), interrupt);
-    if loads.checksums && loaded.is_ok() {
-        for piece in own {
-            let (data, at) = (piece.offset as usize, piece.offset + piece.length());
-            let (sums, _) = Sums::of(space, piece.range, at);
-            seal(space, &sums, data, window.local());
-        }
-    }
-    let asked = agree(comm, loaded)?;
-    let window = Some(window.share(comm)?);
-    Ok(Fixed {
-        window,
-        bytes,
-        asked,
-    })
 }
 
 /// Ends the loaders of all ranks and returns the windows that hold no load.

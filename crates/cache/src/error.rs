@@ -1,7 +1,6 @@
 //! What can go wrong with peers' memory.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelton_comm::CommError;
@@ -92,24 +91,6 @@ pub enum CacheError {
     /// The loading thread panicked.
     #[error("the thread that loads data panicked; the message is on standard error")]
     LoaderPanicked,
-    /// A record in memory is no longer what was loaded.
-    #[error(
-        "{}: record {record} in the memory of rank {rank} differs from what was loaded (checksum \
-         {found:08x} instead of {expected:08x}); check that machine's memory and start again",
-        path.display()
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// Number of the record in the data set.
-        record: u64,
-        /// The rank that holds it.
-        rank: usize,
-        /// Checksum made when it was loaded.
-        expected: u32,
-        /// Checksum of what was read.
-        found: u32,
-    },
     /// Someone asked for the end.
     #[error("interrupted")]
     Interrupted,
@@ -128,7 +109,6 @@ impl From<FormatError> for CacheError {
 pub(crate) fn read_error(name: String, offset: u64, source: Arc<CacheError>) -> StorageError {
     let kind = match *source {
         CacheError::Interrupted => io::ErrorKind::Interrupted,
-        CacheError::Corrupt { .. } => io::ErrorKind::InvalidData,
         _ => io::ErrorKind::Other,
     };
     StorageError::Io {

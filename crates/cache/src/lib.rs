@@ -15,15 +15,13 @@
 //! *In memory* the data is cut into one run a rank (`runs.rs`). *Opportunistic* order draws its records
 //! from one load after the other (`pelton_plan::Order::Opportunistic`): memory has two halves, and a
 //! thread of each rank (`loader.rs`) brings the next load into one while the other is read; its units
-//! lie where `load_table.rs` says. Where loads are small, the memory that two of them leave free keeps a part of
-//! every unit for the whole run (`fixed_part.rs`). Reads wait for a load that is not there yet. *Ordered* keeps a
+//! lie where `load_table.rs` says. Reads wait for a load that is not there yet. *Ordered* keeps a
 //! fixed part of every run, which is the best that any policy can do for an order that uses each record once
 //! an epoch; `runs.rs` has the argument. [`loads_for`] says how many loads an epoch takes, and
 //! [`PeerCache::placement`] which rank holds a record, for those who deal out work by it.
 //!
 //! The way of a read: `peer_file.rs` → `peers.rs` finds where each range lies and makes one batch of
-//! gets → `pelton_comm::Window`. With [`CacheOptions::checksums`], `checksums.rs` compares each whole record
-//! with the checksum that was made when it was loaded.
+//! gets → `pelton_comm::Window`.
 //!
 //! What goes wrong anywhere ends every rank: a failed rank ends the others' gets and waits with an error
 //! that names it, a failed loader tells the others before they wait for it. Readers get it as a
@@ -37,8 +35,6 @@ mod error;
 mod cache;
 mod meters;
 
-mod cost;
-mod fixed_part;
 mod load_size;
 mod load_table;
 mod loads;
@@ -52,7 +48,6 @@ mod load;
 mod loader;
 mod turns;
 
-mod checksums;
 mod peer_file;
 mod peers;
 

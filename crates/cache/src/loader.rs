@@ -5,7 +5,7 @@
 //! each reads its part of the new load's units, and they open it together: three collective operations a
 //! load, on a communicator of their own.
 //!
-//! What of the new load already lies in memory is not read again: what stays is in no half, what this rank
+//! What of the new load already lies in memory is not read again: what this rank
 //! held of the old load and holds of the new one moves to its new place, and units of the load in the other
 //! window are fetched from there. Within an epoch loads have no unit in common; across its border two of L loads
 //! share 1/L of their units on average.
@@ -23,7 +23,6 @@ use pelton_comm::{Comm, CommError, FillWindow, Get, Reduction};
 
 use crate::CacheError;
 use crate::cache::agree;
-use crate::checksums::seal;
 use crate::load::{Part, load};
 use crate::load_table::{LoadNumber, LoadTable, Piece};
 use crate::loads::Loads;
@@ -155,12 +154,6 @@ impl Loader {
         let asked = load(space, &parts, memory, &self.interrupt)?;
         let moved: u64 = kept.iter().map(|piece| piece.length as u64).sum();
         add(&self.peers.counters.kept_bytes, moved + fetched);
-        if self.loads.checksums {
-            for (number, piece) in table.pieces_of(rank) {
-                let sums = table.sums(number);
-                seal(space, &sums, piece.offset as usize, memory);
-            }
-        }
         Ok(asked)
     }
 
@@ -212,7 +205,7 @@ struct Kept {
 /// What a rank holds of a new load: what the old load held on the same rank, and the rest.
 fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>, Vec<Part>) {
     let (mut kept, mut rest) = (Vec::new(), Vec::new());
-    for (_, piece) in table.pieces_of(rank) {
+    for piece in table.pieces_of(rank) {
         let part = Part {
             range: piece.range.clone(),
             to: piece.offset as usize,
@@ -235,8 +228,8 @@ fn divide(rank: usize, table: &LoadTable, old: Option<&LoadTable>) -> (Vec<Kept>
     (kept, rest)
 }
 
-/// A part cut at the ends of the pieces of another load that it lies in. What stays is in no part, so that
-/// another load holds a unit to its end or nothing of it.
+/// A part cut at the ends of the pieces of another load that it lies in. A load holds a unit to its end or
+/// nothing of it.
 fn cut(part: Part, other: &LoadTable) -> impl Iterator<Item = (Part, Option<&Piece>)> {
     let Part { mut range, mut to } = part;
     std::iter::from_fn(move || {

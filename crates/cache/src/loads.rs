@@ -6,49 +6,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pelton_plan::Plan;
 
 use crate::CacheError;
-use crate::fixed_part::FixedPart;
-use crate::load_size::{UnitCosts, loads_for};
-use crate::load_table::{LoadNumber, LoadTable, Piece, unit_range};
-use crate::resident::SUM_BYTES;
+use crate::load_size::loads_for;
+use crate::load_table::{LoadNumber, LoadTable};
 use crate::space::Space;
 
 /// Tables kept: two loads in memory, and two that those who deal out work look ahead to.
 const TABLES: usize = 4;
 
-/// The loads of a plan over the ranks' memory: what stays, and two halves of the rest.
+/// The loads of a plan over two halves of the ranks' memory.
 #[derive(Debug)]
 pub(crate) struct Loads {
     pub(crate) space: Arc<Space>,
     pub(crate) plan: Arc<Plan>,
     memory: Vec<u64>,
-    /// What stays of every unit.
-    pub(crate) fixed: FixedPart,
     /// What each rank has for one load.
     pub(crate) halves: Vec<u64>,
-    pub(crate) checksums: bool,
     tables: Mutex<VecDeque<(LoadNumber, Arc<LoadTable>)>>,
 }
 
 impl Loads {
-    pub(crate) fn new(
-        space: Arc<Space>,
-        plan: Arc<Plan>,
-        memory: &[u64],
-        checksums: bool,
-    ) -> Loads {
-        let units = plan.units().expect("an order of loads has units");
-        let loads = plan.loads().expect("an order of loads");
-        let costs = UnitCosts::new(space.dataset(), units, checksums);
-        let fixed = costs.fixed_part(loads, memory, checksums);
-        let ranks = memory.iter().enumerate();
-        let halves = ranks.map(|(rank, bytes)| (bytes - fixed.of_rank(rank)) / 2);
+    pub(crate) fn new(space: Arc<Space>, plan: Arc<Plan>, memory: &[u64]) -> Loads {
         Loads {
-            halves: halves.collect(),
+            halves: memory.iter().map(|bytes| bytes / 2).collect(),
             space,
             plan,
             memory: memory.to_vec(),
-            fixed,
-            checksums,
             tables: Mutex::default(),
         }
     }
@@ -56,24 +38,6 @@ impl Loads {
     /// Loads of an epoch.
     pub(crate) fn count(&self) -> u64 {
         self.plan.loads().expect("an order of loads")
-    }
-
-    /// The pieces that stay on `rank`, and the bytes that stay on all ranks.
-    pub(crate) fn fixed_pieces(&self, rank: usize) -> (Vec<Piece>, u64) {
-        let units = self.plan.units().expect("an order of loads has units");
-        let (mut own, mut of_unit, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for unit in 0..units.len() {
-            let ids = units.unit_records(unit);
-            let range = unit_range(&self.space, &ids);
-            let rest = self.fixed.split(&self.space, &ids, &range, &mut of_unit);
-            bytes += rest - range.start;
-            own.extend(
-                of_unit
-                    .drain(..)
-                    .filter(|piece| piece.rank as usize == rank),
-            );
-        }
-        (own, bytes)
     }
 
     /// The table of a load, from those computed last where it is among them.
@@ -101,9 +65,7 @@ impl Loads {
     }
 
     fn compute(&self, number: LoadNumber) -> LoadTable {
-        let sum_bytes = if self.checksums { SUM_BYTES } else { 0 };
-        let (space, plan) = (&self.space, &self.plan);
-        LoadTable::new(space, plan, number, &self.memory, &self.fixed, sum_bytes)
+        LoadTable::new(&self.space, &self.plan, number, &self.memory)
     }
 
     /// An error where a load does not fit.
@@ -118,7 +80,6 @@ impl Loads {
             units,
             self.memory.iter().sum(),
             self.memory.len(),
-            self.checksums,
         );
         Err(CacheError::LoadTooLarge {
             epoch: number.epoch,

@@ -17,10 +17,6 @@ pub struct CacheMeters {
     pub early_bytes: u64,
     /// Bytes that a new load found in this rank's memory and did not read again.
     pub kept_bytes: u64,
-    /// Records whose checksum was compared.
-    pub verified_records: u64,
-    /// Ranges that held a part of a record, which no checksum covers.
-    pub unverified_ranges: u64,
     /// Seconds spent loading, the wait for other ranks' loading included.
     pub load_s: f64,
     /// Seconds that reads waited for a load, summed over readers.
@@ -35,8 +31,6 @@ pub(crate) struct Counters {
     pub(crate) backend_bytes: AtomicU64,
     pub(crate) early_bytes: AtomicU64,
     pub(crate) kept_bytes: AtomicU64,
-    pub(crate) verified_records: AtomicU64,
-    pub(crate) unverified_ranges: AtomicU64,
     load_ns: AtomicU64,
     wait_ns: AtomicU64,
 }
@@ -64,8 +58,6 @@ impl Counters {
             backend_bytes: of(&self.backend_bytes),
             early_bytes: of(&self.early_bytes),
             kept_bytes: of(&self.kept_bytes),
-            verified_records: of(&self.verified_records),
-            unverified_ranges: of(&self.unverified_ranges),
             load_s: of(&self.load_ns) as f64 * 1e-9,
             wait_s: of(&self.wait_ns) as f64 * 1e-9,
         }

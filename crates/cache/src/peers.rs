@@ -9,13 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
-use pelton_comm::{Get, Window};
+use pelton_comm::Get;
 use pelton_storage::RangeRead;
 
 use crate::CacheError;
 use crate::CacheOptions;
 use crate::backend::{BackendRead, Bounce, read_pieces};
-use crate::checksums::Checks;
 use crate::meters::{Counters, add};
 use crate::resident::Resident;
 use crate::runs::Place;
@@ -28,7 +27,6 @@ pub(crate) struct Peers {
     pub(crate) rank: usize,
     pub(crate) space: Arc<Space>,
     pub(crate) counters: Counters,
-    checksums: bool,
     /// For readers of what is not resident yet; `None` where what is resident never changes.
     turns: Option<Arc<Turns>>,
     interrupt: Arc<AtomicBool>,
@@ -38,25 +36,18 @@ pub(crate) struct Peers {
     bounces: Mutex<Vec<Bounce>>,
 }
 
-/// Windows that are open for reading: one, or two halves and what stays.
+/// Windows that are open for reading: one, or two halves.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     pub(crate) residents: [Option<Resident>; 2],
-    /// What stays of the units while the halves' loads come and go; their tables say where in it.
-    pub(crate) fixed: Option<Window>,
     pub(crate) finished: bool,
 }
-
-/// The windows: those of `residents`, and that of what stays.
-const WINDOWS: usize = 3;
-const FIXED: usize = 2;
 
 /// What one pass over a batch of ranges found.
 #[derive(Debug, Default)]
 struct Found<'b> {
     /// By window.
-    gets: [Vec<Get<'b>>; WINDOWS],
-    checks: [Checks; WINDOWS],
+    gets: [Vec<Get<'b>>; 2],
     backend: Vec<BackendRead<'b>>,
     local_bytes: u64,
     remote_bytes: u64,
@@ -77,7 +68,6 @@ impl Peers {
             rank,
             space,
             counters: Counters::default(),
-            checksums: options.checksums,
             turns,
             interrupt: Arc::clone(&options.interrupt),
             slots: RwLock::new(slots),
@@ -140,17 +130,16 @@ impl Peers {
         }
         let Found {
             mut gets,
-            mut checks,
             mut backend,
             ..
         } = found;
-        for (number, (gets, checks)) in gets.iter_mut().zip(&mut checks).enumerate() {
-            let Some(window) = slots.window(number).filter(|_| !gets.is_empty()) else {
+        for (resident, gets) in slots.residents.iter().zip(&mut gets) {
+            let Some(resident) = resident.as_ref().filter(|_| !gets.is_empty()) else {
                 continue;
             };
-            self.get(window, gets, checks, || {
+            resident.window.get_while(gets, || {
                 self.read_backend(span, std::mem::take(&mut backend))
-            })?;
+            })??;
         }
         self.read_backend(span, backend)?;
         add(&self.counters.local_bytes, found.local_bytes);
@@ -185,23 +174,11 @@ impl Peers {
             rest = later;
             read.filled += length;
             match source.kind {
-                Kind::Held {
-                    slot,
-                    window,
-                    rank,
-                    offset,
-                } => {
-                    if self.checksums {
-                        let start = span.base + (at - span.start);
-                        let table = &slots.residents[slot].as_ref().expect("it holds this").table;
-                        let range = start..start + length as u64;
-                        let number = found.gets[window].len();
-                        found.checks[window].add(&self.space, table, number, rank, range);
-                    }
+                Kind::Held { slot, rank, offset } => {
                     let own = rank == self.rank;
                     found.local_bytes += if own { length as u64 } else { 0 };
                     found.remote_bytes += if own { 0 } else { length as u64 };
-                    found.gets[window].push(Get {
+                    found.gets[slot].push(Get {
                         rank,
                         offset,
                         buffer,
@@ -213,24 +190,6 @@ impl Peers {
                 }
             }
         }
-    }
-
-    fn get<'b>(
-        &self,
-        window: &Window,
-        gets: &mut Vec<Get<'b>>,
-        checks: &'b mut Checks,
-        work: impl FnOnce() -> Result<(), CacheError>,
-    ) -> Result<(), CacheError> {
-        if !self.checksums {
-            return window.get_while(gets, work)?;
-        }
-        add(&self.counters.unverified_ranges, checks.partial);
-        let compare = checks.request(gets);
-        window.get_while(gets, work)??;
-        let compared = compare.run(&self.space, gets)?;
-        add(&self.counters.verified_records, compared);
-        Ok(())
     }
 
     fn read_backend(&self, span: &FileSpan, reads: Vec<BackendRead<'_>>) -> Result<(), CacheError> {
@@ -262,9 +221,8 @@ struct Source {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Held {
-        /// Whose table says so.
+        /// Which window.
         slot: usize,
-        window: usize,
         rank: usize,
         offset: u64,
     },
@@ -275,13 +233,6 @@ enum Kind {
 }
 
 impl Slots {
-    fn window(&self, number: usize) -> Option<&Window> {
-        match number {
-            FIXED => self.fixed.as_ref(),
-            half => self.residents[half].as_ref().map(|half| &half.window),
-        }
-    }
-
     #[inline]
     fn source(&self, span: &FileSpan, at: u64) -> Source {
         let outside = |until| Source {
@@ -303,7 +254,6 @@ impl Slots {
         let kind = match place.held {
             Some((rank, offset)) => Kind::Held {
                 slot,
-                window: if place.fixed { FIXED } else { slot },
                 rank: rank as usize,
                 offset,
             },
@@ -321,154 +271,5 @@ impl Slots {
             Some((slot, resident.table.place(at)?))
         };
         in_slot(0).or_else(|| in_slot(1))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use pelton_comm::{Comm, run_ranks};
-    use pelton_format::{Dataset, OpenOptions};
-    use pelton_plan::{Batching, Order, Plan, Units};
-    use pelton_storage::RangeRead;
-
-    use crate::resident::Table;
-    use crate::{CacheError, CacheOptions, PeerCache};
-
-    const RECORDS: u64 = 400;
-    const LOADS: Order = Order::Opportunistic {
-        loads: 9,
-        unit_bytes: 64,
-    };
-
-    /// Lines of 8 to 10 bytes.
-    fn text() -> String {
-        (0..RECORDS).map(|i| format!("{} 1:{i}\n", i % 2)).collect()
-    }
-
-    fn read(dataset: &Dataset, id: u64) -> Result<Vec<u8>, pelton_storage::StorageError> {
-        let place = dataset.locate(id);
-        let mut buffer = vec![0; place.length as usize];
-        let mut reads = [RangeRead {
-            offset: place.offset,
-            buffer: &mut buffer,
-            filled: 0,
-        }];
-        dataset.files()[0].storage().read_batch(&mut reads)?;
-        Ok(buffer)
-    }
-
-    /// Changes one bit of what every rank holds in its first window.
-    fn damage(comm: &Comm, cache: &PeerCache) -> Result<(), CacheError> {
-        let resident = cache.peers().slots_mut().residents[0].take().unwrap();
-        let begin = match &resident.table {
-            Table::Runs { runs, .. } => {
-                let place = runs.place(runs.held_by(comm.rank()).start);
-                place.held.unwrap().1
-            }
-            Table::Load(_) => 0,
-        };
-        let at = begin as usize + 30;
-        let mut window = resident.window.refill(comm)?;
-        window.local()[at] ^= 4;
-        let window = window.share(comm)?;
-        let table = resident.table;
-        cache.peers().slots_mut().residents[0] = Some(super::Resident { window, table });
-        Ok(())
-    }
-
-    /// Changes one bit of every byte that stays.
-    fn damage_fixed(comm: &Comm, cache: &PeerCache) -> Result<(), CacheError> {
-        let fixed = cache.peers().slots_mut().fixed.take().unwrap();
-        let mut fixed = fixed.refill(comm)?;
-        for byte in fixed.local() {
-            *byte ^= 4;
-        }
-        cache.peers().slots_mut().fixed = Some(fixed.share(comm)?);
-        Ok(())
-    }
-
-    /// Reads all records of the first load, or all, of damaged memory; returns the errors.
-    fn errors(
-        order: Order,
-        share: u64,
-        damage: fn(&Comm, &PeerCache) -> Result<(), CacheError>,
-    ) -> Vec<String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("data");
-        std::fs::write(&path, text()).unwrap();
-        let dataset = Dataset::open(&[path], &OpenOptions::default()).unwrap();
-        let mut plan = Plan::new(RECORDS, order, Batching::Examples(8), 1).unwrap();
-        if let Order::Opportunistic { unit_bytes, .. } = order {
-            let lengths = (0..RECORDS).map(|id| dataset.locate(id).length);
-            plan = plan
-                .with_units(Units::from_lengths(lengths, unit_bytes))
-                .unwrap();
-        }
-        let plan = Arc::new(plan);
-        let errors = run_ranks(3, |comm| {
-            let options = CacheOptions {
-                memory_bytes: (dataset.bytes() + 8 * RECORDS) / share,
-                checksums: true,
-                end_epoch: Some(1),
-                ..CacheOptions::default()
-            };
-            let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
-            damage(&comm, &cache)?;
-            let mut ids = vec![
-                0;
-                match plan.loads() {
-                    Some(_) => plan.load_positions(0, 0).end,
-                    None => RECORDS,
-                } as usize
-            ];
-            plan.fill_ids(0, 0, &mut ids);
-            let errors = ids.iter().filter_map(|&id| {
-                let result = read(&cache.dataset(), id);
-                result.err().map(|error| (id, error.to_string()))
-            });
-            let errors: Vec<_> = errors.collect();
-            cache.finish(&comm)?;
-            Ok::<_, CacheError>(errors)
-        });
-        let errors = errors.unwrap();
-        assert!(errors.iter().all(|of_rank| *of_rank == errors[0]));
-        let of_records = errors[0].iter();
-        of_records
-            .map(|(id, error)| {
-                assert!(error.contains(&format!("record {id} ")), "{error}");
-                assert!(
-                    error.contains("checksum") && error.contains("data"),
-                    "{error}"
-                );
-                error.clone()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn damaged_memory_is_noticed_by_whoever_reads_it() {
-        for (order, share) in [(Order::Full, 1), (Order::Full, 6), (LOADS, 12)] {
-            let errors = errors(order, share, damage);
-            let names = |rank| {
-                errors
-                    .iter()
-                    .any(|error| error.contains(&format!("rank {rank} ")))
-            };
-            assert_eq!(errors.len(), 3, "{errors:?}");
-            assert!((0..3).all(names), "{errors:?}");
-        }
-    }
-
-    #[test]
-    fn damage_of_what_stays_is_noticed() {
-        let loads = Order::Opportunistic {
-            loads: 40,
-            unit_bytes: 64,
-        };
-        // Two or three units of some seven records, of each the first or more.
-        let errors = errors(loads, 6, damage_fixed);
-        assert!((2..12).contains(&errors.len()), "{errors:?}");
     }
 }

@@ -33,8 +33,6 @@ pub(crate) struct Place {
     pub(crate) held: Option<(u32, u64)>,
     /// How far this goes.
     pub(crate) until: u64,
-    /// Whether they lie in the window of what stays while loads come and go.
-    pub(crate) fixed: bool,
 }
 
 /// Cuts `total` into shares in proportion to `weights`, up to rounding; all shares begin and end at
@@ -55,32 +53,12 @@ pub(crate) fn cuts_by_weight(total: u64, weights: &[u64]) -> Vec<u64> {
     cuts
 }
 
-/// The largest number up to `end` for which `within` holds; it holds for 0 and, once it does not, never
-/// again.
-pub(crate) fn last_within(end: u64, within: impl Fn(u64) -> bool) -> u64 {
-    let (mut low, mut high) = (0, end);
-    while low < high {
-        let middle = high - (high - low) / 2;
-        if within(middle) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
-    }
-    low
-}
-
 impl Runs {
     /// Runs in proportion to the memory of each rank, of which as much is held as there is memory for.
-    /// `sum_bytes` is what a record takes beside its bytes.
-    pub(crate) fn new(space: &Space, memory: &[u64], sum_bytes: u64) -> Runs {
-        let cost = |at: u64| at + sum_bytes * space.first_record_from(at);
-        let total = cost(space.bytes());
-        let cuts = cuts_by_weight(total, memory).into_iter().map(|share| {
-            let cut = last_within(space.bytes(), |at| cost(at) <= share);
-            space.cut_before(cut)
-        });
-        let cuts: Vec<u64> = cuts.collect();
+    pub(crate) fn new(space: &Space, memory: &[u64]) -> Runs {
+        let total = space.bytes();
+        let cuts = cuts_by_weight(total, memory).into_iter();
+        let cuts: Vec<u64> = cuts.map(|cut| space.cut_before(cut)).collect();
         let fits = memory.iter().map(|&bytes| u128::from(bytes)).sum::<u128>() >= u128::from(total);
         let held = memory.iter().zip(cuts.windows(2)).map(|(&bytes, run)| {
             // Cuts moved to the backend's units: with memory for all, a run may pass its share by less
@@ -88,11 +66,7 @@ impl Runs {
             if fits {
                 return run[1];
             }
-            // The checksums are aligned, and a record that the run begins within has one more.
-            let limit = cost(run[0])
-                .saturating_add(bytes)
-                .saturating_sub(3 * sum_bytes);
-            let end = last_within(run[1], |at| cost(at) <= limit);
+            let end = run[1].min(run[0].saturating_add(bytes));
             // No record is held in part where the rest of it is with the backend.
             let over = space.record_over(end);
             let end = match end < run[1] && over < space.records() {
@@ -137,13 +111,11 @@ impl Runs {
             Place {
                 held: Some((rank as u32, self.begins[rank] + (at - start))),
                 until: held,
-                fixed: false,
             }
         } else {
             Place {
                 held: None,
                 until: self.cuts[rank + 1],
-                fixed: false,
             }
         }
     }
@@ -153,24 +125,10 @@ impl Runs {
 mod tests {
     use super::*;
     use crate::fixture::two_files;
-    use crate::resident::{SUM_BYTES, records_in};
     use proptest::prelude::*;
 
     fn space() -> Space {
         Space::new(&two_files(120, 30, 7)).unwrap()
-    }
-
-    /// Bytes that a rank keeps.
-    fn kept(space: &Space, runs: &Runs, rank: usize, sum_bytes: u64) -> u64 {
-        let held = runs.held_by(rank);
-        let records = records_in(space, &held);
-        match sum_bytes {
-            0 => held.end - held.start,
-            _ => {
-                (held.end - held.start).next_multiple_of(4)
-                    + sum_bytes * (records.end - records.start)
-            }
-        }
     }
 
     #[test]
@@ -186,36 +144,25 @@ mod tests {
         );
     }
 
-    /// A run of no bytes that begins within a record once had a checksum.
-    #[test]
-    fn runs_without_bytes_keep_nothing() {
-        let space = space();
-        let runs = Runs::new(&space, &[27, 1], SUM_BYTES);
-        assert_eq!(kept(&space, &runs, 1, SUM_BYTES), 0);
-    }
-
     proptest! {
         #[test]
         fn no_rank_holds_more_than_it_has_memory_for(
             memory in prop::collection::vec(0..6000_u64, 1..9),
-            with_sums in any::<bool>(),
         ) {
             let space = space();
-            let sum_bytes = if with_sums { SUM_BYTES } else { 0 };
-            let runs = Runs::new(&space, &memory, sum_bytes);
+            let runs = Runs::new(&space, &memory);
             let total: u64 = memory.iter().sum();
-            let needed = space.bytes() + sum_bytes * space.records();
-            prop_assert_eq!(runs.hold_all(), total >= needed);
+            prop_assert_eq!(runs.hold_all(), total >= space.bytes());
             for (rank, &memory) in memory.iter().enumerate() {
-                let kept = kept(&space, &runs, rank, sum_bytes);
-                // Where all is held, a share is rounded to a byte, a checksum, the alignment of them, and
-                // the backend's unit with the checksums of records of 8 bytes.
+                let held = runs.held_by(rank);
+                let kept = held.end - held.start;
+                // Where all is held, a share is rounded to a byte and to the backend's unit.
                 let unit = u64::from(space.files()[0].backend.granularity().offset_bytes);
-                let over = if runs.hold_all() { unit + unit / 2 + 3 * sum_bytes } else { 0 };
+                let over = if runs.hold_all() { unit } else { 0 };
                 prop_assert!(kept <= memory + over, "rank {} keeps {} of {}", rank, kept, memory);
             }
             let resident = runs.held_bytes() as f64;
-            // A record and the checksums' alignment a rank remain unused.
+            // A record a rank remains unused.
             let least = (total as f64 * 0.7).min(space.bytes() as f64) - 230.0 * memory.len() as f64;
             prop_assert!(resident >= least, "{} of {}", resident, total);
         }
@@ -223,7 +170,7 @@ mod tests {
         #[test]
         fn every_byte_is_in_one_place(memory in prop::collection::vec(0..3000_u64, 1..6)) {
             let space = space();
-            let runs = Runs::new(&space, &memory, 0);
+            let runs = Runs::new(&space, &memory);
             let mut at = 0;
             let mut held = 0;
             while at < space.bytes() {

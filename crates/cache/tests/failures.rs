@@ -38,8 +38,8 @@ fn case(data: &Data, case: Case) -> (Arc<Plan>, CacheOptions) {
     let plan = match case {
         Case::Loads => {
             let units = units_of(dataset, UNIT_BYTES);
-            // More than it takes, so that a part stays.
-            let loads = 20 + loads_for(dataset, &units, memory, RANKS, false).expect("some fit");
+            // More than it takes.
+            let loads = 20 + loads_for(dataset, &units, memory, RANKS).expect("some fit");
             plan_in_loads(dataset, loads, UNIT_BYTES, 16)
         }
         _ => {

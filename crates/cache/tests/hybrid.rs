@@ -14,64 +14,45 @@ use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged, u
 
 const UNIT_BYTES: u64 = 512;
 
-fn options(memory_bytes: u64, checksums: bool, epochs: u64) -> CacheOptions {
+fn options(memory_bytes: u64, epochs: u64) -> CacheOptions {
     CacheOptions {
         memory_bytes,
-        checksums,
         end_epoch: Some(epochs),
         ..CacheOptions::default()
     }
 }
 
-/// Reads everything three times in `more` loads an epoch than as few as fit; returns the share of the data that
-/// stays, and the meters.
-fn check_loads(data: &Data, ranks: usize, checksums: bool, more: u64) -> (f64, Vec<CacheMeters>) {
+/// Reads everything three times in `more` loads an epoch than as few as fit; returns the meters.
+fn check_loads(data: &Data, ranks: usize, more: u64) -> Vec<CacheMeters> {
     const EPOCHS: u64 = 3;
-    let (memory, fewest) = quarter(data, ranks, UNIT_BYTES, checksums);
+    let (memory, fewest) = quarter(data, ranks, UNIT_BYTES);
     let loads = fewest + more;
     let (dataset, backend) = data.metered();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     let results = run_ranks(ranks, |comm| {
-        let options = options(memory, checksums, EPOCHS);
+        let options = options(memory, EPOCHS);
         let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
         let pipeline = cache.pipeline();
         consume(&comm, data, &cache, &plan, ((0, 0), EPOCHS), |_, _| Ok(()))?;
         Ok::<_, CacheError>((pipeline, cache.finish(&comm)?))
     });
     let (pipelines, meters): (Vec<_>, Vec<_>) = results.unwrap().into_iter().unzip();
-    let Pipeline::Opportunistic {
-        loads: made,
-        resident_bytes,
-    } = pipelines[0]
-    else {
-        panic!("{}", pipelines[0]);
-    };
-    assert_eq!(made, loads);
-    assert!(pipelines.iter().all(|pipeline| *pipeline == pipelines[0]));
+    let made = Pipeline::Opportunistic { loads };
+    assert!(pipelines.iter().all(|pipeline| *pipeline == made));
     let sum = |of: fn(&CacheMeters) -> u64| meters.iter().map(of).sum::<u64>();
     let (read, kept) = (bytes_read(&backend), sum(|rank| rank.kept_bytes));
-    // All in the first epoch, in later ones what does not stay.
     let bytes = data.dataset.bytes();
-    assert_eq!(
-        read + kept,
-        bytes + (EPOCHS - 1) * (bytes - resident_bytes),
-        "{resident_bytes} of {bytes} stay, {kept} kept"
-    );
+    assert_eq!(read + kept, EPOCHS * bytes, "{kept} kept");
     assert_eq!(sum(|rank| rank.backend_bytes), read);
     assert_eq!(sum(|rank| rank.early_bytes), 0);
     let served = sum(|rank| rank.local_bytes + rank.remote_bytes);
     assert_eq!(served, EPOCHS * bytes);
-    if checksums {
-        let verified = sum(|rank| rank.verified_records);
-        assert_eq!(verified, EPOCHS * data.dataset.records());
-        assert_eq!(sum(|rank| rank.unverified_ranges), 0);
-    }
     // In many loads or on many ranks a load may be a unit or two of each.
     assert!(
         kept > 0 || ranks > 2 || more > 0,
         "the epochs' borders keep something"
     );
-    (resident_bytes as f64 / bytes as f64, meters)
+    meters
 }
 
 #[test]
@@ -82,47 +63,10 @@ fn loads_serve_every_record_and_bytes_leave_the_backend_at_most_once_an_epoch() 
             ragged(&[50, 1700, 1]),
             even(&[2000, 3, 1000], 9),
         ] {
-            for checksums in [false, true] {
-                for more in [0, 9, 40] {
-                    let (stays, meters) = check_loads(&data, ranks, checksums, more);
-                    assert_eq!(meters.iter().any(|rank| rank.remote_bytes > 0), ranks > 1);
-                    assert!(stays < 0.25 && (more < 40 || stays > 0.05), "{stays}");
-                }
+            for more in [0, 9, 40] {
+                let meters = check_loads(&data, ranks, more);
+                assert_eq!(meters.iter().any(|rank| rank.remote_bytes > 0), ranks > 1);
             }
-        }
-    }
-}
-
-/// 256 units of 256 records: the memory that two loads leave free, up to a byte a unit, or two checksums.
-#[test]
-fn more_loads_leave_memory_for_what_stays() {
-    let data = even(&[1 << 16], 15);
-    let (bytes, records) = (data.dataset.bytes(), 1 << 16);
-    for (loads, ranks) in [(8, 1), (16, 2), (32, 4), (64, 3)] {
-        for sum_bytes in [0, 4] {
-            let plan = plan_in_loads(&data.dataset, loads, 16_384, 64);
-            let whole = bytes + sum_bytes * records;
-            let options = options((whole / 4).div_ceil(ranks), sum_bytes > 0, 1);
-            let stays = run_ranks(ranks as usize, |comm| {
-                let cache = PeerCache::new(&comm, &data.dataset, &plan, &options)?;
-                let pipeline = cache.pipeline();
-                cache.finish(&comm)?;
-                match pipeline {
-                    Pipeline::Opportunistic { resident_bytes, .. } => {
-                        Ok::<_, CacheError>(resident_bytes)
-                    }
-                    other => panic!("{other}"),
-                }
-            });
-            let stays = stays.unwrap()[0] as f64;
-            let load = 2.0 / loads as f64;
-            let share = (0.25 - load) / (1.0 - load);
-            let lost = (1 + 2 * sum_bytes) as f64 * 256.0 + 200.0;
-            let expected = share * bytes as f64;
-            assert!(
-                stays <= expected && stays >= expected - lost,
-                "{loads} loads: {stays} of {expected}"
-            );
         }
     }
 }
@@ -130,7 +74,7 @@ fn more_loads_leave_memory_for_what_stays() {
 #[test]
 fn a_run_goes_on_in_the_middle() {
     let data = ragged(&[2500]);
-    let (memory, loads) = quarter(&data, 3, UNIT_BYTES, true);
+    let (memory, loads) = quarter(&data, 3, UNIT_BYTES);
     let (dataset, backend) = data.metered();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     let steps = plan.steps();
@@ -145,7 +89,7 @@ fn a_run_goes_on_in_the_middle() {
         run_ranks(3, |comm| {
             let options = CacheOptions {
                 start,
-                ..options(memory, true, 2)
+                ..options(memory, 2)
             };
             let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
             consume(&comm, &data, &cache, &plan, (start, 2), |_, _| Ok(()))?;
@@ -167,11 +111,11 @@ fn a_run_goes_on_in_the_middle() {
 #[test]
 fn holders_are_where_records_are_read_from() {
     let data = ragged(&[2000]);
-    let (memory, loads) = quarter(&data, 4, UNIT_BYTES, false);
+    let (memory, loads) = quarter(&data, 4, UNIT_BYTES);
     let dataset = data.behind(|storage| storage);
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     run_ranks(4, |comm| {
-        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, 2))?;
         let (read, placement) = (cache.dataset(), cache.placement());
         let (mut ids, mut holders) = (Vec::new(), Vec::new());
         for epoch in 0..2 {
@@ -202,14 +146,14 @@ fn holders_are_where_records_are_read_from() {
 #[test]
 fn readers_may_be_ahead_of_the_consumer() {
     let data = even(&[4000], 9);
-    let (memory, loads) = quarter(&data, 2, UNIT_BYTES, false);
+    let (memory, loads) = quarter(&data, 2, UNIT_BYTES);
     let dataset = data.behind(|storage| storage);
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     let steps = plan.steps();
     // Less than a load.
     let ahead = steps / loads - 1;
     let meters = run_ranks(2, |comm| {
-        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, 2))?;
         let (read, done) = (cache.dataset(), AtomicU64::new(0));
         let received = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -247,7 +191,7 @@ fn loads_that_do_not_fit_are_refused_with_a_number_that_does() {
     let try_loads = |loads: u64| {
         let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
         run_ranks(2, |comm| {
-            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 1))?;
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, 1))?;
             cache.finish(&comm)
         })
     };
@@ -277,70 +221,52 @@ fn a_quarter_of_the_data_takes_eight_loads_where_units_divide_evenly() {
     let units = units_of(&data.dataset, 4096);
     for ranks in [1, 2, 4] {
         let memory = data.dataset.bytes() / 4;
-        let fewest =
-            |units, memory, checksums| loads_for(&data.dataset, units, memory, ranks, checksums);
-        assert_eq!(fewest(&units, memory, false), Some(8));
-        let with_sums = memory + (1 << 16);
-        assert_eq!(fewest(&units, with_sums, true), Some(9));
-        // The margin: two loads' cut records.
-        let margin = 2 * 16 * (ranks * ranks) as u64;
-        assert_eq!(fewest(&units, with_sums + margin, true), Some(8));
+        let fewest = |units| loads_for(&data.dataset, units, memory, ranks);
+        assert_eq!(fewest(&units), Some(8));
         // 1021 units: some loads have one more than others.
         let odd = units_of(&data.dataset, 4097);
-        assert_eq!(fewest(&odd, memory, false), Some(9));
+        assert_eq!(fewest(&odd), Some(9));
     }
-    assert_eq!(loads_for(&data.dataset, &units, 4000, 1, false), None);
+    assert_eq!(loads_for(&data.dataset, &units, 4000, 1), None);
 }
 
-fn ordered(
-    data: &Data,
-    ranks: usize,
-    share: u64,
-    checksums: bool,
-) -> (Dataset, Arc<Plan>, CacheOptions) {
+fn ordered(data: &Data, ranks: usize, share: u64) -> (Dataset, Arc<Plan>, CacheOptions) {
     let dataset = data.behind(|storage| storage);
     let records = dataset.records();
     let plan = Plan::new(records, Order::Full, Batching::Examples(16), 5).unwrap();
     let memory = dataset.bytes() / share / ranks as u64;
-    (
-        dataset,
-        Arc::new(plan),
-        options(memory, checksums, u64::MAX),
-    )
+    (dataset, Arc::new(plan), options(memory, u64::MAX))
 }
 
 #[test]
 fn a_fixed_part_serves_its_share_of_every_epoch() {
     for ranks in [1, 2, 3, 7] {
         for (data, share) in [(ragged(&[2000, 300]), 2), (even(&[3, 2000], 9), 4)] {
-            for checksums in [false, true] {
-                let (dataset, plan, options) = ordered(&data, ranks, share, checksums);
-                run_ranks(ranks, |comm| {
-                    let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
-                    let Pipeline::Ordered { resident_bytes } = cache.pipeline() else {
-                        panic!("{}", cache.pipeline());
-                    };
-                    let limit = data.dataset.bytes() / share;
-                    assert!(resident_bytes <= limit && resident_bytes * 10 > limit * 7);
-                    let loaded = cache.meters().backend_bytes;
-                    let mut ids = Vec::new();
-                    for step in 0..plan.steps() {
-                        ids.clear();
-                        plan.batch_ids(1, step, &mut ids);
-                        data.check(&cache.dataset(), &ids)?;
-                    }
-                    let meters = cache.meters();
-                    assert_eq!(meters.local_bytes + meters.remote_bytes, resident_bytes);
-                    let rest = data.dataset.bytes() - resident_bytes;
-                    assert_eq!(meters.backend_bytes - loaded, rest);
-                    assert_eq!(meters.verified_records > 0, checksums);
-                    for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
-                        check_storage(&**file.storage(), bytes);
-                    }
-                    cache.finish(&comm)
-                })
-                .unwrap();
-            }
+            let (dataset, plan, options) = ordered(&data, ranks, share);
+            run_ranks(ranks, |comm| {
+                let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
+                let Pipeline::Ordered { resident_bytes } = cache.pipeline() else {
+                    panic!("{}", cache.pipeline());
+                };
+                let limit = data.dataset.bytes() / share;
+                assert!(resident_bytes <= limit && resident_bytes * 10 > limit * 7);
+                let loaded = cache.meters().backend_bytes;
+                let mut ids = Vec::new();
+                for step in 0..plan.steps() {
+                    ids.clear();
+                    plan.batch_ids(1, step, &mut ids);
+                    data.check(&cache.dataset(), &ids)?;
+                }
+                let meters = cache.meters();
+                assert_eq!(meters.local_bytes + meters.remote_bytes, resident_bytes);
+                let rest = data.dataset.bytes() - resident_bytes;
+                assert_eq!(meters.backend_bytes - loaded, rest);
+                for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
+                    check_storage(&**file.storage(), bytes);
+                }
+                cache.finish(&comm)
+            })
+            .unwrap();
         }
     }
 }
@@ -349,7 +275,7 @@ fn a_fixed_part_serves_its_share_of_every_epoch() {
 #[test]
 fn devices_are_read_in_units_for_what_is_not_resident() {
     let data = ragged(&[2000, 300]);
-    let (_, plan, options) = ordered(&data, 3, 2, true);
+    let (_, plan, options) = ordered(&data, 3, 2);
     let (dataset, devices) = data.on_devices();
     run_ranks(3, |comm| {
         let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
@@ -376,11 +302,11 @@ fn devices_are_read_in_units_for_what_is_not_resident() {
 #[test]
 fn loads_come_from_devices_in_units() {
     let data = ragged(&[50, 2000]);
-    let (memory, loads) = quarter(&data, 3, UNIT_BYTES, false);
+    let (memory, loads) = quarter(&data, 3, UNIT_BYTES);
     let (dataset, devices) = data.on_devices();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
     run_ranks(3, |comm| {
-        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+        let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, 2))?;
         consume(&comm, &data, &cache, &plan, ((0, 0), 2), |_, _| Ok(()))?;
         cache.finish(&comm)
     })
@@ -408,7 +334,7 @@ fn memory_may_differ_between_ranks() {
         };
         let meters = run_ranks(4, |comm| {
             let memory = (total * SHARES[comm.rank()]).div_ceil(10);
-            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, false, 2))?;
+            let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, 2))?;
             let loaded = cache.meters().backend_bytes;
             consume(&comm, &data, &cache, &plan, ((0, 0), 2), |_, _| Ok(()))?;
             assert!(kind != 0 || loaded * 10 <= total * SHARES[comm.rank()] + 10);

@@ -177,7 +177,7 @@ pub struct LinearArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long)]
     pub access: Option<Access>,
-    /// Memory for look-ahead, blocks and row cache: 64MiB, 1.5GB, or a share of the bytes of the files (1/8)
+    /// Memory for look-ahead, blocks and rows kept between them: 64MiB, 1.5GB, or a share of the bytes of the files (1/8)
     #[arg(long)]
     pub memory: Option<Memory>,
     /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
@@ -192,8 +192,8 @@ pub struct LinearArguments {
     /// Leave rows that are settled at a bound unread for 1, 2, 4, 8 epochs
     #[arg(long)]
     pub skip: bool,
-    /// Share of the block memory that keeps undecided rows between blocks (default: what saves most
-    /// passes in full order; 0 for none)
+    /// Share of the memory that keeps undecided rows of 128 dense features or more between blocks, as one
+    /// byte a value (default: what saves most passes in full order; 0 for none)
     #[arg(long)]
     pub cache_fraction: Option<f64>,
     /// End at this relative difference to the optimum, certified by the duality gap
@@ -482,9 +482,6 @@ pub struct BenchArguments {
     /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records
     #[arg(long, requires = "cache")]
     pub anywhere: bool,
-    /// Verify a checksum of every record that is read from memory
-    #[arg(long, requires = "cache")]
-    pub checksums: bool,
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,

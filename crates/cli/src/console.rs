@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use pelton_train::{EpochRecord, Event};
 
+use crate::flags;
+
 /// Shows the events of a job.
 pub struct Console {
     bar: Option<ProgressBar>,
@@ -36,7 +38,7 @@ impl Console {
     /// Shows one event.
     pub fn show(&mut self, event: Event<'_>) {
         match event {
-            Event::Note(note) => self.line(note),
+            Event::Note(note) => self.line(&flags::named(note)),
             Event::Progress { what, done, total } => self.progress(what, done, total),
             Event::Epoch(record) => self.epoch(record),
         }
@@ -124,7 +126,7 @@ pub fn say_error(error: &anyhow::Error) {
             text += &cause;
         }
     }
-    eprintln!("pelton: {}", one_line(&text));
+    eprintln!("pelton: {}", one_line(&flags::named(&text)));
 }
 
 /// What the standard library says of numbers it cannot read, and how a person would put it.

@@ -3,8 +3,8 @@
 use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
-use crate::commands::{Failure, with_console};
 use crate::console::{Console, interrupt_flag};
+use crate::output::{Failure, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
@@ -104,9 +104,9 @@ mod processes {
     use pelton_comm::{Comm, mpi};
     use pelton_train::{DataError, Interrupt, TrainError};
 
-    use super::failure;
-    use crate::commands::Failure;
     use crate::console::say_error;
+    use crate::output::Failure;
+    use crate::ranks::failure;
 
     /// How long the other ranks leave it to rank 0 to say what happened.
     const AFTER_RANK_0: Duration = Duration::from_secs(3);

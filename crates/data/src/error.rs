@@ -74,7 +74,7 @@ pub enum DataError {
     },
     /// Every record that was read is bad.
     #[error(
-        "all {found} records that were read are bad, so nothing is left; the first: {first}; check --format and --decode"
+        "all {found} records that were read are bad, so nothing is left; the first: {first}; check `format` and `decode`"
     )]
     AllBad {
         /// How many there were.

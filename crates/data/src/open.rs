@@ -265,7 +265,7 @@ pub fn cache_dir(config: &DataConfig) -> PathBuf {
 fn format_kind(name: &str) -> Result<FormatKind, DataError> {
     FormatKind::from_name(name).ok_or_else(|| {
         DataError::Config(format!(
-            "--format {name} is not known: use one of {}",
+            "`format` {name} is not known: use one of {}",
             FormatKind::names()
         ))
     })
@@ -308,7 +308,7 @@ fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
 fn device_model(name: &str) -> Result<DeviceModel, DataError> {
     DeviceModel::preset(name).ok_or_else(|| {
         DataError::Config(format!(
-            "--device-model {name} is not known: use hdd, ssd, optane, pfs or none"
+            "`device_model` {name} is not known: use hdd, ssd, optane, pfs or none"
         ))
     })
 }
@@ -358,7 +358,7 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
     for &id in ids {
         if id >= dataset.records() {
             return Err(DataError::Config(format!(
-                "record {id} is asked for, and the data holds {}; start anew with --overwrite",
+                "record {id} is asked for, and the data holds {}; start anew with `overwrite`",
                 dataset.records()
             )));
         }
@@ -369,13 +369,13 @@ pub fn fetch_rows(dataset: &Dataset, ids: &[u64]) -> Result<Rows, DataError> {
 }
 
 /// Refuses numbers of threads that no machine has: each has a stack and buffers of its own.
-pub fn check_threads(flag: &str, threads: usize) -> Result<(), DataError> {
+pub fn check_threads(setting: &str, threads: usize) -> Result<(), DataError> {
     const MOST: usize = 1024;
     if (1..=MOST).contains(&threads) {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "{flag} {threads} cannot load the data; give 1 or more, at most {MOST}"
+        "{setting} {threads} cannot load the data; give 1 or more, at most {MOST}"
     )))
 }
 
@@ -385,7 +385,7 @@ pub fn check_scratch(folder: &Path) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "--scratch {}: is no folder; make it or name another",
+        "`scratch` {}: is no folder; make it or name another",
         folder.display()
     )))
 }

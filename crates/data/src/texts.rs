@@ -65,7 +65,7 @@ fn check_text(dataset: &Dataset) -> Result<(), DataError> {
             let files = dataset.files().iter();
             let first = files.map(|file| file.path().display().to_string()).next();
             Err(DataError::Config(format!(
-                "{}: its records are {contents} and no text; name text or tar files, or give --format text",
+                "{}: its records are {contents} and no text; name text or tar files, or give `format` text",
                 first.unwrap_or_default()
             )))
         }

@@ -38,8 +38,8 @@ pub(crate) struct Division {
     pub samples_bytes: u64,
     /// Bytes for the feed.
     pub feed_bytes: u64,
-    /// Bytes for mapped files, where there is no feed.
-    pub map_bytes: u64,
+    /// Bytes for files that stay in memory, where there is no feed.
+    pub resident_bytes: u64,
     /// Records that the feed is ahead.
     pub look_ahead: u64,
 }
@@ -161,13 +161,13 @@ impl Case<'_> {
             true => left / 2,
             false => 0,
         };
-        let map_bytes = left - samples_bytes;
+        let resident_bytes = left - samples_bytes;
         let division = Division {
             rank_batch,
             room: (LEAST_ROOM + more) as usize,
             samples_bytes,
-            feed_bytes: (map_bytes as f64 * FEED_SHARE) as u64,
-            map_bytes,
+            feed_bytes: (resident_bytes as f64 * FEED_SHARE) as u64,
+            resident_bytes,
             look_ahead: options
                 .look_ahead
                 .unwrap_or(LOOK_AHEAD_BYTES / record.max(1))

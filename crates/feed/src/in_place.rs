@@ -5,12 +5,13 @@
 //! with the policy for bad records that the feed has.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use pelton_format::{Contents, Dataset, InPlace, InPlaceClass};
 use pelton_plan::StreamPlan;
-use pelton_storage::{MappedFile, RangeRead};
+use pelton_storage::{RangeRead, Resident, Storage};
 
 use crate::building::Building;
 use crate::options::{BadExamples, LoaderOptions};
@@ -25,18 +26,20 @@ pub(crate) const RECORDS_OF_TASK: usize = 32;
 /// Shorter ones are read faster many at a time, as the feed does it.
 const SHORTEST: f64 = 512.0;
 
-/// Longer ones are read by system calls in no more time than it takes to map their pages.
-const LONGEST_MAPPED: f64 = 32_768.0;
+/// Longer ones are copied by system calls in little more time than from memory of one's own.
+const LONGEST_RESIDENT: f64 = 32_768.0;
+/// Records that are read before any stays in memory, so that the first batch is not late.
+const READ_FIRST: f64 = 4096.0;
 
 /// What was read in place.
 #[derive(Debug)]
 pub(crate) struct InPlaceReads {
     pub counters: MeterCounters,
     pub records: AtomicU64,
-    /// The files that there is memory to map, by number.
-    maps: Vec<Option<MappedFile>>,
+    /// The files by number; those that there is memory for stay there once they were read.
+    files: Vec<Arc<dyn Storage>>,
     /// Bytes of those.
-    pub mapped_bytes: u64,
+    pub resident_bytes: u64,
     layout: Layout,
 }
 
@@ -85,15 +88,15 @@ impl InPlaceReads {
             && dataset.reads_in_place()
     }
 
-    /// For a loader that they serve. So many bytes of files are mapped as `map_bytes` allows.
+    /// For a loader that they serve. So many bytes of files stay in memory as `resident_bytes` allows.
     pub fn new(
         dataset: &Dataset,
         stages: &Stages,
         options: &LoaderOptions,
-        map_bytes: u64,
+        resident_bytes: u64,
     ) -> InPlaceReads {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let (maps, mapped_bytes) = mapped(dataset, map_bytes);
+        let (files, resident_bytes) = files(dataset, resident_bytes);
         InPlaceReads {
             counters: MeterCounters::new(Remedies {
                 packing: false,
@@ -101,8 +104,8 @@ impl InPlaceReads {
                 memory: false,
             }),
             records: AtomicU64::new(0),
-            maps,
-            mapped_bytes,
+            files,
+            resident_bytes,
             layout: Layout::of(dataset, stages),
         }
     }
@@ -117,23 +120,37 @@ impl InPlaceReads {
     }
 }
 
-/// The files one after another, each as a map if there is still room for it, and the bytes of those.
-fn mapped(dataset: &Dataset, room: u64) -> (Vec<Option<MappedFile>>, u64) {
-    let room = match dataset.record_bytes().mean() <= LONGEST_MAPPED {
+/// The files, one after another kept in memory where there is still room for it, and the bytes of those.
+fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
+    let room = match dataset.record_bytes().mean() <= LONGEST_RESIDENT {
         true => room,
         false => 0,
     };
     let mut used = 0;
     let files = dataset.files().iter().map(|file| {
         let storage = file.storage();
-        let with_this = used + storage.size().ok()?;
-        let map = (with_this <= room).then(|| storage.map()).flatten()?;
-        used = with_this;
-        Some(map)
+        let kept = || {
+            let bytes = storage.size().ok()?;
+            let fits = storage.reads_page_cache() && used + bytes <= room;
+            let share = bytes as f64 / dataset.bytes().max(1) as f64;
+            let resident = fits.then(|| {
+                let first = (READ_FIRST * share).ceil() as u64;
+                Resident::new(Arc::clone(storage), first)
+            });
+            let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
+            Some((resident, bytes))
+        };
+        match kept() {
+            Some((resident, bytes)) => {
+                used += bytes;
+                resident
+            }
+            None => Arc::clone(storage),
+        }
     });
-    let maps = files.collect();
-    tracing::debug!(bytes = used, room, "files mapped");
-    (maps, used)
+    let files = files.collect();
+    tracing::debug!(bytes = used, room, "files that stay in memory");
+    (files, used)
 }
 
 /// Whether places in the batch are known before samples are read, and samples have the bytes that are read.
@@ -347,10 +364,7 @@ impl Reader<'_> {
         let began = Instant::now();
         let dataset = &self.shared.dataset;
         dataset.check_file_unchanged(file)?;
-        let map = self.reads.maps[file as usize].as_ref();
-        if !map.is_some_and(|map| map.read_batch(reads)) {
-            dataset.files()[file as usize].storage().read_batch(reads)?;
-        }
+        self.reads.files[file as usize].read_batch(reads)?;
         let bytes: usize = reads.iter().map(|read| read.filled).sum();
         let counters = &self.reads.counters;
         counters.count_read(reads.len() as u64, bytes as u64, began.elapsed());

@@ -127,8 +127,8 @@ impl Loader {
         }
         .divide()?;
         tracing::info!(?division, ?stages, "loader begun");
-        let in_place =
-            in_place.then(|| InPlaceReads::new(&dataset, &stages, options, division.map_bytes));
+        let in_place = in_place
+            .then(|| InPlaceReads::new(&dataset, &stages, options, division.resident_bytes));
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
@@ -238,7 +238,7 @@ impl Loader {
         let stages = self.shared.stages.list().iter();
         meters.counted = stages.flat_map(|stage| stage.counted()).collect();
         let in_place = self.shared.in_place.as_ref();
-        meters.mapped_bytes = in_place.map_or(0, |reads| reads.mapped_bytes);
+        meters.resident_bytes = in_place.map_or(0, |reads| reads.resident_bytes);
         meters.feed = match in_place {
             Some(reads) => reads.meters(),
             None => self.shared.feed_meters().clone().unwrap_or_default(),

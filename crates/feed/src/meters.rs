@@ -68,8 +68,8 @@ pub struct LoaderMeters {
     pub read_again: u64,
     /// What stages counted, by name.
     pub counted: Vec<(&'static str, u64)>,
-    /// Bytes of files that records are copied from as a part of the process's memory.
-    pub mapped_bytes: u64,
+    /// Bytes of files that records are copied from once those are in memory.
+    pub resident_bytes: u64,
     /// Seconds the consumer waited for a batch.
     pub wait_s: f64,
     /// Seconds the consumer spent between batches.

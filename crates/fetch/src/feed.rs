@@ -423,7 +423,7 @@ fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {
 fn wanted_share(options: &FeedOptions) -> f64 {
     match &options.share {
         Some(share) => share.wanted_share(),
-        None if options.refill => 0.75,
+        None if options.epoch_barrier => 0.75,
         None => 1.0,
     }
 }
@@ -437,12 +437,6 @@ pub fn choose_path(
     plan: &Plan,
     options: &FeedOptions,
 ) -> Result<(Access, Option<AccessChoice>), FeedError> {
-    if options.share.is_some() && options.refill {
-        return Err(FeedError::Unsupported {
-            access: options.access.to_string(),
-            reason: "batches of several ranks are not filled up from those that follow; leave refill out".to_string(),
-        });
-    }
     let scatter = scatter::case(dataset, plan, options, wanted_share(options));
     match options.access {
         Access::Auto => {}
@@ -503,7 +497,7 @@ fn access_case(dataset: &Dataset, options: &FeedOptions) -> AccessCase {
 /// How a feed begins. One that asks a consumer what it wants does so at fixed places, and scatter's buckets match
 /// its panes: neither begins otherwise than it goes on.
 fn beginning(dataset: &Dataset, options: &FeedOptions, access: Access, sizes: Sizes) -> Beginning {
-    if access == Access::Scatter || options.epoch_barrier || options.refill {
+    if access == Access::Scatter || options.epoch_barrier {
         return Beginning::Alike;
     }
     let wanted = (FIRST_PANE_RECORDS / sizes.batch_rows).max(1);

@@ -16,7 +16,7 @@ use crate::share::Share;
 pub struct Cursor {
     /// Epoch, from 0.
     pub epoch: u64,
-    /// Without refill the step within the epoch; with refill the position in the epoch's order.
+    /// The step within the epoch.
     pub next: u64,
 }
 
@@ -55,9 +55,7 @@ pub(crate) struct Planner {
     /// What is read instead of the plan's batches.
     list: Option<ReadList>,
     cursor: Cursor,
-    step: u64,
     end_epoch: u64,
-    refill: bool,
     share: Option<Share>,
     batches_per_pane: u64,
     /// Most batches of the next pane.
@@ -74,19 +72,11 @@ impl Planner {
         batches_per_pane: u64,
         tracks: bool,
     ) -> Planner {
-        let (start, refill) = (options.start, options.refill);
-        let step = if refill {
-            start.next / plan.step_len(start.epoch, 0).max(1)
-        } else {
-            start.next
-        };
         Planner {
             plan,
             list: None,
-            cursor: start,
-            step,
+            cursor: options.start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
-            refill,
             share: options.share.clone(),
             batches_per_pane,
             next_pane: batches_per_pane,
@@ -138,11 +128,7 @@ impl Planner {
     }
 
     fn epoch_end(&self) -> u64 {
-        if self.refill {
-            self.plan.records()
-        } else {
-            self.plan.steps()
-        }
+        self.plan.steps()
     }
 
     /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
@@ -156,7 +142,6 @@ impl Planner {
         let epoch = self.next_epoch()?;
         if epoch != self.cursor.epoch {
             self.cursor = Cursor { epoch, next: 0 };
-            self.step = 0;
         }
         let mut pane = PlannedPane::default();
         let mut kept = self.tracks.then(Kept::default);
@@ -179,16 +164,11 @@ impl Planner {
                 }
                 keep
             };
-            if self.refill {
-                self.fill_batch(&mut pane.ids, &mut keep);
-            } else {
-                self.take_step(&mut pane.ids, &mut keep);
-            }
+            self.take_step(&mut pane.ids, &mut keep);
             self.batches_planned += 1;
-            self.step += 1;
             pane.batches.push(PlannedBatch {
                 epoch,
-                step: self.step - 1,
+                step: self.cursor.next - 1,
                 start,
                 len: pane.ids.len() - start,
                 end: self.cursor,
@@ -212,10 +192,10 @@ impl Planner {
         if batches >= most {
             return true;
         }
-        let Some(loads) = self.plan.loads().filter(|_| !self.refill) else {
-            return self.step.is_multiple_of(self.batches_per_pane);
-        };
         let (epoch, next) = (self.cursor.epoch, self.cursor.next);
+        let Some(loads) = self.plan.loads() else {
+            return next.is_multiple_of(self.batches_per_pane);
+        };
         if next >= self.plan.steps() {
             return true;
         }
@@ -234,9 +214,6 @@ impl Planner {
 
     /// The positions between two places of the cursor.
     fn positions(&self, epoch: u64, cursor: Range<u64>) -> Range<u64> {
-        if self.refill {
-            return cursor;
-        }
         let start = self.plan.step_positions(epoch, cursor.start).start;
         start..self.plan.step_positions(epoch, cursor.end - 1).end
     }
@@ -257,29 +234,6 @@ impl Planner {
         }
         ids.truncate(kept);
         self.cursor.next += 1;
-    }
-
-    fn fill_batch(&mut self, ids: &mut Vec<u64>, keep: &mut impl FnMut(u64) -> bool) {
-        const CHUNK: usize = 1024;
-        let mut chunk = [0u64; CHUNK];
-        let records = self.plan.records();
-        let mut wanted = self.plan.step_len(self.cursor.epoch, 0);
-        while wanted > 0 && self.cursor.next < records {
-            // A chunk never asks for more than is wanted, so the cursor never passes a record that
-            // was neither taken nor declined.
-            let len = CHUNK
-                .min(wanted as usize)
-                .min((records - self.cursor.next) as usize);
-            self.plan
-                .fill_ids(self.cursor.epoch, self.cursor.next, &mut chunk[..len]);
-            for &id in &chunk[..len] {
-                if keep(id) {
-                    ids.push(id);
-                    wanted -= 1;
-                }
-            }
-            self.cursor.next += len as u64;
-        }
     }
 }
 

@@ -149,7 +149,6 @@ pub(crate) fn divide(
     let batches_in_memory = (available / batch_bytes).min(most_batches);
     let sweeps = matches!(plan.order(), Order::Full)
         && !options.epoch_barrier
-        && !options.refill
         && options.look_ahead.is_none();
     let (sections, ahead, pane_batches) = match access {
         // A consumer that declines records by what it has learnt is asked one batch ahead only.

@@ -129,27 +129,23 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
 }
 
 #[test]
-fn declined_records_are_not_read_and_batches_are_filled_up() {
+fn declined_records_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 10_000, 28);
     let plan = Plan::new(10_000, Order::Full, Batching::Examples(500), 1).unwrap();
     let plan = Arc::new(plan);
     let mut options = options(&folder, Access::Direct, 2 << 20);
     options.epoch_barrier = true;
-    options.refill = true;
     options.end_epoch = Some(1);
     let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
     let mut seen = Vec::new();
-    let mut lengths = Vec::new();
     while let Some(batch) = feed.next_batch_where(&mut |_, id| id % 4 == 0).unwrap() {
         seen.extend_from_slice(batch.rows.ids());
-        lengths.push(batch.rows.len());
     }
     let mut expected = vec![0; 10_000];
     plan.fill_ids(0, 0, &mut expected);
     expected.retain(|id| id % 4 == 0);
     assert_eq!(seen, expected);
-    assert_eq!(lengths.iter().filter(|&&length| length == 500).count(), 5);
     assert_eq!(feed.meters().used_bytes, 2_500 * 120);
 }
 
@@ -206,23 +202,17 @@ fn every_access_path_yields_the_same_choice_of_records() {
             let plan = Plan::new(dataset.records(), order.parse().unwrap(), batching, 3).unwrap();
             let plan = Arc::new(plan);
             let cases = [
-                (true, true, 100, false),
-                (true, true, 93, true),
-                (true, true, 40, false),
-                (true, true, 2, true),
-                (true, true, 0, true),
-                (true, false, 50, true),
-                (false, true, 30, false),
-                (false, false, 60, false),
+                (true, 100, false),
+                (true, 93, true),
+                (true, 40, false),
+                (true, 2, true),
+                (true, 0, true),
+                (false, 60, false),
             ];
-            for (barrier, refill, share, learns) in cases {
-                if refill && order != "full" {
-                    continue;
-                }
-
+            for (barrier, share, learns) in cases {
                 let run = |access| {
                     let mut options = options(&folder, access, 2 << 20);
-                    (options.epoch_barrier, options.refill) = (barrier, refill);
+                    options.epoch_barrier = barrier;
                     // Without a barrier the paths plan panes of different lengths.
                     let learns = learns && barrier;
                     let state = 0;
@@ -243,7 +233,7 @@ fn every_access_path_yields_the_same_choice_of_records() {
                 for access in PATHS {
                     assert!(
                         run(access) == expected,
-                        "{share} % of {order} by {access}, barrier {barrier}, refill {refill}"
+                        "{share} % of {order} by {access}, barrier {barrier}"
                     );
                 }
             }
@@ -252,7 +242,7 @@ fn every_access_path_yields_the_same_choice_of_records() {
 }
 
 #[test]
-fn a_filled_up_feed_goes_on_from_every_batch() {
+fn a_feed_of_chosen_records_goes_on_from_every_batch() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 6_007, 28);
     let plan = Arc::new(Plan::new(6_007, Order::Full, Batching::Examples(400), 9).unwrap());
@@ -261,7 +251,7 @@ fn a_filled_up_feed_goes_on_from_every_batch() {
         .flat_map(|s| PATHS.map(|p| (s, p)))
     {
         let mut options = options(&folder, access, 1 << 20);
-        (options.epoch_barrier, options.refill) = (true, true);
+        options.epoch_barrier = true;
         let chooser = || Chooser {
             share,
             learns: false,
@@ -293,7 +283,7 @@ fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
     let plan = Arc::new(plan);
     for share in [100, 50, 5] {
         let mut options = options(&folder, Access::Scatter, 8 << 20);
-        (options.epoch_barrier, options.refill) = (true, true);
+        options.epoch_barrier = true;
         options.end_epoch = Some(5);
         let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
         let mut choose = |_, id| mixed(1, id) % 100 < share;

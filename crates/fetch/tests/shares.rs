@@ -330,18 +330,9 @@ fn what_a_share_cannot_be_combined_with_is_refused() {
     let dataset = sparse(&folder, 1_000);
     let plan = Plan::new(1_000, Order::Full, Batching::Examples(64), 3).unwrap();
     let plan = Arc::new(plan);
-    let refill = FeedOptions {
-        refill: true,
-        ..options(&folder, Access::Direct, 3 << 20)
-    };
     let scatter = options(&folder, Access::Scatter, 3 << 20);
     let near = Share::of(1, 2).near(Arc::new(|_, id| id as u32 % 2));
-    for (shared, share) in [
-        (&refill, Share::of(1, 2)),
-        (&refill, striped(1, 2, 10)),
-        (&scatter, Share::of(1, 2)),
-        (&scatter, near),
-    ] {
+    for (shared, share) in [(&scatter, Share::of(1, 2)), (&scatter, near)] {
         let shared = FeedOptions {
             share: Some(share),
             ..shared.clone()

@@ -350,7 +350,7 @@ mod tests {
         refuses("1,2,NA\n", "column 3, the label");
         refuses(
             "1,,3",
-            "column 2 is empty; --missing zero or --missing mean",
+            "column 2 is empty; `missing` zero or `missing` mean",
         );
         refuses("1,", "2 columns");
         refuses("1,\"\",3", "column 2 is empty");

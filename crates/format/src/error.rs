@@ -34,7 +34,7 @@ pub enum FormatError {
         found: &'static str,
     },
     /// A file where a folder is needed.
-    #[error("{}: is a file; name a folder of images, or leave out --format folder", path.display())]
+    #[error("{}: is a file; name a folder of images, or leave out `format` folder", path.display())]
     NotAFolder {
         /// The path as given.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// Neither name nor content tells the format.
-    #[error("{}: is in no known format; name one with --format, or check that it is the right file", path.display())]
+    #[error("{}: is in no known format; name one with `format`, or check that it is the right file", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -161,7 +161,7 @@ pub enum FormatError {
         what: String,
     },
     /// A CIFAR file whose size is no whole number of records.
-    #[error("{}: its {size} bytes are no whole number of records of {record_bytes}; it is truncated or of another kind: fetch it again or name its --format", path.display())]
+    #[error("{}: its {size} bytes are no whole number of records of {record_bytes}; it is truncated or of another kind: fetch it again or name its `format`", path.display())]
     Cifar {
         /// The file.
         path: PathBuf,
@@ -245,7 +245,7 @@ pub enum FormatError {
         fault: JsonFault,
     },
     /// A label that other formats state.
-    #[error("{}: is {kind}, which --label {wanted} is not for; {remedy}", path.display())]
+    #[error("{}: is {kind}, which `label` {wanted} is not for; {remedy}", path.display())]
     LabelElsewhere {
         /// The file.
         path: PathBuf,
@@ -263,7 +263,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// An image outside the folders that are classes.
-    #[error("{}: lies beside the folders that are classes and has none; move it into one, or give a table with --label-file", path.display())]
+    #[error("{}: lies beside the folders that are classes and has none; move it into one, or give a table with `label_file`", path.display())]
     NoClass {
         /// The image.
         path: PathBuf,
@@ -287,7 +287,7 @@ pub enum FormatError {
         what: String,
     },
     /// Images none of which the table of labels has.
-    #[error("{}: has no row in {}, nor has any other image of the folder; check the table and its --file-column", path.display(), table.display())]
+    #[error("{}: has no row in {}, nor has any other image of the folder; check the table and its `file_column`", path.display(), table.display())]
     Unlabelled {
         /// The first image.
         path: PathBuf,
@@ -295,7 +295,7 @@ pub enum FormatError {
         table: PathBuf,
     },
     /// The label column does not exist.
-    #[error("{}: has no label column {wanted}; its columns are {columns}; name one of them with --label", path.display())]
+    #[error("{}: has no label column {wanted}; its columns are {columns}; name one of them with `label`", path.display())]
     NoLabelColumn {
         /// The file.
         path: PathBuf,
@@ -305,7 +305,7 @@ pub enum FormatError {
         columns: String,
     },
     /// Several columns have the name of the label column.
-    #[error("{}: line 1: columns {first} and {second} are both named {name:?}; give the label's position, as in --label {second}", path.display())]
+    #[error("{}: line 1: columns {first} and {second} are both named {name:?}; give the label's position, as in `label` {second}", path.display())]
     AmbiguousLabelColumn {
         /// The file.
         path: PathBuf,
@@ -325,7 +325,7 @@ pub enum FormatError {
         limit: usize,
     },
     /// One label is taken for +1, and no record has it or every record does.
-    #[error("{}: {found} record has the label {positive}, which is to stand for +1; name another with --positive", path.display())]
+    #[error("{}: {found} record has the label {positive}, which is to stand for +1; name another with `positive`", path.display())]
     OneSided {
         /// The file, the first of several.
         path: PathBuf,
@@ -412,7 +412,7 @@ pub enum Fault {
     },
     /// A label cell that holds no label.
     #[error(
-        "column {column}, the label, is empty or holds no value; remove the record, or name another column with --label"
+        "column {column}, the label, is empty or holds no value; remove the record, or name another column with `label`"
     )]
     MissingLabel {
         /// The column.
@@ -420,7 +420,7 @@ pub enum Fault {
     },
     /// A name where labels are numbers.
     #[error(
-        "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with --label"
+        "label {found:?} in column {column} is no number where other labels are; give all classes numbers or all names, or name another column with `label`"
     )]
     NamedLabel {
         /// The column.
@@ -475,11 +475,11 @@ pub enum Fault {
     },
     /// Index 0 where counting starts at 1.
     #[error(
-        "feature index 0, but indices count from 1; pass --zero-based if this file counts from 0"
+        "feature index 0, but indices count from 1; pass `zero_based` if this file counts from 0"
     )]
     IndexZero,
     /// A negative index.
-    #[error("feature index {found} is negative; indices count from 1, or from 0 with --zero-based")]
+    #[error("feature index {found} is negative; indices count from 1, or from 0 with `zero_based`")]
     IndexNegative {
         /// The index found.
         found: String,
@@ -534,14 +534,14 @@ pub enum Fault {
         found: String,
     },
     /// A cell with nothing in it.
-    #[error("column {column} is empty; --missing zero or --missing mean fills such cells in")]
+    #[error("column {column} is empty; `missing` zero or `missing` mean fills such cells in")]
     EmptyCell {
         /// The column.
         column: u64,
     },
     /// A cell that says that there is no value.
     #[error(
-        "column {column} holds {found:?}, no value; --missing zero or --missing mean fills such cells in"
+        "column {column} holds {found:?}, no value; `missing` zero or `missing` mean fills such cells in"
     )]
     MissingCell {
         /// The column.

@@ -215,7 +215,7 @@ fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<St
     }
     match &options.label_file {
         None if listing.names.is_empty() => notes.push(format!(
-            "{}: has no folders for classes, so all images are of class 0; a table names their classes with --label-file",
+            "{}: has no folders for classes, so all images are of class 0; a table names their classes with `label_file`",
             root.display()
         )),
         Some(table) if remarks.without > 0 => notes.push(format!(

@@ -64,7 +64,7 @@ impl JsonClass {
 pub enum JsonFault {
     /// There is no such member.
     #[error(
-        "has no member .json, where --label json:{key} looks for its class; add one, or leave --label out"
+        "has no member .json, where `label` json:{key} looks for its class; add one, or leave `label` out"
     )]
     NoMember {
         /// The key.
@@ -87,7 +87,7 @@ pub enum JsonFault {
         what: String,
     },
     /// The key is not there.
-    #[error("its member .json has no {key}, only {there}; name another key as --label json:KEY")]
+    #[error("its member .json has no {key}, only {there}; name another key as `label` json:KEY")]
     NoKey {
         /// The key.
         key: String,
@@ -96,7 +96,7 @@ pub enum JsonFault {
     },
     /// What stands there is no class.
     #[error(
-        "{key} of its member .json is {found}, and a class is an integer or a string; name another key as --label json:KEY"
+        "{key} of its member .json is {found}, and a class is an integer or a string; name another key as `label` json:KEY"
     )]
     NoClass {
         /// The key.

@@ -65,7 +65,7 @@ impl LabelTable {
         let label = heading.label(path, label)?;
         if file == label {
             let what = format!(
-                "column {} cannot name both the image and its class; name two with --file-column and --label",
+                "column {} cannot name both the image and its class; name two with `file_column` and `label`",
                 file + 1
             );
             return Err(refuse(1, what));

@@ -280,7 +280,7 @@ mod tests {
         refuses("yes 1:1", "label \"yes\" is not a number");
         refuses("nan 1:1", "label");
         refuses("1:1 2:1", "label \"1:1\"");
-        refuses("1 0:1", "--zero-based");
+        refuses("1 0:1", "`zero_based`");
         refuses("1 -3:1", "feature index -3 is negative");
         refuses("1 5:1 3:1", "feature index 3 follows 5; sort");
         refuses("1 qid: 1:1", "\"qid:\" is no query number");

@@ -259,7 +259,7 @@ pub(crate) fn open_file(
 fn check_label(path: &Path, kind: FormatKind, options: &OpenOptions) -> Result<(), FormatError> {
     let remedy = match (&options.label, kind) {
         (LabelColumn::Name(_), FormatKind::Tar) => {
-            "give --label json:KEY, a key of the members .json, or leave it out for the members .cls"
+            "give `label` json:KEY, a key of the members .json, or leave it out for the members .cls"
         }
         (LabelColumn::Json(_), kind) if kind != FormatKind::Tar => {
             "name a column, or leave it out; json:KEY is for samples of tar files"

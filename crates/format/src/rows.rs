@@ -167,44 +167,6 @@ impl Rows {
         self.byte_ends.clear();
     }
 
-    /// Keeps the rows for which `keep` says so of their number, in order, and removes the others
-    /// without taking other memory.
-    pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
-        let (mut kept, mut end) = (0, 0);
-        for i in 0..self.len() {
-            if !keep(i) {
-                continue;
-            }
-            // Places at and after `kept` are of rows already looked at.
-            let span = self.span(i);
-            let length = span.len();
-            if span.start != end {
-                match self.layout {
-                    Layout::Dense { .. } => self.values.copy_within(span, end),
-                    Layout::Sparse => {
-                        self.values.copy_within(span.clone(), end);
-                        self.indices.copy_within(span, end);
-                    }
-                    Layout::Bytes => self.bytes.copy_within(span, end),
-                }
-            }
-            end += length;
-            self.labels[kept] = self.labels[i];
-            match self.layout {
-                Layout::Dense { .. } => {}
-                Layout::Sparse => self.ends[kept] = end as u32,
-                Layout::Bytes => self.byte_ends[kept] = end as u64,
-            }
-            kept += 1;
-        }
-        self.labels.truncate(kept);
-        self.values.truncate(end);
-        self.indices.truncate(end);
-        self.ends.truncate(kept);
-        self.bytes.truncate(end);
-        self.byte_ends.truncate(kept);
-    }
-
     /// Row `i`; panics when `i` is not below [`Rows::len`].
     #[inline]
     pub fn row(&self, i: usize) -> Row<'_> {
@@ -405,29 +367,6 @@ impl RowTable {
         Arc::get_mut(&mut self.segments).map(Vec::as_mut_slice)
     }
 
-    /// Lists every row of `rows` after those here, under the given ids; panics when another table
-    /// shares the segments. [`RowTable::detach`] takes them off again.
-    pub fn attach(&mut self, rows: Rows, ids: &[u64]) {
-        assert_eq!(rows.len(), ids.len());
-        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
-        let segment = segments.len() as u32;
-        self.slots
-            .extend((0..rows.len() as u32).map(|row| Slot { segment, row }));
-        self.ids.extend_from_slice(ids);
-        segments.push(rows);
-    }
-
-    /// Takes off the rows that the last [`RowTable::attach`] listed; panics when there are none or
-    /// another table shares the segments.
-    pub fn detach(&mut self) -> Rows {
-        let segments = Arc::get_mut(&mut self.segments).expect("segments are not shared");
-        let rows = segments.pop().expect("rows were attached");
-        let kept = self.slots.len() - rows.len();
-        self.slots.truncate(kept);
-        self.ids.truncate(kept);
-        rows
-    }
-
     /// Rows `range` of this table as a table over the same segments.
     pub fn slice(&self, range: std::ops::Range<usize>) -> RowTable {
         RowTable {
@@ -496,55 +435,6 @@ impl RowTable {
 mod tests {
     use super::*;
 
-    fn sparse(lengths: &[usize]) -> Rows {
-        let mut rows = Rows::new(Layout::Sparse);
-        for (label, &length) in lengths.iter().enumerate() {
-            let indices: Vec<u32> = (0..length as u32).collect();
-            let values: Vec<f32> = (0..length).map(|i| (10 * label + i) as f32).collect();
-            rows.push_sparse(label as u32, &indices, &values);
-        }
-        rows
-    }
-
-    #[test]
-    fn retained_rows_are_those_pushed_alone() {
-        for mask in 0..1u32 << 6 {
-            let kept = |i: usize| mask >> i & 1 == 1;
-            let whole = sparse(&[2, 0, 3, 1, 0, 4]);
-            let mut expected = Rows::new(Layout::Sparse);
-            for i in (0..6).filter(|&i| kept(i)) {
-                expected.push(whole.label(i), whole.row(i));
-            }
-            let mut rows = whole;
-            rows.retain(kept);
-            assert_eq!(rows, expected);
-
-            let mut dense = Rows::new(Layout::Dense { width: 2 });
-            let mut expected = dense.clone();
-            for i in 0..6 {
-                let row = [i as f32, 0.5];
-                dense.push_dense(i, &row);
-                if kept(i as usize) {
-                    expected.push_dense(i, &row);
-                }
-            }
-            dense.retain(kept);
-            assert_eq!(dense, expected);
-
-            let mut bytes = Rows::new(Layout::Bytes);
-            let mut expected = bytes.clone();
-            for i in 0..6u8 {
-                let row = vec![i; usize::from(i * 5 % 7)];
-                bytes.push_bytes(u32::from(i), &row);
-                if kept(usize::from(i)) {
-                    expected.push_bytes(u32::from(i), &row);
-                }
-            }
-            bytes.retain(kept);
-            assert_eq!(bytes, expected);
-        }
-    }
-
     #[test]
     fn rows_of_bytes_take_what_was_reserved() {
         let mut rows = Rows::new(Layout::Bytes);
@@ -559,9 +449,7 @@ mod tests {
         assert_eq!(rows.row(0), Row::Bytes(b"abc"));
         assert_eq!((rows.row(1), rows.label(1)), (Row::Bytes(b""), 1));
         assert_eq!(&rows.bytes()[rows.span(2)], b"defghij");
-        let mut table = RowTable::from_rows(rows.clone(), vec![5, 6, 7]);
-        table.attach(rows.clone(), &[8, 9, 10]);
-        assert_eq!(table.detach(), rows);
+        let table = RowTable::from_rows(rows.clone(), vec![5, 6, 7]);
         assert_eq!(table.select(&[2]).row(0), Row::Bytes(b"defghij"));
         rows.clear();
         assert!(rows.is_empty() && rows.heap_bytes() == reserved);

@@ -159,7 +159,7 @@ fn samples_without_a_class_are_named() {
         text.contains("sample dir/bad: has no member .json"),
         "{text}"
     );
-    assert!(text.contains("leave --label out"), "{text}");
+    assert!(text.contains("leave `label` out"), "{text}");
     // The last sample is looked at too.
     let (fault_found, text) = fault(&[good.clone(), member("last.txt", b"")], "y");
     assert!(matches!(fault_found, JsonFault::NoMember { .. }), "{text}");
@@ -171,7 +171,7 @@ fn samples_without_a_class_are_named() {
         "{text}"
     );
     assert!(
-        text.contains("name another key as --label json:KEY"),
+        text.contains("name another key as `label` json:KEY"),
         "{text}"
     );
 
@@ -223,7 +223,7 @@ fn the_key_is_for_tar_files() {
     };
     let text = Dataset::open(&[path], &options).unwrap_err().to_string();
     assert!(
-        text.contains("x.tar: is tar") && text.contains("--label json:KEY"),
+        text.contains("x.tar: is tar") && text.contains("`label` json:KEY"),
         "{text}"
     );
 }

@@ -4,8 +4,6 @@
 //! did. The loss of a snapshot of w is summed block by block while a training pass streams the data,
 //! so the proof costs dot products and no pass of its own.
 
-use std::ops::Range;
-
 use pelton_format::RowTable;
 
 use crate::block::{block_rows, places_clipped};
@@ -157,26 +155,11 @@ impl DualBound {
 
     /// Adds rows under their present α.
     pub fn add(&mut self, problem: &Problem, block: &RowTable, duals: &Duals, simd: Simd) {
-        let alpha = |subproblem, i| duals.stored(subproblem)[block.id(i) as usize];
-        self.add_range(problem, block, 0..block.len(), alpha, simd, 1.0);
-    }
-
-    /// Adds some rows of a block under the stored `alpha` of subproblem and row, or with `factor` −1 takes them off
-    /// again.
-    pub(crate) fn add_range(
-        &mut self,
-        problem: &Problem,
-        block: &RowTable,
-        range: Range<usize>,
-        alpha: impl Fn(usize, usize) -> f32,
-        simd: Simd,
-        factor: f64,
-    ) {
         let rows = block_rows(problem.features(), problem.bias(), block);
         let (mut places, mut scales) = (Vec::new(), Vec::new());
-        self.additions += range.len() as u64;
-        for start in range.clone().step_by(CHUNK) {
-            let chunk = start..range.end.min(start + CHUNK);
+        self.additions += block.len() as u64;
+        for start in (0..block.len()).step_by(CHUNK) {
+            let chunk = start..block.len().min(start + CHUNK);
             places.clear();
             places_clipped(problem.features(), block, chunk.clone(), &mut places);
             for (subproblem, sum) in self.sums.iter_mut().enumerate() {
@@ -184,12 +167,13 @@ impl DualBound {
                 let mut added = 0.0;
                 scales.clear();
                 for i in chunk.clone() {
-                    let (class, alpha) = (block.label(i), alpha(subproblem, i));
+                    let class = block.label(i);
+                    let alpha = duals.stored(subproblem)[block.id(i) as usize];
                     let term = problem.dual_term(class, alpha);
-                    added += factor * term - problem.term_error(class);
+                    added += term - problem.term_error(class);
                     *magnitudes += term.abs();
                     let sign = f64::from(problem.sign(subproblem, class));
-                    scales.push(factor * sign * decode(problem, class, alpha));
+                    scales.push(sign * decode(problem, class, alpha));
                 }
                 *terms += added;
                 *size += kernels::add_rows(simd, &rows, &places, &scales, sum);

@@ -71,12 +71,6 @@ impl Duals {
         self.alpha.len() * (4 * self.records + 8)
     }
 
-    /// The stored variables of some records, subproblem by subproblem.
-    pub(crate) fn of_records(&self, ids: &[u64]) -> Vec<Vec<f32>> {
-        let of = |alpha: &Vec<f32>| ids.iter().map(|&id| alpha[id as usize]).collect();
-        self.alpha.iter().map(of).collect()
-    }
-
     /// Puts right the sums of terms, which have been updated many times.
     pub(crate) fn set_terms(&mut self, terms: impl Iterator<Item = f64>) {
         self.terms

@@ -8,7 +8,7 @@
 //! in LIBLINEAR's format.
 //!
 //! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
-//! in memory. It asks which rows a block may leave out ([`SkipTable`], [`RowCache`]), certifies its
+//! in memory. It asks which rows a block may leave out ([`SkipTable`]), certifies its
 //! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
 //!
 //! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
@@ -57,11 +57,9 @@ mod newton;
 mod model;
 
 mod coded_cache;
-mod row_cache;
 mod skip;
 
 mod out_of_core;
-mod out_of_core_share;
 mod saved_state;
 
 mod spelling;
@@ -78,12 +76,10 @@ pub use model::Model;
 pub use newton::{MOST_NEWTON_FEATURES, Newton, NewtonPass, SavedNewton, newton_pays};
 pub use numbering::{FeatureCounts, FeatureNumbering, NewNumbers};
 pub use out_of_core::{EpochOutcome, OutOfCore, OutOfCoreOptions, Snapshot, Tightening};
-pub use out_of_core_share::of_owners;
 pub use predict::{Confusion, Prediction, predict, probabilities};
 pub use problem::{Loss, Problem};
 pub use ranks::{Exchange, Peers, SharedReport, solve_share};
-pub use row_cache::RowCache;
-pub use saved_state::SavedState;
+pub use saved_state::{SavedState, of_owners};
 pub use scaling::{FeatureSums, Scaling};
 pub use skip::{SETTLED_SLACK, SkipTable};
 pub use solve::{BlockReport, InnerPasses, solve_block};

@@ -79,17 +79,14 @@ impl FeatureCounts {
     /// sparse, or has a feature that there is not, which the solver reports.
     pub fn number<E>(
         mut self,
-        mut peers: Option<&mut Peers<'_, E>>,
+        peers: &mut Peers<'_, E>,
     ) -> Result<Option<(FeatureNumbering, NewNumbers)>, E> {
-        if let Some(peers) = &mut peers {
-            let mut unknown = [f64::from(u8::from(!self.known))];
-            (peers.exchange)(Exchange::Largest(&mut unknown))?;
-            self.known = unknown[0] == 0.0;
-        }
-        if !self.known {
+        let mut unknown = [f64::from(u8::from(!self.known))];
+        (peers.exchange)(Exchange::Largest(&mut unknown))?;
+        if unknown[0] > 0.0 {
             return Ok(None);
         }
-        if let Some(peers) = &mut peers {
+        if peers.ranks > 1 {
             add_others(&mut self.counts, peers)?;
         }
         Ok(Some(FeatureNumbering::by_counts(self.counts)))
@@ -104,7 +101,7 @@ impl FeatureNumbering {
     pub fn renumber<E>(
         rows: &mut RowTable,
         features: usize,
-        peers: Option<&mut Peers<'_, E>>,
+        peers: &mut Peers<'_, E>,
     ) -> Result<Option<FeatureNumbering>, E> {
         let Some(mut counts) = FeatureCounts::new(features) else {
             return Ok(None);
@@ -316,7 +313,7 @@ mod tests {
     fn rows_keep_their_entries_under_other_numbers() {
         let features = 100_000;
         let (before, mut after) = (rows(2_000, features), rows(2_000, features));
-        let alone = None::<&mut Peers<'_, Infallible>>;
+        let alone = &mut Peers::<Infallible>::alone();
         let numbering = FeatureNumbering::renumber(&mut after, features as usize, alone)
             .unwrap()
             .unwrap();
@@ -345,7 +342,7 @@ mod tests {
     #[test]
     fn weights_go_there_and_back() {
         let mut table = rows(500, 70_000);
-        let alone = None::<&mut Peers<'_, Infallible>>;
+        let alone = &mut Peers::<Infallible>::alone();
         let numbering = FeatureNumbering::renumber(&mut table, 70_000, alone);
         let numbering = numbering.unwrap().unwrap();
         for bias in [None, Some(1.0)] {
@@ -372,7 +369,7 @@ mod tests {
     #[test]
     fn what_would_not_pay_or_is_wrong_keeps_its_numbers() {
         let number = |mut table: RowTable, features| {
-            let alone = None::<&mut Peers<'_, Infallible>>;
+            let alone = &mut Peers::<Infallible>::alone();
             FeatureNumbering::renumber(&mut table, features, alone).unwrap()
         };
         assert!(number(rows(100, 1_000), 1_000).is_none());

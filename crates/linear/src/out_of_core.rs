@@ -2,7 +2,11 @@
 //! blocks that a feed brings, with all α in memory.
 //!
 //! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
-//! LIRS. *Skip* and *cache* (see their modules) leave rows unread that would change nothing.
+//! LIRS. *Skip* (see its module) leaves rows unread that would change nothing.
+//!
+//! **Ranks.** Each reads, and keeps between blocks, rows of its own; the weights, the terms of the dual value and
+//! all sums are the same on all. Every record has one rank that owns it, in every epoch, so that α is known to
+//! who needs it and nothing of a row is ever told to another. A lone rank has [`Peers::alone`].
 //!
 //! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows,
 //! P(w) − D(α) = Σ_i [C_i ξ(m_i) + ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right
@@ -21,8 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_feed::Batch;
-use pelton_format::{Layout, RowTable};
+use pelton_format::RowTable;
 use pelton_plan::{Stage, key};
 
 use crate::block::Scratch;
@@ -34,10 +37,9 @@ use crate::gap::{for_each_gap, gap_of_rows};
 use crate::kernels::Simd;
 use crate::numbering::FeatureNumbering;
 use crate::problem::Problem;
-use crate::ranks::Peers;
-use crate::row_cache::RowCache;
+use crate::ranks::{Exchange, Peers, solve_share};
 use crate::skip::SkipTable;
-use crate::solve::{InnerPasses, solve_block};
+use crate::solve::InnerPasses;
 use crate::weights::Weights;
 
 /// How blocks are trained.
@@ -49,8 +51,6 @@ pub struct OutOfCoreOptions {
     pub tighten: Option<Tightening>,
     /// Whether settled rows are left unread for some epochs.
     pub skip: bool,
-    /// Bytes of rows kept in memory between blocks, 0 for none.
-    pub cache_bytes: usize,
     /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`CodedCache`]. The rows
     /// must be dense, and none may be left unread.
     pub coded_rows: usize,
@@ -73,16 +73,16 @@ pub struct Tightening {
 }
 
 /// How far the problem is solved over the rows kept as codes between epochs.
-pub(crate) const CODED_PASSES: InnerPasses = InnerPasses::Until {
+const CODED_PASSES: InnerPasses = InnerPasses::Until {
     epsilon: 0.01,
     at_most: 100,
 };
 
 /// Stands for the number of a block in keys of what is solved between epochs.
-pub(crate) const BETWEEN_EPOCHS: u64 = 1 << 63;
+const BETWEEN_EPOCHS: u64 = 1 << 63;
 
 /// After a block, one pass over the rows kept as codes: more is undone by the next blocks.
-pub(crate) const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
+const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
 
 /// What an epoch did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -109,13 +109,11 @@ pub struct OutOfCore {
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
     pub(crate) skip: Option<SkipTable>,
-    pub(crate) cache: Option<RowCache>,
     pub(crate) coded: Option<CodedCache>,
     pub(crate) epoch: EpochState,
     pub(crate) numbering: Option<Arc<FeatureNumbering>>,
     pub(crate) simd: Simd,
     pub(crate) scratch: Scratch,
-    order: Vec<u32>,
 }
 
 /// Weights as they were at the beginning of an epoch, and their losses over the rows since.
@@ -151,7 +149,7 @@ pub(crate) struct EpochState {
 
 impl EpochState {
     /// Adds weights to the mean where half of the rows were read.
-    pub(crate) fn add_to_mean(&mut self, weights: &Weights, records: usize) {
+    fn add_to_mean(&mut self, weights: &Weights, records: usize) {
         if 2 * self.rows < records as u64 {
             return;
         }
@@ -178,27 +176,19 @@ impl WeightMean {
 }
 
 impl OutOfCore {
-    /// A run from α = 0 over `records` rows of one layout.
-    pub fn new(
-        problem: Arc<Problem>,
-        records: u64,
-        layout: Layout,
-        options: OutOfCoreOptions,
-    ) -> OutOfCore {
+    /// A run from α = 0 over `records` rows.
+    pub fn new(problem: Arc<Problem>, records: u64, options: OutOfCoreOptions) -> OutOfCore {
         let records = usize::try_from(records).expect("α is held in memory");
         OutOfCore {
             weights: Weights::zeros(&problem),
             duals: Duals::zeros(&problem, records),
             skip: options.skip.then(|| SkipTable::new(records)),
-            cache: (options.cache_bytes > 0)
-                .then(|| RowCache::new(options.cache_bytes, layout, records)),
             coded: (options.coded_rows > 0)
                 .then(|| CodedCache::new(&problem, records, options.coded_rows)),
             epoch: EpochState::default(),
             numbering: None,
             simd: Simd::best(),
             scratch: Scratch::new(Simd::best()),
-            order: Vec::new(),
             problem,
             options,
         }
@@ -263,13 +253,16 @@ impl OutOfCore {
     /// Makes the best weights at hand the snapshot, without losses yet: those that the rows kept as
     /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
     /// there are any better than the last w.
-    pub fn take_best_as_snapshot(&mut self) -> Result<bool, LinearError> {
-        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES)?;
+    pub fn take_best_as_snapshot<E: From<LinearError>>(
+        &mut self,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<bool, E> {
+        let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES, peers)?;
         Ok(self.take_found_as_snapshot(refined))
     }
 
     /// The same once the rows kept as codes have been solved over, if there were any.
-    pub(crate) fn take_found_as_snapshot(&mut self, refined: bool) -> bool {
+    fn take_found_as_snapshot(&mut self, refined: bool) -> bool {
         let weights = if refined {
             self.weights.clone()
         } else if let Some(mean) = self.epoch.mean.take() {
@@ -301,11 +294,6 @@ impl OutOfCore {
         &self.duals
     }
 
-    /// The rows kept in memory between blocks.
-    pub fn cache(&self) -> Option<&RowCache> {
-        self.cache.as_ref()
-    }
-
     /// Records whose rows are kept as codes, in the order of their slots.
     pub fn coded_ids(&self) -> &[u64] {
         self.coded.as_ref().map_or(&[], CodedCache::ids)
@@ -325,30 +313,30 @@ impl OutOfCore {
 
     /// Begins an epoch. With `reads_all` no row is left unread for being settled, which a
     /// certificate needs.
-    pub fn begin_epoch(&mut self, epoch: u64, reads_all: bool) -> Result<(), LinearError> {
-        let before = self.start_epoch(epoch, reads_all);
-        let solved = match epoch {
-            0 => Ok(false),
-            _ => self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES),
+    pub fn begin_epoch<E: From<LinearError>>(
+        &mut self,
+        epoch: u64,
+        reads_all: bool,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<(), E> {
+        let begun = EpochState {
+            epoch,
+            reads_all,
+            ..EpochState::default()
         };
-        self.take_snapshot(before, solved)
-    }
-
-    /// Ends what the epoch before left, and returns it.
-    pub(crate) fn start_epoch(&mut self, epoch: u64, reads_all: bool) -> EpochState {
-        let before = std::mem::replace(
-            &mut self.epoch,
-            EpochState {
-                epoch,
-                reads_all,
-                ..EpochState::default()
-            },
-        );
-        let certifies = self.certifies();
-        if let Some(cache) = &mut self.cache {
-            cache.begin_epoch(certifies);
+        let before = std::mem::replace(&mut self.epoch, begun);
+        let refined = match epoch {
+            0 => Ok(false),
+            _ => self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES, peers),
+        };
+        match refined {
+            Ok(refined) => self.take_snapshot(before, refined),
+            Err(error) => {
+                self.epoch = before;
+                return Err(error);
+            }
         }
-        before
+        Ok(())
     }
 
     /// Whether the present epoch ends with a certificate.
@@ -359,45 +347,30 @@ impl OutOfCore {
             && self.epoch.epoch > 0
     }
 
-    /// Takes the snapshot that the present epoch certifies, if it does: w where the rows kept as codes led
-    /// to it, else the mean of the epoch `before`. Where these were `solved` over to no end, the epoch has
-    /// not begun.
-    pub(crate) fn take_snapshot<E: From<LinearError>>(
-        &mut self,
-        before: EpochState,
-        solved: Result<bool, E>,
-    ) -> Result<(), E> {
-        let refined = match solved {
-            Ok(refined) => refined,
-            Err(error) => {
-                self.epoch = before;
-                return Err(error);
-            }
-        };
-        if self.certifies() {
-            let snapshot = match before.mean {
-                Some(mean) if !refined => mean.mean(),
-                _ => self.weights.clone(),
-            };
-            let mut losses = LossSum::new(&self.problem);
-            let mut bound = DualBound::new(&self.problem);
-            if let Some(cache) = &mut self.cache {
-                cache.with_rows(|rows| {
-                    bound.add(&self.problem, rows, &self.duals, self.simd);
-                    losses.add(&self.problem, rows, &snapshot, self.simd)
-                })?;
-            }
-            self.epoch.bound = Some(bound);
-            self.epoch.snapshot = Some(Snapshot {
-                weights: snapshot,
-                losses,
-            });
+    /// Takes the snapshot that the present epoch certifies, if it does: w where the rows kept as codes have
+    /// `refined` it, else the mean of the epoch `before`.
+    fn take_snapshot(&mut self, before: EpochState, refined: bool) {
+        if !self.certifies() {
+            return;
         }
-        Ok(())
+        let weights = match before.mean {
+            Some(mean) if !refined => mean.mean(),
+            _ => self.weights.clone(),
+        };
+        self.epoch.bound = Some(DualBound::new(&self.problem));
+        self.epoch.snapshot = Some(Snapshot {
+            weights,
+            losses: LossSum::new(&self.problem),
+        });
     }
 
     /// Solves the problem over the rows kept as codes, where there are any; says whether there were.
-    fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> Result<bool, LinearError> {
+    fn solve_coded<E: From<LinearError>>(
+        &mut self,
+        step: u64,
+        inner: InnerPasses,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<bool, E> {
         let Some(coded) = &mut self.coded else {
             return Ok(false);
         };
@@ -411,6 +384,7 @@ impl OutOfCore {
             // A block has the key of its own number for its own rows.
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
+            peers,
         );
         self.scratch.halt = self.scratch.halt.take().or(halt);
         let report = solved?;
@@ -418,94 +392,87 @@ impl OutOfCore {
         Ok(report.visits > 0)
     }
 
-    /// Whether a block that is being planned reads this row. `replay` is for the first block after
-    /// a start in the middle of an epoch.
+    /// Whether a block that is being planned reads this row.
     #[inline]
-    pub fn wants(&self, id: u64, replay: bool) -> bool {
-        let settled = match &self.skip {
-            Some(skip) if !self.epoch.reads_all => !skip.is_due(id, self.epoch.epoch),
-            _ => false,
-        };
-        let held = self
-            .cache
-            .as_ref()
-            .is_some_and(|cache| cache.holds(id, replay));
-        !settled && !held
+    pub fn wants(&self, id: u64) -> bool {
+        match &self.skip {
+            Some(skip) if !self.epoch.reads_all => skip.is_due(id, self.epoch.epoch),
+            _ => true,
+        }
     }
 
-    /// Trains on one block. With a cache the held rows take part; the batch must then own its
-    /// segments, as batches of a feed with an epoch barrier do.
-    pub fn train(&mut self, batch: &mut Batch) -> Result<(), LinearError> {
-        self.train_rows(&mut batch.rows, batch.step)
-    }
-
-    /// Trains on the rows of one block, the `step`-th of the epoch.
+    /// Trains on one block, the `step`-th of the epoch, of which this rank owns `rows`. Afterwards the weights are
+    /// the same on all ranks. Of the rows that settle each rank leaves its own unread.
     ///
     /// Errors: rows of another problem; [`LinearError::Interrupted`] where [`OutOfCore::end_when`] says so.
-    pub fn train_rows(&mut self, rows: &mut RowTable, step: u64) -> Result<(), LinearError> {
+    pub fn train<E: From<LinearError>>(
+        &mut self,
+        rows: &RowTable,
+        step: u64,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<(), E> {
+        let unsettled = self.begin_settling(peers.ranks);
         // A block that is given up has made w exact in its rows, and changed nothing else.
         self.settle(rows);
-        let read = rows.len() as u64;
-        let (mut losses, mut gap) = (None, 0.0);
+        self.end_settling(unsettled, peers)?;
+        let mut losses = LossSum::new(&self.problem);
+        let mut gap = 0.0;
         match &self.epoch.snapshot {
-            Some(snapshot) => {
-                let losses = losses.insert(snapshot.losses.clone());
-                losses.add(&self.problem, rows, &snapshot.weights, self.simd)?;
-            }
+            Some(snapshot) => losses.add(&self.problem, rows, &snapshot.weights, self.simd)?,
+            None if self.options.held => {}
             // Else the primal value will be exact.
             None => gap = gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)?,
         }
-        let arrived = rows.len();
-        if let Some(cache) = &mut self.cache {
-            cache.attach(rows);
-        }
-        // Rows held have been added to the bound already: they are taken off it as they were.
-        let held = arrived..rows.len();
-        let before: Vec<Vec<f32>> = match &self.epoch.bound {
-            Some(_) => self.duals.of_records(&rows.ids()[held.clone()]),
-            None => Vec::new(),
-        };
         let inner = self.inner_passes();
-        let solved = solve_block(
+        let averages = self.options.snapshots && self.coded.is_none();
+        let solved = solve_share(
             &self.problem,
             rows,
             &mut self.weights,
             &mut self.duals,
             inner,
             key(self.options.seed, self.epoch.epoch, Stage::Inner(step)),
+            averages,
             &mut self.scratch,
-        );
-        if let (Err(_), Some(cache)) = (&solved, &mut self.cache) {
-            cache.take_back(rows);
+            peers,
+        )?;
+        let mut sums = vec![
+            gap,
+            rows.len() as f64,
+            losses.rows as f64,
+            losses.correct as f64,
+        ];
+        sums.extend(&losses.loss);
+        (peers.exchange)(Exchange::SumWide(&mut sums))?;
+        let epoch = &mut self.epoch;
+        epoch.gap += sums[0];
+        epoch.rows += sums[1] as u64;
+        epoch.visits += solved.report.visits;
+        epoch.inner_passes += u64::from(solved.report.passes);
+        if let Some(snapshot) = &mut epoch.snapshot {
+            snapshot.losses.rows += sums[2] as u64;
+            snapshot.losses.correct += sums[3] as u64;
+            for (loss, sum) in snapshot.losses.loss.iter_mut().zip(&sums[4..]) {
+                *loss += sum;
+            }
         }
-        let report = solved?;
-        self.epoch.rows += read;
-        self.epoch.gap += gap;
-        if let (Some(snapshot), Some(losses)) = (&mut self.epoch.snapshot, losses) {
-            snapshot.losses = losses;
-        }
-        self.epoch.visits += report.visits;
-        self.epoch.inner_passes += u64::from(report.passes);
-        if let Some(bound) = &mut self.epoch.bound {
-            let alpha = |subproblem: usize, i: usize| before[subproblem][i - arrived];
-            bound.add_range(&self.problem, rows, held, alpha, self.simd, -1.0);
+        if let Some(bound) = &mut epoch.bound {
             bound.add(&self.problem, rows, &self.duals, self.simd);
         }
-        if self.coded.is_none() && self.options.snapshots && !self.options.held {
-            self.epoch.add_to_mean(&self.weights, self.duals.records());
+        if averages {
+            let centre = solved.centre.as_ref().unwrap_or(&self.weights);
+            epoch.add_to_mean(centre, self.duals.records());
         }
         let slack = self.scratch.slack();
         if let Some(skip) = &mut self.skip {
             skip.record_rows(rows, self.epoch.epoch, slack);
         }
-        if let Some(cache) = &mut self.cache {
-            cache.select(rows, slack, &mut self.order);
-        }
         if let Some(coded) = &mut self.coded {
+            coded.agree_on_quantizer(rows, peers)?;
             coded.take_in(&self.problem, rows, slack, &self.weights, self.simd);
             // In an epoch that certifies, w must be exact in the rows read when it ends.
             if self.epoch.snapshot.is_none() {
-                self.solve_coded(step, CODED_BLOCK_PASSES)?;
+                self.solve_coded(step, CODED_BLOCK_PASSES, peers)?;
             }
         }
         Ok(())
@@ -548,14 +515,41 @@ impl OutOfCore {
     }
 
     /// Makes w exact in rows that have arrived, where some are kept as codes.
-    pub(crate) fn settle(&mut self, rows: &RowTable) {
+    fn settle(&mut self, rows: &RowTable) {
         if let Some(coded) = &mut self.coded {
             let (weights, duals) = (&mut self.weights, &self.duals);
             coded.settle(&self.problem, rows, weights, duals, self.simd);
         }
     }
 
-    pub(crate) fn inner_passes(&self) -> InnerPasses {
+    /// Remembers w before rows kept as codes are put right in it, where there are any on several ranks.
+    pub fn begin_settling(&self, ranks: usize) -> Option<Weights> {
+        (self.coded.is_some() && ranks > 1).then(|| self.weights.clone())
+    }
+
+    /// Adds up what every rank has put right in w since [`OutOfCore::begin_settling`].
+    pub fn end_settling<E>(
+        &mut self,
+        before: Option<Weights>,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<(), E> {
+        let Some(before) = before else {
+            return Ok(());
+        };
+        for (subproblem, w) in self.weights.vectors_mut().iter_mut().enumerate() {
+            let before = before.vector(subproblem);
+            for (weight, before) in w.iter_mut().zip(before) {
+                *weight -= before;
+            }
+            (peers.exchange)(Exchange::Sum(w))?;
+            for (weight, before) in w.iter_mut().zip(before) {
+                *weight += before;
+            }
+        }
+        Ok(())
+    }
+
+    fn inner_passes(&self) -> InnerPasses {
         match (self.options.inner, self.options.tighten) {
             (InnerPasses::Until { epsilon, at_most }, Some(tighten)) => {
                 let halvings = self.epoch.epoch.saturating_sub(tighten.after).min(100) as i32;
@@ -602,7 +596,10 @@ impl OutOfCore {
     }
 
     /// Ends an epoch: its figures.
-    pub fn end_epoch(&mut self) -> Result<EpochOutcome, LinearError> {
+    pub fn end_epoch<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<EpochOutcome, E> {
+        if let Some(bound) = &mut self.epoch.bound {
+            bound.add_up(peers)?;
+        }
         let dual = match self.epoch.bound.take() {
             Some(bound) => {
                 self.put_right(&bound);
@@ -610,13 +607,6 @@ impl OutOfCore {
             }
             None => self.dual(),
         };
-        let mut gap = self.epoch.gap;
-        if let Some(cache) = &mut self.cache {
-            // Some of these rows were read in this epoch too: the estimate errs to the safe side.
-            gap += cache.with_rows(|rows| {
-                gap_of_rows(&self.problem, rows, &self.weights, &self.duals, self.simd)
-            })?;
-        }
         let certified_primal = self
             .epoch
             .snapshot
@@ -624,7 +614,7 @@ impl OutOfCore {
             .map(|snapshot| snapshot.losses.primal(&snapshot.weights));
         Ok(EpochOutcome {
             dual,
-            primal_estimate: dual + gap,
+            primal_estimate: dual + self.epoch.gap,
             certified_primal,
             visits: self.epoch.visits,
             rows: self.epoch.rows,

@@ -49,7 +49,7 @@ use crate::random::derive;
 use crate::seldom::SeldomExchanged;
 use crate::shared_features::SharedFeatures;
 use crate::solve::{
-    A_VISIT, BlockReport, InnerPasses, SETTLED_ABOVE, VisitRows, class_terms, limits,
+    A_VISIT, BlockReport, InnerPasses, SETTLED_ABOVE, VisitRows, class_terms, limits, solve_block,
 };
 use crate::step::{ClassTerms, HingeStep, LogisticStep, Outcome, Step};
 use crate::visit::Visit;
@@ -92,6 +92,18 @@ pub struct Peers<'a, E> {
     pub exchange: &'a mut dyn FnMut(Exchange<'_>) -> Result<(), E>,
 }
 
+impl<E> Peers<'static, E> {
+    /// The only rank.
+    pub fn alone() -> Peers<'static, E> {
+        Peers {
+            rank: 0,
+            ranks: 1,
+            // A function takes no memory, so that none is lost.
+            exchange: Box::leak(Box::new(|what: Exchange<'_>| what.alone())),
+        }
+    }
+}
+
 /// Rounds of a pass where not every shared feature is popular, at least: in fewer, ranks learn too little
 /// of one another. (Dense rows: 1, since more costs a quarter more exchanges and saves no visits.)
 const LEAST_ROUNDS: usize = 4;
@@ -115,7 +127,7 @@ const MOST_MORE_ROUNDS: usize = 32;
 pub struct SharedReport {
     /// What was done, over all ranks.
     pub report: BlockReport,
-    /// The centre of w over the last rounds, where it was asked for.
+    /// The centre of w over the last rounds, where it was asked for and there are several ranks.
     pub centre: Option<Weights>,
     /// Rounds, and how many of them were damped.
     pub rounds: [u64; 2],
@@ -123,7 +135,7 @@ pub struct SharedReport {
 
 /// Solves a block of which this rank holds the rows `share`, from the present weights, which are the same
 /// on all ranks, and the duals of its rows. Afterwards the weights are the same again, and so are the terms
-/// of the duals. With `keep_centre` the centre of w is returned.
+/// of the duals. With `keep_centre` the centre of w is returned. A lone rank visits its rows as [`solve_block`] does.
 ///
 /// Errors: rows of another problem; [`LinearError::Interrupted`] on all ranks where [`Scratch::end_when`] says
 /// so on one.
@@ -139,6 +151,12 @@ pub fn solve_share<E: From<LinearError>>(
     scratch: &mut Scratch,
     peers: &mut Peers<'_, E>,
 ) -> Result<SharedReport, E> {
+    if peers.ranks == 1 {
+        return Ok(SharedReport {
+            report: solve_block(problem, share, weights, duals, inner, key, scratch)?,
+            ..SharedReport::default()
+        });
+    }
     let records = duals.records();
     if let Some(&record) = share.ids().iter().find(|&&id| id >= records as u64) {
         return Err(LinearError::RecordOutOfRange { record, records }.into());

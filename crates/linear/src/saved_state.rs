@@ -3,13 +3,12 @@
 
 use std::borrow::Cow;
 
-use pelton_format::Rows;
-
 use crate::certificate::{DualBound, LossSum};
 use crate::coded_cache::{CodedCache, SavedCodes};
 use crate::duals::Duals;
 use crate::error::LinearError;
 use crate::out_of_core::{EpochState, OutOfCore, Snapshot, WeightMean};
+use crate::ranks::{Exchange, Peers};
 use crate::skip::SkipTable;
 use crate::weights::Weights;
 
@@ -25,13 +24,7 @@ pub struct SavedState<'a> {
     pub terms: Vec<f64>,
     /// Bytes of the skip table, where rows are skipped.
     pub skip: Option<Cow<'a, [u8]>>,
-    /// Ids of the rows held in memory, in order.
-    pub cached: Vec<u64>,
-    /// Ids held one block before.
-    pub cached_before: Vec<u64>,
-    /// Ids that are not read in the present epoch because they were held at its beginning.
-    pub cached_at_epoch_start: Option<Vec<u64>>,
-    /// The coded, where there is one.
+    /// The rows kept as codes, where some are.
     pub coded: Option<SavedCodes<'a>>,
     /// w that the present epoch certifies.
     pub snapshot: Option<Vec<Cow<'a, [f32]>>>,
@@ -78,17 +71,48 @@ impl OutOfCore {
         (self.duals.heap_bytes() + vectors * weights + skip) as u64
     }
 
-    /// The state now, borrowed where features have their own numbers.
-    pub fn save(&self) -> SavedState<'_> {
-        self.save_with(|weights| self.vectors(weights))
+    /// The state of all ranks, for rank 0 to write; on the others it lacks the weights. `owner` says which
+    /// rank a record belongs to. What one rank alone has is borrowed where features have their own numbers.
+    pub fn save<E>(
+        &self,
+        owner: &dyn Fn(u64) -> usize,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<SavedState<'_>, E> {
+        let mut state = match peers.rank {
+            0 => self.save_own(|weights| self.vectors(weights)),
+            _ => self.save_own(|_| Vec::new()),
+        };
+        if peers.ranks == 1 {
+            return Ok(state);
+        }
+        for alpha in &mut state.alpha {
+            *alpha = of_owners(alpha, owner, peers)?.into();
+        }
+        if let Some(bound) = &mut state.bound {
+            bound.to_mut().add_up(peers)?;
+        }
+        if let Some(skip) = &mut state.skip {
+            *skip = of_owners_of_bytes(skip, owner, peers)?.into();
+        }
+        if let Some(coded) = &mut state.coded {
+            *coded = SavedCodes {
+                quantizer: std::mem::take(&mut coded.quantizer),
+                ids: {
+                    let mut all = Vec::new();
+                    (peers.exchange)(Exchange::GatherWords(&coded.ids, &mut all))?;
+                    Cow::Owned(all.concat())
+                },
+                residuals: gathered(&coded.residuals, peers)?,
+                slack: gathered(&coded.slack, peers)?,
+                before: (coded.before.iter())
+                    .map(|before| Ok(of_owners(before, owner, peers)?.into()))
+                    .collect::<Result<_, E>>()?,
+            };
+        }
+        Ok(state)
     }
 
-    /// The same but for what only one rank need say: the weights.
-    pub(crate) fn save_own(&self) -> SavedState<'_> {
-        self.save_with(|_| Vec::new())
-    }
-
-    fn save_with<'a>(
+    fn save_own<'a>(
         &'a self,
         vectors: impl Fn(&'a Weights) -> Vec<Cow<'a, [f32]>>,
     ) -> SavedState<'a> {
@@ -101,9 +125,6 @@ impl OutOfCore {
                 .collect(),
             terms: self.duals.terms().to_vec(),
             skip: self.skip.as_ref().map(|skip| skip.as_bytes().into()),
-            cached: self.cache.as_ref().map_or(Vec::new(), |c| c.ids().to_vec()),
-            cached_before: self.cache.as_ref().map_or(Vec::new(), |c| c.ids_before()),
-            cached_at_epoch_start: self.cache.as_ref().and_then(|c| c.ids_at_epoch_start()),
             coded: self.coded.as_ref().map(CodedCache::save),
             snapshot: epoch
                 .snapshot
@@ -121,20 +142,14 @@ impl OutOfCore {
         }
     }
 
-    /// Goes on from a saved state, before features are renumbered; `cached` are the rows of [`SavedState::cached`], read anew. Where rows
-    /// are kept as codes, [`OutOfCore::encode_again`] must then have had them all.
+    /// Goes on from a saved state, before features are renumbered. Rows are kept between blocks only of the
+    /// records that `owns` says are this rank's. Where rows are kept as codes, [`OutOfCore::encode_again`] must
+    /// then have had them all.
     ///
     /// Errors: a state whose shapes are not those of this run.
-    pub fn restore(&mut self, state: SavedState<'_>, cached: Rows) -> Result<(), LinearError> {
-        self.restore_own(state, cached, &|_| true)
-    }
-
-    /// The same on one of several ranks, which keeps rows between blocks only of the records that `owns`
-    /// says are its own.
-    pub fn restore_own(
+    pub fn restore(
         &mut self,
         state: SavedState<'_>,
-        cached: Rows,
         owns: &dyn Fn(u64) -> bool,
     ) -> Result<(), LinearError> {
         self.check_shapes(&state)?;
@@ -149,14 +164,6 @@ impl OutOfCore {
         self.skip = state
             .skip
             .map(|bytes| SkipTable::from_bytes(bytes.into_owned()));
-        if let Some(cache) = &mut self.cache {
-            cache.restore(
-                cached,
-                state.cached,
-                &state.cached_before,
-                state.cached_at_epoch_start.as_deref(),
-            );
-        }
         if let (Some(coded), Some(saved)) = (&mut self.coded, state.coded) {
             coded.restore(saved, owns);
         }
@@ -201,7 +208,6 @@ impl OutOfCore {
         let fits = |vectors: &[Cow<'_, [f32]>], length: usize| {
             vectors.len() == subproblems && vectors.iter().all(|vector| vector.len() == length)
         };
-        let ids_fit = |ids: &[u64]| ids.iter().all(|&id| id < records as u64);
         let problem = if !fits(&state.weights, length) {
             "weights"
         } else if !fits(&state.alpha, records) || state.terms.len() != subproblems {
@@ -209,12 +215,6 @@ impl OutOfCore {
         } else if state.skip.as_ref().map(|skip| skip.len()) != self.skip.as_ref().map(|_| records)
         {
             "skip table"
-        } else if !ids_fit(&state.cached)
-            || !ids_fit(&state.cached_before)
-            || !ids_fit(state.cached_at_epoch_start.as_deref().unwrap_or(&[]))
-            || (self.cache.is_none() && !state.cached.is_empty())
-        {
-            "row cache"
         } else if !self.coded_fits(state) {
             "coded"
         } else if state.snapshot.as_ref().is_some_and(|vectors| {
@@ -239,4 +239,58 @@ impl OutOfCore {
         };
         Err(LinearError::StateMismatch { part: problem })
     }
+}
+
+/// The values of all ranks, one after the other.
+fn gathered<'a, E>(own: &[f32], peers: &mut Peers<'_, E>) -> Result<Cow<'a, [f32]>, E> {
+    let mut all = Vec::new();
+    (peers.exchange)(Exchange::Gather(own, &mut all))?;
+    Ok(all.concat().into())
+}
+
+/// A value for each record, as the rank that owns the record has it.
+pub fn of_owners<E>(
+    values: &[f32],
+    owner: &dyn Fn(u64) -> usize,
+    peers: &mut Peers<'_, E>,
+) -> Result<Vec<f32>, E> {
+    let own = own_of(values, owner, peers.rank);
+    let mut all = Vec::new();
+    (peers.exchange)(Exchange::Gather(&own, &mut all))?;
+    Ok(merged(&all, values.len(), owner))
+}
+
+/// The same for bytes.
+fn of_owners_of_bytes<E>(
+    values: &[u8],
+    owner: &dyn Fn(u64) -> usize,
+    peers: &mut Peers<'_, E>,
+) -> Result<Vec<u8>, E> {
+    let own = own_of(values, owner, peers.rank);
+    let mut words = Vec::with_capacity(own.len().div_ceil(8));
+    for bytes in own.chunks(8) {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        words.push(u64::from_le_bytes(word));
+    }
+    let mut all = Vec::new();
+    (peers.exchange)(Exchange::GatherWords(&words, &mut all))?;
+    let bytes_of = |words: &Vec<u64>| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let all: Vec<Vec<u8>> = all.iter().map(bytes_of).collect();
+    Ok(merged(&all, values.len(), owner))
+}
+
+fn own_of<T: Copy>(values: &[T], owner: &dyn Fn(u64) -> usize, rank: usize) -> Vec<T> {
+    let records = (0..).zip(values);
+    let own = records.filter(|(id, _)| owner(*id) == rank);
+    own.map(|(_, &value)| value).collect()
+}
+
+fn merged<T: Copy>(all: &[Vec<T>], records: usize, owner: &dyn Fn(u64) -> usize) -> Vec<T> {
+    let mut next: Vec<_> = all.iter().map(|values| values.iter()).collect();
+    let merged = (0..records as u64).map(|id| {
+        let value = next[owner(id)].next();
+        *value.expect("every rank has a value for each of its records")
+    });
+    merged.collect()
 }

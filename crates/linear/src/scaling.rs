@@ -134,20 +134,18 @@ impl FeatureSums {
         self,
         scaling: Scaling,
         layout: Layout,
-        mut peers: Option<&mut Peers<'_, E>>,
+        peers: &mut Peers<'_, E>,
     ) -> Result<Option<Scale>, E> {
         Ok(match scaling {
             Scaling::None => None,
             Scaling::MaxAbs => {
                 let mut largest: Vec<f64> = self.largest.into_iter().map(f64::from).collect();
-                if let Some(peers) = &mut peers {
-                    (peers.exchange)(Exchange::Largest(&mut largest))?;
-                }
+                (peers.exchange)(Exchange::Largest(&mut largest))?;
                 let factors = largest.into_iter().map(inverse_or_one).collect();
                 Scale::new(factors, Vec::new())
             }
             Scaling::Standard => {
-                let (means, deviations) = self.moments(&mut peers)?;
+                let (means, deviations) = self.moments(peers)?;
                 let constant = |mean: f64, deviation: f64| deviation <= CONSTANT * mean.abs();
                 let both = || means.iter().copied().zip(deviations.iter().copied());
                 let factors = both().map(|(mean, deviation)| match constant(mean, deviation) {
@@ -168,11 +166,8 @@ impl FeatureSums {
     }
 
     /// Mean and standard deviation of each feature over the rows of all ranks.
-    fn moments<E>(self, peers: &mut Option<&mut Peers<'_, E>>) -> Result<(Vec<f64>, Vec<f64>), E> {
-        let mut sum_up = |values: &mut [f64]| match peers {
-            Some(peers) => (peers.exchange)(Exchange::SumWide(values)),
-            None => Ok(()),
-        };
+    fn moments<E>(self, peers: &mut Peers<'_, E>) -> Result<(Vec<f64>, Vec<f64>), E> {
+        let mut sum_up = |values: &mut [f64]| (peers.exchange)(Exchange::SumWide(values));
         let mut rows = [self.rows as f64];
         sum_up(&mut rows)?;
         let rows = rows[0].max(1.0);
@@ -223,7 +218,7 @@ mod tests {
     fn scale_of(scaling: Scaling, rows: &Rows, features: usize) -> Scale {
         let mut sums = FeatureSums::new(features);
         sums.add(&table(rows.clone()));
-        let alone = None::<&mut Peers<'_, Infallible>>;
+        let alone = &mut Peers::<Infallible>::alone();
         let scale = sums.scale(scaling, rows.layout(), alone).unwrap();
         scale.expect("there is a scale")
     }
@@ -320,7 +315,7 @@ mod tests {
                     exchange: &mut exchange,
                 };
                 let layout = Layout::Dense { width: 2 };
-                sums.scale(Scaling::Standard, layout, Some(&mut peers))
+                sums.scale(Scaling::Standard, layout, &mut peers)
                     .unwrap()
                     .unwrap()
             })

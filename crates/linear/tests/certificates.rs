@@ -148,8 +148,8 @@ fn check(what: &str, number: u64, found: Certificate, reached: f64) {
     );
 }
 
-fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
-    what.alone()
+fn alone() -> Peers<'static, LinearError> {
+    Peers::alone()
 }
 
 /// Coordinate descent over blocks, with every way to a certificate.
@@ -170,35 +170,30 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
         },
         tighten: None,
         skip: !held && numbers.below(2) == 0,
-        cache_bytes: if held { 0 } else { 100 * numbers.below(4) },
         coded_rows: 0,
         snapshots: !held && numbers.below(2) == 0,
         held,
         seed: number,
     };
-    let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, rows.layout(), options);
+    let mut solver = OutOfCore::new(Arc::new(problem.clone()), records, options);
     let all = table(rows.clone());
-    let mut peers = Peers {
-        rank: 0,
-        ranks: 1,
-        exchange: &mut alone,
-    };
+    let mut peers = alone();
     for epoch in 0..4 {
         let reads_all = numbers.below(2) == 0;
-        solver.begin_epoch(epoch, reads_all).unwrap();
+        solver.begin_epoch(epoch, reads_all, &mut peers).unwrap();
         for step in 0..plan.steps() {
             let mut ids = Vec::new();
             plan.batch_ids(epoch, step, &mut ids);
-            ids.retain(|&id| solver.wants(id, false));
+            ids.retain(|&id| solver.wants(id));
             let mut block = Rows::new(rows.layout());
             for &id in &ids {
                 block.push(rows.label(id as usize), rows.row(id as usize));
             }
             solver
-                .train_rows(&mut RowTable::from_rows(block, ids), step)
+                .train(&RowTable::from_rows(block, ids), step, &mut peers)
                 .unwrap();
         }
-        let outcome = solver.end_epoch().unwrap();
+        let outcome = solver.end_epoch(&mut peers).unwrap();
         if let Some(primal) = outcome.certified_primal {
             let dual = outcome.dual;
             check(
@@ -288,11 +283,7 @@ fn newton(case: &Case, number: u64, reached: f64) -> f64 {
     let all = table(rows.clone());
     let mut newton = Newton::new(Arc::new(problem.clone()), rows.len(), 1e-9, Simd::best());
     let never = AtomicBool::new(false);
-    let mut peers = Peers {
-        rank: 0,
-        ranks: 1,
-        exchange: &mut alone,
-    };
+    let mut peers = alone();
     let mut gap = f64::INFINITY;
     for _ in 0..200 {
         newton.begin_pass();

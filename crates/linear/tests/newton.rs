@@ -19,18 +19,8 @@ fn primal(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
     losses.primal(weights)
 }
 
-fn alone(what: Exchange<'_>) -> Result<(), LinearError> {
-    what.alone()
-}
-
 fn end_pass(newton: &mut Newton) -> NewtonPass {
-    newton
-        .end_pass(&mut Peers {
-            rank: 0,
-            ranks: 1,
-            exchange: &mut alone,
-        })
-        .unwrap()
+    newton.end_pass(&mut Peers::<LinearError>::alone()).unwrap()
 }
 
 /// The certificate and the weights found, and the passes they took.

@@ -10,14 +10,18 @@ use std::time::Instant;
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::{
     Certificate, DualBound, EpochOutcome, GRACE, InnerPasses, LinearError, Loss, LossSum,
-    OutOfCore, OutOfCoreOptions, Problem, Simd,
+    OutOfCore, OutOfCoreOptions, Peers, Problem, SavedState, Simd,
 };
 use pelton_plan::{Batching, Order, Plan};
 
 const ROWS: u64 = 3000;
 const FEATURES: usize = 40;
 
-fn run(layout: Layout, skip: bool, cache_bytes: usize) -> (OutOfCore, Rows) {
+fn alone() -> Peers<'static, LinearError> {
+    Peers::alone()
+}
+
+fn run(layout: Layout, skip: bool) -> (OutOfCore, Rows) {
     let rows = support::planted(layout, ROWS as usize, FEATURES, 2, 5);
     let problem = Arc::new(Problem::new(Loss::Hinge, 1.0, FEATURES, 2).unwrap());
     let options = OutOfCoreOptions {
@@ -27,13 +31,16 @@ fn run(layout: Layout, skip: bool, cache_bytes: usize) -> (OutOfCore, Rows) {
         },
         tighten: None,
         skip,
-        cache_bytes,
         coded_rows: 0,
         snapshots: false,
         held: false,
         seed: 3,
     };
-    (OutOfCore::new(problem, ROWS, layout, options), rows)
+    (OutOfCore::new(problem, ROWS, options), rows)
+}
+
+fn saved(solver: &OutOfCore) -> SavedState<'_> {
+    solver.save(&|_| 0, &mut alone()).unwrap()
 }
 
 /// Trains one epoch.
@@ -44,20 +51,20 @@ fn epoch(
     number: u64,
     reads_all: bool,
 ) -> EpochOutcome {
-    solver.begin_epoch(number, reads_all).unwrap();
+    solver.begin_epoch(number, reads_all, &mut alone()).unwrap();
     for step in 0..plan.steps() {
         let mut ids = Vec::new();
         plan.batch_ids(number, step, &mut ids);
-        ids.retain(|&id| solver.wants(id, false));
+        ids.retain(|&id| solver.wants(id));
         let mut block = Rows::new(rows.layout());
         for &id in &ids {
             block.push(rows.label(id as usize), rows.row(id as usize));
         }
         solver
-            .train_rows(&mut RowTable::from_rows(block, ids), step)
+            .train(&RowTable::from_rows(block, ids), step, &mut alone())
             .unwrap();
     }
-    solver.end_epoch().unwrap()
+    solver.end_epoch(&mut alone()).unwrap()
 }
 
 fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
@@ -75,9 +82,9 @@ fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
 }
 
 /// The gap after 30 epochs, or the first one below 1e-4, and the rows read.
-fn reached(layout: Layout, skip: bool, cache_bytes: usize) -> (f64, u64) {
+fn reached(layout: Layout, skip: bool) -> (f64, u64) {
     let plan = Plan::new(ROWS, Order::Full, Batching::Batches(10), 1).unwrap();
-    let (mut solver, rows) = run(layout, skip, cache_bytes);
+    let (mut solver, rows) = run(layout, skip);
     let (mut read, mut reached) = (0, f64::INFINITY);
     for number in 0..30 {
         read += epoch(&mut solver, &rows, &plan, number, false).rows;
@@ -92,23 +99,21 @@ fn reached(layout: Layout, skip: bool, cache_bytes: usize) -> (f64, u64) {
 #[test]
 fn rows_left_unread_cost_no_accuracy() {
     for layout in [Layout::Dense { width: FEATURES }, Layout::Sparse] {
-        let (plain, all_rows) = reached(layout, false, 0);
+        let (plain, all_rows) = reached(layout, false);
         assert!(plain < 0.01);
-        for (skip, cache_bytes) in [(true, 0), (false, 30_000), (true, 30_000)] {
-            let (gap, rows) = reached(layout, skip, cache_bytes);
-            assert!(gap < 1e-4 || gap < 2.0 * plain, "{layout:?}: {gap} {plain}");
-            assert!(rows < all_rows / 2, "{layout:?}: {rows} of {all_rows}");
-        }
+        let (gap, rows) = reached(layout, true);
+        assert!(gap < 1e-4 || gap < 2.0 * plain, "{layout:?}: {gap} {plain}");
+        assert!(rows < all_rows / 2, "{layout:?}: {rows} of {all_rows}");
     }
 }
 
 #[test]
 fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
     let plan = Plan::new(ROWS, Order::Full, Batching::Batches(10), 1).unwrap();
-    let (mut solver, rows) = run(Layout::Sparse, true, 0);
+    let (mut solver, rows) = run(Layout::Sparse, true);
     epoch(&mut solver, &rows, &plan, 0, false);
-    solver.begin_epoch(1, false).unwrap();
-    let wanted = |solver: &OutOfCore| (0..ROWS).filter(|&id| solver.wants(id, false)).count();
+    solver.begin_epoch(1, false, &mut alone()).unwrap();
+    let wanted = |solver: &OutOfCore| (0..ROWS).filter(|&id| solver.wants(id)).count();
     let before = wanted(&solver);
     let violating = |solver: &OutOfCore, id: u64| {
         let i = id as usize;
@@ -121,13 +126,13 @@ fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
             > 0.0
     };
     let missed = (0..ROWS)
-        .filter(|&id| !solver.wants(id, false) && violating(&solver, id))
+        .filter(|&id| !solver.wants(id) && violating(&solver, id))
         .count();
     assert!(missed > 0, "the case must occur");
     gap(&mut solver, &rows);
     assert_eq!(wanted(&solver), before + missed);
     for id in 0..ROWS {
-        assert!(solver.wants(id, false) || !violating(&solver, id));
+        assert!(solver.wants(id) || !violating(&solver, id));
     }
 }
 
@@ -144,14 +149,13 @@ fn wide(loss: Loss, classes: usize, coded_rows: usize) -> (OutOfCore, Rows) {
         },
         tighten: None,
         skip: false,
-        cache_bytes: 0,
         coded_rows,
         snapshots: true,
         held: false,
         seed: 3,
     };
     let problem = Arc::new(problem.with_bias(0.5).unwrap());
-    (OutOfCore::new(problem, ROWS, layout, options), rows)
+    (OutOfCore::new(problem, ROWS, options), rows)
 }
 
 /// The relative gap that each epoch certifies; the certificate is checked against all rows.
@@ -211,7 +215,7 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
     let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
     let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     epoch(&mut solver, &rows, &plan, 0, true);
-    assert!(solver.take_best_as_snapshot().unwrap());
+    assert!(solver.take_best_as_snapshot(&mut alone()).unwrap());
     let before = exact_dual(&solver, &all);
     let inexact = (solver.dual() / before - 1.0).abs();
     let mut losses = LossSum::new(solver.problem());
@@ -243,19 +247,17 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
     let (mut whole, rows) = wide(Loss::Hinge, 3, 700);
     let (mut halted, _) = wide(Loss::Hinge, 3, 700);
     for number in 0..3 {
-        whole.begin_epoch(number, true).unwrap();
-        halted.begin_epoch(number, true).unwrap();
+        whole.begin_epoch(number, true, &mut alone()).unwrap();
+        halted.begin_epoch(number, true, &mut alone()).unwrap();
         for step in 0..plan.steps() {
             whole
-                .train_rows(&mut block(&rows, number, step), step)
+                .train(&block(&rows, number, step), step, &mut alone())
                 .unwrap();
             halted
-                .train_rows(&mut block(&rows, number, step), step)
+                .train(&block(&rows, number, step), step, &mut alone())
                 .unwrap();
             let (mut restored, _) = wide(Loss::Hinge, 3, 700);
-            restored
-                .restore(halted.save(), Rows::new(rows.layout()))
-                .unwrap();
+            restored.restore(saved(&halted), &|_| true).unwrap();
             let ids = restored.coded_ids().to_vec();
             for (number, ids) in ids.chunks(300).enumerate() {
                 let mut held = Rows::new(rows.layout());
@@ -266,7 +268,10 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
             }
             halted = restored;
         }
-        let (whole, halted) = (whole.end_epoch().unwrap(), halted.end_epoch().unwrap());
+        let (whole, halted) = (
+            whole.end_epoch(&mut alone()).unwrap(),
+            halted.end_epoch(&mut alone()).unwrap(),
+        );
         assert_eq!(whole, halted);
     }
     assert_eq!(whole.weights(), halted.weights());
@@ -275,57 +280,56 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
 
 #[test]
 fn a_block_that_is_given_up_leaves_no_trace() {
-    for (loss, classes, cache_bytes, snapshots) in [
-        (Loss::Logistic, 2, 0, true),
-        (Loss::Hinge, 2, 30_000, false),
-        (Loss::SquaredHinge, 3, 0, true),
+    for (loss, classes, snapshots) in [
+        (Loss::Logistic, 2, true),
+        (Loss::Hinge, 2, false),
+        (Loss::SquaredHinge, 3, true),
     ] {
         let layout = Layout::Dense { width: FEATURES };
         let rows = support::planted(layout, ROWS as usize, FEATURES, classes, 5);
-        let mut table = support::table(rows);
+        let table = support::table(rows);
         let problem = Arc::new(Problem::new(loss, 1.0, FEATURES, classes).unwrap());
-        let trained = |passes, table: &mut RowTable| {
+        let trained = |passes, table: &RowTable| {
             let options = OutOfCoreOptions {
                 inner: InnerPasses::Fixed(passes),
                 tighten: None,
                 skip: false,
-                cache_bytes,
                 coded_rows: 0,
                 snapshots,
                 held: false,
                 seed: 3,
             };
-            let mut solver = OutOfCore::new(Arc::clone(&problem), ROWS, layout, options);
-            solver.begin_epoch(0, true).unwrap();
-            solver.train_rows(table, 0).unwrap();
-            solver.end_epoch().unwrap();
-            solver.begin_epoch(1, true).unwrap();
+            let mut solver = OutOfCore::new(Arc::clone(&problem), ROWS, options);
+            solver.begin_epoch(0, true, &mut alone()).unwrap();
+            solver.train(table, 0, &mut alone()).unwrap();
+            solver.end_epoch(&mut alone()).unwrap();
+            solver.begin_epoch(1, true, &mut alone()).unwrap();
             solver
         };
         // So many passes that a block is given up in its second subproblem, where it has several.
         let mut passes = 50;
         let undisturbed = loop {
-            let mut solver = trained(passes, &mut table);
+            let mut solver = trained(passes, &table);
             let began = Instant::now();
-            solver.train_rows(&mut table, 0).unwrap();
+            solver.train(&table, 0, &mut alone()).unwrap();
             if began.elapsed() >= 3 * GRACE {
                 break solver;
             }
             passes *= 2;
         };
-        let mut solver = trained(passes, &mut table);
+        let mut solver = trained(passes, &table);
         let asked = Arc::new(AtomicBool::new(true));
         solver.end_when(Arc::clone(&asked));
-        let before = format!("{:?}", solver.save());
-        let given_up = solver.train_rows(&mut table, 0);
+        let before = format!("{:?}", saved(&solver));
+        let given_up = solver.train(&table, 0, &mut alone());
         assert!(
             matches!(given_up, Err(LinearError::Interrupted { undone: true })),
             "{given_up:?}"
         );
         assert_eq!(table.len() as u64, ROWS);
-        assert!(format!("{:?}", solver.save()) == before, "{loss:?}");
+        assert!(format!("{:?}", saved(&solver)) == before, "{loss:?}");
         asked.store(false, Ordering::Relaxed);
-        solver.train_rows(&mut table, 0).unwrap();
-        assert!(solver.save() == undisturbed.save(), "{loss:?}");
+        solver.train(&table, 0, &mut alone()).unwrap();
+        assert!(saved(&solver) == saved(&undisturbed), "{loss:?}");
     }
 }

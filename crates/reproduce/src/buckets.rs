@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use pelton_plan::{BucketPolicy, LengthHistogram};
 
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row};
+use crate::table::{ReproduceConfig, Reproduction, Row};
 
 const COLUMNS: &str =
     "data,batch,policy,buckets,batches,padded_fraction,dropped,stretched,rl_exact";

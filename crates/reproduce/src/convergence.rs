@@ -10,14 +10,14 @@ use std::time::Instant;
 
 use pelton_data::plan_of;
 use pelton_linear::{
-    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Simd, Weights,
+    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Peers, Simd, Weights,
 };
 use pelton_plan::{Batching, Order, Plan, Units};
 use pelton_run::Interrupt;
 use pelton_train::TrainError;
 
 use super::held::Held;
-use super::{interrupted, median};
+use crate::table::{interrupted, median};
 
 /// The relative duality gap to which optima are solved.
 pub(super) const OPTIMUM_GAP: f64 = 1e-6;
@@ -163,11 +163,12 @@ fn run(
     let batching = Batching::Batches(held.blocks);
     let plan = plan(held, &training, batching, seed)?;
     let mut solver = solver(held, training.inner, seed);
+    let alone = &mut Peers::<TrainError>::alone();
     let mut epochs = Vec::new();
     let mut ids = Vec::new();
     for epoch in 0..training.epochs {
         let mut computing = 0.0;
-        solver.begin_epoch(epoch, true)?;
+        solver.begin_epoch(epoch, true, alone)?;
         for step in 0..plan.steps() {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
@@ -175,9 +176,9 @@ fn run(
             ids.clear();
             plan.batch_ids(epoch, step, &mut ids);
             held.arrange(&mut ids);
-            let mut block = held.rows.select(&ids);
+            let block = held.rows.select(&ids);
             let began = Instant::now();
-            solver.train_rows(&mut block, step)?;
+            solver.train(&block, step, alone)?;
             computing += began.elapsed().as_secs_f64();
         }
         let state = Epoch {
@@ -198,7 +199,6 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
         inner,
         tighten: None,
         skip: false,
-        cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
         held: true,
@@ -206,7 +206,7 @@ fn solver(held: &Held, inner: InnerPasses, seed: u64) -> OutOfCore {
     };
     let dataset = held.dataset();
     let problem = Arc::clone(&held.problem);
-    OutOfCore::new(problem, dataset.records(), dataset.layout(), options)
+    OutOfCore::new(problem, dataset.records(), options)
 }
 
 fn primal(held: &Held, weights: &Weights) -> Result<f64, TrainError> {
@@ -231,7 +231,7 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         at_most: 40,
     };
     let mut solver = solver(held, inner, 0);
-    let mut rows = held.rows.clone();
+    let alone = &mut Peers::<TrainError>::alone();
     let mut best = Certificate {
         primal: f64::INFINITY,
         dual: f64::NEG_INFINITY,
@@ -243,8 +243,8 @@ pub(super) fn optimum(held: &Held, interrupt: &Interrupt) -> Result<Certificate,
         if interrupt.load(Ordering::Relaxed) {
             return Err(interrupted());
         }
-        solver.begin_epoch(sweep, true)?;
-        solver.train_rows(&mut rows, 0)?;
+        solver.begin_epoch(sweep, true, alone)?;
+        solver.train(&held.rows, 0, alone)?;
         best.primal = best.primal.min(primal(held, solver.weights())?);
         bound.clear();
         bound.add(&held.problem, &held.rows, solver.duals(), Simd::best());

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use super::convergence::{self, Run, Training, median_epochs};
 use super::held::{self, Held};
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, median};
 
 const COLUMNS: &str = "data,rows,blocks,order,unit_records,rl,rl_exact,inner_passes,seed,epoch,\
                        relative_difference,accuracy_percent";

@@ -4,7 +4,7 @@ use pelton_run::{Bars, Plot, Report};
 use serde_json::Value;
 
 use super::buckets::PADDED;
-use super::{Reproduction, Row};
+use crate::table::{Reproduction, Row};
 
 /// The page of a reproduction, made from its rows alone.
 pub(super) fn report(reproduction: &Reproduction) -> Report {

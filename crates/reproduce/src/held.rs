@@ -12,9 +12,9 @@ use pelton_linear::{Loss, Problem};
 use pelton_run::{Interrupt, Observer};
 use pelton_train::TrainError;
 
-use super::ReproduceConfig;
 use super::experiment::SetConfig;
 use super::published::{Published, published};
+use crate::table::ReproduceConfig;
 
 /// Fewest rows of a block, whatever the scale.
 const LEAST_BLOCK_ROWS: u64 = 5;

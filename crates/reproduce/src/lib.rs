@@ -15,6 +15,7 @@
 
 mod experiment;
 mod published;
+mod table;
 
 mod held;
 mod method;
@@ -34,66 +35,11 @@ mod svm;
 mod drawing;
 mod raw_runs;
 
-use std::path::{Path, PathBuf};
-
-use serde::Serialize;
-use serde_json::Value;
-
 pub use experiment::{Experiment, SetConfig};
+pub use table::{ReproduceConfig, Reproduction, Row};
 
 use pelton_run::{RunContext, write_atomically};
 use pelton_train::TrainError;
-
-/// How a table is reproduced.
-#[derive(Clone, Debug)]
-pub struct ReproduceConfig {
-    /// What is compared.
-    pub experiment: Experiment,
-    /// Factor on the rows of generated data.
-    pub scale: f64,
-    /// Seeds to repeat with.
-    pub seeds: u64,
-    /// Folder for data, scratch files, raw runs and the report.
-    pub out: PathBuf,
-    /// Folder of real data sets, where there is one.
-    pub real_data: Option<PathBuf>,
-    /// The `pelton` program, which is run to measure this machine's disk; `None` leaves that out.
-    pub program: Option<PathBuf>,
-}
-
-/// One figure: what was published beside what was measured.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
-    /// The published table or figure.
-    pub table: String,
-    /// Data set or shape.
-    pub data: String,
-    /// Method, order or unit, and for times the device.
-    pub method: String,
-    /// Passes over a block in memory, where they are compared.
-    pub inner_passes: Option<String>,
-    /// What is measured, with its unit.
-    pub figure: String,
-    /// The published value; null where there is none.
-    pub published: Value,
-    /// The measured value; null where it could not be measured.
-    pub measured: Value,
-    /// What differs from the publication.
-    pub differs: String,
-}
-
-/// A reproduced table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reproduction {
-    /// Its name.
-    pub name: String,
-    /// Its figures.
-    pub rows: Vec<Row>,
-    /// What holds for all of them.
-    pub notes: Vec<String>,
-    /// Files left behind: raw runs and the report.
-    pub files: Vec<PathBuf>,
-}
 
 /// Runs the work of a table and leaves raw runs and a report in the folder.
 ///
@@ -110,14 +56,14 @@ pub fn reproduce(
     let scale_fits = config.scale > 0.0 && config.scale <= 1000.0;
     if !scale_fits || !(1..=1000).contains(&config.seeds) {
         return Err(TrainError::config(format!(
-            "--scale {} --seeds {}: a scale is above 0 and at most 1000, seeds are 1 to 1000",
+            "`scale` {} `seeds` {}: a scale is above 0 and at most 1000, seeds are 1 to 1000",
             config.scale, config.seeds
         )));
     }
     let data = config.out.join("data");
     std::fs::create_dir_all(&data).map_err(|error| {
         TrainError::config(format!(
-            "{}: cannot be made: {error}; name another folder with --out",
+            "{}: cannot be made: {error}; name another folder with `out`",
             data.display()
         ))
     })?;
@@ -140,27 +86,6 @@ pub fn reproduce(
     write_atomically(&page, |path| std::fs::write(path, html))?;
     reproduction.files.push(page);
     Ok(reproduction)
-}
-
-/// The middle of some values; not a number where there are none.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
-    }
-}
-
-fn interrupted() -> TrainError {
-    TrainError::stopped("reproducing a table")
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
-    TrainError::config(format!(
-        "{}: cannot be written: {error}; make room or name another folder with --out",
-        path.display()
-    ))
 }
 
 #[cfg(test)]

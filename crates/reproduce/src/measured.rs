@@ -15,10 +15,10 @@ use pelton_run::Interrupt;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::ReproduceConfig;
 use super::held::Held;
 use super::method::Method;
 use super::modelled::Times;
+use crate::table::ReproduceConfig;
 
 /// What a process needs beside its budget and tables: program, threads, buffers of the system.
 const PROCESS_BYTES: u64 = 64 << 20;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::experiment::SetConfig;
 use super::held::generated;
 use super::published::{Published, published};
-use super::{ReproduceConfig, Reproduction, Row};
+use crate::table::{ReproduceConfig, Reproduction, Row};
 
 /// Bytes of an entry in both of the paper's tables.
 const PUBLISHED_ENTRY_BYTES: f64 = 8.0;
@@ -122,8 +122,14 @@ fn one_set(
     }
     let dual = "any dual solver keeps it; BMF and LIRS do too and do not count it";
     row("dual variables", "bytes a row", Value::Null, 4.0, dual);
-    let skip = "optional: --skip leaves settled rows unread";
-    row("table of --skip", "bytes a row", Value::Null, 1.0, skip);
+    let skip = "optional: leaves settled rows unread";
+    row(
+        "table of rows to skip",
+        "bytes a row",
+        Value::Null,
+        1.0,
+        skip,
+    );
     rows.sort_by(|a, b| b.figure.cmp(&a.figure));
     Ok(rows)
 }

@@ -22,7 +22,7 @@ use super::method::Method;
 use super::modelled::{self, UnitPages, Way};
 use super::published::PublishedPages;
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row, interrupted, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, interrupted, median};
 
 const COLUMNS: &str = "data,unit_bytes,units,pages_touched,data_pages,epochs,compute_s,\
                        disk_load_s,disk_read_bytes,disk_used_bytes";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use pelton_train::TrainError;
 
-use super::unwritable;
+use crate::table::unwritable;
 
 /// A CSV file being written.
 pub(super) struct RawRuns {

@@ -18,7 +18,7 @@ use super::measured;
 use super::method::Method;
 use super::modelled::{self, Times, Way};
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row, interrupted, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, interrupted, median};
 
 /// LIRS saves 49.9 % of the total time of BMF on HDD on average (abstract), and takes 5.8 times as
 /// long on HDD (section 5.2.2).
@@ -69,7 +69,7 @@ pub(super) fn lirs_svm(
     for set in &config.experiment.sets {
         let Some(held) = held::hold(config, set, interrupt, observer)? else {
             notes.push(format!(
-                "{}: left out, for there is no such file or --scale is below 0.3",
+                "{}: left out, for there is no such file or `scale` is below 0.3",
                 set.name
             ));
             continue;

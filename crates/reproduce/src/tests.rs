@@ -14,6 +14,7 @@ use super::convergence::{self, Run, Training, median_epochs};
 use super::held::{Held, hold};
 use super::method::Method;
 use super::published::PUBLISHED;
+use super::table::median;
 use super::*;
 
 /// The table, on one rank.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// There is a run in the folder already.
     #[error(
-        "{}: holds {} run; go on with --resume, start anew with --overwrite, or name another \
-         folder with --out",
+        "{}: holds {} run; go on with `resume`, start anew with `overwrite`, or name another \
+         folder with `out`",
         path.display(),
         if *finished { "a finished" } else { "an unfinished" }
     )]
@@ -22,7 +22,7 @@ pub enum RunError {
     },
     /// The folder holds something that is no run.
     #[error(
-        "{}: holds files that are no run of this program ({found}); name another folder with --out",
+        "{}: holds files that are no run of this program ({found}); name another folder with `out`",
         path.display()
     )]
     Foreign {
@@ -32,13 +32,13 @@ pub enum RunError {
         found: String,
     },
     /// Another process works in the folder.
-    #[error("{}: another process is writing this run; wait for it or name another folder with --out", path.display())]
+    #[error("{}: another process is writing this run; wait for it or name another folder with `out`", path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
     },
     /// The folder cannot be made or written to.
-    #[error("{}: the run folder cannot be made or written to ({source}); name another with --out", path.display())]
+    #[error("{}: the run folder cannot be made or written to ({source}); name another with `out`", path.display())]
     Unusable {
         /// The folder.
         path: PathBuf,
@@ -47,8 +47,8 @@ pub enum RunError {
     },
     /// The device is full.
     #[error(
-        "{}: no space is left to write it; make room and go on with --resume, or name a folder on \
-         another device with --out",
+        "{}: no space is left to write it; make room and go on with `resume`, or name a folder on \
+         another device with `out`",
         path.display()
     )]
     Full {
@@ -58,7 +58,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A file cannot be read or written.
-    #[error("{}: cannot {action} it ({source}); check the device and go on with --resume", path.display())]
+    #[error("{}: cannot {action} it ({source}); check the device and go on with `resume`", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum RunError {
     },
     /// Figures cannot be served at an address.
     #[error(
-        "no metrics can be served at {address} ({source}); name another address and port with --metrics"
+        "no metrics can be served at {address} ({source}); name another address and port with `metrics`"
     )]
     Address {
         /// The address.

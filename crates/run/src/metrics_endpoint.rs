@@ -152,7 +152,7 @@ mod tests {
         let address = endpoint.address().to_string();
         let error = MetricsEndpoint::start(&address).unwrap_err().to_string();
         assert!(
-            error.contains(&address) && error.contains("--metrics"),
+            error.contains(&address) && error.contains("`metrics`"),
             "{error}"
         );
         assert!(MetricsEndpoint::start("nowhere").is_err());

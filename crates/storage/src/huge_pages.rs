@@ -37,6 +37,13 @@ pub fn huge_zeros(length: usize) -> Vec<f32> {
     values
 }
 
+/// `length` zeros as the system gives them, on huge pages where they fill some: they take memory as they are touched.
+pub(crate) fn untouched_zeros(length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    advise(bytes.as_mut_ptr(), length);
+    bytes
+}
+
 /// An empty vector with room for `capacity` items, on huge pages where they fill some.
 pub fn huge_vec<T>(capacity: usize) -> Vec<T> {
     let mut values: Vec<T> = Vec::with_capacity(capacity);

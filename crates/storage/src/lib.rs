@@ -2,23 +2,16 @@
 //!
 //! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Three backends hold
 //! bytes, [`LocalFile`], [`MemoryStorage`] and [`FileSet`], which makes many files one; [`ScratchFile`] is a temporary file that can also be
-//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Metered`] counts, [`Throttled`] charges the time of a
+//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Resident`] keeps what was read in memory, [`Metered`] counts, [`Throttled`] charges the time of a
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
 //! other files are written.
 //!
-//! Unsafe code lives in five modules: the io_uring rings for batches and for owned buffers, where
-//! the kernel writes into memory that Rust lends it, mapped files with the signal they may raise, and the one
-//! call that asks for huge pages.
+//! Unsafe code lives in four modules: the io_uring rings for batches and for owned buffers, where
+//! the kernel writes into memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and
+//! the one call that asks for huge pages.
 
-#[cfg(target_os = "linux")]
-mod bus_errors;
 mod huge_pages;
-#[cfg(target_os = "linux")]
-mod mapped;
-#[cfg(not(target_os = "linux"))]
-#[path = "not_mapped.rs"]
-mod mapped;
 mod read;
 
 mod direct;
@@ -27,6 +20,7 @@ mod local;
 mod memory;
 mod page_cache;
 mod pread;
+mod resident;
 #[cfg(target_os = "linux")]
 mod ring;
 mod scratch;
@@ -50,7 +44,6 @@ pub use faulty::{Faults, Faulty};
 pub use file_set::{FileSet, SetFile, changed_ns};
 pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
-pub use mapped::MappedFile;
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
 pub use page_cache::cached_fraction;
@@ -59,6 +52,7 @@ pub use probe::{
     probe_dir, quick_probe,
 };
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
+pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
 pub use splitmix64::mix;

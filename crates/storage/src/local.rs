@@ -6,7 +6,7 @@
 //! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring | warm data |
 //! | `Pread` | threads calling `pread` | kernels and systems without io_uring |
 //!
-//! A file that shrinks while it is read gives short ranges, also where it was mapped.
+//! A file that shrinks while it is read gives short ranges.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Granularity, MappedFile, RangeRead, Storage, StorageError, direct, page_cache, pread};
+use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
 /// How a local file is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -218,10 +218,8 @@ impl Storage for LocalFile {
         }
     }
 
-    fn map(&self) -> Option<MappedFile> {
-        (self.mode == LocalMode::Buffered)
-            .then(|| MappedFile::new(&self.file))
-            .flatten()
+    fn reads_page_cache(&self) -> bool {
+        self.mode == LocalMode::Buffered
     }
 }
 

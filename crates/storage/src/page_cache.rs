@@ -2,8 +2,7 @@
 //!
 //! `preadv2` with RWF_NOWAIT copies cached pages and returns at the first page that would need the
 //! disk. On warm data it is one system call for each run of adjacent ranges and no ring at all. Where
-//! there is memory for the whole file, mapping it is faster ([`crate::MappedFile`]); where there is not, giving mapped
-//! pages back would cost a page fault for each later range, which is no less than a system call.
+//! there is memory for the whole file, a copy of one's own is faster ([`crate::Resident`]).
 
 use std::fs::File;
 use std::path::Path;

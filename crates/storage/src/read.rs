@@ -10,8 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::MappedFile;
-
 /// A buffer whose address and capacity suit direct I/O (4096-byte alignment).
 pub type AlignedBuffer = aligned_vec::AVec<u8, aligned_vec::ConstAlign<4096>>;
 
@@ -86,10 +84,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// the contents of the buffers are then unspecified.
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError>;
 
-    /// The storage as a part of the process's memory, where it is a file that is read from the page cache; it counts
-    /// as such, so it is for a caller who has room for all of it.
-    fn map(&self) -> Option<MappedFile> {
-        None
+    /// Whether ranges come from the system's page cache by a call each, which a caller with memory for all of them
+    /// saves with a copy of its own ([`crate::Resident`]).
+    fn reads_page_cache(&self) -> bool {
+        false
     }
 }
 
@@ -110,8 +108,8 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
         (**self).read_batch(reads)
     }
 
-    fn map(&self) -> Option<MappedFile> {
-        (**self).map()
+    fn reads_page_cache(&self) -> bool {
+        (**self).reads_page_cache()
     }
 }
 

@@ -15,7 +15,7 @@ pub enum TextError {
     },
     /// A vocabulary too small for its special tokens.
     #[error(
-        "a vocabulary of at most {found} tokens has no room for the {least} special ones; raise --max-size to {least} or more"
+        "a vocabulary of at most {found} tokens has no room for the {least} special ones; raise `max_size` to {least} or more"
     )]
     MaxSize {
         /// The most tokens asked for.

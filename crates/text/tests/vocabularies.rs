@@ -86,7 +86,7 @@ fn a_vocabulary_has_room_for_special_tokens() {
         let error = Vocabulary::from_text(b"a", &small).unwrap_err();
         assert!(matches!(error, TextError::MaxSize { found: 3, least: 4 }));
         assert!(
-            error.to_string().contains("raise --max-size to 4"),
+            error.to_string().contains("raise `max_size` to 4"),
             "{error}"
         );
         let all = Vocabulary::from_text(b"a", &options).unwrap();

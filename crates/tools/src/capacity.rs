@@ -1,17 +1,14 @@
 //! What an epoch would take on more nodes than there are: a model of the pipelines over peers' memory.
 //!
 //! One node a rank. Symbols: R nodes, D bytes of data in records of b bytes, f the share of the data
-//! that the memory of all nodes holds, L loads of an epoch, r the share that stays beside two of them, B
-//! examples of a global batch.
+//! that the memory of all nodes holds, L loads of an epoch, B examples of a global batch.
 //!
 //! | pipeline | backend reads of an epoch | others' memory | resident |
 //! |---|---|---|---|
 //! | backend alone | every record by itself | – | – |
 //! | in memory (f ≥ 1) | none after the first epoch | remote share of D | D |
 //! | hybrid, ordered | 1 − f of the records by themselves | remote share of f·D | f·D |
-//! | hybrid, opportunistic | 1 − r of every unit, as a large read | remote share of D | two loads and r·D |
-//!
-//! r + 2(1 − r)/L = f, so r = (f − 2/L)/(1 − 2/L).
+//! | hybrid, opportunistic | every unit, as a large read | remote share of D | two loads |
 //!
 //! The remote share is (R − 1)/R where slots are dealt out in runs, and at most ½√((R − 1)/B) where they
 //! follow the holders ([`expected_remote_share`]). Stages overlap (each works on another batch), so an
@@ -61,7 +58,7 @@ pub struct Workload {
     pub memory_bytes: f64,
     /// Bytes of a unit, what the opportunistic pipeline reads at once.
     pub unit_bytes: f64,
-    /// Loads of an epoch of the opportunistic pipeline; `None` for as few as fit, so that nothing stays.
+    /// Loads of an epoch of the opportunistic pipeline; `None` for as few as fit.
     pub loads: Option<u64>,
     /// Whether slots of a batch go to the nodes that hold their records.
     pub near: bool,
@@ -113,15 +110,11 @@ impl Cluster {
 }
 
 impl Workload {
-    /// Share of the data that stays in memory beside two loads, and that of a load: of memory that holds the
-    /// share `held`.
-    fn stays(&self, held: f64) -> (f64, f64) {
-        let two_loads = match self.loads {
-            Some(loads) => (2.0 / loads as f64).min(held),
-            None => held,
-        };
-        let stays = (held - two_loads) / (1.0 - two_loads);
-        (stays, 0.5 * (held - stays))
+    /// The share of the data that a load is: of memory that holds the share `held`.
+    fn load(&self, held: f64) -> f64 {
+        let largest = 0.5 * held;
+        self.loads
+            .map_or(largest, |loads| (1.0 / loads as f64).min(largest))
     }
 }
 
@@ -144,11 +137,7 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: Pipeline) -> Ep
             (1.0 - resident) * records,
             resident,
         ),
-        Pipeline::Opportunistic => (
-            (1.0 - workload.stays(held).0) * data,
-            data / workload.unit_bytes,
-            1.0,
-        ),
+        Pipeline::Opportunistic => (data, data / workload.unit_bytes, 1.0),
     };
     let remote_share = if workload.near {
         expected_remote_share(workload.batch, workload.nodes)
@@ -172,14 +161,11 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: Pipeline) -> Ep
         .into_iter()
         .max_by(|a, b| a.1.total_cmp(&b.1))
         .expect("there are stages");
-    let (loaded, reads) = match pipeline {
-        Pipeline::Opportunistic if resident < 1.0 => {
-            let (stays, load) = workload.stays(held);
-            let units = if stays > 0.0 { 1.0 } else { 0.0 } + load / (1.0 - stays);
-            (stays + load, units * data / workload.unit_bytes)
-        }
-        _ => (resident, resident * data / workload.unit_bytes),
+    let loaded = match pipeline {
+        Pipeline::Opportunistic if resident < 1.0 => workload.load(held),
+        _ => resident,
     };
+    let reads = loaded * data / workload.unit_bytes;
     EpochTime {
         seconds,
         bytes_per_s: data / seconds,
@@ -299,19 +285,15 @@ mod tests {
     }
 
     #[test]
-    fn small_loads_leave_memory_for_what_stays() {
+    fn small_loads_begin_early() {
         let workload = Workload {
             memory_bytes: 2.5 * GB,
             loads: Some(16),
             ..workload()
         };
-        let stays = 1.0 / 7.0;
         let time = predict(&cluster(), &workload, Pipeline::Opportunistic);
-        near(time.backend_s, 40.0 * (1.0 - stays) + 1.6e5 / 1e4);
-        let load = (1.0 - stays) / 16.0;
-        let units = 1.6e5 * (1.0 + 1.0 / 16.0);
-        near(time.load_s, 40.0 * (stays + load) + units / 1e4);
-        near(stays + 2.0 * load, 0.25);
+        near(time.backend_s, 40.0 + 1.6e5 / 1e4);
+        near(time.load_s, time.backend_s / 16.0);
         for loads in [1, 8] {
             let few = Workload {
                 loads: Some(loads),

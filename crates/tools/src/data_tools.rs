@@ -259,7 +259,7 @@ pub fn inspect(
     let dataset = &opened.dataset;
     if id >= dataset.records() {
         return Err(DataError::Config(format!(
-            "--id {id}: {} holds {} records, numbered from 0",
+            "`id` {id}: {} holds {} records, numbered from 0",
             config.paths.join(", "),
             dataset.records()
         )));
@@ -313,7 +313,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
         return Err(DataError::Config(match &view.picture_fault {
             Some(fault) => format!("{}: cannot be decoded: {fault}", view.file),
             None => format!(
-                "record {} of {} holds no picture; leave out --out",
+                "record {} of {} holds no picture; leave out `out`",
                 view.id, view.file
             ),
         }));
@@ -324,7 +324,7 @@ pub fn write_picture(view: &RecordView, path: &Path) -> Result<(), DataError> {
             && path.exists()
     {
         return Err(refuse(
-            "exists and is no picture written here; name another file with --out",
+            "exists and is no picture written here; name another file with `out`",
         ));
     }
     let png = picture
@@ -366,19 +366,19 @@ pub fn pack(
     };
     if config.paths.iter().any(same) {
         return Err(DataError::Config(format!(
-            "{}: is the data itself; name another file with --out",
+            "{}: is the data itself; name another file with `out`",
             out.display()
         )));
     }
     if out.exists() && !out.is_file() {
         return Err(DataError::Config(format!(
-            "{}: is no regular file and is not replaced; name another with --out",
+            "{}: is no regular file and is not replaced; name another with `out`",
             out.display()
         )));
     }
     if out.exists() && !overwrite {
         return Err(DataError::Config(format!(
-            "{}: exists; give --overwrite to replace it",
+            "{}: exists; give `overwrite` to replace it",
             out.display()
         )));
     }
@@ -386,7 +386,7 @@ pub fn pack(
     let dataset = &opened.dataset;
     if dataset.labels_are_names() {
         return Err(DataError::Config(format!(
-            "{}: its labels are names, which packed rows cannot hold; number them, or give --positive NAME for two classes",
+            "{}: its labels are names, which packed rows cannot hold; number them, or give `positive` NAME for two classes",
             config.paths.join(", ")
         )));
     }
@@ -431,7 +431,7 @@ pub fn probe(folder: &Path, options: ProbeOptions) -> Result<DeviceProbe, DataEr
     let seconds = options.seconds_per_point;
     if !(seconds > 0.0 && seconds <= 3600.0) {
         return Err(DataError::Config(format!(
-            "--seconds {seconds} is no time to measure; give a number above 0 and at most 3600"
+            "`seconds` {seconds} is no time to measure; give a number above 0 and at most 3600"
         )));
     }
     Ok(pelton_storage::probe_dir(folder, options)?)

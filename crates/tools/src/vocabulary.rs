@@ -126,7 +126,7 @@ fn check_out(config: &VocabularyConfig) -> Result<(), DataError> {
     match holds_one {
         true => Ok(()),
         false => Err(DataError::Config(format!(
-            "{}: exists and is no vocabulary; name another file with --out",
+            "{}: exists and is no vocabulary; name another file with `out`",
             out.display()
         ))),
     }
@@ -194,7 +194,7 @@ fn saved(path: &Path, tokenizer: Tokenizer) -> Result<Vocabulary, DataError> {
     match vocabulary.tokenizer() {
         found if found == tokenizer => Ok(vocabulary),
         found => Err(DataError::Config(format!(
-            "{}: numbers {}, and --decode asks for {}; give --decode {}, or another vocabulary",
+            "{}: numbers {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
             path.display(),
             name(found),
             name(tokenizer),

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::error::TrainError;
 
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Key of the progress in the metadata.
 const PROGRESS: &str = "pelton";
@@ -47,31 +47,22 @@ pub struct Progress {
     /// Fingerprint of the plan.
     pub plan: u64,
     /// Ranks of the run.
-    #[serde(default = "one")]
     pub ranks: u64,
-    /// Blocks of its epochs; 0 where an older program wrote it, which knew of one rank only.
-    #[serde(default)]
+    /// Blocks of its epochs.
     pub blocks: u64,
     /// Whether weights go by features numbered by frequency.
-    #[serde(default)]
     pub numbered: bool,
     /// How features are scaled.
-    #[serde(default, with = "as_text")]
+    #[serde(with = "as_text")]
     pub scale: Scaling,
     /// Whether rows are read from a packed copy, whose records have other lengths.
-    #[serde(default)]
     pub packed: bool,
-    /// Whether blocks are filled up with the rows that follow where some are left unread.
-    #[serde(default = "yes")]
-    pub refills: bool,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
-    /// Place of the next batch in its epoch.
+    /// The next batch of that epoch: as many are done.
     pub next: u64,
     /// The solver's present epoch.
     pub epoch: u64,
-    /// Batches of the present epoch done.
-    pub steps_done: u64,
     /// Whether the present epoch has begun.
     pub in_epoch: bool,
     /// Whether the present epoch reads every row.
@@ -85,7 +76,6 @@ pub struct Progress {
     /// Rows whose snapshot losses were added, and how many are predicted right.
     pub snapshot_rows: (u64, u64),
     /// Rows added to the lower bound of the present epoch.
-    #[serde(default)]
     pub bound_additions: u64,
     /// Estimated gap below which the next certificate is tried.
     pub attempt_below: f64,
@@ -101,14 +91,6 @@ pub struct Progress {
     /// computed when it is written.
     #[serde(skip)]
     pub checksum: u32,
-}
-
-fn one() -> u64 {
-    1
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// Figures that add up over the sessions of a run.
@@ -138,10 +120,8 @@ pub struct Totals {
     /// taken, not the sum.
     pub skipped_records: u64,
     /// Bytes that ranks sent to one another.
-    #[serde(default)]
     pub communication_bytes: u64,
     /// Seconds that each waited for others.
-    #[serde(default)]
     pub communication_s: f64,
 }
 
@@ -304,19 +284,6 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
     if let Some(skip) = &state.skip {
         tensors.push(tensor("skip", Dtype::U8, skip));
     }
-    let ids = [
-        ("cached", Some(&state.cached)),
-        ("cached_before", Some(&state.cached_before)),
-        (
-            "cached_at_epoch_start",
-            state.cached_at_epoch_start.as_ref(),
-        ),
-    ];
-    for (name, ids) in ids {
-        if let Some(ids) = ids {
-            tensors.push(tensor(name, Dtype::U64, ids));
-        }
-    }
     tensors
 }
 
@@ -411,9 +378,6 @@ impl Tensors<'_> {
             alpha: self.vectors("alpha")?,
             terms: self.required("terms", Dtype::F64)?,
             skip: self.values("skip", Dtype::U8)?.map(Cow::Owned),
-            cached: self.required("cached", Dtype::U64)?,
-            cached_before: self.required("cached_before", Dtype::U64)?,
-            cached_at_epoch_start: self.values("cached_at_epoch_start", Dtype::U64)?,
             coded: self.coded()?,
             snapshot: (!snapshot.is_empty()).then_some(snapshot),
             mean: (!mean.is_empty()).then_some(mean),

@@ -119,7 +119,7 @@ pub struct LinearConfig {
     /// How records are brought into memory.
     #[serde(with = "as_text")]
     pub access: Access,
-    /// Bytes for look-ahead, blocks and the row cache together.
+    /// Bytes for look-ahead, blocks and rows kept between them together.
     pub memory_bytes: u64,
     /// The same as a share of the bytes of all records in their files; wins over `memory_bytes` where present.
     pub memory_share: Option<f64>,
@@ -132,7 +132,7 @@ pub struct LinearConfig {
     pub seed: u64,
     /// Whether rows settled at a bound are left unread for some epochs.
     pub skip: bool,
-    /// Share of the block memory that keeps undecided rows between blocks; where absent, and nothing is
+    /// Share of the memory that keeps undecided long dense rows between blocks; where absent, and nothing is
     /// to be skipped, what saves most passes in full order.
     pub cache_fraction: Option<f64>,
     /// Relative difference at which training ends, certified by the duality gap.
@@ -166,7 +166,7 @@ impl LinearConfig {
             TrainError::config(format!(
                 "{}: line {line}: {}; compare it with the run.toml of a run",
                 path.display(),
-                error.message().replace('\n', ", ")
+                error.message().replace('\n', ", ").replace('`', "'")
             ))
         })
     }

@@ -21,7 +21,7 @@ pub enum TrainError {
     #[error(transparent)]
     Linear(#[from] LinearError),
     /// A checkpoint does not fit this run.
-    #[error("{path}: the checkpoint {problem}; start anew with --overwrite")]
+    #[error("{path}: the checkpoint {problem}; start anew with `overwrite`")]
     Checkpoint {
         /// The checkpoint file.
         path: String,
@@ -29,7 +29,7 @@ pub enum TrainError {
         problem: String,
     },
     /// The run was interrupted and its state saved.
-    #[error("interrupted; the state is saved in {folder}, go on with --resume")]
+    #[error("interrupted; the state is saved in {folder}, go on with `resume`")]
     Interrupted {
         /// The run folder.
         folder: String,

@@ -37,7 +37,7 @@ pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
     let file = path.join(crate::linear::MODEL_SAFETENSORS);
     if !file.exists() {
         return Err(TrainError::config(format!(
-            "{}: holds no finished model; finish the run with --resume first",
+            "{}: holds no finished model; finish the run with `resume` first",
             path.display()
         )));
     }
@@ -107,7 +107,7 @@ impl EvaluateConfig {
         let model = &trained.model;
         if self.data.missing == Some(Missing::Mean) && model.means.is_none() {
             return Err(TrainError::config(format!(
-                "--missing mean: {} holds no means; give --missing zero, or a run or model.safetensors that was trained with means",
+                "`missing` mean: {} holds no means; give `missing` zero, or a run or model.safetensors that was trained with means",
                 self.model.display()
             )));
         }
@@ -210,7 +210,7 @@ pub fn predict_lines(
     let model = &trained.model;
     if with_probabilities && model.loss != Loss::Logistic {
         return Err(TrainError::config(format!(
-            "{}: a model of loss {} has no probabilities; train with --loss logistic",
+            "{}: a model of loss {} has no probabilities; train with `loss` logistic",
             config.model.display(),
             model.loss
         )));

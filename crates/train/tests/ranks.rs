@@ -301,7 +301,7 @@ fn a_run_goes_on_with_other_ranks_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let never = Interrupt::default();
     let cases = [(4, 3), (2, 4), (3, 1), (1, 2)].map(|case| (case, false));
-    let skipping = [(4, 3), (2, 4), (3, 1)].map(|case| (case, true));
+    let skipping = cases.map(|(case, _)| (case, true));
     for ((before, after), skip) in cases.into_iter().chain(skipping) {
         let config = LinearConfig {
             skip,
@@ -370,38 +370,4 @@ fn a_lost_rank_leaves_a_checkpoint_that_goes_on() {
             "rank {lost} at block {block}"
         );
     }
-}
-
-/// One rank fills its blocks up in place of rows left unread; where it ended no number of ranks can go on.
-#[test]
-fn a_run_of_one_rank_that_skips_stays_with_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = LinearConfig {
-        skip: true,
-        ..many_blocks(folder.path())
-    };
-    let part = options(folder.path(), "part", true);
-    interrupted(&config, &part, 1, 2);
-    let never = Interrupt::default();
-    let refused = train(&config, &part, 2, &never, nothing).unwrap_err();
-    let text = refused.source.to_string();
-    assert!(text.contains("--ranks 1"), "{text}");
-    assert_eq!(train(&config, &part, 1, &never, nothing).unwrap().epochs, 3);
-}
-
-#[test]
-fn what_ranks_cannot_do_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = LinearConfig {
-        cache_fraction: Some(0.5),
-        ..demo(folder.path(), "demo:higgs:1000")
-    };
-    let never = Interrupt::default();
-    let options = options(folder.path(), "run", false);
-    let refused = train(&config, &options, 2, &never, nothing).unwrap_err();
-    assert!(
-        refused.source.to_string().contains("--ranks 1"),
-        "{refused}"
-    );
-    assert!(!options.out.exists());
 }

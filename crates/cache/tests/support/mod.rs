@@ -179,12 +179,12 @@ pub fn plan_in_loads(dataset: &Dataset, loads: u64, unit_bytes: u64, batch: u64)
 }
 
 /// Memory of one rank for two loads of as few loads as fit in a quarter of the data, and their number.
-pub fn quarter(data: &Data, ranks: usize, unit_bytes: u64, checksums: bool) -> (u64, u64) {
+pub fn quarter(data: &Data, ranks: usize, unit_bytes: u64) -> (u64, u64) {
     let dataset = &data.dataset;
     let mut memory = dataset.bytes() / 4;
     let units = units_of(dataset, unit_bytes);
     loop {
-        match loads_for(dataset, &units, memory, ranks, checksums) {
+        match loads_for(dataset, &units, memory, ranks) {
             Some(loads) => return (memory.div_ceil(ranks as u64) + 1, loads),
             None => memory += memory / 8,
         }

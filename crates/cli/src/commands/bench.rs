@@ -8,9 +8,10 @@ use pelton_tools::BadExamples;
 use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
 use pelton_train::OnBadRecord;
 
-use super::{Failure, bytes_of, print_json, print_with, usage};
 use crate::arguments::{BenchArguments, CacheKind};
 use crate::bytes::{Memory, human};
+use crate::flags;
+use crate::output::{Failure, bytes_of, print_json, print_with, usage};
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
@@ -30,7 +31,6 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         mode: arguments.mode,
         unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
         near: !arguments.anywhere,
-        checksums: arguments.checksums,
     };
     let stages = stages_of(arguments.stages, arguments.on_bad_record)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -54,9 +54,10 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     };
     let ranks = ranks::asked(arguments.ranks)?;
     let report = ranks::run(ranks, |context| bench::bench(&config, context));
-    let Some(report) = report? else {
+    let Some(mut report) = report? else {
         return Ok(());
     };
+    report.verdict = flags::named(&report.verdict);
     if arguments.json {
         return print_json(&report);
     }
@@ -99,7 +100,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
             report.cpu_s,
             human(report.peak_rss_bytes),
             human(report.memory_bytes),
-            match report.mapped_bytes {
+            match report.resident_bytes {
                 0 => String::new(),
                 bytes => format!(", with {} of files", human(bytes)),
             }

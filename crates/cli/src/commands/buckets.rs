@@ -7,8 +7,8 @@ use pelton_tools::buckets::{
 };
 use pelton_tools::write_atomically;
 
-use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::BucketsArguments;
+use crate::output::{Failure, print_json, print_with, with_console};
 
 /// Characters of a line of the picture.
 const COLUMNS: usize = 100;

@@ -5,9 +5,9 @@ use std::io::Write;
 use pelton_tools::capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
 use serde_json::{Value, json};
 
-use super::{Failure, bytes_of, print_json, print_with, usage};
 use crate::arguments::CapacityArguments;
 use crate::bytes::{Memory, human};
+use crate::output::{Failure, bytes_of, print_json, print_with, usage};
 
 /// Pipelines in the order of the columns, with whether slots follow the holders of their records.
 const COLUMNS: [(Pipeline, bool, &str); 5] = [

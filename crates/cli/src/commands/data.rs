@@ -6,9 +6,10 @@ use pelton_tools::data_tools::{
     self, DeviceProbe, FileFigures, IndexFigures, ProbeOptions, ProbePattern,
 };
 
-use super::{Failure, blocks, bytes_of, print_json, print_with, with_console};
+use super::blocks;
 use crate::arguments::{IndexArguments, InspectArguments, PackArguments, ProbeArguments};
 use crate::bytes::human;
+use crate::output::{Failure, bytes_of, print_json, print_with, with_console};
 
 /// Locates the records of files.
 pub fn index(arguments: IndexArguments) -> Result<(), Failure> {

@@ -10,43 +10,8 @@ mod reproduce;
 mod train;
 mod vocabulary;
 
-use std::io::{self, BufWriter, StdoutLock, Write};
-
-use anyhow::Context;
-use pelton_comm::Comm;
-use pelton_train::{DataError, Event, RunContext, TrainError};
-use serde::Serialize;
-
 use crate::arguments::{Arguments, Command, TrainCommand};
-use crate::bytes::Memory;
-use crate::console::{Console, interrupt_flag};
-
-/// An error with the exit code it ends the process with.
-#[derive(Debug)]
-pub struct Failure {
-    pub error: anyhow::Error,
-    pub code: u8,
-}
-
-impl From<TrainError> for Failure {
-    fn from(error: TrainError) -> Failure {
-        Failure {
-            code: error.exit_code(),
-            error: error.into(),
-        }
-    }
-}
-
-impl From<DataError> for Failure {
-    fn from(error: DataError) -> Failure {
-        TrainError::from(error).into()
-    }
-}
-
-/// Bad usage: exit code 2.
-fn usage(error: anyhow::Error) -> Failure {
-    Failure { error, code: 2 }
-}
+use crate::output::Failure;
 
 /// Runs a command.
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -63,52 +28,5 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Vocabulary(arguments) => vocabulary::count(arguments),
         Command::PlanCapacity(arguments) => capacity::plan(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
-    }
-}
-
-/// Runs a job on one rank with its events on the console.
-pub fn with_console<T, E: Into<Failure>>(
-    job: impl FnOnce(RunContext<'_>) -> Result<T, E>,
-) -> Result<T, Failure> {
-    let (comm, interrupt) = (Comm::alone(), interrupt_flag());
-    let mut console = Console::new();
-    let observer = &mut |event: Event<'_>| console.show(event);
-    let result = job(RunContext::new(&comm, &interrupt, observer));
-    console.finish();
-    result.map_err(Into::into)
-}
-
-/// A size that must be a number of bytes: there is no data to take a share of.
-fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
-    match memory {
-        Memory::Bytes(bytes) => Ok(bytes),
-        Memory::Share(_) => Err(usage(anyhow::anyhow!(
-            "{flag} takes a size such as 256MiB, not a share"
-        ))),
-    }
-}
-
-/// Prints figures as one JSON object on standard output.
-pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(figures).context("figures as JSON");
-    let text = text.map_err(|error| Failure { error, code: 1 })?;
-    print_with(|out| writeln!(out, "{text}"))
-}
-
-/// Prints figures on standard output. A reader that closed the pipe has what it wanted; anything
-/// else that keeps them from being written is a failure.
-pub fn print_with(
-    write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
-) -> Result<(), Failure> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            let text = format!(
-                "the figures cannot be written ({error}); make room or send the output elsewhere"
-            );
-            let error = anyhow::anyhow!(text);
-            Err(Failure { error, code: 1 })
-        }
-        _ => Ok(()),
     }
 }

@@ -4,8 +4,8 @@ use std::io::{BufWriter, Write};
 
 use pelton_train::evaluate::{self, EvaluateConfig};
 
-use super::{Failure, bytes_of, print_json, print_with, with_console};
 use crate::arguments::{EvalArguments, PredictArguments};
+use crate::output::{Failure, bytes_of, print_json, print_with, with_console};
 
 /// Measures a model on data with labels.
 pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {

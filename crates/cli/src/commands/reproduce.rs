@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use pelton_reproduce::{Experiment, ReproduceConfig, Reproduction, Row, reproduce};
 use serde_json::Value;
 
-use super::{Failure, print_json, usage, with_console};
 use crate::arguments::ReproduceArguments;
+use crate::flags;
+use crate::output::{Failure, print_json, usage, with_console};
 
 /// Runs the work of a published table and prints its figures beside ours.
 pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
@@ -29,7 +30,10 @@ pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
         program: std::env::current_exe().ok(),
         experiment,
     };
-    let table = with_console(|context| reproduce(&config, context))?;
+    let mut table = with_console(|context| reproduce(&config, context))?;
+    for note in &mut table.notes {
+        *note = flags::named(note);
+    }
     let text = lines(&table).join("\n");
     if arguments.json {
         eprintln!("{text}");

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use pelton_train::linear::{self, RunOptions};
 use pelton_train::{LinearConfig, LinearSummary, Solver};
 
-use super::{Failure, print_json, usage};
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
+use crate::flags;
+use crate::output::{Failure, print_json, usage};
 use crate::ranks;
 
 /// Trains a linear model.
@@ -54,9 +55,10 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         linear::run(&config, context.in_folder(&options))
     });
     // Another rank's process says nothing.
-    let Some(summary) = trained? else {
+    let Some(mut summary) = trained? else {
         return Ok(());
     };
+    summary.verdict = flags::named(&summary.verdict);
     if json {
         print_json(&summary)?;
     }

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use pelton_tools::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
 
-use super::{Failure, print_json, print_with, with_console};
 use crate::arguments::VocabularyArguments;
+use crate::output::{Failure, print_json, print_with, with_console};
 
 /// Counts words and writes those that get numbers.
 pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {

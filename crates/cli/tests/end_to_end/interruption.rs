@@ -15,8 +15,8 @@ const VARIANTS: [&str; 5] = [
     "--memory 1/8 --access window",
     "--memory 1/8 --access direct",
     "--memory 4MiB --access scatter --blocks 60",
-    "--memory 1/8 --access window --skip --cache-fraction 0.5",
-    "--memory 2MiB --access scatter --skip --cache-fraction 0.5",
+    "--memory 1/8 --access window --skip",
+    "--memory 2MiB --access scatter --skip",
 ];
 
 fn signal(child: &Child, signal: Signal) {
@@ -110,8 +110,8 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         "higgs.prow --memory 1MiB --blocks 7 --access window",
         "higgs.prow --memory 1MiB --order block:7:permute --access direct",
         "higgs.prow --memory 4MiB --blocks 7 --access scatter",
-        "higgs.prow --memory 1MiB --blocks 7 --skip --cache-fraction 0.5",
-        "higgs.prow --memory 4MiB --blocks 7 --access scatter --skip --cache-fraction 0.5",
+        "higgs.prow --memory 1MiB --blocks 7 --skip",
+        "higgs.prow --memory 4MiB --blocks 7 --access scatter --skip",
         // Rows kept as codes.
         "wide.csv --memory 2MiB --blocks 7 --cache-fraction 0.4",
         // What is kept and skipped is decided by the run.
@@ -162,7 +162,7 @@ fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block()
             Signal::INT,
         ),
         (
-            "higgs.prow --loss logistic --inner-passes 500 --memory 3MiB --blocks 3 --skip --cache-fraction 0.3",
+            "higgs.prow --loss logistic --inner-passes 500 --memory 3MiB --blocks 3 --skip",
             Signal::INT,
         ),
         (

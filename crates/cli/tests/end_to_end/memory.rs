@@ -62,7 +62,7 @@ fn fixed_rows_in_every_order_by_every_path() {
             "higgs.prow",
             8.0,
             0.0,
-            &format!("--access {access} --skip --cache-fraction 0.5"),
+            &format!("--access {access} --skip"),
         );
     }
 }
@@ -87,7 +87,7 @@ fn rows_kept_as_codes() {
     place.ok("pack demo:epsilon:12000 --out epsilon.prow");
     // Two tables of 4 bytes a record beside α.
     let tables = 8.0 * 12_000.0;
-    for flags in ["", "--cache-fraction 0.9", "--skip --cache-fraction 0.5"] {
+    for flags in ["", "--cache-fraction 0.9"] {
         check(&place, "epsilon.prow", 6.0, tables, flags);
     }
 }

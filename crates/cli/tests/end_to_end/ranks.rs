@@ -41,10 +41,6 @@ fn ranks_certify_what_one_rank_finds() {
 fn what_ranks_cannot_do_is_refused() {
     let place = Place::new();
     place.higgs(1000);
-    for flags in ["--cache-fraction 0.5", "--skip --cache-fraction 0.1"] {
-        let line = format!("train linear higgs.prow --ranks 2 --out run {flags}");
-        place.refuses(&line, 2, &["--ranks 1"]);
-    }
     place.refuses(
         "train linear higgs.prow --ranks 0 --out run",
         2,

@@ -119,7 +119,7 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
 }
 
 #[test]
-fn skipping_and_caching_reach_the_same_optimum() {
+fn skipping_reaches_the_same_optimum() {
     let place = Place::new();
     place.higgs(40000);
     let solved = place
@@ -129,9 +129,7 @@ fn skipping_and_caching_reach_the_same_optimum() {
         "train linear higgs.prow --memory 1/8 --target 1e-3 --epochs 60 --optimum {optimum}"
     );
     let plain = place.json(&format!("{line} --out runs/plain"));
-    let skip = place.json(&format!(
-        "{line} --skip --cache-fraction 0.5 --out runs/skip"
-    ));
+    let skip = place.json(&format!("{line} --skip --out runs/skip"));
     for figures in [&plain, &skip] {
         assert!(number(figures, "relative_gap") <= 1e-3, "{figures}");
         assert!(number(figures, "relative_difference") <= 1e-3, "{figures}");

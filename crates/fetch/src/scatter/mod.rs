@@ -7,7 +7,7 @@
 //! never change ([`pelton_plan::Order::Block`]) are written once and read every epoch, which is how
 //! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
 //!
-//! A consumer that declines records (`epoch_barrier`, `refill`) says so when a batch is planned, after
+//! A consumer that declines records (`epoch_barrier`) says so when a batch is planned, after
 //! the buckets of its epoch were filled. So every record is in a bucket, wanted or not. Buckets then
 //! are even runs of positions, and a batch reads as many as it covers; what was declined is passed over
 //! when its block is unpacked and goes to the next epoch's buckets like the rest. The bucket in which a
@@ -99,20 +99,17 @@ fn tail_bytes(options: &FeedOptions) -> u64 {
 
 /// Bytes of the budget that are not for panes.
 pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
-    let kept = if options.refill {
-        dataset.records() as f64 * kept::BYTES_PER_POSITION
-    } else {
-        0.0
+    let kept = match options.epoch_barrier {
+        true => dataset.records() as f64 * kept::BYTES_PER_POSITION,
+        false => 0.0,
     };
     buffer_bytes(options) + kept as u64
 }
 
-/// How epochs are cut into buckets. Where batches are filled up they begin anywhere: a bucket that two
-/// of them share is read for both. With a barrier alone panes are single batches, of which there may be
-/// more than the budget has buckets for.
+/// How epochs are cut into buckets. With a barrier panes are single batches, of which there may be
+/// more than the budget has buckets for: a bucket that two of them share is read for both.
 fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64) -> Grid {
-    let shared = options.refill || options.epoch_barrier;
-    if !shared || !matches!(plan.order(), Order::Full) {
+    if !options.epoch_barrier || !matches!(plan.order(), Order::Full) {
         return Grid::Panes(pane_batches);
     }
     let block = SMALLEST_BLOCK.max(2 * dataset.record_bytes().max());
@@ -136,9 +133,6 @@ pub(crate) fn case(
     };
     if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
         return Err("the order reads runs of neighbours; use window".to_string());
-    }
-    if options.refill && !matches!(plan.order(), Order::Full) {
-        return Err("fixed blocks are not filled up from others; use direct or window".to_string());
     }
     if options.scratch_dir.is_none() {
         return Err("no scratch folder is given; name one with --scratch".to_string());
@@ -189,7 +183,7 @@ fn buffer_sizes(
         .min(LARGEST_FIRST_READ)
         .next_multiple_of(UNIT_BYTES as u64);
     // Blocks that hold few rows of a pane share segments.
-    let segment = if options.refill {
+    let segment = if options.epoch_barrier {
         LARGEST_SHARED_SEGMENT.min(options.memory_bytes / 64)
     } else {
         0
@@ -220,7 +214,6 @@ pub(crate) struct Scatter {
     shared: Arc<Shared>,
     plan: Arc<Plan>,
     grid: Grid,
-    refill: bool,
     share: Option<Share>,
     /// Records that this rank takes of an epoch: those that stand in buckets.
     own: u64,
@@ -248,12 +241,7 @@ impl Scatter {
         sizes: Sizes,
     ) -> Scatter {
         let grid = grid(&shared.dataset, &plan, options, sizes.pane_batches);
-        let epoch_end = if options.refill {
-            plan.records()
-        } else {
-            plan.steps()
-        };
-        let start = if options.start.next >= epoch_end {
+        let start = if options.start.next >= plan.steps() {
             Cursor {
                 epoch: options.start.epoch + 1,
                 next: 0,
@@ -263,7 +251,6 @@ impl Scatter {
         };
         Scatter {
             grid,
-            refill: options.refill,
             own: own_records(options, plan.records()),
             share: options.share.clone(),
             threads: options.threads,
@@ -320,7 +307,6 @@ impl Scatter {
     fn begin(&mut self) -> Result<(), FeedError> {
         let epoch = if self.fixed { 0 } else { self.start.epoch };
         let passed = match self.start.next {
-            next if self.refill => next,
             next if next > 0 && !self.fixed => self.plan.step_positions(epoch, next).start,
             _ => 0,
         };
@@ -445,7 +431,7 @@ impl Scatter {
             covered = first[0]..first[0] + (covered.end - covered.start);
             (self.buckets_of(0, own), None)
         } else {
-            if !self.refill && last.step + 1 == self.plan.steps() {
+            if last.step + 1 == self.plan.steps() {
                 // Records that no batch of this epoch takes go to the next one.
                 left += self.own_at(epoch, covered.end..records);
                 covered.end = records;

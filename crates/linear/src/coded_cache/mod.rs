@@ -1,8 +1,8 @@
 //! *Cache*, for long dense rows: undecided rows stay in memory between blocks as one byte a value, so
 //! that four times as many stay as would whole.
 //!
-//! After each block the rows with the smallest slack are kept, as in the
-//! [row cache](crate::row_cache), and in the first epoch, and between epochs, the problem is solved
+//! After each block the rows with the smallest slack are kept (selective block minimization, Chang and Roth,
+//! KDD 2011), and in the first epoch, and between epochs, the problem is solved
 //! over all of them. What a single block of a few thousand rows cannot tell, because w has as many
 //! unknowns, the rows held can: on 100 000 rows of 2000 features at an eighth of the memory the
 //! weights after one pass are 5e-4 from the optimum, where blocks alone leave them 5e-2, blocks with
@@ -21,7 +21,6 @@
 
 mod loops;
 mod quantizer;
-mod share;
 
 use std::borrow::Cow;
 
@@ -33,6 +32,8 @@ use crate::duals::{Duals, decode};
 use crate::error::LinearError;
 use crate::kernels::{self, Simd};
 use crate::problem::Problem;
+use crate::ranks::{Exchange, Peers, Solving};
+use crate::shared_features::SharedFeatures;
 use crate::solve::{BlockReport, InnerPasses, solve_rows};
 use crate::visit::{Place, Visit};
 use crate::weights::Weights;
@@ -293,10 +294,11 @@ impl CodedCache {
         coming
     }
 
-    /// Solves the problem over the rows held from the present weights and duals, which it changes.
+    /// Solves the problem over the rows that all ranks hold from the present weights and duals, which it changes.
     ///
     /// Errors: [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
-    pub fn solve(
+    #[expect(clippy::too_many_arguments)]
+    pub fn solve<E: From<LinearError>>(
         &mut self,
         problem: &Problem,
         weights: &mut Weights,
@@ -304,11 +306,14 @@ impl CodedCache {
         inner: InnerPasses,
         key: u64,
         scratch: &mut Scratch,
-    ) -> Result<BlockReport, LinearError> {
+        peers: &mut Peers<'_, E>,
+    ) -> Result<BlockReport, E> {
+        // The same on all ranks.
         if self.quantizer.is_none() {
             return Ok(BlockReport::default());
         }
         let (held, mut padded) = self.begin(problem, weights, duals, scratch);
+        let ids = &held.ids;
         let q = self.quantizer.as_ref().expect("looked at above");
         let rows = |subproblem| CodedRows {
             cache: self,
@@ -316,13 +321,52 @@ impl CodedCache {
             bias: problem.bias().unwrap_or(0.0),
             subproblem,
         };
-        let (ids, padded_mut) = (&held.ids, &mut padded);
-        let solved = solve_rows(problem, ids, rows, padded_mut, duals, inner, key, scratch);
+        let solved = if peers.ranks == 1 {
+            solve_rows(problem, ids, rows, &mut padded, duals, inner, key, scratch).map_err(E::from)
+        } else {
+            let length = padded[0].len();
+            let Some(shared) = SharedFeatures::dense(length, !ids.is_empty(), peers)? else {
+                return Ok(BlockReport::default());
+            };
+            let solving = Solving {
+                problem,
+                ids,
+                shared: &shared,
+                key,
+                inner,
+            };
+            let solved = solving.solve(rows, &mut padded, None, duals, scratch, peers);
+            solved.map(|solved| solved.report)
+        };
         if solved.is_ok() {
             self.end(&held, &padded, weights, scratch);
         }
         self.forget_unchanged(&held, duals);
         solved
+    }
+
+    /// Makes the quantizer from the rows of the first rank that has some, unless there is one: a row that
+    /// comes to another rank later must have the same codes there.
+    pub fn agree_on_quantizer<E>(
+        &mut self,
+        block: &RowTable,
+        peers: &mut Peers<'_, E>,
+    ) -> Result<(), E> {
+        if self.quantizer.is_some() {
+            return Ok(());
+        }
+        let own = match block.is_empty() {
+            true => Vec::new(),
+            false => Quantizer::from_rows(self.features, block).parts(),
+        };
+        let mut all = Vec::new();
+        (peers.exchange)(Exchange::Gather(&own, &mut all))?;
+        let found = all.into_iter().find(|parts| !parts.is_empty());
+        self.quantizer = found.map(|parts| {
+            let (offsets, steps) = parts.split_at(self.features);
+            Quantizer::from_parts(self.features, offsets.to_vec(), steps.to_vec())
+        });
+        Ok(())
     }
 
     /// Prepares the visits of the rows held; returns these, and the weights as their codes meet them: padded,

@@ -92,7 +92,15 @@ fn every_level_gives_the_same_codes_weights_and_duals() {
         let slack: Vec<f32> = (0..400).map(|i| i as f32).collect();
         cache.take_in(&problem, &block, &slack, &weights, simd);
         let inner = InnerPasses::Fixed(3);
-        let report = cache.solve(&problem, &mut weights, &mut duals, inner, 7, &mut scratch);
+        let report = cache.solve(
+            &problem,
+            &mut weights,
+            &mut duals,
+            inner,
+            7,
+            &mut scratch,
+            &mut Peers::<LinearError>::alone(),
+        );
         let report = report.unwrap();
         assert_eq!(report.visits >= 300, report.passes == 3);
         let pending = cache.before[0].iter().filter(|before| !before.is_nan());
@@ -224,7 +232,15 @@ fn rows_out_of_range_are_not_solved_for() {
     let unfit = |&id: &usize| cache.norms[cache.slots[id] as usize] == UNFIT;
     assert_eq!((0..300).filter(unfit).collect::<Vec<_>>(), [7, 8, 9]);
     let inner = InnerPasses::Fixed(2);
-    let report = cache.solve(&problem, &mut weights, &mut duals, inner, 1, &mut scratch);
+    let report = cache.solve(
+        &problem,
+        &mut weights,
+        &mut duals,
+        inner,
+        1,
+        &mut scratch,
+        &mut Peers::<LinearError>::alone(),
+    );
     let report = report.unwrap();
     assert!(report.visits >= 297 && report.visits < 600);
     assert!((7..10).all(|id| duals.stored(0)[id] == 0.0));

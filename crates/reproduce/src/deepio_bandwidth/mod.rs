@@ -8,6 +8,7 @@
 
 mod predicted;
 mod records;
+mod way;
 
 use std::sync::atomic::Ordering;
 
@@ -17,13 +18,13 @@ use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::LocalMode;
-use pelton_tools::bench::{BenchConfig, BenchReport, Mode, PeerConfig, bench};
+use pelton_tools::bench::{BenchConfig, BenchReport, Mode, bench};
 use pelton_train::TrainError;
-use serde_json::json;
 
 use super::experiment::SetConfig;
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction, Row, interrupted, median};
+use crate::table::{ReproduceConfig, Reproduction, Row, interrupted};
+use way::{Measured, Shape, Way, row};
 
 const COLUMNS: &str = "data,ranks,pipeline,memory,seed,epochs,bytes_per_s,wall_s,load_s,read_s,decode_s,\
                        local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
@@ -36,93 +37,6 @@ const LEAST_UNITS: u64 = 192;
 const TRADED_AT: f64 = 0.25;
 /// Memory for the look-ahead of each rank's feed.
 const FEED_BYTES: u64 = 16 << 20;
-/// The name under which DeepIO's figures are shown.
-const FIGURE: &str = "Figure 10";
-
-/// One way to serve an epoch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Way {
-    /// All data in memory, slots dealt out in runs.
-    Anywhere,
-    /// All data in memory, slots to the ranks that hold their records.
-    Near,
-    /// Memory for this share of the data.
-    Hybrid(Mode, f64),
-    /// The backend alone.
-    Backend,
-}
-
-impl Way {
-    fn name(self) -> String {
-        match self {
-            Way::Anywhere => "in memory, slots dealt out".to_string(),
-            Way::Near => "in memory, slots to their holders".to_string(),
-            Way::Hybrid(mode, memory) => {
-                let loads = match mode {
-                    Mode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
-                    _ => String::new(),
-                };
-                format!("hybrid, {mode}{loads}, memory {memory} of the data")
-            }
-            Way::Backend => "backend alone".to_string(),
-        }
-    }
-
-    fn memory(self) -> f64 {
-        match self {
-            Way::Anywhere | Way::Near => 1.0,
-            Way::Hybrid(_, memory) => memory,
-            Way::Backend => 0.0,
-        }
-    }
-
-    /// Epochs that are measured. The first load is made before the clock starts, and what stays is first of
-    /// use in the second epoch; other ways take as long for every epoch.
-    fn epochs(self) -> u64 {
-        match self {
-            Way::Hybrid(Mode::Opportunistic { .. }, _) => 3,
-            _ => 1,
-        }
-    }
-
-    fn peers(self, unit_bytes: u64) -> Option<PeerConfig> {
-        let mode = match self {
-            Way::Backend => return None,
-            Way::Hybrid(mode, _) => mode,
-            _ => Mode::Ordered,
-        };
-        Some(PeerConfig {
-            memory_bytes: 0,
-            memory_share: Some(self.memory()),
-            mode,
-            unit_bytes,
-            near: self != Way::Anywhere,
-            checksums: false,
-        })
-    }
-}
-
-/// In what portions the data is taken.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// Examples of a global batch.
-    pub batch: u64,
-    /// Least bytes of a unit.
-    pub unit_bytes: u64,
-}
-
-/// What several runs of one way on some ranks gave.
-pub(super) struct Measured {
-    pub ranks: usize,
-    pub way: Way,
-    pub runs: Vec<BenchReport>,
-}
-
-impl Measured {
-    pub fn median(&self, figure: impl Fn(&BenchReport) -> f64) -> f64 {
-        median(self.runs.iter().map(figure).collect())
-    }
-}
 
 pub(super) fn deepio_bandwidth(
     config: &ReproduceConfig,
@@ -272,18 +186,6 @@ fn write_raw(
         &format!("{:.6}", report.rl_exact.unwrap_or(f64::NAN)),
         &report.order,
     ])
-}
-
-fn row(set: &SetConfig, method: String, figure: &str, measured: f64, differs: &str) -> Row {
-    Row {
-        table: FIGURE.to_string(),
-        data: set.name.clone(),
-        method,
-        figure: figure.to_string(),
-        measured: json!(measured),
-        differs: differs.to_string(),
-        ..Row::default()
-    }
 }
 
 /// Rates, what moved, and how well each order shuffles.

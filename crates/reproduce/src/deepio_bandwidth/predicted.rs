@@ -5,9 +5,9 @@ use pelton_tools::bench::Mode;
 use pelton_tools::capacity::{Cluster, Pipeline, Workload, predict};
 use serde_json::{Value, json};
 
-use super::{Measured, Shape, Way};
-use crate::Row;
+use super::way::{Measured, Shape, Way, row};
 use crate::experiment::SetConfig;
+use crate::table::Row;
 
 /// What predictions rest on.
 pub(super) const ASSUMPTIONS: &str = "predictions: stages overlap and the slowest decides; copying and decoding as fast a node as measured here with one rank, 12.5 GB/s and 2 million one-sided reads a second into a node (stated), backend as modelled here and shared by all nodes from 16 on; no contention in the network, no caches in the backend's servers, no consumer";
@@ -72,7 +72,7 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
         let seconds = measured.median(|run| run.taking_s()) / epochs;
         let method = format!("ranks {}, {}", measured.ranks, measured.way.name());
         let figure = "measured seconds of an epoch over predicted";
-        rows.push(super::row(
+        rows.push(row(
             set,
             method,
             figure,
@@ -121,7 +121,7 @@ fn beside_published(set: &SetConfig, cluster: &Cluster) -> Vec<Row> {
     };
     let published = |method: &str, published: f64, predicted: f64, differs: &str| Row {
         published: json!(published),
-        ..super::row(
+        ..row(
             set,
             method.to_string(),
             "MB a second from the backend by 16 nodes (predicted)",
@@ -178,7 +178,7 @@ fn beyond(set: &SetConfig, cluster: &Cluster, record_bytes: f64, unit_bytes: f64
             let held = (100.0 * epoch.resident).round();
             rows.push(Row {
                 measured: Value::String(format!("{:.1} ({})", epoch.seconds, epoch.bound)),
-                ..super::row(
+                ..row(
                     set,
                     format!("{nodes} nodes, {name}, {held} % in memory"),
                     "seconds of an epoch over 1.28 TB (predicted; what bounds it)",

@@ -7,8 +7,8 @@ use pelton_format::{IndexCoding, Layout, PackedShape, PackedWriter, Row};
 use pelton_plan::{KeyedRng, Stage, key};
 use pelton_train::TrainError;
 
-use crate::ReproduceConfig;
 use crate::experiment::SetConfig;
+use crate::table::ReproduceConfig;
 
 /// Bytes of a record that are not its values: class and checksum.
 const FRAME_BYTES: usize = 8;

@@ -3,8 +3,15 @@
 use serde_json::{Value, json};
 
 use super::trial::{Condition, Point, Reached, Setting, Trial, Until};
-use super::{Measured, tuning};
-use crate::{ReproduceConfig, Row};
+use super::tuning::{self, Tuned};
+use crate::table::{ReproduceConfig, Row};
+
+/// A condition with its learning rate and its trainings in real time, one a seed.
+pub(super) struct Measured {
+    pub condition: Condition,
+    pub tuned: Tuned,
+    pub trials: Vec<Trial>,
+}
 
 /// The published gain of e = 5 at R = 6.
 const PUBLISHED_GAIN: f64 = 3.25;
@@ -237,7 +244,7 @@ pub(super) fn notes(
     ];
     if has_generated(config, pictures) {
         notes.push(
-            "the pictures are generated; real ones are taken from --real-data or Debian's dataset-fashion-mnist".to_string(),
+            "the pictures are generated; real ones are taken from `real_data` or Debian's dataset-fashion-mnist".to_string(),
         );
     }
     notes

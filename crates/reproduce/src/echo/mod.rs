@@ -16,6 +16,7 @@
 mod figures;
 mod perceptron;
 mod pictures;
+mod raw;
 mod trial;
 mod tuning;
 
@@ -25,10 +26,11 @@ use pelton_run::{Event, Interrupt, Observer};
 use pelton_train::TrainError;
 
 use super::raw_runs::RawRuns;
-use super::{ReproduceConfig, Reproduction};
+use crate::table::{ReproduceConfig, Reproduction};
+use figures::Measured;
 use pictures::Counts;
-use trial::{Condition, Point, Run, Setting, Trial, Until};
-use tuning::Tuned;
+use raw::Raw;
+use trial::{Condition, Point, Run, Setting, Until};
 
 /// Pictures to train on and to test with, at scale 1.
 const TRAIN: u64 = 10_000;
@@ -44,13 +46,6 @@ const LOOKS: u64 = 60;
 const PATIENCE: f64 = 1.5;
 const COLUMNS: &str = "data,phase,condition,rate,seed,target_accuracy,fresh_to_target,used_to_target,wall_s,\
                        modelled_s,accuracy_at_end,fresh,echoed,steps,late_steps,mean_step_s,run_s";
-
-/// A condition with its learning rate and its trainings in real time, one a seed.
-pub(super) struct Measured {
-    condition: Condition,
-    tuned: Tuned,
-    trials: Vec<Trial>,
-}
 
 pub(super) fn echo_table(
     config: &ReproduceConfig,
@@ -127,7 +122,7 @@ fn check(config: &ReproduceConfig) -> Result<(), TrainError> {
     match fits {
         true => Ok(()),
         false => Err(TrainError::config(
-            "echo: the experiment must have `factors` that begin with 1, `rates` from 1e-6 to 10, a `ratio` from 1 to 1000, `step_ms` from 0.1 to 1000, up to 100 `epochs` and one number of `batches` up to 1024; compare it with experiments/echo.toml".to_string(),
+            "echo: the experiment must have `factors` that begin with 1, `rates` from 1e-6 to 10, a `ratio` from 1 to 1000, `step_ms` from 0.1 to 1000, up to 100 epochs and one number of `batches` up to 1024; compare it with experiments/echo.toml".to_string(),
         )),
     }
 }
@@ -166,56 +161,6 @@ fn conditions(factors: &[f64]) -> Vec<Condition> {
         Condition::Auto,
     ]);
     conditions
-}
-
-/// Where every training is written down.
-pub(super) struct Raw {
-    runs: RawRuns,
-    data: String,
-    ratio: f64,
-    step_s: f64,
-    batch: u64,
-    target: f64,
-}
-
-impl Raw {
-    /// Seconds that `fresh` examples used `factor` times take: fresh · max(t_up, e·t_down).
-    fn modelled_s(&self, fresh: f64, factor: f64) -> f64 {
-        fresh / self.batch as f64 * self.step_s * self.ratio.max(factor)
-    }
-
-    fn line(
-        &mut self,
-        phase: &str,
-        condition: Condition,
-        rate: f32,
-        seed: u64,
-        trial: &Trial,
-    ) -> Result<(), TrainError> {
-        let text = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
-        let reached = trial.reached;
-        let factor = reached.map_or(f64::NAN, |reached| reached.used / reached.fresh);
-        let end = trial::smoothed(&trial.looks).last().copied();
-        self.runs.line(&[
-            &self.data,
-            phase,
-            &format!("\"{}\"", condition.name()),
-            &rate.to_string(),
-            &seed.to_string(),
-            &format!("{:.4}", self.target),
-            &text(reached.map(|reached| reached.fresh)),
-            &text(reached.map(|reached| reached.used)),
-            &text(reached.map(|reached| reached.wall_s)),
-            &text(reached.map(|reached| self.modelled_s(reached.fresh, factor))),
-            &text(end),
-            &trial.fresh.to_string(),
-            &trial.echoed.to_string(),
-            &trial.steps.to_string(),
-            &trial.late_steps.to_string(),
-            &format!("{:.6}", trial.mean_step_s),
-            &format!("{:.3}", trial.wall_s),
-        ])
-    }
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use pelton_plan::{KeyedRng, Order, Selection, Stage, StreamPlan, StreamSpec, key
 use pelton_run::{Interrupt, write_atomically};
 use pelton_train::TrainError;
 
-use crate::ReproduceConfig;
 use crate::experiment::SetConfig;
-use crate::interrupted;
+use crate::table::ReproduceConfig;
+use crate::table::interrupted;
 
 /// Generators of the classes' blots and of the pictures.
 const CLASSES: Stage = Stage::Demo(41);

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::perceptron::Quality;
+use super::trial::Trial;
 use super::*;
 use crate::Experiment;
 

@@ -8,9 +8,9 @@
 
 use pelton_train::TrainError;
 
-use super::Raw;
+use super::raw::Raw;
 use super::trial::{Condition, Point, Run, Setting, Trial, Until, smoothed};
-use crate::ReproduceConfig;
+use crate::table::ReproduceConfig;
 
 /// Added to a seed, so that rates are not chosen on the trainings that are measured.
 const OTHER_SEEDS: u64 = 1000;

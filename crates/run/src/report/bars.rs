@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::axis::number;
 use super::escape::escaped;
+use super::figures::{Bars, StageUse};
 use super::lines::COLOURS;
-use super::{Bars, StageUse};
 
 /// Size of the drawing in its own units.
 const WIDTH: f64 = 640.0;

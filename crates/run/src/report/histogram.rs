@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::axis::{Axis, number};
 use super::escape::escaped;
+use super::figures::{Histogram, Marks};
 use super::frame::Frame;
 use super::lines::COLOURS;
-use super::{Histogram, Marks};
 
 /// Size of the drawing in its own units.
 const WIDTH: f64 = 720.0;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::Plot;
 use super::axis::{Axis, number};
 use super::escape::escaped;
+use super::figures::Plot;
 use super::frame::Frame;
 
 /// Size of the drawing in its own units; it is scaled to the width of its column.

@@ -57,7 +57,7 @@ fn a_run_is_kept_unless_told_otherwise() {
     assert!(
         error
             .to_string()
-            .contains("unfinished run; go on with --resume"),
+            .contains("unfinished run; go on with `resume`"),
         "{error}"
     );
     assert_eq!(error.exit_code(), 2);
@@ -135,7 +135,7 @@ fn a_folder_that_cannot_be_made_is_named() {
         let error = RunFolder::open(&outer.path().join(path), &config(1), false, false);
         let error = error.unwrap_err();
         assert!(matches!(error, RunError::Unusable { .. }), "{error}");
-        assert!(error.to_string().contains("--out"), "{error}");
+        assert!(error.to_string().contains("`out`"), "{error}");
     }
 }
 

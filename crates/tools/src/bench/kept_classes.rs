@@ -40,7 +40,7 @@ pub(super) fn records_of(
     });
     if selection.is_empty() {
         return Err(DataError::Config(
-            "no record is of a class that --keep-classes keeps; name other classes".to_owned(),
+            "no record is of a class that `keep_classes` keeps; name other classes".to_owned(),
         ));
     }
     Ok(selection)
@@ -58,7 +58,7 @@ fn class_called(dataset: &Dataset, name: &ClassName) -> Result<u32, DataError> {
             more => format!(" and {more} more"),
         };
         DataError::Config(format!(
-            "--keep-classes {name}: the data has no such class; its classes are {}{more}",
+            "`keep_classes` {name}: the data has no such class; its classes are {}{more}",
             known.join(", ")
         ))
     })

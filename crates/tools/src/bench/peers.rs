@@ -10,13 +10,14 @@ use pelton_format::Dataset;
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
 
-use super::{BenchConfig, BenchReport, DEFAULT_BATCH, Mode, PeerConfig};
+use super::config::BenchConfig;
+use super::config::DEFAULT_BATCH;
+use super::config::Mode;
+use super::config::PeerConfig;
+use super::report::BenchReport;
 
 /// Stands for no rank among the holders of records.
 const NOBODY: u32 = u32::MAX;
-
-/// Memory of a record's checksum, with what aligning the table of them takes.
-const SUM_BYTES: u64 = 8;
 
 /// Peers' memory under the feeds of a measurement.
 pub(super) struct Peers {
@@ -39,12 +40,7 @@ impl Peers {
         let dataset = &opened.dataset;
         let ranks = comm.size() as u64;
         let memory_bytes = match peers.memory_share {
-            // A share of the data is meant; checksums come on top.
-            Some(share) => {
-                let sums = if peers.checksums { SUM_BYTES } else { 0 };
-                let bytes = dataset.bytes() + sums * (dataset.records() + ranks);
-                (bytes as f64 * share) as u64
-            }
+            Some(share) => (dataset.bytes() as f64 * share) as u64,
             None => peers.memory_bytes,
         };
         let order = match peers.mode {
@@ -68,7 +64,6 @@ impl Peers {
         check_batches(&plan)?;
         let options = CacheOptions {
             memory_bytes: memory_bytes.div_ceil(ranks),
-            checksums: peers.checksums,
             end_epoch: Some(config.epochs),
             interrupt: Arc::clone(interrupt),
             ..CacheOptions::default()
@@ -139,10 +134,10 @@ fn in_loads(
     let batching = Batching::Examples(DEFAULT_BATCH);
     let one_load = plan_of(dataset, order(1), batching, config.seed)?;
     let units = one_load.units().expect("the order has units");
-    let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks, peers.checksums);
+    let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks);
     loads.map(order).ok_or_else(|| {
         DataError::Config(format!(
-            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise --peer-memory or take a smaller --unit-bytes"
+            "{memory_bytes} bytes in the memory of all ranks do not hold two units of {unit_bytes} bytes a rank; raise `peer_memory` or take a smaller `unit_bytes`"
         ))
     })
 }
@@ -158,7 +153,7 @@ fn check_batches(plan: &Plan) -> Result<(), DataError> {
         return Ok(());
     }
     Err(DataError::Config(format!(
-        "batches of {batch} examples are too large for loads of about {load}; give --batch {} or less, take fewer loads, or raise --peer-memory",
+        "batches of {batch} examples are too large for loads of about {load}; give `batch` {} or less, take fewer loads, or raise `peer_memory`",
         largest_batch(plan.records(), loads)
     )))
 }

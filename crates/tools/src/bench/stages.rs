@@ -18,11 +18,12 @@ use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
 use pelton_run::{Event, Interrupt, MetricsEndpoint, Observer, cpu_seconds, peak_rss_bytes};
 use pelton_text::{Ends, Vocabulary};
 
+use super::config::BenchConfig;
 use super::kept_classes;
 use super::progress::Progress;
 use super::prometheus::prometheus_text;
+use super::report::BenchReport;
 use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
-use super::{BenchConfig, BenchReport};
 use crate::vocabulary;
 
 /// Examples of a batch where nothing is said.
@@ -50,7 +51,7 @@ pub(super) fn prepare(
     let dataset = &opened.dataset;
     if stages.exif == Exif::Apply && !matches!(stages.decode, DecodeSetting::Image(_)) {
         return Err(DataError::Config(format!(
-            "--exif apply does nothing with --decode {}; give --decode image, or leave it out",
+            "`exif` apply does nothing with `decode` {}; give `decode` image, or leave it out",
             stages.decode
         )));
     }
@@ -66,7 +67,7 @@ pub(super) fn prepare(
         )?)),
         (_, Some(file)) => {
             return Err(DataError::Config(format!(
-                "--vocabulary {} does nothing with --decode {}; give --decode words, or leave it out",
+                "`vocabulary` {} does nothing with `decode` {}; give `decode` words, or leave it out",
                 file.display(),
                 stages.decode
             )));
@@ -236,11 +237,11 @@ fn kept_lengths(
     });
     if kept.is_empty() {
         let of_them = match of_classes {
-            Some(_) => " of the classes that --keep-classes keeps",
+            Some(_) => " of the classes that `keep_classes` keeps",
             None => "",
         };
         return Err(DataError::Config(format!(
-            "no record{of_them} has a length that --keep-lengths keeps; name other lengths"
+            "no record{of_them} has a length that `keep_lengths` keeps; name other lengths"
         )));
     }
     Ok(kept)
@@ -251,7 +252,7 @@ fn parts(dataset: &Dataset, weights: &[f64]) -> Result<Vec<Part>, DataError> {
     let files = dataset.files();
     if weights.len() != files.len() {
         return Err(DataError::Config(format!(
-            "--mix names {} shares for {} files; give one for each, in the order of the files",
+            "`mix` names {} shares for {} files; give one for each, in the order of the files",
             weights.len(),
             files.len()
         )));
@@ -442,7 +443,7 @@ fn report(
         rl: randomness.as_ref().map(|randomness| randomness.rl),
         rl_exact: stream.rl_exact(0),
         memory_bytes: options.memory_bytes,
-        mapped_bytes: meters.mapped_bytes,
+        resident_bytes: meters.resident_bytes,
         exif_pictures: meters.counted(DecodeImages::EXIF_PICTURES),
         skipped_records: meters.skipped_examples,
         replaced_records: meters.replaced_examples,

@@ -13,6 +13,7 @@ use pelton_data::DataError;
 use pelton_run::Interrupt;
 use pelton_text::{LineLength, LineLengths};
 
+use super::column::{Column, unreadable, whole, wrong};
 use super::npy_lengths;
 
 /// What of a file is a length.
@@ -42,28 +43,6 @@ impl FromStr for Unit {
             "words" => Ok(Unit::Words),
             "bytes" => Ok(Unit::Bytes),
             _ => Err(format!("'{text}' is no unit: use words or bytes")),
-        }
-    }
-}
-
-/// A column of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Column {
-    /// By its position, from 1.
-    Position(usize),
-    /// By its name in the first line.
-    Name(String),
-}
-
-impl FromStr for Column {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Column, String> {
-        match text.parse::<usize>() {
-            Ok(0) => Err("columns are counted from 1: use --column 1 or a name".to_string()),
-            Ok(position) => Ok(Column::Position(position)),
-            Err(_) if text.is_empty() => Err("use a position from 1 or a name".to_string()),
-            Err(_) => Ok(Column::Name(text.to_string())),
         }
     }
 }
@@ -179,7 +158,7 @@ fn rows(
         }
         if row.len() == MOST_ROW_BYTES {
             let problem = format!(
-                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave --column out \
+                "line {number} is longer than {MOST_ROW_BYTES} bytes, so this is no table; leave `column` out \
                  to count the words of lines"
             );
             return Err(wrong(path, &problem));
@@ -255,20 +234,6 @@ fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, Dat
         );
         wrong(path, &problem)
     })
-}
-
-/// A number as a length, where it is one.
-pub(super) fn whole(number: f64) -> Option<u32> {
-    let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
-    fits.then_some(number as u32)
-}
-
-pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> DataError {
-    wrong(path, &format!("cannot be read ({error}); check the path"))
-}
-
-pub(super) fn wrong(path: &Path, problem: &str) -> DataError {
-    DataError::Config(format!("{}: {problem}", path.display()))
 }
 
 fn too_long(path: &Path, line: u64) -> DataError {

@@ -4,6 +4,7 @@
 //! rows, which depend on the order a little, they are those of the first epoch of seed 0. Cost: one
 //! pass over the file, and of the policies only packing looks at sentences rather than at counts.
 
+mod column;
 mod lengths;
 mod npy_lengths;
 mod picture;
@@ -16,8 +17,9 @@ use pelton_plan::{
 };
 use serde::Serialize;
 
+pub use column::Column;
 pub(crate) use lengths::lengths_of;
-pub use lengths::{Column, LengthSource, Unit, read_lengths};
+pub use lengths::{LengthSource, Unit, read_lengths};
 pub use picture::{histogram, in_terminal};
 
 use pelton_data::DataError;

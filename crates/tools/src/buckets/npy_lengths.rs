@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pelton_data::DataError;
 
-use super::lengths::{Column, unreadable, whole, wrong};
+use super::column::{Column, unreadable, whole, wrong};
 
 /// The first bytes of such a file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
@@ -35,7 +35,7 @@ pub(super) fn column(
                 Column::Name(name) => format!("'{name}'"),
             };
             let problem = format!(
-                "has {} columns and no column {asked}; use --column 1 to {}",
+                "has {} columns and no column {asked}; use `column` 1 to {}",
                 header.columns, header.columns
             );
             return Err(wrong(path, &problem));

@@ -86,7 +86,7 @@ fn tables_that_hold_no_lengths_are_refused_with_a_remedy() {
     check_refused("1\n2.5\n", column("1"), "whole numbers");
     check_refused("1\n4294967296\n", column("1"), "4294967295");
     check_refused("1\nnan\n", column("1"), "'nan'");
-    check_refused(vec![b'1'; 2 << 20], column("1"), "leave --column out");
+    check_refused(vec![b'1'; 2 << 20], column("1"), "leave `column` out");
     assert!("0".parse::<Column>().is_err() && "".parse::<Column>().is_err());
     assert!("tokens".parse::<Unit>().is_err());
 }
@@ -123,7 +123,7 @@ fn npy_vectors_and_columns_are_read() {
     check_refused(
         npy("<i8", "(2,)", &longs),
         column("2"),
-        "use --column 1 to 1",
+        "use `column` 1 to 1",
     );
     check_refused(npy("<i8", "(2,)", &longs), column("x"), "no column 'x'");
     check_refused(
@@ -316,7 +316,7 @@ fn what_cannot_be_is_refused() {
         table("1\n", 0, &[])
             .unwrap_err()
             .to_string()
-            .contains("--batch")
+            .contains("`batch`")
     );
     let interrupt = Arc::default();
     let config = BucketsConfig {

@@ -4,78 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_data::OpenedData;
-use pelton_feed::{Cursor, FeedOptions, Meters};
-use pelton_format::Dataset;
-use pelton_linear::{
-    Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
-    predict,
-};
+use pelton_feed::{Cursor, FeedOptions};
+use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
 use pelton_run::{Event, Observer};
 
+use super::evaluation::for_each_batch;
 use super::newton::Passes;
 use super::ranks::Ranks;
 use super::setup::{FINEST_TOLERANCE, Setup};
 use super::source::Source;
 use crate::error::TrainError;
-
-/// Losses of a model over a data set.
-#[derive(Clone, Debug)]
-pub struct Evaluation {
-    /// Sums over the rows.
-    pub losses: LossSum,
-    /// What the pass cost.
-    pub meters: Meters,
-}
-
-/// Sums the losses of `weights` over every record of `dataset` in file order within a budget. Rows count as
-/// right where [`predict`] gives them their class.
-pub fn evaluate(
-    dataset: &Arc<Dataset>,
-    problem: &Problem,
-    weights: &Weights,
-    feed: &FeedOptions,
-) -> Result<Evaluation, TrainError> {
-    let mut losses = LossSum::new(problem);
-    let mut correct = 0;
-    let meters = for_each_batch(dataset, feed, |batch| {
-        losses.add(problem, &batch.rows, weights, Simd::best())?;
-        predict(weights, &batch.rows, |i, prediction| {
-            correct += u64::from(prediction.class == batch.rows.label(i));
-        });
-        Ok(())
-    })?;
-    losses.correct = correct;
-    Ok(Evaluation { losses, meters })
-}
-
-/// [`pelton_data::for_each_batch`] with this crate's errors.
-pub(crate) fn for_each_batch(
-    dataset: &Arc<Dataset>,
-    feed: &FeedOptions,
-    each: impl FnMut(&mut pelton_feed::Batch) -> Result<(), TrainError>,
-) -> Result<Meters, TrainError> {
-    pelton_data::for_each_batch(dataset, feed, each)
-}
-
-/// Share of the test examples that the model predicts right.
-pub(super) fn accuracy(
-    setup: &Setup,
-    test: &OpenedData,
-    weights: &Weights,
-    ranks: Ranks<'_>,
-) -> Result<f64, TrainError> {
-    let feed = FeedOptions {
-        memory_bytes: setup.memory_bytes,
-        interrupt: Arc::clone(&setup.interrupt),
-        ..setup.feed.clone()
-    };
-    let found = evaluate(&test.dataset, &setup.problem, weights, &feed)?;
-    ranks.check_bad_records(&feed, &test.dataset, &found.meters)?;
-    let mut losses = found.losses;
-    ranks.sum_losses(&mut losses)?;
-    Ok(losses.accuracy())
-}
 
 /// Certifies the solver's weights over the rows in memory, or with a pass of its own.
 fn certificate(
@@ -97,7 +35,7 @@ fn certificate(
     for_each_batch(&setup.data.dataset, &feed, |batch| {
         Ok(solver.check_rows(&batch.rows, false, &mut losses, &mut bound)?)
     })?;
-    ranks.sum_losses(&mut losses)?;
+    ranks.together(|peers| losses.add_up(peers))?;
     ranks.together(|peers| bound.add_up(peers))?;
     Ok(Certificate {
         primal: losses.primal(solver.weights()),
@@ -143,19 +81,13 @@ pub(super) fn optimum(
         to: FINEST_TOLERANCE,
     });
     options.skip = false;
-    options.cache_bytes = 0;
     options.inner = InnerPasses::Until {
         epsilon: 1e-4,
         at_most: 50,
     };
     let dataset = &setup.data.dataset;
     let problem = &setup.problem;
-    let mut solver = OutOfCore::new(
-        problem.clone(),
-        dataset.records(),
-        dataset.layout(),
-        options,
-    );
+    let mut solver = OutOfCore::new(problem.clone(), dataset.records(), options);
     solver.end_when(Arc::clone(&setup.interrupt));
     if let Some(numbering) = &setup.numbering {
         solver.rows_come_renumbered(numbering);
@@ -165,28 +97,19 @@ pub(super) fn optimum(
     let mut best: Option<Certificate> = None;
     let mut wanted = 10.0 * wanted_gap;
     for epoch in 0..MOST_EPOCHS {
-        match ranks.with_peers(|peers| solver.begin_epoch_share(epoch, true, peers)) {
-            Some(begun) => begun?,
-            None => solver.begin_epoch(epoch, true)?,
-        }
-        let mut step = 0;
+        ranks.together(|peers| solver.begin_epoch(epoch, true, peers))?;
         loop {
             if ranks.any(interrupt.load(Ordering::Relaxed))? {
                 return Err(TrainError::stopped(
                     "solving for the optimum, before training began",
                 ));
             }
-            let trained = source.train_next(&mut solver, step, false, ranks)?;
-            step += 1;
-            match trained {
+            match source.train_next(&mut solver, ranks)? {
                 Some(trained) if !trained.ends_epoch => {}
                 _ => break,
             }
         }
-        let outcome = match ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
-            Some(outcome) => outcome?,
-            None => solver.end_epoch()?,
-        };
+        let outcome = ranks.together(|peers| solver.end_epoch(peers))?;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let estimate = (primal - outcome.dual) / outcome.dual.abs().max(1e-300);
         observer(Event::Progress {

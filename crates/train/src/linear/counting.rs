@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use pelton_data::OpenedData;
+use pelton_feed::Share;
 use pelton_format::{Layout, Renumber};
 use pelton_linear::FeatureCounts;
 use pelton_run::{Event, Observer};
 
 use super::first_pass::first_pass;
 use super::ranks::Ranks;
-use super::setup::{Filling, Setup, set_up_filled};
+use super::setup::{Setup, set_up_share};
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
@@ -32,7 +33,7 @@ pub(super) fn pays(config: &LinearConfig, setup: &Setup) -> bool {
 pub(super) fn renumber(
     config: &LinearConfig,
     setup: Setup,
-    filling: Filling,
+    share: Option<Share>,
     ranks: Ranks<'_>,
     observer: Observer<'_>,
 ) -> Result<Setup, TrainError> {
@@ -45,14 +46,7 @@ pub(super) fn renumber(
         counts.add(batch.rows.segments());
         Ok(())
     })?;
-    let numbered = match ranks.comm() {
-        None => counts.number::<TrainError>(None)?,
-        Some(_) => {
-            let numbered = ranks.with_peers(|peers| counts.number(Some(peers)));
-            numbered.transpose()?.flatten()
-        }
-    };
-    let Some((numbering, numbers)) = numbered else {
+    let Some((numbering, numbers)) = ranks.together(|peers| counts.number(peers))? else {
         return Ok(setup);
     };
     observer(Event::Note(&format!(
@@ -65,7 +59,7 @@ pub(super) fn renumber(
         dataset: Arc::new(renumbered),
         ..setup.data
     };
-    let again = set_up_filled(config, data, filling)?;
+    let again = set_up_share(config, data, share)?;
     Ok(Setup {
         interrupt: setup.interrupt,
         data_bytes: setup.data_bytes,

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use pelton_feed::{Batch, FeedOptions};
+use pelton_feed::{Batch, FeedOptions, Meters};
 use pelton_run::{Event, Observer};
 
-use super::certify::for_each_batch;
+use super::evaluation::for_each_batch;
 use super::ranks::Ranks;
-use super::session::totals_of;
 use super::setup::Setup;
 use crate::checkpoint::Totals;
 use crate::error::TrainError;
@@ -43,4 +42,21 @@ pub(super) fn first_pass(
         ..totals_of(&meters)
     };
     Ok(ranks.agree(false, false, own)?.totals)
+}
+
+pub(super) fn totals_of(meters: &Meters) -> Totals {
+    Totals {
+        load_s: meters.load_s,
+        compute_s: meters.compute_s,
+        overlap_s: meters.overlap_s(),
+        wait_s: meters.wait_s,
+        prepare_s: meters.prepare_s,
+        read_bytes: meters.read_bytes,
+        used_bytes: meters.used_bytes,
+        written_bytes: meters.written_bytes,
+        visits: 0,
+        rows: 0,
+        skipped_records: meters.skipped_records,
+        ..Totals::default()
+    }
 }

@@ -6,6 +6,7 @@
 
 mod certify;
 mod counting;
+mod evaluation;
 mod first_pass;
 mod newton;
 mod outcome;
@@ -28,8 +29,8 @@ use pelton_format::RowLayout;
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
-pub(crate) use certify::for_each_batch;
-pub use certify::{Evaluation, evaluate};
+pub(crate) use evaluation::for_each_batch;
+pub use evaluation::{Evaluation, evaluate};
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
 pub use setup::{Setup, resolve, set_up};
@@ -77,15 +78,14 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
-            "--blocks {blocks} cannot be cut from {records} records; give 1 to {records}"
+            "`blocks` {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
     let mut before = None;
     if options.resume {
         before = resume::take_over(&options.out, &mut config, ranks.size());
     }
-    resolve(&mut config, &data, ranks.size())?;
-    setup::check_ranks(&config, &data.dataset, ranks.size())?;
+    resolve(&mut config, &data)?;
     let given = LinearConfig {
         skip: config.skip,
         cache_fraction: config.cache_fraction,
@@ -93,11 +93,8 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
         solver: config.solver,
         ..given.clone()
     };
-    let filling = setup::Filling {
-        share: ranks.share(&data.dataset),
-        refill: before.as_ref().is_none_or(|before| before.refills),
-    };
-    let mut setup = setup::set_up_filled(&config, data, filling.clone())?;
+    let share = ranks.share(&data.dataset);
+    let mut setup = setup::set_up_share(&config, data, share.clone())?;
     setup.interrupt = Arc::clone(interrupt);
     // Setting up anew over other rows of the same data keeps the budget.
     let again = LinearConfig {
@@ -106,9 +103,9 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
         ..config.clone()
     };
     setup = match before.as_ref().map(|before| before.packed) {
-        Some(true) => packing::pack(&again, setup, filling.clone(), observer)?,
+        Some(true) => packing::pack(&again, setup, share.clone(), observer)?,
         None if packing::pays(&config, &setup, ranks) => {
-            packing::try_to_pack(&again, setup, filling.clone(), observer)?
+            packing::try_to_pack(&again, setup, share.clone(), observer)?
         }
         _ => setup,
     };
@@ -117,13 +114,13 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     }
     let numbered = before.map(|before| before.numbered);
     if numbered.unwrap_or_else(|| counting::pays(&config, &setup)) {
-        setup = counting::renumber(&again, setup, filling, ranks, observer)?;
+        setup = counting::renumber(&again, setup, share, ranks, observer)?;
     }
     let setup = setup;
     tracing::info!(
         budget = setup.memory_bytes,
         feed = setup.feed.memory_bytes,
-        cache = setup.options.cache_bytes,
+        coded_rows = setup.options.coded_rows,
         evaluation = setup.evaluation_bytes,
         snapshots = setup.options.snapshots,
         in_memory = setup.in_core,
@@ -208,7 +205,7 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     let trained = trained.map_err(in_folder)?;
     let accuracy = match &test {
         Some(test) => {
-            let accuracy = certify::accuracy(&setup, test, &trained.weights, ranks);
+            let accuracy = evaluation::accuracy(&setup, test, &trained.weights, ranks);
             Some(accuracy.map_err(in_folder)?)
         }
         None => None,
@@ -234,23 +231,23 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
         );
     }
     if config.epochs == 0 {
-        return wrong("--epochs 0 trains nothing; give 1 or more".to_string());
+        return wrong("`epochs` 0 trains nothing; give 1 or more".to_string());
     }
     if config.blocks == Some(0) {
-        return wrong("--blocks 0 cuts an epoch into nothing; give 1 or more".to_string());
+        return wrong("`blocks` 0 cuts an epoch into nothing; give 1 or more".to_string());
     }
     if let (pelton_plan::Order::Block { blocks, .. }, Some(other)) = (config.order, config.blocks)
         && blocks != other
     {
         return wrong(format!(
-            "--order {} and --blocks {other} ask for different numbers of blocks; give one of them",
+            "`order` {} and `blocks` {other} ask for different numbers of blocks; give one of them",
             config.order
         ));
     }
     let kept = config.cache_fraction.unwrap_or(0.0);
     if !(0.0..=0.9).contains(&kept) {
         return wrong(format!(
-            "--cache-fraction {kept} is not a share of the block memory between 0 and 0.9",
+            "`cache_fraction` {kept} is not a share of the block memory between 0 and 0.9",
         ));
     }
     if config
@@ -258,27 +255,27 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
         .is_some_and(|target| !(target > 0.0 && target < 1.0))
     {
         return wrong(
-            "--target is a relative difference between 0 and 1, such as 1e-3".to_string(),
+            "`target` is a relative difference between 0 and 1, such as 1e-3".to_string(),
         );
     }
     let selective = config.skip || kept > 0.0;
     let full = config.order == pelton_plan::Order::Full;
     if selective && !full {
         return wrong(format!(
-            "--skip and --cache-fraction leave records of an epoch unread, which --order {} cannot; use --order full",
+            "`skip` and `cache_fraction` leave records of an epoch unread, which `order` {} cannot; use `order` full",
             config.order
         ));
     }
     if config.checkpoint_every_s.is_nan() || config.checkpoint_every_s < 0.0 {
         return wrong(format!(
-            "--checkpoint-every {} is no number of seconds; give 0 or more",
+            "`checkpoint_every` {} is no number of seconds; give 0 or more",
             config.checkpoint_every_s
         ));
     }
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }
-    Ok(data::check_threads("--threads", config.threads)?)
+    Ok(data::check_threads("`threads`", config.threads)?)
 }
 
 /// Names what is wrong with data that shows no two classes, or no features: mostly it is something
@@ -302,10 +299,10 @@ fn refuse_untrainable(
     for_each_batch(dataset, &feed, |_| Ok(()))?;
     let paths = config.data.paths.join(", ");
     Err(TrainError::config(match labels.values() {
-        [] => format!("{paths}: no record can be read; check the file and --format"),
+        [] => format!("{paths}: no record can be read; check the file and `format`"),
         _ if dataset.features() == 0 => {
             format!(
-                "{paths}: its records have a label and no features; check the file and --format"
+                "{paths}: its records have a label and no features; check the file and `format`"
             )
         }
         [only, ..] => format!(
@@ -346,7 +343,7 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
     let classes = dataset.labels().len();
     if classes > MANY_CLASSES {
         observer(Event::Note(&format!(
-            "{classes} labels: a model each, {classes} times the work; pass --positive LABEL for one of them, or another --label column if these are no classes"
+            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
         )));
     }
 }

@@ -9,11 +9,12 @@ use pelton_feed::{Cursor, FeedOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
-use super::certify::{evaluate, for_each_batch};
+use super::evaluation::{evaluate, for_each_batch};
+use super::first_pass::totals_of;
 use super::ranks::Ranks;
 use super::resume;
 use super::scaling;
-use super::session::{Trained, interrupted, totals_of, write_events};
+use super::session::{Trained, interrupted, write_events};
 use super::setup::Setup;
 use super::source::Source;
 use crate::checkpoint::{self, Progress, State, Totals};
@@ -150,7 +151,7 @@ impl<'a> Passes<'a> {
                 found.losses
             }
         };
-        self.ranks.sum_losses(&mut losses)?;
+        self.ranks.together(|peers| losses.add_up(peers))?;
         Ok((weights, losses, totals))
     }
 }
@@ -322,13 +323,14 @@ impl<'a> NewtonSession<'a> {
     fn save(&mut self, folder: &RunFolder) -> Result<(), TrainError> {
         let mut state = self.passes.newton.save();
         let owner = self.ranks.owner(&self.setup.data.dataset);
-        let gathered = self.ranks.with_peers(|peers| {
-            for centres in &mut state.centres {
-                *centres = pelton_linear::of_owners(centres, &owner, peers)?.into();
+        self.ranks.together(|peers| {
+            if peers.ranks > 1 {
+                for centres in &mut state.centres {
+                    *centres = pelton_linear::of_owners(centres, &owner, peers)?.into();
+                }
             }
             Ok(())
-        });
-        gathered.transpose()?;
+        })?;
         if folder.is_written() {
             let progress = Progress {
                 data: self.setup.data.dataset.fingerprint(),

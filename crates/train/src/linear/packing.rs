@@ -10,13 +10,14 @@ use std::path::Path;
 
 use pelton_comm::Comm;
 use pelton_data::{DataError, OpenedData, units_of};
+use pelton_feed::Share;
 use pelton_format::{FormatKind, PackedCopy};
 use pelton_run::{Event, Observer};
 use pelton_storage::StorageError;
 
 use super::first_pass::first_pass;
 use super::ranks::Ranks;
-use super::setup::{Filling, Setup, set_up_filled};
+use super::setup::{Setup, set_up_share};
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
@@ -43,7 +44,7 @@ pub(super) fn pays(config: &LinearConfig, setup: &Setup, ranks: Ranks<'_>) -> bo
 pub(super) fn try_to_pack(
     config: &LinearConfig,
     setup: Setup,
-    filling: Filling,
+    share: Option<Share>,
     observer: Observer<'_>,
 ) -> Result<Setup, TrainError> {
     let needed = PackedCopy::bytes_for(&setup.data.dataset).unwrap_or(0);
@@ -52,7 +53,7 @@ pub(super) fn try_to_pack(
         .map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize));
     let no_space = |observer: Observer<'_>| {
         observer(Event::Note(&format!(
-            "{}: has too little space for packed rows ({} MB, and {LEAST_SPACE} times that to spare); reading the text in every epoch, which is slower; --scratch names another folder",
+            "{}: has too little space for packed rows ({} MB, and {LEAST_SPACE} times that to spare); reading the text in every epoch, which is slower; `scratch` names another folder",
             folder.display(),
             needed.div_ceil(1_000_000)
         )));
@@ -62,12 +63,12 @@ pub(super) fn try_to_pack(
         return Ok(setup);
     }
     let (text, interrupt) = (setup.data.clone(), setup.interrupt.clone());
-    match pack(config, setup, filling.clone(), observer) {
+    match pack(config, setup, share.clone(), observer) {
         Err(TrainError::Data(DataError::Storage(StorageError::NoSpace { .. }))) => {
             no_space(observer);
             Ok(Setup {
                 interrupt,
-                ..set_up_filled(config, text, filling)?
+                ..set_up_share(config, text, share)?
             })
         }
         done => done,
@@ -78,7 +79,7 @@ pub(super) fn try_to_pack(
 pub(super) fn pack(
     config: &LinearConfig,
     setup: Setup,
-    filling: Filling,
+    share: Option<Share>,
     observer: Observer<'_>,
 ) -> Result<Setup, TrainError> {
     let dataset = &setup.data.dataset;
@@ -111,7 +112,7 @@ pub(super) fn pack(
         data_bytes: setup.data_bytes,
         packed: true,
         before,
-        ..set_up_filled(config, data, filling)?
+        ..set_up_share(config, data, share)?
     })
 }
 

@@ -10,7 +10,7 @@ use pelton_comm::{Comm, Reduction};
 use pelton_data::{self as data, DataConfig, Expected, OpenedData, check_limit, stripe_records};
 use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
 use pelton_format::Dataset;
-use pelton_linear::{Exchange, LossSum, Peers};
+use pelton_linear::{Exchange, Peers};
 use pelton_run::{Interrupt, Observer};
 
 use crate::checkpoint::Totals;
@@ -77,14 +77,6 @@ impl<'a> Ranks<'a> {
             ranks: self.size(),
             exchange: &mut |what| exchange(self.0, what),
         })
-    }
-
-    /// The same among several ranks; `None` for one.
-    pub fn with_peers<T>(
-        self,
-        with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
-    ) -> Option<Result<T, TrainError>> {
-        self.comm().map(|_| self.together(with))
     }
 
     /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
@@ -187,11 +179,6 @@ impl<'a> Ranks<'a> {
         meters: &Meters,
     ) -> Result<(), TrainError> {
         Ok(check_limit(self.0, feed.on_bad_record, dataset, meters)?)
-    }
-
-    /// Adds up the losses that each rank found over its share of the rows.
-    pub fn sum_losses(self, losses: &mut LossSum) -> Result<(), TrainError> {
-        self.together(|peers| losses.add_up(peers))
     }
 
     /// Bytes that all ranks have sent and the seconds that each has waited for others on average.

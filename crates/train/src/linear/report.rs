@@ -123,7 +123,7 @@ fn figures(summary: &LinearSummary) -> Vec<(String, String, String)> {
     row(
         "budget",
         megabytes(summary.memory_bytes),
-        "for look-ahead, blocks and row cache",
+        "for look-ahead, blocks and rows kept",
     );
     row(
         "data",

@@ -69,12 +69,12 @@ pub(super) fn read(
     if progress.data != setup.data.dataset.fingerprint() {
         return Err(wrong(
             folder,
-            "is of other data, of another --label, --format, --positive or --zero-based, or the data changed",
+            "is of other data, of another `label`, `format`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.
     if progress.scale != config.scale {
-        return Err(wrong(folder, "is of a run with another --scale"));
+        return Err(wrong(folder, "is of a run with another `scale`"));
     }
     if let Some(flag) = other_problem(folder, config) {
         return Err(wrong(folder, &format!("is of a run with another {flag}")));
@@ -84,7 +84,7 @@ pub(super) fn read(
 
 /// Says that a checkpoint is another solver's.
 pub(super) fn other_solver(folder: &Path) -> TrainError {
-    wrong(folder, "is of a run with another --solver")
+    wrong(folder, "is of a run with another `solver`")
 }
 
 fn wrong(folder: &Path, problem: &str) -> TrainError {
@@ -104,28 +104,28 @@ pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state.safetensors")
 }
 
-/// The flag of a setting that decides the result and differs from that of the run in `folder`.
+/// A setting that decides the result and differs from that of the run in `folder`.
 ///
 /// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
 /// and to which target a run goes may change.
 fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
     let before = config_of(folder)?;
     let same = [
-        ("--loss", before.loss == config.loss),
-        ("--cost", before.cost == config.cost),
+        ("`loss`", before.loss == config.loss),
+        ("`cost`", before.cost == config.cost),
         (
-            "--class-weight",
+            "`class_weight`",
             before.class_weights == config.class_weights,
         ),
-        ("--bias", before.bias == config.bias),
-        ("--solver", before.solver == config.solver),
-        ("--inner-passes", before.inner_passes == config.inner_passes),
-        ("--skip", before.skip == config.skip),
+        ("`bias`", before.bias == config.bias),
+        ("`solver`", before.solver == config.solver),
+        ("`inner_passes`", before.inner_passes == config.inner_passes),
+        ("`skip`", before.skip == config.skip),
         (
-            "--cache-fraction",
+            "`cache_fraction`",
             before.cache_fraction == config.cache_fraction,
         ),
-        ("--seed", before.seed == config.seed),
+        ("`seed`", before.seed == config.seed),
     ];
     same.iter().find(|(_, same)| !same).map(|(flag, _)| *flag)
 }
@@ -133,14 +133,7 @@ fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
 /// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
 /// A feed that began there would give out batches of other epochs or none.
 pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> {
-    let plan = &setup.plan;
-    let (end, unit) = match setup.feed.refill {
-        true => (plan.records(), "records"),
-        false => (plan.steps(), "blocks"),
-    };
-    let &Progress {
-        next, steps_done, ..
-    } = progress;
+    let (end, next) = (setup.plan.steps(), progress.next);
     let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
     let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
     if begun != Some(epochs) || progress.cursor_epoch != epochs {
@@ -150,12 +143,8 @@ pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> 
         ));
     }
     let fits = match progress.in_epoch {
-        // A first block that was given up is still to be trained.
-        true => (0 < steps_done || next == 0) && steps_done <= next && next < end,
-        false => steps_done <= next && next == end,
+        true => next < end,
+        false => next == end,
     };
-    let fits = fits && (setup.feed.refill || steps_done == next);
-    (!fits).then(|| {
-        format!("{steps_done} blocks are done and {next} {unit} read of an epoch's {end} {unit}")
-    })
+    (!fits).then(|| format!("{next} of an epoch's {end} blocks are done"))
 }

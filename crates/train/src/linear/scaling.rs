@@ -28,13 +28,7 @@ pub(super) fn scale(
         Ok(())
     })?;
     let layout = dataset.layout();
-    let scale = match ranks.comm() {
-        None => sums.scale::<TrainError>(scaling, layout, None)?,
-        Some(_) => {
-            let scale = ranks.with_peers(|peers| sums.scale(scaling, layout, Some(peers)));
-            scale.transpose()?.flatten()
-        }
-    };
+    let scale = ranks.together(|peers| sums.scale(scaling, layout, peers))?;
     let Some(scale) = scale.map(Arc::new) else {
         return Ok(setup);
     };
@@ -100,7 +94,7 @@ pub(super) fn advice(rows: &RowTable) -> Option<String> {
     (ratio > MOST_RATIO).then(|| {
         format!(
             "features differ by a factor of {ratio:.0e} in size, which slows training and weighs them unevenly: \
-             consider --scale {better}"
+             consider `scale` {better}"
         )
     })
 }

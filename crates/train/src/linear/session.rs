@@ -10,7 +10,8 @@ use pelton_format::RowTable;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
-use super::certify::for_each_batch;
+use super::evaluation::for_each_batch;
+use super::first_pass::totals_of;
 use super::ranks::{Agreed, Ranks};
 use super::setup::Setup;
 use super::source::Source;
@@ -47,9 +48,6 @@ pub(super) struct Session<'a> {
     solver: OutOfCore,
     cursor: Cursor,
     in_epoch: bool,
-    steps_done: u64,
-    /// Whether the first planned block was planned before the checkpoint this session began from.
-    replay: bool,
     epochs: Vec<EpochRecord>,
     earlier: Totals,
     earlier_wall_s: f64,
@@ -77,12 +75,7 @@ impl<'a> Session<'a> {
         began: Instant,
     ) -> Result<Session<'a>, TrainError> {
         let dataset = &setup.data.dataset;
-        let mut solver = OutOfCore::new(
-            setup.problem.clone(),
-            dataset.records(),
-            dataset.layout(),
-            setup.options,
-        );
+        let mut solver = OutOfCore::new(setup.problem.clone(), dataset.records(), setup.options);
         solver.end_when(Arc::clone(&setup.interrupt));
         if let Some(numbering) = &setup.numbering {
             solver.rows_come_renumbered(numbering);
@@ -96,8 +89,6 @@ impl<'a> Session<'a> {
             solver,
             cursor: Cursor::default(),
             in_epoch: false,
-            steps_done: 0,
-            replay: false,
             epochs: Vec::new(),
             earlier: Totals::default(),
             earlier_wall_s: 0.0,
@@ -189,15 +180,9 @@ impl<'a> Session<'a> {
         });
         let reads_all = self.setup.options.snapshots && (near || epoch == 1);
         let solver = &mut self.solver;
-        match self
-            .ranks
-            .with_peers(|peers| solver.begin_epoch_share(epoch, reads_all, peers))
-        {
-            Some(begun) => begun?,
-            None => solver.begin_epoch(epoch, reads_all)?,
-        }
+        self.ranks
+            .together(|peers| solver.begin_epoch(epoch, reads_all, peers))?;
         self.in_epoch = true;
-        self.steps_done = 0;
         self.cursor = Cursor { epoch, next: 0 };
         Ok(())
     }
@@ -213,18 +198,16 @@ impl<'a> Session<'a> {
         let what = format!("epoch {}", epoch + 1);
         let total = self.setup.plan.steps();
         while self.in_epoch {
-            let replay = std::mem::take(&mut self.replay);
-            let trained = source.train_next(&mut self.solver, self.steps_done, replay, self.ranks);
+            let trained = source.train_next(&mut self.solver, self.ranks);
             let Some(step) = self.unless_interrupted(trained, source, folder)? else {
                 self.in_epoch = false;
                 break;
             };
             self.cursor = step.end;
-            self.steps_done += 1;
             self.in_epoch = !step.ends_epoch;
             observer(Event::Progress {
                 what: &what,
-                done: self.steps_done,
+                done: self.cursor.next,
                 total,
             });
             let agreed = self.agree(source, interrupt)?;
@@ -285,10 +268,7 @@ impl<'a> Session<'a> {
         observer: Observer<'_>,
     ) -> Result<Option<Certified>, TrainError> {
         let solver = &mut self.solver;
-        let outcome = match self.ranks.with_peers(|peers| solver.end_epoch_share(peers)) {
-            Some(outcome) => outcome?,
-            None => solver.end_epoch()?,
-        };
+        let outcome = self.ranks.together(|peers| solver.end_epoch(peers))?;
         let work = self.work;
         let primal = outcome.certified_primal.unwrap_or(outcome.primal_estimate);
         let certificate = Certificate {
@@ -451,24 +431,20 @@ impl<'a> Session<'a> {
         let dataset = &self.setup.data.dataset;
         let solver = &mut self.solver;
         let is_snapshot = best
-            && match self
+            && self
                 .ranks
-                .with_peers(|peers| solver.take_best_as_snapshot_share(peers))
-            {
-                Some(taken) => taken?,
-                None => solver.take_best_as_snapshot()?,
-            };
-        let unsettled = self.ranks.comm().and_then(|_| solver.begin_settling());
-        let solver = &mut self.solver;
+                .together(|peers| solver.take_best_as_snapshot(peers))?;
+        let unsettled = solver.begin_settling(self.ranks.size());
         let mut losses = LossSum::new(solver.problem());
         let mut bound = DualBound::new(solver.problem());
         let meters = for_each_batch(dataset, feed, |batch| {
             Ok(solver.check_rows(&batch.rows, is_snapshot, &mut losses, &mut bound)?)
         })?;
-        let settle = |peers: &mut Peers<'_, TrainError>| solver.end_settling(unsettled, peers);
-        self.ranks.with_peers(settle).transpose()?;
-        self.ranks.sum_losses(&mut losses)?;
-        self.ranks.together(|peers| bound.add_up(peers))?;
+        self.ranks.together(|peers| {
+            solver.end_settling(unsettled, peers)?;
+            losses.add_up(peers)?;
+            bound.add_up(peers)
+        })?;
         let weights = match self.solver.snapshot() {
             Some(snapshot) if is_snapshot => &snapshot.weights,
             _ => self.solver.weights(),
@@ -584,22 +560,5 @@ pub(super) fn write_events(
 pub(super) fn interrupted(folder: &RunFolder) -> TrainError {
     TrainError::Interrupted {
         folder: folder.path().display().to_string(),
-    }
-}
-
-pub(super) fn totals_of(meters: &Meters) -> Totals {
-    Totals {
-        load_s: meters.load_s,
-        compute_s: meters.compute_s,
-        overlap_s: meters.overlap_s(),
-        wait_s: meters.wait_s,
-        prepare_s: meters.prepare_s,
-        read_bytes: meters.read_bytes,
-        used_bytes: meters.used_bytes,
-        written_bytes: meters.written_bytes,
-        visits: 0,
-        rows: 0,
-        skipped_records: meters.skipped_records,
-        ..Totals::default()
     }
 }

@@ -24,8 +24,6 @@ const EVALUATION_SHARE: f64 = 0.0625;
 
 /// Mean length from which a row that is left unread is a page that is left unread.
 const PAGE_BYTES: u64 = 4096;
-/// Share of each block that is rows kept whole, where nothing is said.
-const CACHED_SHARE: f64 = 0.5;
 /// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
 /// in small pieces.
 const CODED_SHARE: f64 = 0.6;
@@ -78,36 +76,16 @@ pub struct Setup {
 
 /// Divides the budget and makes the plan.
 pub fn set_up(config: &LinearConfig, data: OpenedData) -> Result<Setup, TrainError> {
-    set_up_filled(config, data, Filling::default())
-}
-
-/// How blocks are filled.
-#[derive(Clone, Debug)]
-pub(super) struct Filling {
-    /// The part of every block that this rank takes; `None` for all of it.
-    pub share: Option<Share>,
-    /// Whether a block of which rows are left unread is filled up with those that follow. One rank alone
-    /// can; several, whose rows end at different places, could not go on as another number of ranks.
-    pub refill: bool,
-}
-
-impl Default for Filling {
-    fn default() -> Filling {
-        Filling {
-            share: None,
-            refill: true,
-        }
-    }
+    set_up_share(config, data, None)
 }
 
 /// The same for a rank that takes a share of every block, within a budget of its own: blocks are as large
 /// as all ranks together can hold. The plan is the same for every rank.
-pub(super) fn set_up_filled(
+pub(super) fn set_up_share(
     config: &LinearConfig,
     data: OpenedData,
-    filling: Filling,
+    share: Option<Share>,
 ) -> Result<Setup, TrainError> {
-    let Filling { share, refill } = filling;
     let dataset = &data.dataset;
     let problem = Arc::new(problem(config, &data)?);
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
@@ -154,7 +132,6 @@ pub(super) fn set_up_filled(
             },
         }),
         skip: false,
-        cache_bytes: 0,
         coded_rows: 0,
         snapshots: false,
         held: in_core,
@@ -187,14 +164,9 @@ pub(super) fn set_up_filled(
             // Rows kept as codes are read every epoch, so that w stays exact.
             let whole = options.coded_rows == 0;
             options.skip = config.skip && whole;
-            let cached = match config.cache_fraction {
-                Some(cached) if whole && feed.share.is_none() => cached,
-                _ => 0.0,
-            };
-            feed.epoch_barrier = options.skip || cached > 0.0;
-            feed.refill = feed.epoch_barrier && refill && feed.share.is_none();
+            feed.epoch_barrier = options.skip;
             feed.access = config.access;
-            let divided = divide(config, &data, cached, &mut feed, &mut options);
+            let divided = divide(config, &data, &mut feed);
             let small = match &divided {
                 Ok(plan) => longest_step(plan) < LEAST_BLOCK_BESIDE_CODES,
                 Err(_) => true,
@@ -234,19 +206,14 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say: what
-/// saves most reading in full order. That is rows kept as codes; and, to a target, skip and cache for
+/// saves most reading in full order. That is rows kept as codes; and, to a target, skip for
 /// long sparse rows. Narrow dense rows are solved in two passes as it is, and short sparse ones share
 /// their pages with others, so that leaving them unread saves no reading and costs visits.
 ///
-/// Over ranks no rows are kept whole.
-pub fn resolve(
-    config: &mut LinearConfig,
-    data: &OpenedData,
-    ranks: usize,
-) -> Result<(), TrainError> {
+/// Errors: rows to be kept that cannot be.
+pub fn resolve(config: &mut LinearConfig, data: &OpenedData) -> Result<(), TrainError> {
     resolve_solver(config, data)?;
-    resolve_kept(config, &data.dataset, ranks);
-    Ok(())
+    resolve_kept(config, &data.dataset)
 }
 
 /// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
@@ -264,12 +231,12 @@ fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), Tr
     let width = problem.features() + usize::from(problem.bias().is_some());
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
-            "--solver newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave --solver out"
+            "`solver` newton is for {MOST_NEWTON_FEATURES} features at most, and the data has {width} with the bias; leave `solver` out"
         )));
     }
     if config.solver == Solver::Newton && !free {
         return Err(TrainError::config(
-            "--solver newton reads every row in each pass, in the order of the files: it takes no --order, --access, --blocks, --inner-passes, --skip or --cache-fraction; leave them or --solver out".to_string(),
+            "`solver` newton reads every row in each pass, in the order of the files: it takes no `order`, `access`, `blocks`, `inner_passes`, `skip` or `cache_fraction`; leave them or `solver` out".to_string(),
         ));
     }
     if config.solver == Solver::Auto {
@@ -291,13 +258,22 @@ fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), Tr
 }
 
 /// Decides which rows are left unread or kept in memory where the configuration does not say.
-fn resolve_kept(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
-    if config.cache_fraction.is_some() || config.solver == Solver::Newton {
-        return;
+fn resolve_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
+    if config.solver == Solver::Newton {
+        return Ok(());
+    }
+    let long = matches!(dataset.layout(), Layout::Dense { width } if width >= LEAST_CODED_FEATURES);
+    if let Some(kept) = config.cache_fraction {
+        if kept > 0.0 && !long {
+            return Err(TrainError::config(format!(
+                "--cache-fraction {kept} keeps rows of {LEAST_CODED_FEATURES} dense features or more, and these are shorter or sparse; leave it out"
+            )));
+        }
+        return Ok(());
     }
     let free = matches!(config.order, Order::Full) && config.blocks.is_none() && !config.skip;
     let share = match dataset.layout() {
-        Layout::Dense { width } if free && width >= LEAST_CODED_FEATURES => CODED_SHARE,
+        Layout::Dense { .. } if free && long => CODED_SHARE,
         Layout::Sparse
             if free
                 && config.target.is_some()
@@ -305,32 +281,15 @@ fn resolve_kept(config: &mut LinearConfig, dataset: &Dataset, ranks: usize) {
                 && dataset.bytes() >= PAGE_BYTES * dataset.records() =>
         {
             config.skip = true;
-            if ranks == 1 { CACHED_SHARE } else { 0.0 }
+            0.0
         }
         _ => 0.0,
     };
     config.cache_fraction = Some(share);
+    Ok(())
 }
 
-/// Refuses what ranks cannot do yet.
-pub fn check_ranks(
-    config: &LinearConfig,
-    dataset: &Dataset,
-    ranks: usize,
-) -> Result<(), TrainError> {
-    let codes =
-        matches!(dataset.layout(), Layout::Dense { width } if width >= LEAST_CODED_FEATURES);
-    let whole = !codes || config.skip;
-    if ranks == 1 || !whole || config.cache_fraction.unwrap_or(0.0) == 0.0 {
-        return Ok(());
-    }
-    Err(TrainError::config(
-        "--cache-fraction keeps whole rows, as it does of rows that are not dense and long and with --skip, on one rank only; leave it out (--cache-fraction 0 for a run that was begun with it) or train with --ranks 1".to_string()
-    ))
-}
-
-/// Rows of the coded cache that takes the place of the row cache, in `room` bytes; 0 where rows are
-/// sparse, too short to gain by it, or too many.
+/// Rows that are kept as codes in `room` bytes; 0 where rows are sparse, too short to gain by it, or too many.
 fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     let takes = matches!(dataset.layout(), Layout::Dense { .. })
         && problem.features() >= LEAST_CODED_FEATURES
@@ -346,12 +305,10 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
 fn divide(
     config: &LinearConfig,
     data: &OpenedData,
-    cached: f64,
     feed: &mut FeedOptions,
-    options: &mut OutOfCoreOptions,
 ) -> Result<Plan, TrainError> {
     let budget = feed.memory_bytes;
-    let plan = block_plan(config, data, cached, feed, options, budget)?;
+    let plan = block_plan(config, data, feed, budget)?;
     if feed.access != Access::Auto {
         // Refused here where it cannot be taken, before anything is written.
         choose_path(&data.dataset, &plan, feed)?;
@@ -363,46 +320,37 @@ fn divide(
         return Ok(plan);
     }
     feed.access = access;
-    block_plan(config, data, cached, feed, options, budget).or_else(|_| {
+    block_plan(config, data, feed, budget).or_else(|_| {
         // Blocks that are given may fit the budget, but not beside the buffers of buckets.
         (feed.access, feed.scratch_dir) = (Access::Auto, None);
-        block_plan(config, data, cached, feed, options, budget)
+        block_plan(config, data, feed, budget)
     })
 }
 
 fn block_plan(
     config: &LinearConfig,
     data: &OpenedData,
-    kept: f64,
     feed: &mut FeedOptions,
-    options: &mut OutOfCoreOptions,
     budget: u64,
 ) -> Result<Plan, TrainError> {
     let dataset = &data.dataset;
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
-    // A block of b rows holds (1 − φ)·b new rows, of which as many are being loaded, and φ·b cached
-    // ones; the solver needs its table for all b.
-    let share_of_feed = 2.0 * (1.0 - kept) * pane_row;
-    let share_of_rest = kept * pane_row + scratch_row;
-    let fraction = share_of_feed / (share_of_feed + share_of_rest);
-    feed.memory_bytes = (budget as f64 * fraction) as u64;
+    // As many rows as a block has are being loaded beside it; the solver needs its table for the block.
+    let share_of_feed = 2.0 * pane_row / (2.0 * pane_row + scratch_row);
+    feed.memory_bytes = (budget as f64 * share_of_feed) as u64;
     let new_rows = largest_batch(dataset, feed);
     if new_rows == 0 {
         return Err(TrainError::config(format!(
-            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise --memory"
+            "a memory budget of {budget} bytes holds no block of rows ({pane_row} bytes each) beside the read buffers; raise `memory`"
         )));
     }
     let records = dataset.records();
     let share = feed.share.as_ref();
     let longest_of =
         |rows: u64| share.map_or(rows, |share| share.longest_batch(rows, records).max(1));
-    let block = new_rows as f64 / (1.0 - kept);
-    options.cache_bytes = (kept * block * pane_row) as usize;
     let batching = if let Some(blocks) = config.blocks {
         Batching::Batches(blocks)
-    } else if feed.refill {
-        Batching::Examples(new_rows)
     } else {
         Batching::Batches(records.div_ceil(longest_of(new_rows)))
     };
@@ -418,7 +366,7 @@ fn block_plan(
         rows -= (rows / 16).max(1);
         if fixed || rows == 0 {
             return Err(TrainError::config(format!(
-                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise --memory or cut smaller blocks"
+                "blocks of {longest} rows do not fit a memory budget of {budget} bytes, which holds two of {new_rows} rows ({pane_row} bytes each); raise `memory` or cut smaller blocks"
             )));
         }
         let blocks = Batching::Batches(records.div_ceil(longest_of(rows)));
@@ -458,12 +406,12 @@ fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainErr
                 names => names.join(", "),
             };
             TrainError::config(format!(
-                "--class-weight {label}={weight}: no record has the label {label}; the labels are {known}"
+                "`class_weight` {label}={weight}: no record has the label {label}; the labels are {known}"
             ))
         })?;
         if weighted.contains(&class) {
             return Err(TrainError::config(format!(
-                "--class-weight gives label {label} two factors; give one"
+                "`class_weight` gives label {label} two factors; give one"
             )));
         }
         weighted.push(class);
@@ -505,7 +453,7 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
         ),
         models => (
             format!("{models} distinct labels, a model for each"),
-            "check that the label column holds classes, or pass --positive LABEL",
+            "check that the label column holds classes, or pass `positive` LABEL",
         ),
     };
     Err(TrainError::config(format!(
@@ -522,7 +470,7 @@ impl Setup {
         let records = dataset.records();
         let whole = row * rows_of(self.feed.share.as_ref(), records, records);
         format!(
-            "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise --memory or --ranks, or",
+            "is of a run that held all rows in memory, which takes {} bytes of each of {ranks} ranks; raise `memory` or `ranks`, or",
             whole + whole / 16 + (4 << 20)
         )
     }
@@ -602,11 +550,7 @@ mod tests {
         let blocks_of = |rank| {
             let owner = |id| (id / (RECORDS / 8) % 3) as u32;
             let share = Share::of(rank, 3).owned(Arc::new(owner));
-            let filling = Filling {
-                share: Some(share),
-                ..Filling::default()
-            };
-            let setup = set_up_filled(&config, data.clone(), filling).unwrap();
+            let setup = set_up_share(&config, data.clone(), Some(share)).unwrap();
             assert_eq!(feed_of(&setup).access(), Access::Scatter);
             setup.plan.steps()
         };
@@ -638,6 +582,6 @@ mod tests {
         assert_ne!(feed_of(&setup).access(), Access::Scatter);
         config.access = Access::Scatter;
         let refused = set_up(&config, data).unwrap_err().to_string();
-        assert!(refused.contains("raise --memory"), "{refused}");
+        assert!(refused.contains("raise `memory`"), "{refused}");
     }
 }

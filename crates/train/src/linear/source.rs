@@ -6,7 +6,7 @@ use std::time::Instant;
 use pelton_data::hold_rows;
 use pelton_feed::{Access, Batch, Cursor, Feed, FeedError, FeedOptions, Meters, largest_batch};
 use pelton_format::{Dataset, RowTable};
-use pelton_linear::{Exchange, FeatureNumbering, GRACE, OutOfCore, Peers, Problem};
+use pelton_linear::{FeatureNumbering, GRACE, OutOfCore, Problem};
 use pelton_plan::Plan;
 
 use super::ranks::Ranks;
@@ -159,69 +159,26 @@ impl Source {
         setup.feed.clone()
     }
 
-    /// Trains on the next block, the `step`-th of its epoch; `None` where the epochs are over.
-    ///
-    /// The count is the caller's: a feed that starts in the middle of an epoch whose blocks are
-    /// refilled cannot know how many came before, and the inner order is keyed by it.
+    /// Trains on the next block; `None` where the epochs are over.
     pub fn train_next(
         &mut self,
         solver: &mut OutOfCore,
-        step: u64,
-        replay: bool,
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
-        let share = |peers: &mut Peers<'_, _>| self.train_next_share(solver, step, replay, peers);
-        if let Some(trained) = ranks.with_peers(share) {
-            return trained;
-        }
         match self {
             Source::Feed(reading) => {
                 let looks = std::mem::take(&mut reading.looks);
-                let Some(batch) = next_wanted(reading.feed()?, solver, replay)? else {
-                    return Ok(None);
-                };
-                let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                solver.train_rows(&mut batch.rows, step)?;
-                let (end, ends_epoch) = (batch.end, batch.ends_epoch);
-                reading.advice = reading.advice.take().or(advice);
-                reading.options.start = end;
-                Ok(Some(Step { end, ends_epoch }))
-            }
-            Source::Memory {
-                rows, compute_s, ..
-            } => {
-                let began = Instant::now();
-                solver.train_rows(rows, 0)?;
-                *compute_s += began.elapsed().as_secs_f64();
-                Ok(Some(Step::whole(solver)))
-            }
-        }
-    }
-
-    /// The same together with other ranks, each on its share of the block.
-    fn train_next_share(
-        &mut self,
-        solver: &mut OutOfCore,
-        step: u64,
-        replay: bool,
-        peers: &mut Peers<'_, TrainError>,
-    ) -> Result<Option<Step>, TrainError> {
-        match self {
-            Source::Feed(reading) => {
-                let looks = std::mem::take(&mut reading.looks);
-                let batch = next_wanted(reading.feed()?, solver, replay);
+                let batch = next_wanted(reading.feed()?, solver);
                 // No rank may wait in a block for one that got no rows.
                 let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
-                let mut any = [f64::from(u8::from(given_up))];
-                (peers.exchange)(Exchange::Largest(&mut any))?;
-                if any[0] > 0.0 {
+                if ranks.any(given_up)? {
                     return Err(FeedError::Interrupted.into());
                 }
                 let Some(batch) = batch? else {
                     return Ok(None);
                 };
                 let advice = looks.then(|| scaling::advice(&batch.rows)).flatten();
-                solver.train_share(&batch.rows, step, peers)?;
+                ranks.together(|peers| solver.train(&batch.rows, batch.step, peers))?;
                 let (end, ends_epoch) = (batch.end, batch.ends_epoch);
                 reading.advice = reading.advice.take().or(advice);
                 reading.options.start = end;
@@ -231,7 +188,7 @@ impl Source {
                 rows, compute_s, ..
             } => {
                 let began = Instant::now();
-                solver.train_share(rows, 0, peers)?;
+                ranks.together(|peers| solver.train(rows, 0, peers))?;
                 *compute_s += began.elapsed().as_secs_f64();
                 Ok(Some(Step::whole(solver)))
             }
@@ -303,17 +260,12 @@ impl Source {
     }
 }
 
-/// The next batch of the rows that the solver wants; `replay` as for [`OutOfCore::wants`].
+/// The next batch of the rows that the solver wants.
 fn next_wanted<'a>(
     feed: &'a mut Feed,
     solver: &OutOfCore,
-    replay: bool,
 ) -> Result<Option<&'a mut Batch>, TrainError> {
-    let mut first = None;
-    Ok(feed.next_batch_where(&mut |number, id| {
-        let first = *first.get_or_insert(number);
-        solver.wants(id, replay && number == first)
-    })?)
+    Ok(feed.next_batch_where(&mut |_, id| solver.wants(id))?)
 }
 
 /// Reads every row of this rank once, into segments that stay.
@@ -348,12 +300,7 @@ fn number(
     ranks: Ranks<'_>,
 ) -> Result<Option<Arc<FeatureNumbering>>, TrainError> {
     let features = problem.features();
-    let over_ranks =
-        |peers: &mut Peers<'_, TrainError>| FeatureNumbering::renumber(rows, features, Some(peers));
-    let numbering = match ranks.comm() {
-        Some(_) => ranks.with_peers(over_ranks).transpose()?.flatten(),
-        None => FeatureNumbering::renumber::<TrainError>(rows, features, None)?,
-    };
+    let numbering = ranks.together(|peers| FeatureNumbering::renumber(rows, features, peers))?;
     if let Some(numbering) = &numbering {
         tracing::debug!(present = numbering.len(), features, "features renumbered");
     }

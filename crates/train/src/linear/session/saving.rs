@@ -36,12 +36,6 @@ impl Session<'_> {
         {
             return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
         }
-        let leaves_unread = self.setup.feed.epoch_barrier;
-        if leaves_unread && progress.refills && !self.setup.feed.refill {
-            return Err(wrong(
-                "is of a run that fills blocks up with rows that follow, which one rank alone can; go on with --ranks 1",
-            ));
-        }
         if progress.plan != self.setup.plan.fingerprint() {
             return Err(wrong(
                 "is of another order, seed, memory budget or number of blocks",
@@ -53,20 +47,15 @@ impl Session<'_> {
             )));
         }
         let dataset = &self.setup.data.dataset;
-        let cached = fetch_rows(dataset, &state.cached)?;
         let (rank, owner) = (self.ranks.rank(), self.ranks.owner(dataset));
         if let Some(bound) = state.bound.as_mut().filter(|_| rank > 0) {
             // Rank 0 goes on with the sums of all.
             bound.to_mut().clear();
         }
-        self.solver
-            .restore_own(*state, cached, &|id| owner(id) == rank)?;
+        self.solver.restore(*state, &|id| owner(id) == rank)?;
         self.encode_again()?;
         self.cursor = progress.cursor();
         self.in_epoch = progress.in_epoch;
-        self.steps_done = progress.steps_done;
-        // The first block of an epoch is planned when the epoch has begun.
-        self.replay = progress.in_epoch && progress.steps_done > 0;
         self.earlier_wall_s = progress.wall_s;
         self.earlier = progress.totals;
         self.epochs = progress.epochs;
@@ -74,7 +63,7 @@ impl Session<'_> {
         observer(Event::Note(&format!(
             "going on from epoch {}, block {}",
             self.cursor.epoch + 1,
-            self.steps_done + 1
+            self.cursor.next + 1
         )));
         Ok(())
     }
@@ -118,13 +107,7 @@ impl Session<'_> {
     ) -> Result<(), TrainError> {
         let owner = self.ranks.owner(&self.setup.data.dataset);
         let solver = &self.solver;
-        let state = match self
-            .ranks
-            .with_peers(|peers| solver.save_share(&owner, peers))
-        {
-            Some(state) => state?,
-            None => solver.save(),
-        };
+        let state = self.ranks.together(|peers| solver.save(&owner, peers))?;
         let traffic = self.ranks.traffic()?;
         if folder.is_written() {
             self.write_checkpoint(state, traffic, source, folder)?;
@@ -154,11 +137,9 @@ impl Session<'_> {
             numbered: self.setup.numbering.is_some(),
             scale: self.config.scale,
             packed: self.setup.packed,
-            refills: self.setup.feed.refill,
             cursor_epoch: self.cursor.epoch,
             next: self.cursor.next,
             epoch: state.epoch,
-            steps_done: self.steps_done,
             in_epoch: self.in_epoch,
             reads_all: state.reads_all,
             gap: state.gap,
@@ -174,7 +155,7 @@ impl Session<'_> {
         };
         let path = resume::checkpoint_path(folder.path());
         checkpoint::write(&path, &progress, &State::Descent(Box::new(state)))?;
-        let (epoch, block) = (progress.epoch, progress.steps_done);
+        let (epoch, block) = (progress.epoch, progress.next);
         tracing::debug!(path = %path.display(), epoch, block, "checkpoint written");
         Ok(())
     }

@@ -1,0 +1,290 @@
+//! Files that import one another: a reader of one would have to have read the other first.
+//!
+//! What a file names of others of its crate is found in its text: the paths of `use` and those in code, followed
+//! through `pub use` to where a thing is. A `pub use` and a `mod` line are no import: they say where things are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A module by its names from the crate's root.
+type Module = Vec<String>;
+
+/// What a file names, and what it passes on.
+#[derive(Default)]
+struct Names {
+    named: Vec<Vec<String>>,
+    passed_on: BTreeMap<String, Vec<String>>,
+}
+
+/// The circles of a crate whose sources are given as (path below `src`, text that ships): each as the sorted names of
+/// its files without `.rs`.
+pub fn of(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
+    let crate_files: BTreeMap<Module, Names> = files
+        .iter()
+        .map(|(path, text)| (module_of(path), names_of(&tokens(text))))
+        .collect();
+    let modules: Vec<&Module> = crate_files.keys().collect();
+    let uses: BTreeMap<&Module, BTreeSet<Module>> = crate_files
+        .iter()
+        .map(|(module, names)| {
+            let found = |path: &Vec<String>| resolve(&crate_files, module, path, 0);
+            let mut used: BTreeSet<Module> = names.named.iter().filter_map(found).collect();
+            used.remove(module);
+            (module, used)
+        })
+        .collect();
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> = modules
+        .iter()
+        .map(|&from| {
+            let mut seen = BTreeSet::new();
+            let mut next: Vec<&Module> = uses[from].iter().collect();
+            while let Some(module) = next.pop() {
+                if seen.insert(module) {
+                    next.extend(&uses[module]);
+                }
+            }
+            (from, seen)
+        })
+        .collect();
+    let of_one = |&from: &&Module| {
+        let back = |to: &&&Module| reached[from].contains(**to) && reached[**to].contains(from);
+        let circle: Vec<String> = modules.iter().filter(back).map(|to| shown(to)).collect();
+        (!circle.is_empty()).then_some(circle)
+    };
+    modules.iter().filter_map(of_one).collect()
+}
+
+fn shown(module: &Module) -> String {
+    match module.is_empty() {
+        true => "lib".to_string(),
+        false => module.join("/"),
+    }
+}
+
+/// `feed/mod.rs` and `feed.rs` are the module feed, `lib.rs` and `main.rs` the root.
+fn module_of(path: &str) -> Module {
+    let parts = Path::new(path).with_extension("");
+    let mut parts: Module = parts
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    if matches!(parts.last().map(String::as_str), Some("mod"))
+        || parts == ["lib"]
+        || parts == ["main"]
+    {
+        parts.pop();
+    }
+    parts
+}
+
+/// Names, `::`, and other characters one by one; nothing of what stands between quotes.
+fn tokens(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let end = match first {
+            '"' => after_string(rest),
+            '_' | 'a'..='z' | 'A'..='Z' => rest
+                .find(|c: char| c != '_' && !c.is_ascii_alphanumeric())
+                .unwrap_or(rest.len()),
+            ':' if rest.starts_with("::") => 2,
+            '\'' if rest.starts_with("'\"'") => 3,
+            first => first.len_utf8(),
+        };
+        let (token, after) = rest.split_at(end);
+        if first != '"' && !first.is_whitespace() {
+            found.push(token);
+        }
+        rest = after;
+    }
+    found
+}
+
+fn after_string(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+fn is_name(token: &str) -> bool {
+    token.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
+}
+
+fn names_of(tokens: &[&str]) -> Names {
+    let mut names = Names::default();
+    let mut at = 0;
+    while at < tokens.len() {
+        let before = |back: usize| at.checked_sub(back).map(|at| tokens[at]);
+        if tokens[at] == "use" {
+            let public = before(1) == Some("pub") || before(4) == Some("pub");
+            let mut paths = Vec::new();
+            at += 1;
+            tree(tokens, &mut at, &[], &mut paths);
+            match public {
+                true => names.passed_on.extend(
+                    paths
+                        .into_iter()
+                        .filter_map(|path| Some((path.last()?.clone(), path))),
+                ),
+                false => names.named.extend(paths),
+            }
+        } else if is_name(tokens[at]) && !matches!(before(1), Some("::" | ".")) {
+            let mut path = vec![tokens[at].to_string()];
+            while tokens.get(at + 1) == Some(&"::")
+                && tokens.get(at + 2).is_some_and(|t| is_name(t))
+            {
+                at += 2;
+                path.push(tokens[at].to_string());
+            }
+            at += 1;
+            if path.len() > 1 {
+                names.named.push(path);
+            }
+        } else {
+            at += 1;
+        }
+    }
+    names
+}
+
+/// The paths of a tree of `use`, from `at` to behind its last name.
+fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], paths: &mut Vec<Vec<String>>) {
+    let mut path = prefix.to_vec();
+    while let Some(&token) = tokens.get(*at) {
+        *at += 1;
+        match token {
+            "{" => {
+                while tokens.get(*at).is_some_and(|token| *token != "}") {
+                    tree(tokens, at, &path, paths);
+                    *at += usize::from(tokens.get(*at) == Some(&","));
+                }
+                *at += 1;
+                return;
+            }
+            // What a thing is called here does not matter.
+            "as" => *at += 1,
+            "::" | "*" => {}
+            name if is_name(name) => path.push(name.to_string()),
+            _ => {
+                *at -= 1;
+                break;
+            }
+        }
+    }
+    paths.push(path);
+}
+
+/// The file in which what `path` names in `module` is; `None` for another crate's.
+fn resolve(
+    files: &BTreeMap<Module, Names>,
+    module: &Module,
+    path: &[String],
+    depth: usize,
+) -> Option<Module> {
+    let mut path = path;
+    let mut base = module.clone();
+    match path.first()?.as_str() {
+        "crate" => base.clear(),
+        "self" => {}
+        "super" => {
+            while path.get(1).is_some_and(|name| name == "super") {
+                base.pop();
+                path = &path[1..];
+            }
+            base.pop();
+        }
+        first => {
+            let mut child = base.clone();
+            child.push(first.to_string());
+            if !files.contains_key(&child) {
+                return None;
+            }
+            base = child;
+        }
+    }
+    path = &path[1..];
+    while let Some(name) = path.first() {
+        let mut child = base.clone();
+        child.push(name.clone());
+        if !files.contains_key(&child) {
+            break;
+        }
+        base = child;
+        path = &path[1..];
+    }
+    let passed_on = path
+        .first()
+        .and_then(|name| files.get(&base)?.passed_on.get(name));
+    match passed_on {
+        Some(from) if depth < 8 => {
+            let whole: Vec<String> = from.iter().chain(&path[1..]).cloned().collect();
+            resolve(files, &base, &whole, depth + 1)
+        }
+        _ => Some(base),
+    }
+}
+
+#[test]
+fn circles_are_found_through_what_is_passed_on() {
+    let check = |files: &[(&str, &str)], expected: &[&[&str]]| {
+        let files: Vec<(String, String)> = files
+            .iter()
+            .map(|(path, text)| (path.to_string(), text.to_string()))
+            .collect();
+        let expected = expected
+            .iter()
+            .map(|circle| circle.iter().map(|file| file.to_string()).collect())
+            .collect();
+        assert_eq!(of(&files), expected);
+    };
+    let root = ("lib.rs", "mod a; mod b; pub use a::{A, one::One as Other};");
+    check(
+        &[
+            root,
+            ("a.rs", "use crate::b::B;"),
+            ("b.rs", "fn f() { \"crate::a::A\"; }"),
+        ],
+        &[],
+    );
+    check(
+        &[
+            root,
+            ("a.rs", "use std::fmt; use super::b::{B, C};"),
+            ("b.rs", "fn f(_: crate::A) {}"),
+        ],
+        &[&["a", "b"]],
+    );
+    check(
+        &[
+            root,
+            ("a/mod.rs", "mod one; use one::One;"),
+            ("a/one.rs", "use super::A;"),
+        ],
+        &[&["a", "a/one"]],
+    );
+    check(
+        &[
+            root,
+            ("a/mod.rs", "pub use one::A;"),
+            ("a/one.rs", "use super::two; use super::A;"),
+            ("a/two.rs", ""),
+        ],
+        &[],
+    );
+    check(
+        &[
+            root,
+            ("a.rs", "fn f() { super::f(); }"),
+            ("b.rs", ""),
+            ("main.rs", "fn f() { a::f() }"),
+        ],
+        &[&["lib", "a"]],
+    );
+}

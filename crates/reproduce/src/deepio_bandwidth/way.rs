@@ -1,0 +1,112 @@
+//! Ways to serve an epoch, and what several runs of one gave.
+
+use pelton_tools::bench::{BenchReport, Mode, PeerConfig};
+use serde_json::json;
+
+use crate::experiment::SetConfig;
+use crate::table::{Row, median};
+
+/// The name under which DeepIO's figures are shown.
+const FIGURE: &str = "Figure 10";
+
+/// One way to serve an epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    /// All data in memory, slots dealt out in runs.
+    Anywhere,
+    /// All data in memory, slots to the ranks that hold their records.
+    Near,
+    /// Memory for this share of the data.
+    Hybrid(Mode, f64),
+    /// The backend alone.
+    Backend,
+}
+
+impl Way {
+    pub fn name(self) -> String {
+        match self {
+            Way::Anywhere => "in memory, slots dealt out".to_string(),
+            Way::Near => "in memory, slots to their holders".to_string(),
+            Way::Hybrid(mode, memory) => {
+                let loads = match mode {
+                    Mode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
+                    _ => String::new(),
+                };
+                format!("hybrid, {mode}{loads}, memory {memory} of the data")
+            }
+            Way::Backend => "backend alone".to_string(),
+        }
+    }
+
+    pub fn memory(self) -> f64 {
+        match self {
+            Way::Anywhere | Way::Near => 1.0,
+            Way::Hybrid(_, memory) => memory,
+            Way::Backend => 0.0,
+        }
+    }
+
+    /// Epochs that are measured. The first load is made before the clock starts, and what stays is first of
+    /// use in the second epoch; other ways take as long for every epoch.
+    pub fn epochs(self) -> u64 {
+        match self {
+            Way::Hybrid(Mode::Opportunistic { .. }, _) => 3,
+            _ => 1,
+        }
+    }
+
+    pub fn peers(self, unit_bytes: u64) -> Option<PeerConfig> {
+        let mode = match self {
+            Way::Backend => return None,
+            Way::Hybrid(mode, _) => mode,
+            _ => Mode::Ordered,
+        };
+        Some(PeerConfig {
+            memory_bytes: 0,
+            memory_share: Some(self.memory()),
+            mode,
+            unit_bytes,
+            near: self != Way::Anywhere,
+        })
+    }
+}
+
+/// In what portions the data is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Examples of a global batch.
+    pub batch: u64,
+    /// Least bytes of a unit.
+    pub unit_bytes: u64,
+}
+
+/// What several runs of one way on some ranks gave.
+pub(super) struct Measured {
+    pub ranks: usize,
+    pub way: Way,
+    pub runs: Vec<BenchReport>,
+}
+
+impl Measured {
+    pub fn median(&self, figure: impl Fn(&BenchReport) -> f64) -> f64 {
+        median(self.runs.iter().map(figure).collect())
+    }
+}
+
+pub(super) fn row(
+    set: &SetConfig,
+    method: String,
+    figure: &str,
+    measured: f64,
+    differs: &str,
+) -> Row {
+    Row {
+        table: FIGURE.to_string(),
+        data: set.name.clone(),
+        method,
+        figure: figure.to_string(),
+        measured: json!(measured),
+        differs: differs.to_string(),
+        ..Row::default()
+    }
+}

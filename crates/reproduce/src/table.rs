@@ -1,0 +1,81 @@
+//! What a table is made from and what it holds.
+
+use std::path::{Path, PathBuf};
+
+use pelton_train::TrainError;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::experiment::Experiment;
+
+/// How a table is reproduced.
+#[derive(Clone, Debug)]
+pub struct ReproduceConfig {
+    /// What is compared.
+    pub experiment: Experiment,
+    /// Factor on the rows of generated data.
+    pub scale: f64,
+    /// Seeds to repeat with.
+    pub seeds: u64,
+    /// Folder for data, scratch files, raw runs and the report.
+    pub out: PathBuf,
+    /// Folder of real data sets, where there is one.
+    pub real_data: Option<PathBuf>,
+    /// The `pelton` program, which is run to measure this machine's disk; `None` leaves that out.
+    pub program: Option<PathBuf>,
+}
+
+/// One figure: what was published beside what was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Row {
+    /// The published table or figure.
+    pub table: String,
+    /// Data set or shape.
+    pub data: String,
+    /// Method, order or unit, and for times the device.
+    pub method: String,
+    /// Passes over a block in memory, where they are compared.
+    pub inner_passes: Option<String>,
+    /// What is measured, with its unit.
+    pub figure: String,
+    /// The published value; null where there is none.
+    pub published: Value,
+    /// The measured value; null where it could not be measured.
+    pub measured: Value,
+    /// What differs from the publication.
+    pub differs: String,
+}
+
+/// A reproduced table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Reproduction {
+    /// Its name.
+    pub name: String,
+    /// Its figures.
+    pub rows: Vec<Row>,
+    /// What holds for all of them.
+    pub notes: Vec<String>,
+    /// Files left behind: raw runs and the report.
+    pub files: Vec<PathBuf>,
+}
+
+/// The middle of some values; not a number where there are none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
+    }
+}
+
+pub(crate) fn interrupted() -> TrainError {
+    TrainError::stopped("reproducing a table")
+}
+
+pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
+    TrainError::config(format!(
+        "{}: cannot be written: {error}; make room or name another folder with `out`",
+        path.display()
+    ))
+}

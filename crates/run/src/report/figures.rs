@@ -1,0 +1,87 @@
+//! What a page shows.
+
+use serde::{Deserialize, Serialize};
+
+/// What the page shows, in order. Empty parts are left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the run.
+    pub title: String,
+    /// "Was I input-bound, at which stage, and what would fix it?"
+    pub verdict: String,
+    /// Figures as (name, value with unit, explanation or empty).
+    pub summary: Vec<(String, String, String)>,
+    /// Plots of figures over the course of the run.
+    pub series: Vec<Plot>,
+    /// How each stage spent its time.
+    pub stages: Vec<StageUse>,
+    /// Figures to compare as bars, such as randomness levels.
+    pub bars: Vec<Bars>,
+    /// Sentences a reader should know.
+    pub notes: Vec<String>,
+    /// The configuration that repeats the run.
+    pub config_toml: String,
+}
+
+/// Lines over a common x axis.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Plot {
+    /// What is shown.
+    pub title: String,
+    /// Unit or meaning of x.
+    pub x_label: String,
+    /// Unit or meaning of y.
+    pub y_label: String,
+    /// Whether y is logarithmic; values that are not positive are then left out.
+    pub log_y: bool,
+    /// Lines as (name, points); points with values that are not finite are left out.
+    pub lines: Vec<(String, Vec<(f64, f64)>)>,
+}
+
+/// How one stage spent the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageUse {
+    /// Name of the stage.
+    pub name: String,
+    /// Seconds of work.
+    pub busy_s: f64,
+    /// Seconds of waiting for others.
+    pub wait_s: f64,
+}
+
+/// Figures of one kind side by side.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bars {
+    /// What is shown.
+    pub title: String,
+    /// Unit behind each value, such as `%`; may be empty.
+    pub unit: String,
+    /// Value of a full bar; the largest of the values where absent.
+    pub full: Option<f64>,
+    /// Bars as (name, value).
+    pub bars: Vec<(String, f64)>,
+}
+
+/// How often values fall into ranges, and places among them that matter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Histogram {
+    /// What is shown.
+    pub title: String,
+    /// Unit or meaning of the values.
+    pub x_label: String,
+    /// Unit or meaning of the counts.
+    pub y_label: String,
+    /// Ranges as (from, to, count), rising.
+    pub counts: Vec<(f64, f64, u64)>,
+    /// Strips of marks under the bars.
+    pub marks: Vec<Marks>,
+}
+
+/// Places on the axis of a histogram.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Marks {
+    /// What they are.
+    pub name: String,
+    /// Where they are.
+    pub at: Vec<f64>,
+}
