@@ -32,17 +32,17 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_b
 
 /// Runs the feed for some epochs and touches every row once. Of several ranks each takes its share of every batch
 /// within a memory budget of its own; the figures are of all of them together.
-pub fn bench(config: &BenchConfig, context: RunContext<'_>) -> Result<BenchReport, DataError> {
+pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
+    check(config)?;
+    let data = config.data.with_bytes();
+    let opened = data::open(&data, &data.paths, None, &mut context)?;
     let RunContext {
         comm,
         interrupt,
         observer,
         ..
     } = context;
-    check(config)?;
-    let data = config.data.with_bytes();
-    let opened = data::open_together(comm, &data, &data.paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
         comm.barrier()?;
