@@ -6,7 +6,6 @@ mod peers;
 mod progress;
 mod prometheus;
 mod report;
-mod settings;
 mod stages;
 
 use std::sync::Arc;
@@ -19,10 +18,9 @@ use pelton_format::Row;
 use pelton_plan::Batching;
 
 use config::DEFAULT_BATCH;
-pub use config::{BenchConfig, Mode, PeerConfig};
+pub use config::{BenchConfig, Mode, PeerConfig, StagesConfig};
 use peers::Peers;
 pub use report::BenchReport;
-pub use settings::{DecodeSetting, EchoSetting, StagesConfig};
 
 use pelton_data::{
     self as data, DataError, OpenedData, check_limit, check_some_left, met_by_all, plan_of,
@@ -57,7 +55,7 @@ fn check(config: &BenchConfig) -> Result<(), DataError> {
     }
     data::check_threads("`threads`", config.threads)?;
     if let Some(stages) = &config.stages {
-        data::check_threads("`read_threads`", stages.read_threads)?;
+        data::check_threads("`read_threads`", stages.pipeline.read_threads)?;
     }
     data::check_scratch(&config.scratch_dir)
 }
@@ -183,7 +181,7 @@ fn measure_stages(
         let text = "`cache` peers serves rows as they are stored; leave out it or the stages";
         return Err(DataError::Config(text.to_string()));
     }
-    let prepared = stages::prepare(config, stages, opened, comm, interrupt, observer)?;
+    let prepared = stages::prepare(config, &stages.pipeline, opened, comm, interrupt, observer)?;
     comm.barrier()?;
     let report = prepared.run(config, stages, opened, (comm, began), interrupt, observer)?;
     report.over_ranks(comm)
