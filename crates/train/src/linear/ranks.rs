@@ -11,7 +11,7 @@ use pelton_data::{self as data, DataConfig, Expected, OpenedData, check_limit, s
 use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
 use pelton_format::Dataset;
 use pelton_linear::{Exchange, LossSum, Peers};
-use pelton_run::{Interrupt, Observer, RunContext};
+use pelton_run::{Interrupt, Observer};
 
 use crate::checkpoint::Totals;
 use crate::error::TrainError;
@@ -98,7 +98,7 @@ impl<'a> Ranks<'a> {
         observer: Observer<'_>,
     ) -> Result<OpenedData, TrainError> {
         let comm = self.0;
-        let context = &mut RunContext::new(comm, interrupt, observer);
+        let context = &mut pelton_run::RunContext::new(comm, interrupt, observer);
         let mut opened = data::open(config, paths, expected, context)?;
         let device = opened.device;
         let mut speeds = [
