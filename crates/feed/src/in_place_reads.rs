@@ -17,8 +17,6 @@ const SHORTEST: f64 = 512.0;
 
 /// Longer ones are copied by system calls in little more time than from memory of one's own.
 const LONGEST_RESIDENT: f64 = 32_768.0;
-/// Records that are read before any stays in memory, so that the first batch is not late.
-const READ_FIRST: f64 = 4096.0;
 
 /// What was read in place.
 #[derive(Debug)]
@@ -121,11 +119,8 @@ fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
         let kept = || {
             let bytes = storage.size().ok()?;
             let fits = storage.reads_page_cache() && used + bytes <= room;
-            let share = bytes as f64 / dataset.bytes().max(1) as f64;
-            let resident = fits.then(|| {
-                let first = (READ_FIRST * share).ceil() as u64;
-                Resident::new(Arc::clone(storage), first)
-            });
+            let direct = Resident::PAYS_AFTER;
+            let resident = fits.then(|| Resident::new(Arc::clone(storage), direct));
             let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
             Some((resident, bytes))
         };
