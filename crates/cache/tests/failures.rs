@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use pelton_cache::{CacheError, CacheOptions, PeerCache, loads_for};
 use pelton_comm::{Comm, RankError, run_ranks};
 use pelton_format::Dataset;
+use pelton_key::splitmix64;
 use pelton_plan::{Batching, Order, Plan};
 use pelton_storage::{
-    DeviceModel, Faults, Faulty, MemoryStorage, StorageError, ThrottleMode, Throttled, mix,
+    DeviceModel, Faults, Faulty, MemoryStorage, StorageError, ThrottleMode, Throttled,
 };
 use support::{Data, even, plan_in_loads, ragged, units_of};
 
@@ -106,7 +107,7 @@ fn a_rank_that_fails_at_any_step_ends_all() {
         for round in 0..12_u64 {
             let (plan, options) = case(&data, kind);
             let dataset = data.behind(|storage| storage);
-            let fails_at = mix(round) % (2 * plan.steps());
+            let fails_at = splitmix64(round) % (2 * plan.steps());
             let failed = std::sync::Mutex::new(None);
             let errors = std::sync::Mutex::new(Vec::new());
             let result: Result<Vec<()>, RankError<CacheError>> = run_ranks(RANKS, |comm| {

@@ -17,7 +17,8 @@ use pelton_feed::{
     Stages, TEXT, TOKENS, Value,
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
-use pelton_plan::{KeyedRng, Order, StreamPlan, StreamSpec};
+use pelton_key::KeyedRng;
+use pelton_plan::{Order, StreamPlan, StreamSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).map(PathBuf::from);

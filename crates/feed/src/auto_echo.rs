@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use pelton_plan::{KeyedRng, Stage, key};
+use pelton_key::{KeyedRng, Stage, key};
 
 use crate::building::{Building, Example, Head, HeldExample, Made, Source};
 use crate::dispatch::{chunk_of, example_key, send_parts};

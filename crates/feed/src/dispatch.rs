@@ -6,7 +6,8 @@ use std::sync::{Arc, PoisonError};
 
 use crossbeam_channel::Sender;
 use pelton_format::{Row, RowTable};
-use pelton_plan::{Draw, Stage, StreamPlan, key};
+use pelton_key::{Stage, key};
+use pelton_plan::{Draw, StreamPlan};
 
 use crate::building::{Building, Example, Head, Places, Source};
 use crate::held::Held;

@@ -11,7 +11,7 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Mixes `value` into `hash`.
 pub(crate) fn mix(hash: u64, value: u64) -> u64 {
-    pelton_storage::mix(hash ^ value)
+    pelton_key::splitmix64(hash ^ value)
 }
 
 /// The fingerprint of the first `size` bytes; files of up to 256 KiB are read whole.

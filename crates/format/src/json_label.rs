@@ -1,14 +1,15 @@
 //! The class of a sample that its member `json` states: an integer or a string under a key.
 //!
-//! A key is a path: parts with dots between them, each a key of the object that the part before leads to. The text
-//! is parsed in one pass that keeps nothing of what lies beside the path; a tree of all values was rejected,
-//! which takes ten times the text. Where a key comes twice in an object, the last one counts, as most readers of
-//! JSON have it.
+//! A key is a path: parts with dots between them, each a key of the object that the part before leads to. Where a
+//! key comes twice in an object, the last one counts, as most readers of JSON have it. Of values beside
+//! the path no more is kept than where they are.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::error::excerpt;
 
@@ -118,163 +119,98 @@ pub enum JsonFault {
     },
 }
 
+/// Integers up to here, and down to minus this, are labels exactly.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+/// Keys that a message lists.
+const LISTED: usize = 8;
+
 /// The class under `key` of a JSON text.
 pub fn json_class(json: &[u8], key: &JsonKey) -> Result<JsonClass, JsonFault> {
     let not_json = |error: serde_json::Error| JsonFault::NotJson {
         what: error.to_string(),
     };
-    let mut text = serde_json::Deserializer::from_slice(json);
-    let found = Seek { path: &key.parts }.deserialize(&mut text);
-    let found = found.map_err(not_json)?;
-    text.end().map_err(not_json)?;
-    match found {
-        Found::Class(class) => Ok(class),
-        Found::Other(found) => Err(JsonFault::NoClass {
-            key: key.to_string(),
-            found,
-        }),
-        Found::Absent { there } => Err(JsonFault::NoKey {
-            key: key.to_string(),
-            there,
-        }),
-    }
-}
-
-/// What a path leads to.
-enum Found {
-    Class(JsonClass),
-    Other(&'static str),
-    /// It leads nowhere; `there` says what is where it ends.
-    Absent {
-        there: String,
-    },
-}
-
-/// Follows what is left of a path.
-struct Seek<'a> {
-    path: &'a [String],
-}
-
-impl Seek<'_> {
-    /// A value that is no object.
-    fn leaf(&self, value: Found, kind: &str) -> Found {
-        match self.path.is_empty() {
-            true => value,
-            false => Found::Absent {
-                there: format!("{kind} on the way there"),
-            },
-        }
-    }
-
-    fn number(&self, number: Option<i64>, otherwise: &'static str) -> Found {
-        let value = match number {
-            Some(number) => Found::Class(JsonClass::Number(number)),
-            None => Found::Other(otherwise),
-        };
-        self.leaf(value, "a number")
-    }
-}
-
-/// Integers up to here, and down to minus this, are labels exactly.
-const MOST_EXACT: i64 = 1 << 53;
-const TOO_LARGE: &str = "an integer beyond 2^53";
-/// Keys that a message lists.
-const LISTED: usize = 8;
-
-fn exact(number: i64) -> Option<i64> {
-    (-MOST_EXACT..=MOST_EXACT)
-        .contains(&number)
-        .then_some(number)
-}
-
-impl<'de> DeserializeSeed<'de> for Seek<'_> {
-    type Value = Found;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Found, D::Error> {
-        from.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Seek<'_> {
-    type Value = Found;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON")
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Found, E> {
-        Ok(self.number(exact(number), TOO_LARGE))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Found, E> {
-        let number = i64::try_from(number).ok().and_then(exact);
-        Ok(self.number(number, TOO_LARGE))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Found, E> {
-        // Tables written from floating point have 3.0 for 3.
-        let is_whole = number.fract() == 0.0 && number.abs() <= MOST_EXACT as f64;
-        let whole = is_whole.then_some(number as i64);
-        Ok(self.number(whole, "a number with a fraction or beyond 2^53"))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Found, E> {
-        let class = match text.is_empty() {
-            true => Found::Other("an empty string"),
-            false => Found::Class(JsonClass::Name(text.to_owned())),
-        };
-        Ok(self.leaf(class, "a string"))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Found, E> {
-        Ok(self.leaf(Found::Other("true or false"), "true or false"))
-    }
-
-    fn visit_unit<E>(self) -> Result<Found, E> {
-        Ok(self.leaf(Found::Other("null"), "null"))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(self.leaf(Found::Other("a list"), "a list"))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Found, A::Error> {
-        let Some((first, rest)) = self.path.split_first() else {
-            while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            return Ok(Found::Other("an object"));
-        };
-        let mut found = None;
-        let mut names = Vec::new();
-        let mut others = 0_u64;
-        while let Some(name) = object.next_key::<String>()? {
-            if name == *first {
-                found = Some(object.next_value_seed(Seek { path: rest })?);
-                continue;
+    let mut value: &RawValue = serde_json::from_slice(json).map_err(not_json)?;
+    for part in &key.parts {
+        let there = match is_object(value) {
+            true => {
+                let mut object: Object<'_> = serde_json::from_str(value.get()).map_err(not_json)?;
+                match object.remove(part) {
+                    Some(inner) => {
+                        value = inner;
+                        continue;
+                    }
+                    None => listed(&object),
+                }
             }
-            object.next_value::<IgnoredAny>()?;
-            match names.len() {
-                LISTED => others += 1,
-                _ => names.push(name),
-            }
+            false => format!("{} on the way there", kind(value)),
+        };
+        let key = key.to_string();
+        return Err(JsonFault::NoKey { key, there });
+    }
+    let value = match is_object(value) || value.get().starts_with('[') {
+        true => Err(kind(value)),
+        false => class_of(serde_json::from_str(value.get()).map_err(not_json)?),
+    };
+    value.map_err(|found| JsonFault::NoClass {
+        key: key.to_string(),
+        found,
+    })
+}
+
+/// The class that a value is, or what it is instead.
+fn class_of(value: Value) -> Result<JsonClass, &'static str> {
+    match value {
+        Value::Number(number) => {
+            let whole = match number.as_i64() {
+                Some(whole) => Some(whole).filter(|whole| whole.unsigned_abs() <= 1 << 53),
+                // Tables written from floating point have 3.0 for 3.
+                None => (number.as_f64())
+                    .filter(|real| real.fract() == 0.0 && real.abs() <= MOST_EXACT)
+                    .map(|real| real as i64),
+            };
+            let otherwise = match number.is_f64() {
+                true => "a number with a fraction or beyond 2^53",
+                false => "an integer beyond 2^53",
+            };
+            whole.map(JsonClass::Number).ok_or(otherwise)
         }
-        Ok(found.unwrap_or_else(|| Found::Absent {
-            there: listed(&names, others),
-        }))
+        Value::String(name) if name.is_empty() => Err("an empty string"),
+        Value::String(name) => Ok(JsonClass::Name(name)),
+        Value::Bool(_) => Err("true or false"),
+        _ => Err("null"),
+    }
+}
+
+/// An object whose values are not looked at.
+type Object<'a> = BTreeMap<String, &'a RawValue>;
+
+fn is_object(value: &RawValue) -> bool {
+    value.get().starts_with('{')
+}
+
+fn kind(value: &RawValue) -> &'static str {
+    match value.get().as_bytes()[0] {
+        b'n' => "null",
+        b't' | b'f' => "true or false",
+        b'"' => "a string",
+        b'[' => "a list",
+        b'{' => "an object",
+        _ => "a number",
     }
 }
 
 /// Keys that are there in place of one that is not.
-fn listed(names: &[String], others: u64) -> String {
-    if names.is_empty() {
+fn listed(object: &Object<'_>) -> String {
+    if object.is_empty() {
         return "an empty object".to_owned();
     }
-    let names = names.iter().map(|name| excerpt(name.as_bytes()));
-    let mut text = names.collect::<Vec<_>>().join(", ");
-    if others > 0 {
-        text += &format!(" and {others} more");
+    let names = object.keys().take(LISTED);
+    let names: Vec<String> = names.map(|name| excerpt(name.as_bytes())).collect();
+    let others = object.len() - names.len();
+    match others {
+        0 => names.join(", "),
+        _ => format!("{} and {others} more", names.join(", ")),
     }
-    text
 }
 
 #[cfg(test)]
@@ -340,7 +276,7 @@ mod tests {
         }
         let many: Vec<String> = (0..20).map(|i| format!("\"k{i}\": 0")).collect();
         let fault = class(&format!("{{{}}}", many.join(",")), "a").unwrap_err();
-        assert!(fault.to_string().contains("k7 and 12 more"), "{fault}");
+        assert!(fault.to_string().contains(" and 12 more"), "{fault}");
         for json in [
             "",
             "{",

@@ -17,7 +17,7 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use pelton_image::{Layout, Limits, Output, Pipeline, Pixels, Workspace, decode, example_key};
-use pelton_plan::KeyedRng;
+use pelton_key::KeyedRng;
 use zune_core::bytestream::ZCursor;
 use zune_jpeg::JpegDecoder;
 

@@ -4,7 +4,7 @@
 //! with black, with the mean grey, with the pixel's own grey. The first two are one table of 256 bytes
 //! an image. Hue is torchvision's on tensors: Pillow's goes through bytes of HSV, which makes steps.
 
-use pelton_plan::KeyedRng;
+use pelton_key::KeyedRng;
 
 use crate::crop::between;
 

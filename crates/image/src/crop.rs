@@ -1,6 +1,6 @@
 //! Where crops lie, as torchvision draws and rounds them.
 
-use pelton_plan::KeyedRng;
+use pelton_key::KeyedRng;
 
 /// A part of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use pelton_image::{Layout, Output, Pipeline, Pixels, Workspace, example_key};
-//! use pelton_plan::{Stage, key};
+//! use pelton_key::{Stage, key};
 //!
 //! // What decode() would have filled.
 //! let mut pixels = Pixels::new();
@@ -64,11 +64,11 @@ pub use layout::{interleave, separate};
 pub use pipeline::{Layout, Output, Pipeline, Values};
 pub use pixels::Pixels;
 
-use pelton_plan::KeyedRng;
+use pelton_key::KeyedRng;
 
 /// The key of one appearance of an example: `copy` counts its appearances within an epoch from 0, which
 /// differ where examples are echoed before augmentation. `epoch_key` is that of
-/// [`pelton_plan::Stage::Augment`].
+/// [`pelton_key::Stage::Augment`].
 pub fn example_key(epoch_key: u64, id: u64, copy: u32) -> u64 {
     let of_id = KeyedRng::at(epoch_key, id).next_u64();
     KeyedRng::at(of_id, u64::from(copy)).next_u64()

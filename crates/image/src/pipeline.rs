@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pelton_plan::KeyedRng;
+use pelton_key::KeyedRng;
 
 use crate::augment::{Augment, MOST_SIDE};
 use crate::crop::{self, Rectangle};

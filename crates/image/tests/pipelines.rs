@@ -3,7 +3,7 @@
 use pelton_image::{
     Augment, ImageError, Layout, Output, Pipeline, Pixels, Values, Workspace, example_key,
 };
-use pelton_plan::{KeyedRng, Stage, key};
+use pelton_key::{KeyedRng, Stage, key};
 use proptest::prelude::*;
 
 /// An image of pixels of 1 or 3 bytes.
@@ -406,7 +406,7 @@ fn checksum(pipeline: &str, key: u64) -> u64 {
     pipeline
         .apply(&pixels, key, &mut work, Output::Bytes(&mut out))
         .unwrap();
-    let mixed = |sum: u64, &byte: &u8| pelton_plan::mix(sum ^ u64::from(byte));
+    let mixed = |sum: u64, &byte: &u8| pelton_key::mix(sum ^ u64::from(byte));
     out.iter().fold(0, mixed)
 }
 

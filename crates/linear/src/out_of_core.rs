@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pelton_format::RowTable;
-use pelton_plan::{Stage, key};
+use pelton_key::{Stage, key};
 
 use crate::block::Scratch;
 use crate::certificate::{Certificate, DualBound, LossSum, dual_value};

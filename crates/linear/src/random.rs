@@ -1,7 +1,7 @@
 //! Random orders under a key: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 //! generators", 2014), whose state is one integer, so each pass has its own stream by its own key.
 
-use pelton_plan::mix;
+use pelton_key::mix;
 
 /// A stream of random numbers.
 pub(crate) struct Stream(u64);

@@ -10,7 +10,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use pelton_plan::{Order, Part, Selection, StreamBatch, StreamPlan, StreamSpec, mix};
+use pelton_key::mix;
+use pelton_plan::{Order, Part, Selection, StreamBatch, StreamPlan, StreamSpec};
 
 /// Lengths like those of text: mean 22, most below 60, some to 150.
 fn length_of(id: u64) -> u32 {

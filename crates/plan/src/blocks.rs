@@ -10,9 +10,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::key::{Stage, key};
 use crate::permutation::Permutation;
 use crate::split::{near_equal_part, near_equal_start};
+use pelton_key::{Stage, key};
 
 #[derive(Debug)]
 pub(crate) struct Blocks {

@@ -25,8 +25,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use crate::error::PlanError;
-use crate::key::{Stage, key};
-use crate::rng::KeyedRng;
+use pelton_key::KeyedRng;
+use pelton_key::{Stage, key};
 
 /// Examples of a window where nothing is said.
 const DEFAULT_WINDOW: u32 = 1024;

@@ -20,7 +20,7 @@
 
 use std::ops::Range;
 
-use crate::key::{GOLDEN_GAMMA, mix};
+use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// Halves change by turns, so each is changed five times.
 const ROUNDS: usize = 10;

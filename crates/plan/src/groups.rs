@@ -63,7 +63,7 @@ impl Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     #[test]
     fn every_value_is_changed_once_with_its_group() {

@@ -12,8 +12,8 @@
 //! costs the ids it lists.
 //!
 //! The way down: [`Plan`] asks its [`Order`] for record ids; `full` order and everything built on it
-//! is a [`Permutation`], computed and not stored; its randomness comes from a [`key()`] made of seed,
-//! epoch and [`Stage`]. [`local_slots`] gives each rank its share of a global batch, [`assign_slots`]
+//! is a [`Permutation`], computed and not stored; its randomness comes from a [`key()`](pelton_key::key) made of
+//! seed, epoch and [`Stage`](pelton_key::Stage). [`local_slots`] gives each rank its share of a global batch, [`assign_slots`]
 //! gives it one of the same size from what it holds already, a [`BucketPlan`] or [`PackPlan`] regroups the
 //! ids of a plan by the lengths of what they name, and [`Randomness`] says how well an order
 //! shuffles. A [`StreamPlan`] is the plan of a whole input pipeline: a [`Selection`] of records or a mixture, an
@@ -55,10 +55,6 @@ mod permutation;
 
 mod feistel;
 
-mod key;
-
-mod rng;
-
 mod split;
 
 mod division;
@@ -78,7 +74,6 @@ pub use buckets::{
 };
 pub use echo::{Echo, EchoPlan, Echoed};
 pub use error::PlanError;
-pub use key::{Stage, key, mix};
 pub use locality::{assign_slots, expected_remote_share};
 pub use order::Order;
 pub use permutation::Permutation;
@@ -87,7 +82,6 @@ pub use randomness::{
     Randomness, exact_level_of_loads, harmonic_log, ln_factorial, randomness_level,
     randomness_level_of_loads,
 };
-pub use rng::KeyedRng;
 pub use split::local_slots;
 pub use stream::{
     Draw, PackPlan, Part, Piece, Selection, StreamBatch, StreamPlan, StreamSpec, share_of,

@@ -81,7 +81,8 @@ pub fn expected_remote_share(batch: u64, ranks: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KeyedRng, Permutation};
+    use crate::Permutation;
+    use pelton_key::KeyedRng;
 
     fn remote(holders: &[u32], takers: &[u32]) -> usize {
         holders.iter().zip(takers).filter(|(h, t)| h != t).count()

@@ -22,10 +22,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::groups::Groups;
-use crate::key::{Stage, key};
 use crate::permutation::Permutation;
 use crate::split::{near_equal_part, near_equal_start};
 use crate::units::Units;
+use pelton_key::{Stage, key};
 
 /// Ids worked on at a time: their units stay in the first-level cache.
 const CHUNK: usize = 256;

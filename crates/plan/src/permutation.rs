@@ -7,7 +7,7 @@
 //! the golden vectors.
 
 use crate::feistel::{Network, walk_each, walk_keyed, walk_run};
-use crate::rng::KeyedRng;
+use pelton_key::KeyedRng;
 
 /// Largest n that is shuffled by table.
 const TABLE_LIMIT: u64 = 1024;
@@ -196,7 +196,7 @@ fn copy_run(table: &[u16], start: u64, out: &mut [u64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::{Stage, key};
+    use pelton_key::{Stage, key};
 
     fn check_bijection(len: u64) {
         let permutation = Permutation::new(len, key(5, len, Stage::Order));

@@ -19,13 +19,13 @@ use std::sync::{Mutex, PoisonError};
 use crate::batching::{Batching, Cuts};
 use crate::blocks::Blocks;
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::opportunistic::Opportunistic;
 use crate::order::Order;
 use crate::permutation::Permutation;
 use crate::queue::Queue;
 use crate::randomness::Randomness;
 use crate::units::Units;
+use pelton_key::{GOLDEN_GAMMA, Stage, key, mix};
 
 /// Most records a plan can number.
 const MAX_RECORDS: u64 = 1 << 63;

@@ -10,9 +10,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::key::{Stage, key};
 use crate::permutation::Permutation;
-use crate::rng::KeyedRng;
+use pelton_key::KeyedRng;
+use pelton_key::{Stage, key};
 
 /// All epochs of one shuffle buffer over one file.
 #[derive(Debug)]

@@ -11,8 +11,8 @@
 
 use std::ops::Range;
 
-use crate::key::mix;
 use crate::stream::Selection;
+use pelton_key::mix;
 
 /// A cut of the records `0..records` into units.
 #[derive(Debug, Clone, PartialEq, Eq)]

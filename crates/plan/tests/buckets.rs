@@ -1,9 +1,10 @@
 //! What plans of buckets and of packed rows keep to: nothing is lost or repeated, batches hold what they
 //! may, any step can be sought, and the recorded batches stay as they are.
 
+use pelton_key::mix;
 use pelton_plan::{
     Batching, BucketPlan, BucketPolicy, LengthHistogram, Order, PackPlan, PackedRow, Plan, Segment,
-    local_slots, mix,
+    local_slots,
 };
 use proptest::prelude::*;
 

@@ -1,7 +1,8 @@
 //! What opportunistic orders add to what every plan keeps to: a plain model of the order, loads that
 //! cover the epoch and serve each batch, and cuts of every kind.
 
-use pelton_plan::{Batching, Order, Permutation, Plan, Stage, Units, key};
+use pelton_key::{Stage, key};
+use pelton_plan::{Batching, Order, Permutation, Plan, Units};
 use proptest::prelude::*;
 
 fn plan(units: Units, loads: u64, batch: u64, seed: u64) -> Plan {

@@ -2,7 +2,8 @@
 //! chi-square. Keys are fixed, so a result never flickers; a bound of five standard deviations would
 //! fail one honest draw in a million.
 
-use pelton_plan::{Permutation, Stage, key};
+use pelton_key::{Stage, key};
+use pelton_plan::Permutation;
 
 fn permutation(len: u64, epoch: u64) -> Permutation {
     Permutation::new(len, key(11, epoch, Stage::Order))

@@ -1,7 +1,8 @@
 //! Pipelines give the same batches for ever: the crate against `golden/streams.txt`, which a second implementation,
 //! `golden/streams.py`, wrote.
 
-use pelton_plan::{Order, Part, Selection, StreamBatch, StreamPlan, StreamSpec, mix};
+use pelton_key::mix;
+use pelton_plan::{Order, Part, Selection, StreamBatch, StreamPlan, StreamSpec};
 
 /// Lengths from 1 to 30, most of them small; one in 16 up to 90.
 fn length_of(record: u64) -> u32 {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use pelton_key::mix;
 use pelton_plan::{
     Batching, BucketPlan, BucketPolicy, Draw, Echo, EchoPlan, Order, PackPlan, Part, Plan,
-    Selection, StreamBatch, StreamPlan, StreamSpec, Units, expected_remote_share, mix, share_of,
+    Selection, StreamBatch, StreamPlan, StreamSpec, Units, expected_remote_share, share_of,
 };
 use proptest::prelude::*;
 

@@ -67,6 +67,14 @@ pub enum RunError {
         /// What the system said.
         source: io::Error,
     },
+    /// A checkpoint does not fit this run.
+    #[error("{}: the checkpoint {problem}; start anew with `overwrite`", path.display())]
+    Checkpoint {
+        /// The checkpoint file.
+        path: PathBuf,
+        /// What does not fit.
+        problem: String,
+    },
     /// Figures cannot be served at an address.
     #[error(
         "no metrics can be served at {address} ({source}); name another address and port with `metrics`"

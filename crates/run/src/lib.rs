@@ -4,6 +4,7 @@
 //! checkpoint that it can go on from, and at the end the model and a [`Report`]. While it runs it
 //! tells an [`Observer`] what happens; nothing here prints.
 
+mod checkpoint;
 mod context;
 mod error;
 mod event;
@@ -13,6 +14,7 @@ mod report;
 mod run_folder;
 mod tensorboard;
 
+pub use checkpoint::{Checkpoint, Tensor, encode_checkpoint, read_checkpoint, write_checkpoint};
 pub use context::{RunContext, RunOptions};
 pub use error::RunError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use crate::splitmix64::mix;
 use crate::{AlignedBuffer, RangeRead, Storage, StorageError};
+use pelton_key::splitmix64;
 
 /// Reads `ranges` (offset, length) in one batch, each into its own aligned buffer, and returns the
 /// bytes each gave.
@@ -107,7 +107,7 @@ fn check_adjacent_ranges(storage: &dyn Storage, expected: &[u8]) {
         let mut offset = begin / unit * unit;
         let mut ranges = Vec::new();
         for number in 0..40 {
-            let length = mix(number ^ size) % 4 * unit;
+            let length = splitmix64(number ^ size) % 4 * unit;
             ranges.push((offset, length as usize));
             offset += length;
         }
@@ -126,7 +126,7 @@ fn check_concurrent_callers(storage: &dyn Storage, expected: &[u8]) {
         for caller in 0..4 {
             scope.spawn(move || {
                 for batch in 0..5 {
-                    let ranges = scattered(storage, expected, 50, mix(caller) ^ batch);
+                    let ranges = scattered(storage, expected, 50, splitmix64(caller) ^ batch);
                     check_ranges(storage, expected, &ranges);
                 }
             });
@@ -170,9 +170,9 @@ pub(crate) fn scattered(
     let places = expected.len() as u64 / unit + 2;
     (0..count)
         .map(|i| {
-            let word = mix(seed ^ mix(i));
+            let word = splitmix64(seed ^ splitmix64(i));
             let offset = word % places * unit;
-            (offset, (mix(word) % 17 * unit) as usize)
+            (offset, (splitmix64(word) % 17 * unit) as usize)
         })
         .collect()
 }

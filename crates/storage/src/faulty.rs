@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::splitmix64::{mix, unit_interval};
 use crate::{Granularity, RangeRead, Storage, StorageError};
+use pelton_key::splitmix64;
 
 /// What goes wrong; the default is nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,7 +60,8 @@ impl Faulty {
     }
 
     fn draw(&self, draw: Draw, offset: u64) -> f64 {
-        unit_interval(mix(self.faults.key ^ mix(draw as u64)) ^ offset)
+        let word = splitmix64(splitmix64(self.faults.key ^ splitmix64(draw as u64)) ^ offset);
+        (word >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
     fn fails(&self, read: &RangeRead<'_>) -> bool {

@@ -33,7 +33,6 @@ mod scratch_queue;
 mod device_model;
 mod faulty;
 mod metered;
-mod splitmix64;
 mod throttled;
 
 pub mod conformance;
@@ -55,6 +54,5 @@ pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
-pub use splitmix64::mix;
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
 pub use whole_file::{TEMPORARY_PREFIX, WholeFile};

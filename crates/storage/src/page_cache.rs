@@ -8,8 +8,8 @@ use std::fs::File;
 use std::path::Path;
 
 use crate::local::check_regular;
-use crate::splitmix64::mix;
 use crate::{RangeRead, StorageError};
+use pelton_key::splitmix64;
 
 /// Ranges in a row that miss before a batch is taken to be cold and the rest is not tried.
 #[cfg(target_os = "linux")]
@@ -157,7 +157,7 @@ fn sampled_fraction(file: &File, size: u64) -> f64 {
         // One page at random from each of `samples` equal stretches.
         let first = (u128::from(sample) * u128::from(pages) / u128::from(samples)) as u64;
         let after = (u128::from(sample + 1) * u128::from(pages) / u128::from(samples)) as u64;
-        let page = first + mix(seed ^ mix(sample)) % (after - first);
+        let page = first + splitmix64(seed ^ splitmix64(sample)) % (after - first);
         let mut byte = [0u8];
         let read = RangeRead {
             offset: page * 4096,
@@ -171,6 +171,6 @@ fn sampled_fraction(file: &File, size: u64) -> f64 {
 
 #[cfg(not(target_os = "linux"))]
 fn sampled_fraction(_file: &File, size: u64) -> f64 {
-    let _ = mix(size);
+    let _ = splitmix64(size);
     if size == 0 { 1.0 } else { 0.0 }
 }

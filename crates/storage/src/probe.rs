@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::splitmix64::mix;
 use crate::{AlignedBuffer, DeviceModel, LocalFile, LocalMode, LocalOptions, PAGE_BYTES};
 use crate::{RangeRead, ScratchFile, Storage, StorageError, huge_buffer};
+use pelton_key::splitmix64;
 
 /// Block sizes measured by [`probe_dir`].
 pub const PROBE_BLOCKS: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -204,7 +204,7 @@ fn note(mode: LocalMode) -> Option<String> {
 /// Writes the whole file; returns bytes a second.
 fn fill(scratch: &ScratchFile, file_bytes: u64) -> Result<f64, StorageError> {
     // Words that do not compress, should the device try.
-    let words = (0..1u64 << 17).flat_map(|i| mix(i).to_le_bytes());
+    let words = (0..1u64 << 17).flat_map(|i| splitmix64(i).to_le_bytes());
     let block = AlignedBuffer::from_iter(4096, words);
     let begun = Instant::now();
     for offset in (0..file_bytes).step_by(block.len()) {
@@ -227,7 +227,7 @@ fn write_at_random(
         block.resize(PAGE_BYTES as usize, writer as u8);
         let mut written = 0u64;
         while written == 0 || Instant::now() < until {
-            let page = mix(mix(writer) ^ written) % (file_bytes / PAGE_BYTES);
+            let page = splitmix64(splitmix64(writer) ^ written) % (file_bytes / PAGE_BYTES);
             scratch.write_at(page * PAGE_BYTES, &block)?;
             written += 1;
         }
@@ -258,7 +258,7 @@ fn measure(
     let next = AtomicU64::new(0);
     let place = |read: u64| match pattern {
         ProbePattern::Sequential => read % blocks,
-        ProbePattern::Random => mix(read) % blocks,
+        ProbePattern::Random => splitmix64(read) % blocks,
     };
     // Reads and bytes a second of one thread, its buffers being ready.
     let reader = |_| {

@@ -45,18 +45,6 @@ pub enum TextError {
         /// Tokens of the vocabulary.
         size: u32,
     },
-    /// Sentences that do not fit into their row.
-    #[error(
-        "row {row} needs {needed} tokens where rows have {length}; make rows longer, leave such sentences out, or have them truncated"
-    )]
-    TooLong {
-        /// The row, from 0.
-        row: usize,
-        /// Tokens of its sentences.
-        needed: usize,
-        /// Tokens of a row.
-        length: usize,
-    },
     /// The operating system refused an operation.
     #[error("{}: cannot {operation} ({source}); check the path, its permissions and the disk", path.display())]
     Io {

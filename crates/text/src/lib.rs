@@ -3,8 +3,7 @@
 //! A [`Tokenizer`] says what a token is: a run of bytes without white space, or a byte. Words are found
 //! 64 bytes at a time ([`BlockBits`]); [`words`] walks over them, [`LineLengths`] counts them in each line
 //! of a text that arrives in pieces. A [`Vocabulary`], counted on all threads from a text, gives tokens their
-//! numbers and is kept in a file that people can read. [`collate`] puts sentences of numbers side by
-//! side into memory of the caller's: padded, ragged or packed.
+//! numbers and is kept in a file that people can read.
 //!
 //! No encoding is asked for: bytes that are no UTF-8 are bytes of words like any other.
 
@@ -19,8 +18,6 @@ mod vocabulary;
 mod vocabulary_file;
 mod word_counts;
 mod word_table;
-
-pub mod collate;
 
 pub use error::TextError;
 pub use lengths::{LineLength, LineLengths};

@@ -19,7 +19,8 @@
 use std::time::{Duration, Instant};
 
 use pelton_comm::{Comm, CommError, Get, run_ranks};
-use pelton_plan::{Permutation, Stage, expected_remote_share, key};
+use pelton_key::{Stage, key};
+use pelton_plan::{Permutation, expected_remote_share};
 use serde::{Deserialize, Serialize};
 
 use pelton_data::DataError;

@@ -1,32 +1,19 @@
-//! Checkpoints of a linear run: one safetensors file, written to a temporary name and renamed, so
-//! that a run killed at any moment finds a whole one.
-//!
-//! Tensors hold the solver's state; the metadata holds, as one JSON text, where the feed stands,
-//! which data and plan the state belongs to and the figures so far, and beside it a checksum of that
-//! text and of the tensors with their names. Memory: nothing beyond the state itself. The file is
-//! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
-//! not synced; its reader checks what is read.
+//! The checkpoint of a linear run: tensors hold the solver's state; the text says where the feed stands, which data
+//! and plan the state belongs to, and the figures so far.
 
 use std::borrow::Cow;
-use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pelton_data::as_text;
 use pelton_feed::Cursor;
 use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState, Scaling};
-use pelton_run::{EpochRecord, write_atomically};
-use safetensors::tensor::{Dtype, SafeTensors};
+use pelton_run::{Checkpoint, EpochRecord, RunError, Tensor};
+use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::error::TrainError;
 
 const VERSION: u32 = 5;
-
-/// Key of the progress in the metadata.
-const PROGRESS: &str = "pelton";
-/// Key of the checksum in the metadata.
-const CHECKSUM: &str = "crc32c";
 
 /// The state of a solver.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,98 +143,24 @@ impl Progress {
     }
 }
 
-/// A vector of numbers with its name.
-struct Tensor<'a> {
-    name: String,
-    dtype: Dtype,
-    length: usize,
-    bytes: &'a [u8],
-}
-
-fn tensor<T: bytemuck::NoUninit>(
-    name: impl Into<String>,
-    dtype: Dtype,
-    values: &[T],
-) -> Tensor<'_> {
-    Tensor {
-        name: name.into(),
-        dtype,
-        length: values.len(),
-        bytes: bytemuck::cast_slice(values),
-    }
-}
-
 /// Writes a checkpoint in place of the one before.
 pub fn write(path: &Path, progress: &Progress, state: &State<'_>) -> Result<(), TrainError> {
-    write_atomically(path, |file| {
-        let file = std::fs::OpenOptions::new().write(true).open(file)?;
-        encode(
-            &mut BufWriter::with_capacity(1 << 20, file),
-            progress,
-            state,
-        )
-    })?;
-    Ok(())
+    let (text, tensors) = parts(progress, state);
+    Ok(pelton_run::write_checkpoint(path, &text, tensors)?)
 }
 
-/// Writes the bytes of a checkpoint.
-pub(crate) fn encode(
-    out: &mut impl Write,
-    progress: &Progress,
-    state: &State<'_>,
-) -> io::Result<()> {
+/// The text and the tensors of a checkpoint.
+pub(crate) fn parts<'a>(progress: &Progress, state: &'a State<'_>) -> (String, Vec<Tensor<'a>>) {
     let progress = Progress {
         version: VERSION,
         ..progress.clone()
     };
     let text = serde_json::to_string(&progress).expect("plain figures are representable");
-    let mut tensors = match state {
+    let tensors = match state {
         State::Descent(state) => tensors(state),
         State::Newton(state) => newton_tensors(state),
     };
-    tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    let parts = tensors
-        .iter()
-        .map(|tensor| (tensor.name.as_str(), tensor.bytes));
-    let header = header(&text, checksum(&text, parts), &tensors);
-    out.write_all(&(header.len() as u64).to_le_bytes())?;
-    out.write_all(header.as_bytes())?;
-    for tensor in &tensors {
-        out.write_all(tensor.bytes)?;
-    }
-    out.flush()
-}
-
-/// The checksum of the progress and of the tensors, which come in the order of their names.
-fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
-    tensors.fold(crc32c::crc32c(text.as_bytes()), |crc, (name, bytes)| {
-        let length = (bytes.len() as u64).to_le_bytes();
-        [name.as_bytes(), &length, bytes]
-            .into_iter()
-            .fold(crc, crc32c::crc32c_append)
-    })
-}
-
-/// The header of a safetensors file whose tensors follow one another in the order given.
-fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
-    let mut entries = serde_json::Map::new();
-    let metadata = json!({ PROGRESS: text, CHECKSUM: format!("{checksum:08x}") });
-    entries.insert("__metadata__".to_string(), metadata);
-    let mut at = 0;
-    for tensor in tensors {
-        let end = at + tensor.bytes.len();
-        let entry = json!({
-            "dtype": tensor.dtype,
-            "shape": [tensor.length],
-            "data_offsets": [at, end],
-        });
-        entries.insert(tensor.name.clone(), entry);
-        at = end;
-    }
-    let mut header = Value::Object(entries).to_string();
-    // Readers that map the file want the numbers aligned.
-    header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
-    header
+    (text, tensors)
 }
 
 fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
@@ -260,48 +173,52 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
     ];
     for (name, vectors) in vectors {
         for (number, vector) in vectors.into_iter().flatten().enumerate() {
-            tensors.push(tensor(format!("{name}.{number}"), Dtype::F32, vector));
+            tensors.push(Tensor::new(format!("{name}.{number}"), Dtype::F32, vector));
         }
     }
     if let Some(coded) = &state.coded {
-        tensors.push(tensor("coded.quantizer", Dtype::F32, &coded.quantizer));
-        tensors.push(tensor("coded.ids", Dtype::U64, &coded.ids));
-        tensors.push(tensor("coded.slack", Dtype::F32, &coded.slack));
-        tensors.push(tensor("coded.residuals", Dtype::F32, &coded.residuals));
+        tensors.push(Tensor::new("coded.quantizer", Dtype::F32, &coded.quantizer));
+        tensors.push(Tensor::new("coded.ids", Dtype::U64, &coded.ids));
+        tensors.push(Tensor::new("coded.slack", Dtype::F32, &coded.slack));
+        tensors.push(Tensor::new("coded.residuals", Dtype::F32, &coded.residuals));
         for (number, before) in coded.before.iter().enumerate() {
-            tensors.push(tensor(format!("coded.before.{number}"), Dtype::F32, before));
+            tensors.push(Tensor::new(
+                format!("coded.before.{number}"),
+                Dtype::F32,
+                before,
+            ));
         }
     }
     if let Some(bound) = &state.bound {
         for (number, sum) in bound.sums.iter().enumerate() {
-            tensors.push(tensor(format!("bound.{number}"), Dtype::F64, sum));
+            tensors.push(Tensor::new(format!("bound.{number}"), Dtype::F64, sum));
         }
         let figures = bound.figures.as_flattened();
-        tensors.push(tensor("bound_figures", Dtype::F64, figures));
+        tensors.push(Tensor::new("bound_figures", Dtype::F64, figures));
     }
-    tensors.push(tensor("terms", Dtype::F64, &state.terms));
-    tensors.push(tensor("snapshot_loss", Dtype::F64, &state.snapshot_loss));
+    tensors.push(Tensor::new("terms", Dtype::F64, &state.terms));
+    tensors.push(Tensor::new(
+        "snapshot_loss",
+        Dtype::F64,
+        &state.snapshot_loss,
+    ));
     if let Some(skip) = &state.skip {
-        tensors.push(tensor("skip", Dtype::U8, skip));
+        tensors.push(Tensor::new("skip", Dtype::U8, skip));
     }
     tensors
 }
 
 fn newton_tensors<'a>(state: &'a SavedNewton<'_>) -> Vec<Tensor<'a>> {
     let points = state.points.iter().enumerate();
-    let points = points.map(|(k, point)| tensor(format!("newton.{k}"), Dtype::F64, point));
+    let points = points.map(|(k, point)| Tensor::new(format!("newton.{k}"), Dtype::F64, point));
     let centres = state.centres.iter().enumerate();
-    let centres = centres.map(|(k, centre)| tensor(format!("centre.{k}"), Dtype::F32, centre));
+    let centres = centres.map(|(k, centre)| Tensor::new(format!("centre.{k}"), Dtype::F32, centre));
     points.chain(centres).collect()
 }
 
 /// Reads a checkpoint.
 pub fn read(path: &Path) -> Result<(Progress, State<'static>), TrainError> {
-    let bytes = std::fs::read(path).map_err(|error| TrainError::Checkpoint {
-        path: path.display().to_string(),
-        problem: format!("cannot be read: {error}"),
-    })?;
-    decode(&bytes, path, true)
+    decode(&pelton_run::read_checkpoint(path)?, path, true)
 }
 
 /// The checkpoint that `bytes` hold; whether the checksum must fit is the caller's, for tests.
@@ -310,44 +227,23 @@ pub(crate) fn decode(
     path: &Path,
     checked: bool,
 ) -> Result<(Progress, State<'static>), TrainError> {
-    let wrong = |problem: String| TrainError::Checkpoint {
-        path: path.display().to_string(),
-        problem,
-    };
-    let damaged = |what: &str| wrong(format!("is damaged ({what})"));
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;
-    let metadata = header.metadata().as_ref();
-    let text = metadata
-        .and_then(|metadata| metadata.get(PROGRESS))
-        .ok_or_else(|| damaged("no progress"))?;
-    let Version { version } = serde_json::from_str(text).map_err(|_| damaged("progress"))?;
+    let file = Checkpoint::parse(bytes, path)?;
+    let damaged = |_| file.damaged("progress");
+    let Version { version } = serde_json::from_str(file.text()).map_err(damaged)?;
     if version != VERSION {
-        return Err(wrong(format!(
-            "has layout version {version} and this program reads version {VERSION}"
-        )));
+        let problem =
+            format!("has layout version {version} and this program reads version {VERSION}");
+        return Err(file.wrong(&problem).into());
     }
-    let file = SafeTensors::deserialize(bytes).map_err(|_| damaged("tensors"))?;
-    let mut parts = file.tensors();
-    parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    let parts = parts
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), tensor.data()));
-    let stated = metadata
-        .and_then(|metadata| metadata.get(CHECKSUM))
-        .and_then(|stated| u32::from_str_radix(stated, 16).ok());
-    if checked && stated != Some(checksum(text, parts)) {
-        return Err(damaged("checksum"));
+    if checked {
+        file.check()?;
     }
-    let progress: Progress = serde_json::from_str(text).map_err(|_| damaged("progress"))?;
+    let progress: Progress = serde_json::from_str(file.text()).map_err(damaged)?;
     let progress = Progress {
-        checksum: stated.unwrap_or(0),
+        checksum: file.checksum(),
         ..progress
     };
-    let state = Tensors {
-        file,
-        damaged: &damaged,
-    }
-    .state(&progress)?;
+    let state = state_of(&file, &progress)?;
     Ok((progress, state))
 }
 
@@ -357,106 +253,63 @@ struct Version {
     version: u32,
 }
 
-struct Tensors<'a> {
-    file: SafeTensors<'a>,
-    damaged: &'a dyn Fn(&str) -> TrainError,
+fn state_of(file: &Checkpoint<'_>, progress: &Progress) -> Result<State<'static>, RunError> {
+    let points = file.wide_vectors("newton")?;
+    if !points.is_empty() {
+        return Ok(State::Newton(SavedNewton {
+            points,
+            centres: file.vectors("centre")?,
+        }));
+    }
+    let snapshot = file.vectors("snapshot")?;
+    let mean = file.vectors("mean")?;
+    Ok(State::Descent(Box::new(SavedState {
+        weights: file.vectors("w")?,
+        alpha: file.vectors("alpha")?,
+        terms: file.required("terms", Dtype::F64)?,
+        skip: file.values("skip", Dtype::U8)?.map(Cow::Owned),
+        coded: coded(file)?,
+        snapshot: (!snapshot.is_empty()).then_some(snapshot),
+        mean: (!mean.is_empty()).then_some(mean),
+        mean_blocks: progress.mean_blocks,
+        snapshot_loss: file.required("snapshot_loss", Dtype::F64)?,
+        snapshot_rows: progress.snapshot_rows,
+        bound: bound(file, progress.bound_additions)?,
+        epoch: progress.epoch,
+        reads_all: progress.reads_all,
+        gap: progress.gap,
+        counters: progress.counters,
+    })))
 }
 
-impl Tensors<'_> {
-    fn state(&self, progress: &Progress) -> Result<State<'static>, TrainError> {
-        let points = self.wide_vectors("newton")?;
-        if !points.is_empty() {
-            return Ok(State::Newton(SavedNewton {
-                points,
-                centres: self.vectors("centre")?,
-            }));
-        }
-        let snapshot = self.vectors("snapshot")?;
-        let mean = self.vectors("mean")?;
-        Ok(State::Descent(Box::new(SavedState {
-            weights: self.vectors("w")?,
-            alpha: self.vectors("alpha")?,
-            terms: self.required("terms", Dtype::F64)?,
-            skip: self.values("skip", Dtype::U8)?.map(Cow::Owned),
-            coded: self.coded()?,
-            snapshot: (!snapshot.is_empty()).then_some(snapshot),
-            mean: (!mean.is_empty()).then_some(mean),
-            mean_blocks: progress.mean_blocks,
-            snapshot_loss: self.required("snapshot_loss", Dtype::F64)?,
-            snapshot_rows: progress.snapshot_rows,
-            bound: self.bound(progress.bound_additions)?,
-            epoch: progress.epoch,
-            reads_all: progress.reads_all,
-            gap: progress.gap,
-            counters: progress.counters,
-        })))
+fn bound(
+    file: &Checkpoint<'_>,
+    additions: u64,
+) -> Result<Option<Cow<'static, DualBound>>, RunError> {
+    let Some(figures) = file.values::<f64>("bound_figures", Dtype::F64)? else {
+        return Ok(None);
+    };
+    let sums = file.wide_vectors("bound")?;
+    let (figures, rest) = figures.as_chunks();
+    if !rest.is_empty() {
+        return Err(file.damaged("bound_figures"));
     }
+    Ok(Some(Cow::Owned(DualBound {
+        sums,
+        figures: figures.to_vec(),
+        additions,
+    })))
+}
 
-    fn bound(&self, additions: u64) -> Result<Option<Cow<'static, DualBound>>, TrainError> {
-        let Some(figures) = self.values::<f64>("bound_figures", Dtype::F64)? else {
-            return Ok(None);
-        };
-        let sums = self.wide_vectors("bound")?;
-        let (figures, rest) = figures.as_chunks();
-        if !rest.is_empty() {
-            return Err((self.damaged)("bound_figures"));
-        }
-        Ok(Some(Cow::Owned(DualBound {
-            sums,
-            figures: figures.to_vec(),
-            additions,
-        })))
-    }
-
-    fn coded(&self) -> Result<Option<SavedCodes<'static>>, TrainError> {
-        let Some(ids) = self.values("coded.ids", Dtype::U64)? else {
-            return Ok(None);
-        };
-        Ok(Some(SavedCodes {
-            quantizer: self.required("coded.quantizer", Dtype::F32)?.into(),
-            ids: ids.into(),
-            slack: self.required("coded.slack", Dtype::F32)?.into(),
-            residuals: self.required("coded.residuals", Dtype::F32)?.into(),
-            before: self.vectors("coded.before")?,
-        }))
-    }
-
-    fn vectors(&self, name: &str) -> Result<Vec<Cow<'static, [f32]>>, TrainError> {
-        let mut vectors = Vec::new();
-        while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F32)? {
-            vectors.push(Cow::Owned(vector));
-        }
-        Ok(vectors)
-    }
-
-    fn wide_vectors(&self, name: &str) -> Result<Vec<Vec<f64>>, TrainError> {
-        let mut vectors = Vec::new();
-        while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F64)? {
-            vectors.push(vector);
-        }
-        Ok(vectors)
-    }
-
-    fn required<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
-        &self,
-        name: &str,
-        dtype: Dtype,
-    ) -> Result<Vec<T>, TrainError> {
-        self.values(name, dtype)?
-            .ok_or_else(|| (self.damaged)(name))
-    }
-
-    fn values<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(
-        &self,
-        name: &str,
-        dtype: Dtype,
-    ) -> Result<Option<Vec<T>>, TrainError> {
-        let Ok(tensor) = self.file.tensor(name) else {
-            return Ok(None);
-        };
-        if tensor.dtype() != dtype || tensor.data().len() % size_of::<T>() != 0 {
-            return Err((self.damaged)(name));
-        }
-        Ok(Some(bytemuck::pod_collect_to_vec(tensor.data())))
-    }
+fn coded(file: &Checkpoint<'_>) -> Result<Option<SavedCodes<'static>>, RunError> {
+    let Some(ids) = file.values("coded.ids", Dtype::U64)? else {
+        return Ok(None);
+    };
+    Ok(Some(SavedCodes {
+        quantizer: file.required("coded.quantizer", Dtype::F32)?.into(),
+        ids: ids.into(),
+        slack: file.required("coded.slack", Dtype::F32)?.into(),
+        residuals: file.required("coded.residuals", Dtype::F32)?.into(),
+        before: file.vectors("coded.before")?,
+    }))
 }

@@ -1,5 +1,7 @@
 //! Why a job ended without its result.
 
+use std::path::Path;
+
 use pelton_comm::CommError;
 use pelton_data::{DataError, DemoError};
 use pelton_feed::FeedError;
@@ -20,14 +22,6 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
-    /// A checkpoint does not fit this run.
-    #[error("{path}: the checkpoint {problem}; start anew with `overwrite`")]
-    Checkpoint {
-        /// The checkpoint file.
-        path: String,
-        /// What does not fit.
-        problem: String,
-    },
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with `resume`")]
     Interrupted {
@@ -40,6 +34,13 @@ impl TrainError {
     /// The configuration asks for something that cannot be.
     pub fn config(text: String) -> TrainError {
         DataError::Config(text).into()
+    }
+
+    /// A checkpoint does not fit this run.
+    pub(crate) fn checkpoint(path: &Path, problem: &str) -> TrainError {
+        let path = path.to_path_buf();
+        let problem = problem.to_string();
+        RunError::Checkpoint { path, problem }.into()
     }
 
     /// A job that leaves nothing behind was interrupted.

@@ -16,7 +16,8 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
         .save(&|_| 0, &mut alone)
         .expect("nothing is exchanged");
     let state = State::Descent(Box::new(state));
-    checkpoint::encode(&mut bytes, &progress, &state).expect("memory takes any bytes");
+    let (text, tensors) = checkpoint::parts(&progress, &state);
+    pelton_run::encode_checkpoint(&mut bytes, &text, tensors).expect("memory takes any bytes");
     bytes
 }
 

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pelton_cache::{CacheError, PeerCache, loads_for};
 use pelton_comm::Comm;
 use pelton_format::{Dataset, OpenOptions};
+use pelton_key::splitmix64;
 use pelton_plan::{Batching, Order, Plan, Units, local_slots};
-use pelton_storage::{Granularity, MemoryStorage, Metered, RangeRead, Storage, StorageError, mix};
+use pelton_storage::{Granularity, MemoryStorage, Metered, RangeRead, Storage, StorageError};
 use tempfile::TempDir;
 
 /// Files on disk, opened, and their bytes.
@@ -27,7 +28,7 @@ pub fn ragged(records: &[u64]) -> Data {
     let contents = records.iter().map(|&records| {
         let mut text = String::from("# a line that is no record\n");
         for _ in 0..records {
-            state = mix(state);
+            state = splitmix64(state);
             text.push_str(if state & 1 == 0 { "-1" } else { "+1" });
             let features = match state >> 8 & 15 {
                 0 => 200,
@@ -59,7 +60,7 @@ pub fn even(records: &[u64], width: u64) -> Data {
         for record in 0..records {
             file.extend(((record % 2) as f32).to_le_bytes());
             for _ in 0..width {
-                state = mix(state);
+                state = splitmix64(state);
                 file.extend(((state >> 40) as f32).to_le_bytes());
             }
         }

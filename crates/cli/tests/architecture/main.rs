@@ -11,40 +11,49 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 15] = [
-    ("storage", &[]),
-    ("text", &["storage"]),
-    ("format", &["storage", "text"]),
-    ("plan", &[]),
+const ARROWS: [(&str, &[&str]); 18] = [
+    ("key", &[]),
+    ("batch", &[]),
+    ("storage", &["key"]),
+    ("text", &["storage", "key"]),
+    ("format", &["storage", "text", "key"]),
+    ("plan", &["key"]),
     ("comm", &[]),
-    ("image", &["plan"]),
-    ("cache", &["comm", "plan", "format", "storage"]),
-    ("feed", &["image", "text", "plan", "format", "storage"]),
-    ("linear", &["feed", "plan", "format", "storage"]),
-    ("run", &["comm", "storage"]),
+    ("image", &["key"]),
+    ("cache", &["comm", "plan", "format", "storage", "key"]),
+    ("fetch", &["plan", "format", "storage", "key"]),
+    (
+        "feed",
+        &[
+            "fetch", "batch", "image", "text", "plan", "format", "storage", "key",
+        ],
+    ),
+    ("linear", &["feed", "plan", "format", "storage", "key"]),
+    ("run", &["comm", "storage", "key"]),
     (
         "data",
         &[
-            "run", "feed", "cache", "comm", "plan", "format", "text", "storage",
+            "run", "feed", "cache", "comm", "plan", "format", "text", "storage", "key",
         ],
     ),
     (
         "train",
         &[
-            "data", "run", "linear", "feed", "comm", "plan", "format", "text", "storage",
+            "data", "run", "linear", "feed", "comm", "plan", "format", "text", "storage", "key",
         ],
     ),
     (
         "tools",
         &[
-            "data", "run", "feed", "cache", "comm", "image", "plan", "format", "text", "storage",
+            "data", "run", "feed", "batch", "cache", "comm", "image", "plan", "format", "text",
+            "storage", "key",
         ],
     ),
     (
         "reproduce",
         &[
-            "train", "tools", "data", "run", "linear", "feed", "comm", "image", "plan", "format",
-            "storage",
+            "train", "tools", "data", "run", "linear", "feed", "batch", "comm", "image", "plan",
+            "format", "storage", "key",
         ],
     ),
     ("cli", &["reproduce", "tools", "train", "comm"]),

@@ -3,7 +3,7 @@
 //! The same bits must come out on every machine, because golden checksums hold the sets in place.
 //! So only IEEE basic operations and the `libm` crate's functions are used, never the platform's.
 
-use pelton_plan::{KeyedRng, Stage, key};
+use pelton_key::{KeyedRng, Stage, key};
 
 /// The draws of one row.
 pub(super) struct Draws {

@@ -121,7 +121,7 @@ impl Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     fn padded_cells(counts: &[(u32, u64)], boundaries: &[u32]) -> u128 {
         let cells = |&(length, count): &(u32, u64)| {

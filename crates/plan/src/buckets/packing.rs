@@ -163,7 +163,7 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     /// Best-fit decreasing piece by piece, as sorted lists of lengths.
     fn one_by_one(row_length: u32, lengths: &[u32]) -> Vec<Vec<u32>> {

@@ -27,10 +27,10 @@ use super::seek;
 use super::table::Table;
 use crate::batching::Batching;
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::order::Order;
 use crate::plan::Plan;
-use crate::rng::KeyedRng;
+use pelton_key::KeyedRng;
+use pelton_key::{GOLDEN_GAMMA, Stage, key, mix};
 
 /// A plan whose batches are of one bucket each: a pure function of the plan below, the policy and the
 /// lengths.

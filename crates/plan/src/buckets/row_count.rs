@@ -112,7 +112,7 @@ impl BitSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     #[test]
     fn as_many_rows_are_counted_as_are_packed() {

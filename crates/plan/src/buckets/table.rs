@@ -1,6 +1,6 @@
 //! A small number for each sentence, in as few bytes as the greatest needs.
 
-use crate::key::{GOLDEN_GAMMA, mix};
+use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// A number for each sentence: its bucket, or its length.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -53,7 +53,7 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     #[test]
     fn numbers_find_their_interval() {

@@ -23,8 +23,8 @@ use super::spec::Part;
 use crate::division::Divider;
 use crate::error::PlanError;
 use crate::groups::Groups;
-use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::permutation::Permutation;
+use pelton_key::{GOLDEN_GAMMA, Stage, key, mix};
 
 /// Sum of the shares: weights are taken to so many parts of 1.
 const SHARES: f64 = (1_u64 << 53) as f64;
@@ -549,7 +549,7 @@ fn of_parts(turns: &[Turn]) -> impl Iterator<Item = (usize, Range<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     fn mixture(parts: &[(u64, f64)], examples: Option<u64>) -> Mixture {
         let mut start = 0;

@@ -6,8 +6,8 @@ use super::sequence::{Sequence, Source};
 use crate::buckets::{PackedRow, Packing, Segment, global_batch};
 use crate::echo::Echo;
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, mix};
 use crate::plan::Plan;
+use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// A plan whose batches are rows of several sentences each: a pure function of the plan below, the
 /// packing and the lengths.

@@ -13,11 +13,11 @@ use crate::batching::Batching;
 use crate::buckets::{BucketLayout, BucketPlan, BucketPolicy, Packing};
 use crate::echo::{Echo, EchoPlan, Echoed};
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, mix};
 use crate::order::Order;
 use crate::plan::Plan;
 use crate::randomness::Randomness;
 use crate::units::Units;
+use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// Which examples each step of each epoch uses, how often, and in which batch: a pure function of what it was made
 /// from.

@@ -14,8 +14,8 @@ use super::sequence::{Sequence, Source};
 use super::slices::Slices;
 use crate::buckets::{BucketLayout, BucketPolicy, LengthHistogram, Table};
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
-use crate::rng::KeyedRng;
+use pelton_key::KeyedRng;
+use pelton_key::{GOLDEN_GAMMA, Stage, key, mix};
 
 /// Appearances looked up at a time.
 const RUN: u64 = 1024;

@@ -33,10 +33,10 @@ use super::row_starts::{Packed, Walk, by_number};
 use super::sequence::{Sequence, Source};
 use crate::buckets::{NextPieces, Packing, PieceCounter, Segment, Table};
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, Stage, key, mix};
 use crate::order::Order;
 use crate::randomness::ln_factorial;
-use crate::rng::KeyedRng;
+use pelton_key::KeyedRng;
+use pelton_key::{GOLDEN_GAMMA, Stage, key, mix};
 
 /// Most pieces a look-ahead could have, so that they can be counted in four bytes.
 const MAX_PIECES: u64 = 1 << 31;

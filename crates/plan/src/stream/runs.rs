@@ -7,9 +7,9 @@ use super::batch::{Draw, StreamBatch};
 use super::sequence::{Sequence, Source};
 use crate::batching::{Batching, Cuts};
 use crate::error::PlanError;
-use crate::key::mix;
 use crate::order::Order;
 use crate::plan::Plan;
+use pelton_key::mix;
 
 /// Batches of neighbouring appearances.
 #[derive(Debug)]

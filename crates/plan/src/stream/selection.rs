@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::error::PlanError;
-use crate::key::{GOLDEN_GAMMA, mix};
+use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// Words of the bitmap that one count stands before.
 const BLOCK_WORDS: usize = 16;
@@ -256,7 +256,7 @@ fn nth_one(mut word: u64, mut place: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::KeyedRng;
+    use pelton_key::KeyedRng;
 
     fn check(records: u64, keeps: impl Fn(u64) -> bool) {
         let selection = Selection::new(records, &keeps);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pelton_data::DataConfig;
 use pelton_format::{IndexCoding, Layout, PackedShape, PackedWriter, Row};
-use pelton_plan::{KeyedRng, Stage, key};
+use pelton_key::{KeyedRng, Stage, key};
 use pelton_train::TrainError;
 
 use crate::experiment::SetConfig;

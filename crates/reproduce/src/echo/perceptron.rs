@@ -15,7 +15,7 @@
 //! both directions, which on clothes is half of the work. Sums are made in the order of the batch, so that the
 //! same seed and batches give the same weights.
 
-use pelton_plan::{KeyedRng, Stage, key};
+use pelton_key::{KeyedRng, Stage, key};
 
 /// Generator of the weights at the start.
 const WEIGHTS: Stage = Stage::Demo(40);

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use pelton_batch::Batch;
 use pelton_feed::{IMAGE, LABEL, Loader, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset, OpenOptions};
-use pelton_plan::{KeyedRng, Order, Selection, Stage, StreamPlan, StreamSpec, key};
+use pelton_key::{KeyedRng, Stage, key};
+use pelton_plan::{Order, Selection, StreamPlan, StreamSpec};
 use pelton_run::{Interrupt, write_atomically};
 use pelton_train::TrainError;
 

@@ -88,10 +88,7 @@ pub(super) fn other_solver(folder: &Path) -> TrainError {
 }
 
 fn wrong(folder: &Path, problem: &str) -> TrainError {
-    TrainError::Checkpoint {
-        path: checkpoint_path(folder).display().to_string(),
-        problem: problem.to_string(),
-    }
+    TrainError::checkpoint(&checkpoint_path(folder), problem)
 }
 
 /// The configuration of the run in `folder`.

@@ -6,8 +6,8 @@ use super::super::spec::Part;
 use super::*;
 use crate::batching::Batching;
 use crate::echo::EchoPlan;
-use crate::key::mix;
 use crate::plan::Plan;
+use pelton_key::mix;
 
 const EPOCH: u64 = 4;
 

@@ -28,10 +28,7 @@ impl Session<'_> {
         let State::Descent(mut state) = state else {
             return Err(resume::other_solver(folder));
         };
-        let wrong = |problem: &str| TrainError::Checkpoint {
-            path: path.display().to_string(),
-            problem: problem.to_string(),
-        };
+        let wrong = |problem: &str| TrainError::checkpoint(&path, problem);
         if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
         {
             return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));

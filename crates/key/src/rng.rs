@@ -5,7 +5,7 @@
 //! the streams of different keys apart (one round would make all of them shifts of one sequence).
 //! Not for secrets.
 
-use crate::key::{GOLDEN_GAMMA, mix};
+use crate::mix::{GOLDEN_GAMMA, mix};
 
 /// Random numbers by counter under a key.
 #[derive(Debug, Clone, PartialEq, Eq)]

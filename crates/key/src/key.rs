@@ -7,6 +7,8 @@
 //!
 //! A key has 64 bits because a seed has: a run can reach 2^64 of the N! orders of its records.
 
+use crate::mix::{GOLDEN_GAMMA, mix};
+
 /// What a key is for. Two stages of one epoch never share a key.
 ///
 /// The numbers behind the stages are part of the golden vectors and never change.
@@ -79,7 +81,7 @@ impl Stage {
 /// The key of one random decision.
 ///
 /// ```
-/// use pelton_plan::{Stage, key};
+/// use pelton_key::{Stage, key};
 /// assert_ne!(key(0, 1, Stage::Order), key(1, 0, Stage::Order));
 /// ```
 #[inline]
@@ -90,17 +92,6 @@ pub fn key(seed: u64, epoch: u64, stage: Stage) -> u64 {
         state = mix(state.wrapping_add(word).wrapping_mul(GOLDEN_GAMMA) ^ 0x5045_4C54_4F4E_0001);
     }
     state
-}
-
-/// 2^64 / golden ratio, odd: the increment that spreads consecutive counters best.
-pub(crate) const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// The finaliser of SplitMix64 (Stafford's variant 13): a bijection of 64 bits in which every input
-/// bit changes every output bit with a chance near one half.
-pub fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }
 
 #[cfg(test)]

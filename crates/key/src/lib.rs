@@ -1,0 +1,27 @@
+//! Where all randomness begins, and how things are told apart.
+//!
+//! Every random decision has a [`key()`] made of seed, epoch and [`Stage`]; a [`KeyedRng`] draws numbers under it by
+//! counter. A [`Digest`] folds words to one number by which plans, selections and data are recognised. All of it
+//! stands on one 64-bit mix. Golden vectors depend on every line here.
+//!
+//! ```
+//! use pelton_key::{KeyedRng, Stage, key};
+//!
+//! let mut items = [0, 1, 2, 3];
+//! KeyedRng::new(key(7, 3, Stage::Sample(0))).shuffle(&mut items);
+//! items.sort_unstable();
+//! assert_eq!(items, [0, 1, 2, 3]);
+//! ```
+
+mod key;
+
+mod rng;
+
+mod digest;
+
+mod mix;
+
+pub use digest::Digest;
+pub use key::{Stage, key};
+pub use mix::{GOLDEN_GAMMA, mix, splitmix64};
+pub use rng::KeyedRng;

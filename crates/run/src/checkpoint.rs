@@ -1,0 +1,223 @@
+//! Checkpoints: one safetensors file, written to a temporary name and renamed, so that a run killed at
+//! any moment finds a whole one.
+//!
+//! Tensors hold a state; the metadata holds a text of whoever saves it, and beside it a checksum of that
+//! text and of the tensors with their names. Memory: nothing beyond the state itself. The file is
+//! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
+//! not synced; its reader checks what is read.
+
+use std::borrow::Cow;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use bytemuck::{AnyBitPattern, NoUninit};
+use safetensors::tensor::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+
+use crate::error::RunError;
+use crate::run_folder::write_atomically;
+
+/// Key of the text in the metadata.
+const TEXT: &str = "pelton";
+/// Key of the checksum in the metadata.
+const CHECKSUM: &str = "crc32c";
+
+/// A vector of numbers with its name.
+#[derive(Debug)]
+pub struct Tensor<'a> {
+    name: String,
+    dtype: Dtype,
+    length: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Tensor<'a> {
+    /// `values` under a name.
+    pub fn new<T: NoUninit>(name: impl Into<String>, dtype: Dtype, values: &'a [T]) -> Tensor<'a> {
+        Tensor {
+            name: name.into(),
+            dtype,
+            length: values.len(),
+            bytes: bytemuck::cast_slice(values),
+        }
+    }
+}
+
+/// Writes a checkpoint in place of the one before.
+pub fn write_checkpoint(path: &Path, text: &str, tensors: Vec<Tensor<'_>>) -> Result<(), RunError> {
+    write_atomically(path, |file| {
+        let file = std::fs::OpenOptions::new().write(true).open(file)?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        encode_checkpoint(&mut out, text, tensors)
+    })
+}
+
+/// Writes the bytes of a checkpoint.
+pub fn encode_checkpoint(
+    out: &mut impl Write,
+    text: &str,
+    mut tensors: Vec<Tensor<'_>>,
+) -> io::Result<()> {
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    let parts = tensors
+        .iter()
+        .map(|tensor| (tensor.name.as_str(), tensor.bytes));
+    let header = header(text, checksum(text, parts), &tensors);
+    out.write_all(&(header.len() as u64).to_le_bytes())?;
+    out.write_all(header.as_bytes())?;
+    for tensor in &tensors {
+        out.write_all(tensor.bytes)?;
+    }
+    out.flush()
+}
+
+/// The checksum of the text and of the tensors, which come in the order of their names.
+fn checksum<'a>(text: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
+    tensors.fold(crc32c::crc32c(text.as_bytes()), |crc, (name, bytes)| {
+        let length = (bytes.len() as u64).to_le_bytes();
+        [name.as_bytes(), &length, bytes]
+            .into_iter()
+            .fold(crc, crc32c::crc32c_append)
+    })
+}
+
+/// The header of a safetensors file whose tensors follow one another in the order given.
+fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
+    let mut entries = serde_json::Map::new();
+    let metadata = json!({ TEXT: text, CHECKSUM: format!("{checksum:08x}") });
+    entries.insert("__metadata__".to_string(), metadata);
+    let mut at = 0;
+    for tensor in tensors {
+        let end = at + tensor.bytes.len();
+        let entry = json!({
+            "dtype": tensor.dtype,
+            "shape": [tensor.length],
+            "data_offsets": [at, end],
+        });
+        entries.insert(tensor.name.clone(), entry);
+        at = end;
+    }
+    let mut header = Value::Object(entries).to_string();
+    // Readers that map the file want the numbers aligned.
+    header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
+    header
+}
+
+/// The bytes of a checkpoint's file.
+pub fn read_checkpoint(path: &Path) -> Result<Vec<u8>, RunError> {
+    std::fs::read(path).map_err(|error| RunError::Checkpoint {
+        path: path.to_path_buf(),
+        problem: format!("cannot be read: {error}"),
+    })
+}
+
+/// A checkpoint that was read.
+#[derive(Debug)]
+pub struct Checkpoint<'a> {
+    path: &'a Path,
+    text: String,
+    /// As the file states it.
+    checksum: Option<u32>,
+    file: SafeTensors<'a>,
+}
+
+impl<'a> Checkpoint<'a> {
+    /// What `bytes` hold, the file of `path`; the checksum is not looked at.
+    pub fn parse(bytes: &'a [u8], path: &'a Path) -> Result<Checkpoint<'a>, RunError> {
+        let damaged = |what: &str| damaged(path, what);
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;
+        let metadata = header.metadata().as_ref();
+        let key = |key| metadata.and_then(|metadata| metadata.get(key));
+        Ok(Checkpoint {
+            path,
+            text: key(TEXT).ok_or_else(|| damaged("no progress"))?.clone(),
+            checksum: key(CHECKSUM).and_then(|stated| u32::from_str_radix(stated, 16).ok()),
+            file: SafeTensors::deserialize(bytes).map_err(|_| damaged("tensors"))?,
+        })
+    }
+
+    /// The text of whoever saved it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The checksum that the file states; 0 where it states none.
+    pub fn checksum(&self) -> u32 {
+        self.checksum.unwrap_or(0)
+    }
+
+    /// Errors: a checksum that does not fit.
+    pub fn check(&self) -> Result<(), RunError> {
+        let mut parts = self.file.tensors();
+        parts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let parts = parts
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor.data()));
+        match self.checksum == Some(checksum(&self.text, parts)) {
+            true => Ok(()),
+            false => Err(self.damaged("checksum")),
+        }
+    }
+
+    /// Says that a part of it is damaged.
+    pub fn damaged(&self, what: &str) -> RunError {
+        damaged(self.path, what)
+    }
+
+    /// Says what does not fit.
+    pub fn wrong(&self, problem: &str) -> RunError {
+        RunError::Checkpoint {
+            path: self.path.to_path_buf(),
+            problem: problem.to_string(),
+        }
+    }
+
+    /// The vectors `name.0`, `name.1` and so on.
+    pub fn vectors(&self, name: &str) -> Result<Vec<Cow<'static, [f32]>>, RunError> {
+        let mut vectors = Vec::new();
+        while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F32)? {
+            vectors.push(Cow::Owned(vector));
+        }
+        Ok(vectors)
+    }
+
+    /// The same with 8 bytes a number.
+    pub fn wide_vectors(&self, name: &str) -> Result<Vec<Vec<f64>>, RunError> {
+        let mut vectors = Vec::new();
+        while let Some(vector) = self.values(&format!("{name}.{}", vectors.len()), Dtype::F64)? {
+            vectors.push(vector);
+        }
+        Ok(vectors)
+    }
+
+    /// The vector of that name.
+    pub fn required<T: AnyBitPattern + NoUninit>(
+        &self,
+        name: &str,
+        dtype: Dtype,
+    ) -> Result<Vec<T>, RunError> {
+        self.values(name, dtype)?.ok_or_else(|| self.damaged(name))
+    }
+
+    /// The same, where there is one.
+    pub fn values<T: AnyBitPattern + NoUninit>(
+        &self,
+        name: &str,
+        dtype: Dtype,
+    ) -> Result<Option<Vec<T>>, RunError> {
+        let Ok(tensor) = self.file.tensor(name) else {
+            return Ok(None);
+        };
+        if tensor.dtype() != dtype || tensor.data().len() % size_of::<T>() != 0 {
+            return Err(self.damaged(name));
+        }
+        Ok(Some(bytemuck::pod_collect_to_vec(tensor.data())))
+    }
+}
+
+fn damaged(path: &Path, what: &str) -> RunError {
+    RunError::Checkpoint {
+        path: path.to_path_buf(),
+        problem: format!("is damaged ({what})"),
+    }
+}
