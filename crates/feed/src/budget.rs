@@ -5,8 +5,8 @@ use std::sync::Arc;
 use pelton_format::Dataset;
 use pelton_plan::StreamPlan;
 
+use crate::known_fields::KnownFields;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
-use crate::shared::KnownFields;
 use crate::stages::Stages;
 use pelton_fetch::Feed;
 use pelton_fetch::FeedError;

@@ -12,7 +12,6 @@ use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
 use crate::stages::{Collate, LABEL};
-use crate::worker;
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -207,7 +206,7 @@ impl View<'_> {
     /// Writes its elements to their place.
     fn write(&self, planar: bool, place: &mut [u8]) {
         let written = match self.value {
-            Value::Pixels(_) => worker::write(self.value, planar, place),
+            Value::Pixels(_) => self.value.write(planar, place),
             value => {
                 let size = value.dtype().bytes();
                 place.copy_from_slice(

@@ -5,161 +5,20 @@
 //! with the policy for bad records that the feed has.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use pelton_format::{Contents, Dataset, InPlace, InPlaceClass};
-use pelton_plan::StreamPlan;
-use pelton_storage::{RangeRead, Resident, Storage};
+use pelton_fetch::FeedError;
+use pelton_format::{InPlace, InPlaceClass};
+use pelton_storage::RangeRead;
 
 use crate::building::Building;
-use crate::options::{BadExamples, LoaderOptions};
-use crate::shared::{KnownFields, Shared, as_stored};
-use crate::stages::{Collate, Stages};
-use pelton_fetch::FeedError;
-use pelton_fetch::{Access, DeviceSpeed};
-use pelton_fetch::{MeterCounters, Meters, Remedies};
+use crate::in_place_reads::{InPlaceReads, Layout};
+use crate::options::BadExamples;
+use crate::shared::Shared;
 
 /// Records of a task at least, as far as the batch has them: those not in memory after all are asked for together.
 pub(crate) const RECORDS_OF_TASK: usize = 32;
-/// Shorter ones are read faster many at a time, as the feed does it.
-const SHORTEST: f64 = 512.0;
-
-/// Longer ones are copied by system calls in little more time than from memory of one's own.
-const LONGEST_RESIDENT: f64 = 32_768.0;
-/// Records that are read before any stays in memory, so that the first batch is not late.
-const READ_FIRST: f64 = 4096.0;
-
-/// What was read in place.
-#[derive(Debug)]
-pub(crate) struct InPlaceReads {
-    pub counters: MeterCounters,
-    pub records: AtomicU64,
-    /// The files by number; those that there is memory for stay there once they were read.
-    files: Vec<Arc<dyn Storage>>,
-    /// Bytes of those.
-    pub resident_bytes: u64,
-    layout: Layout,
-}
-
-/// What samples are of what is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Layout {
-    /// The same bytes.
-    AsStored,
-    /// Pixels, whose channels lie in planes and are put side by side.
-    Interleaved,
-    /// Pixels, whose channels lie side by side and are put into planes.
-    Separated,
-}
-
-impl Layout {
-    fn of(dataset: &Dataset, stages: &Stages) -> Layout {
-        match dataset.contents() {
-            _ if as_stored(dataset.contents(), stages) => Layout::AsStored,
-            Contents::Pixels { planar: true, .. } => Layout::Interleaved,
-            _ => Layout::Separated,
-        }
-    }
-}
-
-impl InPlaceReads {
-    /// Whether all samples of a loader can be read in place, and the feed neither serves better nor must.
-    pub fn serves(
-        dataset: &Dataset,
-        stream: &StreamPlan,
-        stages: &Stages,
-        fields: &KnownFields,
-        options: &LoaderOptions,
-    ) -> bool {
-        let in_memory = dataset
-            .files()
-            .iter()
-            .all(|file| file.storage().granularity().offset_bytes == 1)
-            && options.device.random_reads_per_s >= DeviceSpeed::PAGE_CACHE.random_reads_per_s;
-        let once = stream.echo().is_none() && options.auto_echo.is_none();
-        options.access == Access::Auto
-            && in_memory
-            && once
-            && stream.packing().is_none()
-            && copies(dataset, stages, fields)
-            && dataset.record_bytes().mean() >= SHORTEST
-            && dataset.reads_in_place()
-    }
-
-    /// For a loader that they serve. So many bytes of files stay in memory as `resident_bytes` allows.
-    pub fn new(
-        dataset: &Dataset,
-        stages: &Stages,
-        options: &LoaderOptions,
-        resident_bytes: u64,
-    ) -> InPlaceReads {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let (files, resident_bytes) = files(dataset, resident_bytes);
-        InPlaceReads {
-            counters: MeterCounters::new(Remedies {
-                packing: false,
-                threads: options.threads < processors,
-                memory: false,
-            }),
-            records: AtomicU64::new(0),
-            files,
-            resident_bytes,
-            layout: Layout::of(dataset, stages),
-        }
-    }
-
-    pub fn meters(&self) -> Meters {
-        let mut meters = Meters {
-            records: self.records.load(Relaxed),
-            ..Meters::default()
-        };
-        self.counters.fill(&mut meters);
-        meters
-    }
-}
-
-/// The files, one after another kept in memory where there is still room for it, and the bytes of those.
-fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
-    let room = match dataset.record_bytes().mean() <= LONGEST_RESIDENT {
-        true => room,
-        false => 0,
-    };
-    let mut used = 0;
-    let files = dataset.files().iter().map(|file| {
-        let storage = file.storage();
-        let kept = || {
-            let bytes = storage.size().ok()?;
-            let fits = storage.reads_page_cache() && used + bytes <= room;
-            let share = bytes as f64 / dataset.bytes().max(1) as f64;
-            let resident = fits.then(|| {
-                let first = (READ_FIRST * share).ceil() as u64;
-                Resident::new(Arc::clone(storage), first)
-            });
-            let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
-            Some((resident, bytes))
-        };
-        match kept() {
-            Some((resident, bytes)) => {
-                used += bytes;
-                resident
-            }
-            None => Arc::clone(storage),
-        }
-    });
-    let files = files.collect();
-    tracing::debug!(bytes = used, room, "files that stay in memory");
-    (files, used)
-}
-
-/// Whether places in the batch are known before samples are read, and samples have the bytes that are read.
-fn copies(dataset: &Dataset, stages: &Stages, fields: &KnownFields) -> bool {
-    let (_, fixed) = fields.bytes();
-    let ragged = matches!(stages.collate, Collate::Auto | Collate::Ragged);
-    let as_stored = Layout::of(dataset, stages) == Layout::AsStored;
-    stages.list().is_empty() && (fixed || (ragged && as_stored))
-}
 
 /// A record that is to be read.
 struct Wanted {

@@ -10,6 +10,8 @@ mod collate;
 mod dispatch;
 mod held;
 mod in_place;
+mod in_place_reads;
+mod known_fields;
 mod labels;
 mod loader;
 mod meters;

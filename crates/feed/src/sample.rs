@@ -214,6 +214,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Writes its elements to their place; of a picture all of one channel before the next where `planar`.
+    pub(crate) fn write(&self, planar: bool, slot: &mut [u8]) -> Result<(), String> {
+        match self {
+            Value::Pixels(pixels) if planar && pixels.channels() != 1 => {
+                check_length(pixels.data().len(), slot.len())?;
+                pelton_image::separate(pixels.data(), slot);
+                Ok(())
+            }
+            value => copy(value.bytes(), slot),
+        }
+    }
+
     fn view(&self) -> Value<'_> {
         match self {
             Value::Bytes(bytes) => Value::Bytes(Cow::Borrowed(bytes)),
@@ -261,4 +273,20 @@ impl From<Vec<f32>> for Value<'_> {
     fn from(values: Vec<f32>) -> Self {
         Value::Floats(vec![values.len()], Cow::Owned(values))
     }
+}
+
+/// Writes a sample to its place.
+pub(crate) fn copy(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
+    check_length(bytes.len(), slot.len())?;
+    slot.copy_from_slice(bytes);
+    Ok(())
+}
+
+fn check_length(found: usize, expected: usize) -> Result<(), String> {
+    if found != expected {
+        return Err(format!(
+            "the sample has {found} bytes where the others have {expected}; put batches together with `ragged`, or resize"
+        ));
+    }
+    Ok(())
 }

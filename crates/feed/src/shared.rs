@@ -11,7 +11,8 @@ use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
 
 use crate::building::{Building, FixedField, Made, Places};
 use crate::held::Allowance;
-use crate::in_place::InPlaceReads;
+use crate::in_place_reads::InPlaceReads;
+use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
@@ -341,52 +342,4 @@ impl Shared {
 fn wait_on<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
     let waited = condition.wait_timeout(state, INTERRUPT_INTERVAL);
     waited.unwrap_or_else(PoisonError::into_inner).0
-}
-
-/// Whether the elements of samples lie in a batch as they do in the file.
-pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
-    match contents {
-        Contents::Pixels {
-            planar, channels, ..
-        } => channels == 1 || planar == stages.planar,
-        _ => true,
-    }
-}
-
-/// The fields that come out, as far as they are known before.
-pub(crate) struct KnownFields {
-    pub fixed: Vec<FixedField>,
-    pub others: Vec<(Arc<str>, DType)>,
-}
-
-impl KnownFields {
-    /// Of what these stages make of the data.
-    ///
-    /// Errors: stages that do not go together, or not with the data.
-    pub fn of(dataset: &Dataset, stages: &Stages) -> Result<KnownFields, FeedError> {
-        let specs = stages.spec(dataset).map_err(FeedError::Stages)?;
-        let mut known = KnownFields {
-            fixed: Vec::new(),
-            others: Vec::new(),
-        };
-        for field in specs.0 {
-            let stacks = stages.collate != Collate::Ragged;
-            match (field.known(), field.bytes()) {
-                (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
-                    name: field.name,
-                    dtype: field.dtype,
-                    dims,
-                    bytes,
-                }),
-                _ => known.others.push((field.name, field.dtype)),
-            }
-        }
-        Ok(known)
-    }
-
-    /// Bytes of a sample's fields that are known, and whether that is all of them.
-    pub fn bytes(&self) -> (u64, bool) {
-        let bytes: usize = self.fixed.iter().map(|field| field.bytes).sum();
-        (bytes as u64, self.others.is_empty())
-    }
 }

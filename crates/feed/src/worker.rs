@@ -17,7 +17,7 @@ use crate::collate;
 use crate::held::{Having, Held};
 use crate::in_place;
 use crate::options::EchoPoint;
-use crate::sample::{Sample, Spare, Value};
+use crate::sample::{self, Sample, Spare, Value};
 use crate::shared::Shared;
 use crate::stage::{Appearance, Slots};
 
@@ -317,7 +317,7 @@ impl Worker<'_> {
             let value = sample
                 .get(name)
                 .ok_or_else(|| format!("the sample has no `{name}`"))?;
-            write(value, self.shared.stages.planar, slot)?;
+            value.write(self.shared.stages.planar, slot)?;
             sample.finish(name);
         }
         if !places.others() {
@@ -343,33 +343,6 @@ fn copy_row(row: Row<'_>, slot: Option<&mut [u8]>) -> Result<Sample<'static>, St
         Row::Dense(values) => bytemuck::cast_slice(values),
         Row::Sparse { .. } => return Err("sparse rows have no samples".to_owned()),
     };
-    copy(bytes, slot)?;
+    sample::copy(bytes, slot)?;
     Ok(Sample::default())
-}
-
-/// The elements of a value; of a picture all of one channel before the next where `planar`.
-pub(crate) fn write(value: &Value<'_>, planar: bool, slot: &mut [u8]) -> Result<(), String> {
-    match value {
-        Value::Pixels(pixels) if planar && pixels.channels() != 1 => {
-            check_length(pixels.data().len(), slot.len())?;
-            pelton_image::separate(pixels.data(), slot);
-            Ok(())
-        }
-        value => copy(value.bytes(), slot),
-    }
-}
-
-fn copy(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
-    check_length(bytes.len(), slot.len())?;
-    slot.copy_from_slice(bytes);
-    Ok(())
-}
-
-fn check_length(found: usize, expected: usize) -> Result<(), String> {
-    if found != expected {
-        return Err(format!(
-            "the sample has {found} bytes where the others have {expected}; put batches together with `ragged`, or resize"
-        ));
-    }
-    Ok(())
 }

@@ -17,7 +17,7 @@ pub enum FeedError {
     Format(#[from] FormatError),
     /// The budget cannot hold two batches and the read buffers.
     #[error(
-        "a memory budget of {budget} bytes is too small: {needed} bytes are needed for {what}; raise the budget (--memory) or take smaller batches"
+        "a memory budget of {budget} bytes is too small: {needed} bytes are needed for {what}; raise the budget (`memory`) or take smaller batches"
     )]
     BudgetTooSmall {
         /// The budget in bytes.
@@ -55,7 +55,7 @@ pub enum FeedError {
     },
     /// An example could not be read or decoded, augmented or put into its batch.
     #[error(
-        "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with --on-bad-record skip", path = path.display()
+        "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with `on_bad_record` skip", path = path.display()
     )]
     Example {
         /// The file.
@@ -84,7 +84,7 @@ pub enum FeedError {
         reason: String,
     },
     /// The system has no more threads.
-    #[error("no thread can be started: {0}; name fewer (--threads)")]
+    #[error("no thread can be started: {0}; name fewer (`threads`)")]
     Thread(#[source] std::io::Error),
     /// Whoever asked for the batches wants them no longer.
     #[error("interrupted while data was read; nothing is saved, start again")]

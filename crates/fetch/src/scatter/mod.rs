@@ -135,7 +135,7 @@ pub(crate) fn case(
         return Err("the order reads runs of neighbours; use window".to_string());
     }
     if options.scratch_dir.is_none() {
-        return Err("no scratch folder is given; name one with --scratch".to_string());
+        return Err("no scratch folder is given; name one with `scratch`".to_string());
     }
     let row = pane_row_bytes(dataset);
     let pane_rows = (options.memory_bytes / 3 / row.max(1)).max(1);
@@ -143,7 +143,7 @@ pub(crate) fn case(
     let block = block_bytes(options, buckets);
     if block < (UNIT_BYTES as u64).max(2 * dataset.record_bytes().max()) {
         return Err(format!(
-            "the budget leaves {block} bytes for each of {buckets} bucket buffers; raise --memory or use window"
+            "the budget leaves {block} bytes for each of {buckets} bucket buffers; raise `memory` or use window"
         ));
     }
     let shared = match grid(dataset, plan, options, 1) {

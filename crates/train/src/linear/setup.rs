@@ -266,7 +266,7 @@ fn resolve_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), Trai
     if let Some(kept) = config.cache_fraction {
         if kept > 0.0 && !long {
             return Err(TrainError::config(format!(
-                "--cache-fraction {kept} keeps rows of {LEAST_CODED_FEATURES} dense features or more, and these are shorter or sparse; leave it out"
+                "`cache_fraction` {kept} keeps rows of {LEAST_CODED_FEATURES} dense features or more, and these are shorter or sparse; leave it out"
             )));
         }
         return Ok(());

@@ -1,0 +1,58 @@
+//! The fields that come out of a loader, as far as they are known before anything is read.
+
+use std::sync::Arc;
+
+use pelton_batch::DType;
+use pelton_fetch::FeedError;
+use pelton_format::{Contents, Dataset};
+
+use crate::building::FixedField;
+use crate::stages::{Collate, Stages};
+
+/// Whether the elements of samples lie in a batch as they do in the file.
+pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
+    match contents {
+        Contents::Pixels {
+            planar, channels, ..
+        } => channels == 1 || planar == stages.planar,
+        _ => true,
+    }
+}
+
+/// The fields that come out, as far as they are known before.
+pub(crate) struct KnownFields {
+    pub fixed: Vec<FixedField>,
+    pub others: Vec<(Arc<str>, DType)>,
+}
+
+impl KnownFields {
+    /// Of what these stages make of the data.
+    ///
+    /// Errors: stages that do not go together, or not with the data.
+    pub fn of(dataset: &Dataset, stages: &Stages) -> Result<KnownFields, FeedError> {
+        let specs = stages.spec(dataset).map_err(FeedError::Stages)?;
+        let mut known = KnownFields {
+            fixed: Vec::new(),
+            others: Vec::new(),
+        };
+        for field in specs.0 {
+            let stacks = stages.collate != Collate::Ragged;
+            match (field.known(), field.bytes()) {
+                (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
+                    name: field.name,
+                    dtype: field.dtype,
+                    dims,
+                    bytes,
+                }),
+                _ => known.others.push((field.name, field.dtype)),
+            }
+        }
+        Ok(known)
+    }
+
+    /// Bytes of a sample's fields that are known, and whether that is all of them.
+    pub fn bytes(&self) -> (u64, bool) {
+        let bytes: usize = self.fixed.iter().map(|field| field.bytes).sum();
+        (bytes as u64, self.others.is_empty())
+    }
+}
