@@ -1,6 +1,6 @@
 //! What a configuration names: files, patterns, built-in data, and the device under them.
 //!
-//! [`open`] turns a [`DataConfig`] into an [`OpenedData`], [`open_together`] once for the ranks of a process. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an order over it.
+//! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an order over it.
 
 mod config;
 mod demo;
@@ -23,7 +23,7 @@ pub use error::DataError;
 pub use kept_lengths::{in_turn, record_lengths};
 pub use open::{
     Expected, OpenedData, cache_dir, check_scratch, check_threads, fetch_bytes, fetch_rows, open,
-    open_together, row_layout,
+    row_layout,
 };
 pub use pass::Pass;
 pub use plan::{plan_of, units_of};

@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_comm::Comm;
 use pelton_feed::{DeviceSpeed, FeedError};
 use pelton_format::{
     Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale,
 };
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
     AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode,
     Throttled, cached_fraction, quick_probe,
@@ -116,27 +115,17 @@ pub struct Expected {
 }
 
 /// Opens the files or demo set of `paths` as `config` says.
+///
+/// Ranks of a process open it together, rank 0 before all others, so that no two generate or index the same files;
+/// each puts the data on a modelled device of its own, where one is named. All ranks call it.
 pub fn open(
     config: &DataConfig,
     paths: &[String],
     expected: Option<&Expected>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<OpenedData, DataError> {
-    open_files(config, paths, expected, interrupt, observer)?.on_its_device(config)
-}
-
-/// The same for ranks, those of a process together: rank 0 first, so that no two generate or index the same files.
-/// Each puts the data on a modelled device of its own, where one is named. All ranks call it.
-pub fn open_together(
-    comm: &Comm,
-    config: &DataConfig,
-    paths: &[String],
-    expected: Option<&Expected>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<OpenedData, DataError> {
-    comm.once(|| open_files(config, paths, expected, interrupt, observer))?
+    let (comm, interrupt) = (context.comm, context.interrupt);
+    comm.once(|| open_files(config, paths, expected, interrupt, context.observer))?
         .on_its_device(config)
 }
 

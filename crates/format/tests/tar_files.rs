@@ -368,7 +368,7 @@ fn archives_of_gnu_tar() {
         let tar = folder.path().join(format!("{dialect}.tar"));
         let made = Command::new("tar")
             .current_dir(folder.path())
-            .args(["`format`", dialect, "--sort=name", "-cf"])
+            .args(["--format", dialect, "--sort=name", "-cf"])
             .arg(&tar)
             .args(&listed)
             .status();

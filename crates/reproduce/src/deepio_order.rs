@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use pelton_format::RowTable;
 use pelton_linear::InnerPasses;
 use pelton_plan::{Batching, Order, Randomness, randomness_level};
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, RunContext};
 use pelton_train::TrainError;
 use serde_json::{Value, json};
 
@@ -77,14 +77,13 @@ struct Trained {
 
 pub(super) fn deepio_order(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut raw = RawRuns::create(&config.out.join("deepio-order-runs.csv"), COLUMNS)?;
     let mut rows = levels_by_formula(&config.experiment.chunks);
     let mut notes = notes(config);
     for set in &config.experiment.sets {
-        let Some(mut held) = held::hold(config, set, interrupt, observer)? else {
+        let Some(mut held) = held::hold(config, set, context)? else {
             notes.push(format!("{}: left out, its files are not there", set.name));
             continue;
         };
@@ -94,13 +93,13 @@ pub(super) fn deepio_order(
                 held.name
             ));
         }
-        let optimum = convergence::optimum(&held, interrupt)?.primal;
+        let optimum = convergence::optimum(&held, context.interrupt)?.primal;
         for sorted in [false, true] {
             if sorted {
                 held.arrangement = Some(by_label(&held.rows));
                 held.name += ", sorted by label";
             }
-            let trained = train(config, &held, optimum, interrupt, observer)?;
+            let trained = train(config, &held, optimum, context)?;
             for order in &trained {
                 write_raw(&mut raw, &held, config, order)?;
             }
@@ -225,22 +224,21 @@ fn train(
     config: &ReproduceConfig,
     held: &Held,
     optimum: f64,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<Trained>, TrainError> {
     let mut orders = compared(config, held.dataset().records());
     orders.retain(|order| {
         let fits = fits(held, order);
         if !fits {
             let note = format!("{}, {}: too few records, left out", held.name, order.name);
-            observer(Event::Note(&note));
+            (context.observer)(Event::Note(&note));
         }
         fits
     });
     let mut trained: Vec<Trained> = Vec::new();
     let total = orders.len() as u64;
     for (done, compared) in orders.into_iter().enumerate() {
-        observer(Event::Progress {
+        (context.observer)(Event::Progress {
             what: &held.name,
             done: done as u64,
             total,
@@ -264,7 +262,7 @@ fn train(
             .find(|other| other.compared.same_as(&compared))
         {
             Some(same) => same.runs.clone(),
-            None => convergence::runs(held, &trainings, config.seeds, interrupt)?,
+            None => convergence::runs(held, &trainings, config.seeds, context.interrupt)?,
         };
         let plan = convergence::plan(held, &trainings[0], Batching::Batches(held.blocks), 0)?;
         trained.push(Trained {

@@ -9,7 +9,7 @@ use pelton_format::{
     ClassName, Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable,
 };
 use pelton_linear::{Loss, Problem};
-use pelton_run::{Interrupt, Observer};
+use pelton_run::{Interrupt, RunContext};
 use pelton_train::TrainError;
 
 use super::experiment::SetConfig;
@@ -84,12 +84,11 @@ pub(super) fn generated(
 pub(super) fn hold(
     config: &ReproduceConfig,
     set: &SetConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Option<Held>, TrainError> {
     if let Some(rows) = set.rows {
         let data = generated(config, &set.name, rows, set.blocks);
-        return hold_data(set, data, Vec::new(), interrupt, observer).map(Some);
+        return hold_data(set, data, Vec::new(), context).map(Some);
     }
     let (Some(folder), Some(train)) = (&config.real_data, &set.train) else {
         return Ok(None);
@@ -110,28 +109,21 @@ pub(super) fn hold(
     };
     let mut test: Vec<String> = test.iter().map(|test| test.display().to_string()).collect();
     if set.scaled {
-        let [scaled, kept] = scale(
-            &data,
-            &config.out.join("data"),
-            &set.name,
-            interrupt,
-            observer,
-        )?;
+        let [scaled, kept] = scale(&data, &config.out.join("data"), &set.name, context)?;
         data.paths = vec![scaled.display().to_string()];
         data.positive = None;
         test = vec![kept.display().to_string()];
     }
-    hold_data(set, data, test, interrupt, observer).map(Some)
+    hold_data(set, data, test, context).map(Some)
 }
 
 fn hold_data(
     set: &SetConfig,
     config: DataConfig,
     test: Vec<String>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Held, TrainError> {
-    let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
+    let opened = data::open(&config, &config.paths, None, context)?;
     let dataset = Arc::clone(&opened.dataset);
     let test_paths = if test.is_empty() {
         opened.test.clone()
@@ -147,8 +139,8 @@ fn hold_data(
     let test = if test_paths.is_empty() {
         None
     } else {
-        let opened = data::open(&config, &test_paths, Some(&expected), interrupt, observer)?;
-        Some(rows_of(&opened.dataset, interrupt)?)
+        let opened = data::open(&config, &test_paths, Some(&expected), context)?;
+        Some(rows_of(&opened.dataset, context.interrupt)?)
     };
     let features = dataset.features() as usize;
     Ok(Held {
@@ -161,7 +153,7 @@ fn hold_data(
             features,
             dataset.labels().len(),
         )?),
-        rows: rows_of(&dataset, interrupt)?,
+        rows: rows_of(&dataset, context.interrupt)?,
         config,
         opened,
         test,
@@ -186,12 +178,11 @@ fn scale(
     config: &DataConfig,
     folder: &Path,
     name: &str,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<[PathBuf; 2], TrainError> {
     const TEST_EVERY: usize = 5;
-    let dataset = data::open(config, &config.paths, None, interrupt, observer)?.dataset;
-    let rows = rows_of(&dataset, interrupt)?;
+    let dataset = data::open(config, &config.paths, None, context)?.dataset;
+    let rows = rows_of(&dataset, context.interrupt)?;
     let Layout::Dense { width } = dataset.layout() else {
         return Err(TrainError::config(format!(
             "{name}: only dense data can be scaled; leave out `scaled`"

@@ -46,13 +46,9 @@ use pelton_train::TrainError;
 /// Errors: bad configuration; data that cannot be generated or read; an interruption.
 pub fn reproduce(
     config: &ReproduceConfig,
-    context: RunContext<'_>,
+    mut context: RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
+    let context = &mut context;
     let scale_fits = config.scale > 0.0 && config.scale <= 1000.0;
     if !scale_fits || !(1..=1000).contains(&config.seeds) {
         return Err(TrainError::config(format!(
@@ -68,13 +64,13 @@ pub fn reproduce(
         ))
     })?;
     let mut reproduction = match config.experiment.name.as_str() {
-        "lirs-svm" => svm::lirs_svm(config, interrupt, observer)?,
-        "lirs-pages" => pages::lirs_pages(config, interrupt, observer)?,
-        "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, interrupt, observer)?,
-        "lirs-memory" => memory::lirs_memory(config, interrupt, observer)?,
-        "deepio-order" => deepio_order::deepio_order(config, interrupt, observer)?,
-        "buckets" => buckets::buckets_table(config, interrupt)?,
-        "echo" => echo::echo_table(config, interrupt, observer)?,
+        "lirs-svm" => svm::lirs_svm(config, context)?,
+        "lirs-pages" => pages::lirs_pages(config, context)?,
+        "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, context)?,
+        "lirs-memory" => memory::lirs_memory(config, context)?,
+        "deepio-order" => deepio_order::deepio_order(config, context)?,
+        "buckets" => buckets::buckets_table(config, context.interrupt)?,
+        "echo" => echo::echo_table(config, context)?,
         name => {
             return Err(TrainError::config(format!(
                 "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets or echo"

@@ -4,7 +4,7 @@
 //! for its place. Here the order is computed, not stored, and places are Elias–Fano coded.
 
 use pelton_data as data;
-use pelton_run::{Interrupt, Observer};
+use pelton_run::RunContext;
 use pelton_train::TrainError;
 use serde_json::{Value, json};
 
@@ -20,8 +20,7 @@ const MB: f64 = (1 << 20) as f64;
 
 pub(super) fn lirs_memory(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut rows = Vec::new();
     for set in &config.experiment.sets {
@@ -31,14 +30,7 @@ pub(super) fn lirs_memory(
                 set.name
             )));
         };
-        rows.extend(one_set(
-            config,
-            set,
-            published,
-            generated_rows,
-            interrupt,
-            observer,
-        )?);
+        rows.extend(one_set(config, set, published, generated_rows, context)?);
     }
     Ok(Reproduction {
         name: config.experiment.name.clone(),
@@ -56,11 +48,10 @@ fn one_set(
     set: &SetConfig,
     published: Published,
     generated_rows: u64,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<Row>, TrainError> {
     let data = generated(config, &set.name, generated_rows, 0);
-    let dataset = data::open(&data, &data.paths, None, interrupt, observer)?.dataset;
+    let dataset = data::open(&data, &data.paths, None, context)?.dataset;
     let index = dataset.index_report();
     let records = dataset.records();
     let mut rows = Vec::new();

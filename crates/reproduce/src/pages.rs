@@ -10,7 +10,7 @@ use pelton_comm::Comm;
 use pelton_data::{DataConfig, IoMode};
 use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
-use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_run::{Event, Interrupt, RunContext};
 use pelton_storage::{DeviceModel, DeviceUse, LocalMode, PAGE_BYTES};
 use pelton_tools::bench::{BenchConfig, BenchReport, bench};
 use pelton_train::TrainError;
@@ -41,13 +41,12 @@ struct Unit {
 
 pub(super) fn lirs_pages(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut raw = RawRuns::create(&config.out.join("lirs-pages-runs.csv"), COLUMNS)?;
     let mut rows = Vec::new();
     for set in &config.experiment.sets {
-        let held = held::hold(config, set, interrupt, observer)?;
+        let held = held::hold(config, set, context)?;
         let Some((held, pages)) = held.and_then(|held| {
             let pages = held.published?.pages?;
             Some((held, pages))
@@ -57,9 +56,7 @@ pub(super) fn lirs_pages(
                 set.name
             )));
         };
-        rows.extend(one_set(
-            config, &held, pages, &mut raw, interrupt, observer,
-        )?);
+        rows.extend(one_set(config, &held, pages, &mut raw, context)?);
     }
     Ok(Reproduction {
         name: config.experiment.name.clone(),
@@ -77,8 +74,7 @@ fn one_set(
     held: &Held,
     published: PublishedPages,
     raw: &mut RawRuns,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<Row>, TrainError> {
     let records = held.dataset().records();
     let mut training = Training {
@@ -86,10 +82,10 @@ fn one_set(
         unit_records: None,
         inner: config.experiment.inner_passes[0],
         epochs: config.experiment.epochs,
-        optimum: convergence::optimum(held, interrupt)?.primal,
+        optimum: convergence::optimum(held, context.interrupt)?.primal,
         stop_at: f64::NAN,
     };
-    let bmf = convergence::runs(held, &[training], config.seeds, interrupt)?.concat();
+    let bmf = convergence::runs(held, &[training], config.seeds, context.interrupt)?.concat();
     let goal = median(bmf.iter().map(Run::best).collect());
     training.stop_at = goal;
     let mut sizes = config.experiment.units.clone();
@@ -101,7 +97,7 @@ fn one_set(
                 held.name,
                 unit_name(bytes)
             );
-            observer(Event::Note(&note));
+            (context.observer)(Event::Note(&note));
         }
         enough
     });
@@ -112,16 +108,16 @@ fn one_set(
             ..training
         })
         .collect();
-    let trained = convergence::runs(held, &trainings, config.seeds, interrupt)?;
+    let trained = convergence::runs(held, &trainings, config.seeds, context.interrupt)?;
     let mut units = Vec::new();
     for (done, (&bytes, runs)) in sizes.iter().zip(&trained).enumerate() {
-        observer(Event::Progress {
+        (context.observer)(Event::Progress {
             what: &held.name,
             done: done as u64,
             total: sizes.len() as u64,
         });
-        let unit = measure(config, held, bytes, goal, runs, interrupt, observer);
-        if interrupt.load(Ordering::Relaxed) {
+        let unit = measure(config, held, bytes, goal, runs, context);
+        if context.interrupt.load(Ordering::Relaxed) {
             return Err(interrupted());
         }
         write_raw(raw, held, &unit)?;
@@ -149,8 +145,7 @@ fn measure(
     bytes: u64,
     goal: f64,
     runs: &[Run],
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Unit {
     let reached = median_epochs(runs, goal);
     let epochs = reached.unwrap_or(config.experiment.epochs as f64);
@@ -158,11 +153,11 @@ fn measure(
         let seconds = run.epochs.iter().map(|epoch| epoch.compute_s);
         seconds.take(epochs.ceil() as usize).sum::<f64>()
     };
-    let disk = match read_from_disk(config, held, bytes, interrupt) {
+    let disk = match read_from_disk(config, held, bytes, context.interrupt) {
         Ok(report) => Some(report),
         Err(error) => {
             let note = format!("{}: this disk is not measured: {error}", held.name);
-            observer(Event::Note(&note));
+            (context.observer)(Event::Note(&note));
             None
         }
     };

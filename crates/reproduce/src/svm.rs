@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use pelton_linear::InnerPasses;
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, Interrupt, RunContext};
 use pelton_storage::PAGE_BYTES;
 use pelton_train::TrainError;
 use serde_json::{Value, json};
@@ -49,8 +49,7 @@ struct Tables {
 /// Tables 3 and 4, Figures 9 and 10.
 pub(super) fn lirs_svm(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let file = |name: &str| config.out.join(name);
     let mut raw = Raw {
@@ -67,14 +66,14 @@ pub(super) fn lirs_svm(
         "HDD, SSD and Optane are modelled from the rates of LIRS Table 2; computing, and everything of this disk, is measured on this machine".to_string(),
     ];
     for set in &config.experiment.sets {
-        let Some(held) = held::hold(config, set, interrupt, observer)? else {
+        let Some(held) = held::hold(config, set, context)? else {
             notes.push(format!(
                 "{}: left out, for there is no such file or `scale` is below 0.3",
                 set.name
             ));
             continue;
         };
-        let tables = one_set(config, &held, &mut raw, &mut notes, interrupt, observer)?;
+        let tables = one_set(config, &held, &mut raw, &mut notes, context)?;
         rows.extend([tables.epochs, tables.accuracy, tables.curves, tables.times].concat());
     }
     rows.extend(averages(&rows));
@@ -91,10 +90,9 @@ fn one_set(
     held: &Held,
     raw: &mut Raw,
     notes: &mut Vec<String>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Tables, TrainError> {
-    let optimum = convergence::optimum(held, interrupt)?;
+    let optimum = convergence::optimum(held, context.interrupt)?;
     if optimum.relative_gap() > OPTIMUM_GAP {
         let gap = optimum.relative_gap();
         notes.push(format!(
@@ -105,27 +103,19 @@ fn one_set(
     let inner_passes = &config.experiment.inner_passes;
     let mut tables = Tables::default();
     for (done, &inner) in (0..).zip(inner_passes) {
-        observer(Event::Progress {
+        (context.observer)(Event::Progress {
             what: &held.name,
             done,
             total: inner_passes.len() as u64,
         });
-        let (goal, trained) = train_all(config, held, inner, optimum.primal, interrupt)?;
+        let (goal, trained) = train_all(config, held, inner, optimum.primal, context.interrupt)?;
         for (method, runs) in &trained {
             write_runs(&mut raw.runs, held, *method, inner, runs)?;
             tables.add(config, held, *method, inner, goal, runs);
         }
         // Times are compared for the reference's own inner passes, listed last.
         if Some(&inner) == inner_passes.last() && held.published.is_some() {
-            tables.times = times(
-                config,
-                held,
-                goal,
-                &trained,
-                &mut raw.times,
-                interrupt,
-                observer,
-            )?;
+            tables.times = times(config, held, goal, &trained, &mut raw.times, context)?;
         }
     }
     Ok(tables)
@@ -295,8 +285,7 @@ fn times(
     goal: f64,
     trained: &Trained,
     raw: &mut RawRuns,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<Row>, TrainError> {
     let mut rows = Vec::new();
     let mut relative = Vec::new();
@@ -329,7 +318,7 @@ fn times(
     for (method, runs) in trained.iter().filter(|(method, _)| differ(method)) {
         let (epochs, _) = effort(config, *method, goal, runs);
         for access in measured::paths(*method) {
-            observer(Event::Progress {
+            (context.observer)(Event::Progress {
                 what: "this disk",
                 done: rows.len() as u64,
                 total: rows.len() as u64 + 1,
@@ -338,8 +327,8 @@ fn times(
             let ours = if is_ours { " [ours]" } else { "" };
             let name = format!("{} by {access}{ours}", method.name());
             let epochs = epochs.ceil() as u64;
-            let found = measured::train(config, held, *method, access, epochs, interrupt);
-            if interrupt.load(Ordering::Relaxed) {
+            let found = measured::train(config, held, *method, access, epochs, context.interrupt);
+            if context.interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
             match found {
@@ -354,7 +343,7 @@ fn times(
                     );
                     rows.push(row);
                 }
-                Err(problem) => observer(Event::Note(&format!(
+                Err(problem) => (context.observer)(Event::Note(&format!(
                     "{}, {name}: this disk is not measured: {problem}",
                     held.name
                 ))),

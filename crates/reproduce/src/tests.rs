@@ -47,9 +47,13 @@ fn held(name: &str, rows: u64, out: &Path) -> Held {
         .unwrap()
         .clone();
     set.rows = Some(rows);
-    hold(&config, &set, &Arc::default(), &mut |_| {})
-        .unwrap()
-        .unwrap()
+    hold(
+        &config,
+        &set,
+        &mut RunContext::new(&Comm::alone(), &Arc::default(), &mut |_| {}),
+    )
+    .unwrap()
+    .unwrap()
 }
 
 fn train(held: &Held, order: Order, optimum: f64, inner: &str) -> Vec<Run> {
@@ -163,9 +167,13 @@ fn a_file_sorted_by_label_ruins_its_own_blocks_but_not_lirs() {
     let set = sorted_by_label(&mixed, folder.path().join("sorted.prow"));
     let mut config = config("lirs-svm", 1.0, folder.path());
     config.real_data = Some(folder.path().to_path_buf());
-    let sorted = hold(&config, &set, &Arc::default(), &mut |_| {})
-        .unwrap()
-        .unwrap();
+    let sorted = hold(
+        &config,
+        &set,
+        &mut RunContext::new(&Comm::alone(), &Arc::default(), &mut |_| {}),
+    )
+    .unwrap()
+    .unwrap();
     let optimum = convergence::optimum(&sorted, &Arc::default())
         .unwrap()
         .primal;

@@ -6,7 +6,6 @@ mod peers;
 mod progress;
 mod prometheus;
 mod report;
-mod settings;
 mod stages;
 
 use std::sync::Arc;
@@ -19,10 +18,9 @@ use pelton_format::Row;
 use pelton_plan::Batching;
 
 use config::DEFAULT_BATCH;
-pub use config::{BenchConfig, Mode, PeerConfig};
+pub use config::{BenchConfig, Mode, PeerConfig, StagesConfig};
 use peers::Peers;
 pub use report::BenchReport;
-pub use settings::{DecodeSetting, EchoSetting, StagesConfig};
 
 use pelton_data::{
     self as data, DataError, OpenedData, check_limit, check_some_left, met_by_all, plan_of,
@@ -32,17 +30,17 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_b
 
 /// Runs the feed for some epochs and touches every row once. Of several ranks each takes its share of every batch
 /// within a memory budget of its own; the figures are of all of them together.
-pub fn bench(config: &BenchConfig, context: RunContext<'_>) -> Result<BenchReport, DataError> {
+pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
+    check(config)?;
+    let data = config.data.with_bytes();
+    let opened = data::open(&data, &data.paths, None, &mut context)?;
     let RunContext {
         comm,
         interrupt,
         observer,
         ..
     } = context;
-    check(config)?;
-    let data = config.data.with_bytes();
-    let opened = data::open_together(comm, &data, &data.paths, None, interrupt, observer)?;
     if config.cold {
         opened.drop_page_cache()?;
         comm.barrier()?;
@@ -57,7 +55,7 @@ fn check(config: &BenchConfig) -> Result<(), DataError> {
     }
     data::check_threads("`threads`", config.threads)?;
     if let Some(stages) = &config.stages {
-        data::check_threads("`read_threads`", stages.read_threads)?;
+        data::check_threads("`read_threads`", stages.pipeline.read_threads)?;
     }
     data::check_scratch(&config.scratch_dir)
 }
@@ -183,7 +181,7 @@ fn measure_stages(
         let text = "`cache` peers serves rows as they are stored; leave out it or the stages";
         return Err(DataError::Config(text.to_string()));
     }
-    let prepared = stages::prepare(config, stages, opened, comm, interrupt, observer)?;
+    let prepared = stages::prepare(config, &stages.pipeline, opened, comm, interrupt, observer)?;
     comm.barrier()?;
     let report = prepared.run(config, stages, opened, (comm, began), interrupt, observer)?;
     report.over_ranks(comm)

@@ -108,14 +108,9 @@ impl FileFigures {
 const MOST_LABELS: usize = 1 << 16;
 
 /// Locates the records of files.
-pub fn index(config: &DataConfig, context: RunContext<'_>) -> Result<IndexFigures, DataError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
+pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFigures, DataError> {
     let config = config.with_bytes();
-    let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
+    let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     let report = dataset.index_report();
     let labels = dataset.labels().values();
@@ -247,15 +242,10 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
 pub fn inspect(
     config: &DataConfig,
     id: u64,
-    context: RunContext<'_>,
+    mut context: RunContext<'_>,
 ) -> Result<RecordView, DataError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
     let config = config.with_bytes();
-    let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
+    let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     if id >= dataset.records() {
         return Err(DataError::Config(format!(
@@ -352,13 +342,8 @@ pub fn pack(
     out: &Path,
     delta: bool,
     overwrite: bool,
-    context: RunContext<'_>,
+    mut context: RunContext<'_>,
 ) -> Result<PackedSummary, DataError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
     const MEMORY_BYTES: u64 = 64 << 20;
     let same = |path: &String| match (std::fs::canonicalize(path), std::fs::canonicalize(out)) {
         (Ok(path), Ok(out)) => path == out,
@@ -382,7 +367,7 @@ pub fn pack(
             out.display()
         )));
     }
-    let opened = data::open(config, &config.paths, None, interrupt, observer)?;
+    let opened = data::open(config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     if dataset.labels_are_names() {
         return Err(DataError::Config(format!(
@@ -405,7 +390,7 @@ pub fn pack(
     let mut done = 0;
     let feed = FeedOptions {
         device: opened.device,
-        interrupt: Arc::clone(interrupt),
+        interrupt: Arc::clone(context.interrupt),
         ..FeedOptions::with_memory(MEMORY_BYTES)
     };
     for_each_batch::<DataError>(dataset, &feed, |batch| {
@@ -414,7 +399,7 @@ pub fn pack(
             writer.push(label, batch.rows.row(i))?;
         }
         done += batch.rows.len() as u64;
-        observer(Event::Progress {
+        (context.observer)(Event::Progress {
             what: "packing",
             done,
             total,

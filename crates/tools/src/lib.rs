@@ -7,6 +7,7 @@ pub mod buckets;
 pub mod capacity;
 pub mod data_tools;
 pub mod picture;
+pub mod pipeline;
 pub mod vocabulary;
 
 pub use pelton_feed::{BadExamples, Collate, Exif};

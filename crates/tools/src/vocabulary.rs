@@ -95,17 +95,12 @@ pub struct WordFigures {
 /// written or holds something else, an interruption.
 pub fn vocabulary(
     config: &VocabularyConfig,
-    context: RunContext<'_>,
+    mut context: RunContext<'_>,
 ) -> Result<VocabularyFigures, DataError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
     check_out(config)?;
     let data = config.data.with_bytes();
-    let opened = data::open(&data, &data.paths, None, interrupt, observer)?;
-    let all = kept(&opened.dataset, &data, interrupt, observer)?;
+    let opened = data::open(&data, &data.paths, None, &mut context)?;
+    let all = kept(&opened.dataset, &data, context.interrupt, context.observer)?;
     let limited = all.limited(config.min_count, config.max_size)?;
     limited.save(&config.out)?;
     Ok(figures(&all, &limited, &config.out))

@@ -9,7 +9,7 @@ use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_feed::{FeedOptions, OnBadRecord};
 use pelton_format::{LabelMap, Missing};
 use pelton_linear::{LinearError, Loss, Model, Problem, predict, probabilities};
-use pelton_run::{Interrupt, Observer, RunContext, peak_rss_bytes};
+use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -90,8 +90,7 @@ impl EvaluateConfig {
     fn open(
         &self,
         any_label: bool,
-        interrupt: &Interrupt,
-        observer: Observer<'_>,
+        context: &mut RunContext<'_>,
     ) -> Result<(TrainedModel, OpenedData), TrainError> {
         let trained = open_model(&self.model)?;
         let mut config = self.data.clone();
@@ -127,7 +126,7 @@ impl EvaluateConfig {
         };
         let scale = trained.model.scale.clone().map(Arc::new);
         let config = config.with_rows(data::row_layout(scale.as_deref()));
-        let opened = data::open(&config, &config.paths, Some(&expected), interrupt, observer)?;
+        let opened = data::open(&config, &config.paths, Some(&expected), context)?;
         Ok((trained, opened.scaled(scale.as_ref())))
     }
 
@@ -152,18 +151,21 @@ fn problem(model: &Model) -> Result<Problem, TrainError> {
 }
 
 /// Accuracy and primal value of a model on data with labels.
-pub fn eval(config: &EvaluateConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
+pub fn eval(
+    config: &EvaluateConfig,
+    mut context: RunContext<'_>,
+) -> Result<LinearSummary, TrainError> {
     let began = Instant::now();
-    let (trained, opened) = config.open(false, interrupt, observer)?;
+    let (trained, opened) = config.open(false, &mut context)?;
     let dataset = &opened.dataset;
     let weights = &trained.model.weights;
     let problem = problem(&trained.model)?;
-    let evaluation = evaluate(dataset, &problem, weights, &config.feed(&opened, interrupt))?;
+    let evaluation = evaluate(
+        dataset,
+        &problem,
+        weights,
+        &config.feed(&opened, context.interrupt),
+    )?;
     let meters = &evaluation.meters;
     Ok(LinearSummary {
         primal: Some(evaluation.losses.primal(weights)),
@@ -199,14 +201,9 @@ pub fn predict_lines(
     config: &EvaluateConfig,
     with_probabilities: bool,
     out: &mut dyn Write,
-    context: RunContext<'_>,
+    mut context: RunContext<'_>,
 ) -> Result<(), TrainError> {
-    let RunContext {
-        interrupt,
-        observer,
-        ..
-    } = context;
-    let (trained, opened) = config.open(true, interrupt, observer)?;
+    let (trained, opened) = config.open(true, &mut context)?;
     let model = &trained.model;
     if with_probabilities && model.loss != Loss::Logistic {
         return Err(TrainError::config(format!(
@@ -218,26 +215,30 @@ pub fn predict_lines(
     let labels = opened.dataset.labels();
     let mut shares = Vec::new();
     let mut failed = None;
-    for_each_batch(&opened.dataset, &config.feed(&opened, interrupt), |batch| {
-        predict(&model.weights, &batch.rows, |_, prediction| {
-            let mut line = labels.describe(prediction.class);
-            if with_probabilities
-                && probabilities(model.loss, prediction.values, &mut shares).is_some()
-            {
-                for share in &shares {
-                    line += &format!(" {share:.6}");
+    for_each_batch(
+        &opened.dataset,
+        &config.feed(&opened, context.interrupt),
+        |batch| {
+            predict(&model.weights, &batch.rows, |_, prediction| {
+                let mut line = labels.describe(prediction.class);
+                if with_probabilities
+                    && probabilities(model.loss, prediction.values, &mut shares).is_some()
+                {
+                    for share in &shares {
+                        line += &format!(" {share:.6}");
+                    }
                 }
+                line.push('\n');
+                if let Err(error) = out.write_all(line.as_bytes()) {
+                    failed.get_or_insert(error);
+                }
+            });
+            match failed.take() {
+                Some(error) => Err(unwritten(error)),
+                None => Ok(()),
             }
-            line.push('\n');
-            if let Err(error) = out.write_all(line.as_bytes()) {
-                failed.get_or_insert(error);
-            }
-        });
-        match failed.take() {
-            Some(error) => Err(unwritten(error)),
-            None => Ok(()),
-        }
-    })?;
+        },
+    )?;
     out.flush().map_err(unwritten)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use pelton_tools::BadExamples;
 use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
+use pelton_tools::pipeline::PipelineConfig;
 use pelton_train::OnBadRecord;
 
 use crate::arguments::{BenchArguments, CacheKind};
@@ -210,21 +211,23 @@ fn stages_of(
         )));
     }
     Ok(any.then(|| StagesConfig {
-        decode: decode.unwrap_or_default(),
-        vocabulary,
-        exif: exif.unwrap_or_default(),
-        augment,
-        echo,
-        buckets,
-        collate: collate.unwrap_or_default(),
-        drop_last,
-        planar,
-        mix,
-        keep_lengths,
-        keep_classes,
-        bad_examples,
+        pipeline: PipelineConfig {
+            decode: decode.unwrap_or_default(),
+            vocabulary,
+            exif: exif.unwrap_or_default(),
+            augment,
+            echo,
+            buckets,
+            collate: collate.unwrap_or_default(),
+            drop_last,
+            planar,
+            mix,
+            keep_lengths,
+            keep_classes,
+            bad_examples,
+            read_threads: read_threads.unwrap_or(2),
+        },
         compute: Duration::from_secs_f64(compute_ms / 1000.0),
-        read_threads: read_threads.unwrap_or(2),
         metrics,
         state,
         log,

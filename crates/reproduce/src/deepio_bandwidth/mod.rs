@@ -16,7 +16,7 @@ use pelton_comm::run_ranks;
 use pelton_data::{DataConfig, IoMode};
 use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
-use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_run::{Event, Interrupt, RunContext};
 use pelton_storage::LocalMode;
 use pelton_tools::bench::{BenchConfig, BenchReport, Mode, bench};
 use pelton_train::TrainError;
@@ -40,8 +40,7 @@ const FEED_BYTES: u64 = 16 << 20;
 
 pub(super) fn deepio_bandwidth(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let mut raw = RawRuns::create(&config.out.join("deepio-bandwidth-runs.csv"), COLUMNS)?;
     let mut rows = Vec::new();
@@ -54,7 +53,7 @@ pub(super) fn deepio_bandwidth(
                 .max(1),
             unit_bytes: unit_bytes.min(record_bytes * records / LEAST_UNITS),
         };
-        let measured = one_set(config, set, &data, shape, &mut raw, interrupt, observer)?;
+        let measured = one_set(config, set, &data, shape, &mut raw, context)?;
         rows.extend(bandwidths(set, &measured));
         rows.extend(gains(set, &measured));
         rows.extend(predicted::rows(set, shape, &measured));
@@ -84,8 +83,7 @@ fn one_set(
     data: &DataConfig,
     shape: Shape,
     raw: &mut RawRuns,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<Measured>, TrainError> {
     let experiment = &config.experiment;
     let mut ways = vec![Way::Anywhere, Way::Near];
@@ -111,15 +109,15 @@ fn one_set(
     // Ways take turns, so that a slow moment of the machine does not meet one of them only.
     for seed in 0..config.seeds {
         for measured in &mut all {
-            let report = run(data, measured, shape, seed, interrupt)?;
-            if interrupt.load(Ordering::Relaxed) {
+            let report = run(data, measured, shape, seed, context.interrupt)?;
+            if context.interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
             write_raw(raw, set, measured, seed, &report)?;
             measured.runs.push(report);
             done += 1;
             let what = &set.name;
-            observer(Event::Progress { what, done, total });
+            (context.observer)(Event::Progress { what, done, total });
         }
     }
     Ok(all)

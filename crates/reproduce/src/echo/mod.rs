@@ -22,7 +22,7 @@ mod tuning;
 
 use std::sync::Arc;
 
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, Interrupt, RunContext};
 use pelton_train::TrainError;
 
 use super::raw_runs::RawRuns;
@@ -49,11 +49,10 @@ const COLUMNS: &str = "data,phase,condition,rate,seed,target_accuracy,fresh_to_t
 
 pub(super) fn echo_table(
     config: &ReproduceConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     check(config)?;
-    let setting = setting(config, interrupt)?;
+    let setting = setting(config, context.interrupt)?;
     let mut raw = Raw {
         runs: RawRuns::create(&config.out.join("echo-runs.csv"), COLUMNS)?,
         data: setting.pictures.name.clone(),
@@ -73,7 +72,7 @@ pub(super) fn echo_table(
     let mut done = 0;
     let mut advance = |what: &str| {
         done += 1;
-        observer(Event::Progress { what, done, total });
+        (context.observer)(Event::Progress { what, done, total });
     };
     let mut measured = Vec::new();
     for condition in conditions {

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use pelton_comm::Comm;
+
 use super::perceptron::Quality;
 use super::trial::Trial;
 use super::*;
@@ -33,7 +35,11 @@ fn every_condition_is_in_the_table() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path());
     std::fs::create_dir_all(folder.path().join("data")).unwrap();
-    let table = echo_table(&config, &Arc::default(), &mut |_| {}).unwrap();
+    let table = echo_table(
+        &config,
+        &mut RunContext::new(&Comm::alone(), &Arc::default(), &mut |_| {}),
+    )
+    .unwrap();
     let names = [
         "e = 1",
         "e = 3, before",
@@ -168,7 +174,11 @@ fn experiments_without_what_is_needed_are_refused() {
     let check = |change: fn(&mut Experiment)| {
         let mut config = config(folder.path());
         change(&mut config.experiment);
-        let error = echo_table(&config, &Arc::default(), &mut |_| {}).unwrap_err();
+        let error = echo_table(
+            &config,
+            &mut RunContext::new(&Comm::alone(), &Arc::default(), &mut |_| {}),
+        )
+        .unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     };

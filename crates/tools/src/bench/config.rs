@@ -3,12 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use pelton_data::DataConfig;
 use pelton_feed::{Access, OnBadRecord};
 use pelton_plan::Order;
 
-use super::settings::StagesConfig;
+use crate::pipeline::PipelineConfig;
 
 /// Examples of a batch where nothing is said.
 pub(super) const DEFAULT_BATCH: u64 = 4096;
@@ -44,6 +45,21 @@ pub struct BenchConfig {
     pub cache: Option<PeerConfig>,
     /// Where present, records go through stages: decoded, augmented, echoed, put together.
     pub stages: Option<StagesConfig>,
+}
+
+/// A pipeline, and what else happens while it is measured.
+#[derive(Clone, Debug, Default)]
+pub struct StagesConfig {
+    /// The pipeline.
+    pub pipeline: PipelineConfig,
+    /// Time that the consumer spends on each batch.
+    pub compute: Duration,
+    /// File that says where the pipeline stands after every batch, and from which it goes on.
+    pub state: Option<PathBuf>,
+    /// Address at which the counters are served while the pipeline runs.
+    pub metrics: Option<String>,
+    /// File to which the ids of every batch are appended before its state is saved.
+    pub log: Option<PathBuf>,
 }
 
 /// Peers' memory between the backend and the feeds.

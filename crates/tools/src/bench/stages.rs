@@ -18,12 +18,12 @@ use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
 use pelton_run::{Event, Interrupt, MetricsEndpoint, Observer, cpu_seconds, peak_rss_bytes};
 use pelton_text::{Ends, Vocabulary};
 
-use super::config::BenchConfig;
+use super::config::{BenchConfig, StagesConfig};
 use super::kept_classes;
 use super::progress::Progress;
 use super::prometheus::prometheus_text;
 use super::report::BenchReport;
-use super::settings::{DecodeSetting, EchoSetting, StagesConfig};
+use crate::pipeline::{DecodeSetting, EchoSetting, PipelineConfig};
 use crate::vocabulary;
 
 /// Examples of a batch where nothing is said.
@@ -42,7 +42,7 @@ pub(super) struct Prepared {
 
 pub(super) fn prepare(
     config: &BenchConfig,
-    stages: &StagesConfig,
+    stages: &PipelineConfig,
     opened: &OpenedData,
     comm: &Comm,
     interrupt: &Interrupt,
@@ -158,7 +158,7 @@ pub(super) fn prepare(
 
 fn stream(
     config: &BenchConfig,
-    stages: &StagesConfig,
+    stages: &PipelineConfig,
     dataset: &Arc<Dataset>,
     vocabulary: Option<&Vocabulary>,
     comm: &Comm,
@@ -194,8 +194,8 @@ fn stream(
         )?),
     };
     let selection = match stages.keep_lengths {
-        Some((least, most)) => Some(kept_lengths(dataset, of_classes, |id| {
-            (least..=most).contains(&length_of(id))
+        Some(range) => Some(kept_lengths(dataset, of_classes, |id| {
+            range.contains(length_of(id))
         })?),
         None => of_classes,
     };
@@ -372,7 +372,7 @@ impl Prepared {
         }
         let wall_s = began.elapsed().as_secs_f64();
         let meters = loader.meters();
-        let limit = stages.bad_examples.limit();
+        let limit = stages.pipeline.bad_examples.limit();
         let problem = |id| problem_of(&meters, id);
         check_limit_on(comm, limit, &loader.bad_ids(), problem)?;
         // What a run has left to do when it goes on may well be one bad record.
@@ -384,7 +384,7 @@ impl Prepared {
         }
         let realised = stream.realised_mixture(0);
         let mut report = report(config, &options, stream, &meters);
-        report.exif = stages.exif;
+        report.exif = stages.pipeline.exif;
         report.checksum = checksum;
         report.open_s = open_s;
         report.first_batch_s = first_batch_s.unwrap_or(0.0);

@@ -316,7 +316,7 @@ fn what_cannot_be_is_refused() {
         table("1\n", 0, &[])
             .unwrap_err()
             .to_string()
-            .contains("`batch`")
+            .contains("a batch of no examples")
     );
     let interrupt = Arc::default();
     let config = BucketsConfig {

@@ -174,7 +174,13 @@ mod tests {
             .unwrap();
         let config = DataConfig::default();
         let paths = [path.display().to_string()];
-        let opened = pelton_data::open(&config, &paths, None, &never, &mut |_| {}).unwrap();
+        let opened = pelton_data::open(
+            &config,
+            &paths,
+            None,
+            &mut pelton_run::RunContext::new(&pelton_comm::Comm::alone(), &never, &mut |_| {}),
+        )
+        .unwrap();
         for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
             let feed = FeedOptions::with_memory(memory_bytes);
             let (rows, _) = pelton_data::hold_rows(&opened.dataset, &feed).unwrap();

@@ -90,7 +90,8 @@ impl<'a> Ranks<'a> {
         observer: Observer<'_>,
     ) -> Result<OpenedData, TrainError> {
         let comm = self.0;
-        let mut opened = data::open_together(comm, config, paths, expected, interrupt, observer)?;
+        let context = &mut pelton_run::RunContext::new(comm, interrupt, observer);
+        let mut opened = data::open(config, paths, expected, context)?;
         let device = opened.device;
         let mut speeds = [
             device.random_reads_per_s,

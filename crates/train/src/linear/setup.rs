@@ -528,7 +528,12 @@ mod tests {
 
     fn opened(config: &LinearConfig) -> OpenedData {
         let (data, interrupt) = (&config.data, Interrupt::default());
-        let opened = data::open(data, &data.paths, None, &interrupt, &mut |_| {});
+        let opened = data::open(
+            data,
+            &data.paths,
+            None,
+            &mut pelton_run::RunContext::new(&pelton_comm::Comm::alone(), &interrupt, &mut |_| {}),
+        );
         OpenedData {
             device: DeviceSpeed::default(),
             ..opened.unwrap()

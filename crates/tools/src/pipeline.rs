@@ -1,9 +1,8 @@
-//! What the stages of a pipeline are asked to be, and how that is spelt.
+//! What a pipeline from records to batches is asked to be, how that is spelt, and what is said of each spelling.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use pelton_feed::{AutoEcho, BadExamples, Collate, DecodeImages, EchoPoint, Exif};
 use pelton_format::ClassName;
@@ -11,9 +10,9 @@ use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
 use pelton_text::Tokenizer;
 
-/// What happens to records behind the feed.
+/// What happens to records on their way to batches.
 #[derive(Clone, Debug, Default)]
-pub struct StagesConfig {
+pub struct PipelineConfig {
     /// How records become samples.
     pub decode: DecodeSetting,
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
@@ -35,21 +34,25 @@ pub struct StagesConfig {
     /// Shares of the files in a mixture, in the order of the files.
     pub mix: Option<Vec<f64>>,
     /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
-    pub keep_lengths: Option<(u32, u32)>,
+    pub keep_lengths: Option<LengthRange>,
     /// Classes of records that are kept; where empty, all.
     pub keep_classes: Vec<ClassName>,
     /// What happens to bad examples.
     pub bad_examples: BadExamples,
-    /// Time that the consumer spends on each batch.
-    pub compute: Duration,
     /// Threads that read.
     pub read_threads: usize,
-    /// File that says where the pipeline stands after every batch, and from which it goes on.
-    pub state: Option<PathBuf>,
-    /// Address at which the counters are served while the pipeline runs.
-    pub metrics: Option<String>,
-    /// File to which the ids of every batch are appended before its state is saved.
-    pub log: Option<PathBuf>,
+}
+
+/// A line of help for each setting whose parser lies in another crate.
+impl PipelineConfig {
+    /// On `exif`.
+    pub const EXIF_HELP: &str = "What is done with the orientation that pictures state in EXIF, as those of phones do: ignore (default, as torchvision has it), or apply";
+    /// On `augment`.
+    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
+    /// On `buckets`.
+    pub const BUCKETS_HELP: &str = "Batches of about one length: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
+    /// On `collate`.
+    pub const COLLATE_HELP: &str = "How samples are put together: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
 }
 
 /// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `words`, `bytes` or `member:EXT`.
@@ -64,6 +67,11 @@ pub enum DecodeSetting {
     Text(Tokenizer),
     /// The bytes of a tar member.
     Member(String),
+}
+
+impl DecodeSetting {
+    /// A line of help.
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these), words or bytes (numbers of a vocabulary), member:EXTENSION (of a tar file)";
 }
 
 impl FromStr for DecodeSetting {
@@ -151,18 +159,57 @@ impl FromStr for EchoSetting {
 }
 
 impl EchoSetting {
-    pub(super) fn of_examples(this: Option<EchoSetting>) -> Echo {
+    /// A line of help.
+    pub const HELP: &str = "Repeats: before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held";
+
+    pub(crate) fn of_examples(this: Option<EchoSetting>) -> Echo {
         match this {
             Some(EchoSetting::Examples(echo, _)) => echo,
             _ => Echo::NONE,
         }
     }
 
-    pub(super) fn of_batches(this: Option<EchoSetting>) -> Echo {
+    pub(crate) fn of_batches(this: Option<EchoSetting>) -> Echo {
         match this {
             Some(EchoSetting::Batches(echo)) => echo,
             _ => Echo::NONE,
         }
+    }
+}
+
+/// Lengths from one to another, both included, as text: `FROM..TO`, of which either may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthRange {
+    /// The least.
+    pub from: u32,
+    /// The most.
+    pub to: u32,
+}
+
+impl LengthRange {
+    /// A line of help.
+    pub const HELP: &str =
+        "Keep records of these lengths only, such as 5..60, in the units of buckets";
+
+    /// Whether a record of this length is kept.
+    pub fn contains(self, length: u32) -> bool {
+        (self.from..=self.to).contains(&length)
+    }
+}
+
+impl FromStr for LengthRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LengthRange, String> {
+        let end = |end: &str, open: u32| match end {
+            "" => Some(open),
+            end => end.parse().ok(),
+        };
+        text.split_once("..")
+            .and_then(|(from, to)| Some((end(from, 0)?, end(to, u32::MAX)?)))
+            .filter(|(from, to)| from <= to)
+            .map(|(from, to)| LengthRange { from, to })
+            .ok_or_else(|| format!("`{text}` is no range of lengths; give FROM..TO, both included"))
     }
 }
 
@@ -202,6 +249,20 @@ mod tests {
             "", "2", "before", "before:0", "batch:x", "auto:0", "auto:x", "never:2",
         ] {
             assert!(text.parse::<EchoSetting>().is_err(), "{text}");
+        }
+    }
+    #[test]
+    fn lengths_are_a_range_with_both_ends() {
+        let range = |text: &str| text.parse::<LengthRange>();
+        let kept = |text: &str| {
+            let range = range(text).unwrap();
+            [0, 5, 60, 61].map(|length| range.contains(length))
+        };
+        assert_eq!(kept("5..60"), [false, true, true, false]);
+        assert_eq!(kept("..5"), [true, true, false, false]);
+        assert_eq!(kept("60.."), [false, false, true, true]);
+        for text in ["", "5", "60..5", "a..b", "-1..5"] {
+            assert!(range(text).unwrap_err().contains("give FROM..TO"), "{text}");
         }
     }
 }
