@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use pelton_plan::Plan;
+use pelton_plan::Units;
 
 use crate::cost::{cost, fitting};
 use crate::fixed_part::FixedPart;
@@ -76,18 +76,16 @@ pub(crate) struct LoadTable {
 }
 
 impl LoadTable {
-    /// The table of a load over ranks with memory in proportion to `weights`, beside what stays.
+    /// The table of a load, which reads some of the units, over ranks with memory in proportion to `weights`, beside what stays.
     pub(crate) fn new(
         space: &Space,
-        plan: &Plan,
-        number: LoadNumber,
+        (units, load): (&Units, &[u64]),
         weights: &[u64],
         fixed: &FixedPart,
         sum_bytes: u64,
     ) -> LoadTable {
-        let units = plan.units().expect("an order of loads has units");
         let mut drawn = Vec::new();
-        for unit in plan.load_units(number.epoch, number.load) {
+        for &unit in load {
             let ids = units.unit_records(unit);
             let range = unit_range(space, &ids);
             let rest = fixed.split(space, &ids, &range, &mut drawn);
@@ -234,7 +232,7 @@ mod tests {
     use std::sync::Arc;
 
     use pelton_format::Dataset;
-    use pelton_plan::{Batching, Order, Units};
+    use pelton_plan::{Catalog, Order, Plan, PlanSpec, Units};
     use proptest::prelude::*;
 
     use super::*;
@@ -247,10 +245,10 @@ mod tests {
 
     fn plan(dataset: &Dataset, loads: u64, unit_bytes: u64) -> Arc<Plan> {
         let order = Order::Opportunistic { loads, unit_bytes };
-        let plan = Plan::new(dataset.records(), order, Batching::Examples(8), 1).unwrap();
         let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
         let units = Units::from_lengths(lengths, unit_bytes);
-        Arc::new(plan.with_units(units).unwrap())
+        let spec = PlanSpec::new(order, 8, 1);
+        Arc::new(Plan::new(&spec, Catalog::of_units(units)).unwrap())
     }
 
     /// What a piece takes of its window: its bytes, and its checksums where they stand.
@@ -326,8 +324,9 @@ mod tests {
         for (sum_bytes, rounding) in [(0, 1), (SUM_BYTES, 8 * 4)] {
             let plan = plan(&dataset, 5, 1000);
             for load in 0..5 {
-                let number = LoadNumber { epoch: 3, load };
-                let table = LoadTable::new(&space, &plan, number, &[1; 4], &none, sum_bytes);
+                let read = plan.epoch_order(3).unwrap().load_units(load).unwrap();
+                let drawn = (plan.units().unwrap(), &read[..]);
+                let table = LoadTable::new(&space, drawn, &[1; 4], &none, sum_bytes);
                 let (least, most) = (table.needed().iter().min(), table.needed().iter().max());
                 assert!(
                     most.unwrap() - least.unwrap() <= rounding,
@@ -335,7 +334,7 @@ mod tests {
                     table.needed()
                 );
                 let weights = [0, 3, 1, 0];
-                let table = LoadTable::new(&space, &plan, number, &weights, &none, sum_bytes);
+                let table = LoadTable::new(&space, drawn, &weights, &none, sum_bytes);
                 let needed = table.needed();
                 assert_eq!((needed[0], needed[3]), (0, 0));
                 assert!(

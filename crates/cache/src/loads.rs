@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_plan::Plan;
+use pelton_plan::{EpochOrder, Plan, Units};
 
 use crate::CacheError;
 use crate::fixed_part::FixedPart;
@@ -27,6 +27,8 @@ pub(crate) struct Loads {
     pub(crate) halves: Vec<u64>,
     pub(crate) checksums: bool,
     tables: Mutex<VecDeque<(LoadNumber, Arc<LoadTable>)>>,
+    /// The orders of the epochs asked for last, even ones at 0 and odd ones at 1.
+    orders: Mutex<[Option<Arc<EpochOrder>>; 2]>,
 }
 
 impl Loads {
@@ -50,6 +52,7 @@ impl Loads {
             fixed,
             checksums,
             tables: Mutex::default(),
+            orders: Mutex::default(),
         }
     }
 
@@ -58,9 +61,27 @@ impl Loads {
         self.plan.loads().expect("an order of loads")
     }
 
+    fn units(&self) -> &Units {
+        self.plan.units().expect("an order of loads has units")
+    }
+
+    /// The order of an epoch.
+    pub(crate) fn order(&self, epoch: u64) -> Arc<EpochOrder> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut orders[(epoch % 2) as usize];
+        match slot {
+            Some(order) if order.epoch() == epoch => Arc::clone(order),
+            _ => {
+                let order = self.plan.epoch_order(epoch);
+                let order = Arc::new(order.expect("an order of loads has an inverse"));
+                Arc::clone(slot.insert(order))
+            }
+        }
+    }
+
     /// The pieces that stay on `rank`, and the bytes that stay on all ranks.
     pub(crate) fn fixed_pieces(&self, rank: usize) -> (Vec<Piece>, u64) {
-        let units = self.plan.units().expect("an order of loads has units");
+        let units = self.units();
         let (mut own, mut of_unit, mut bytes) = (Vec::new(), Vec::new(), 0);
         for unit in 0..units.len() {
             let ids = units.unit_records(unit);
@@ -102,8 +123,10 @@ impl Loads {
 
     fn compute(&self, number: LoadNumber) -> LoadTable {
         let sum_bytes = if self.checksums { SUM_BYTES } else { 0 };
-        let (space, plan) = (&self.space, &self.plan);
-        LoadTable::new(space, plan, number, &self.memory, &self.fixed, sum_bytes)
+        let load = self.order(number.epoch).load_units(number.load);
+        let load = load.expect("the epoch has the load");
+        let drawn = (self.units(), &load[..]);
+        LoadTable::new(&self.space, drawn, &self.memory, &self.fixed, sum_bytes)
     }
 
     /// An error where a load does not fit.
@@ -112,7 +135,7 @@ impl Loads {
         let Some(rank) = ranks.clone().position(|(needed, half)| needed > half) else {
             return Ok(());
         };
-        let units = self.plan.units().expect("an order of loads has units");
+        let units = self.units();
         let fitting = loads_for(
             self.space.dataset(),
             units,
@@ -136,28 +159,35 @@ impl Loads {
 
     /// The load that serves a step's first record.
     pub(crate) fn load_of_step(&self, (epoch, step): (u64, u64)) -> LoadNumber {
-        if step >= self.plan.steps() {
+        let order = self.order(epoch);
+        let Some(positions) = order.step_positions(step) else {
             return LoadNumber {
                 epoch: epoch + 1,
                 load: 0,
             };
-        }
-        let position = self.plan.step_positions(epoch, step).start;
+        };
         // Few loads: no need to search.
-        let load = (0..self.count())
-            .find(|&load| self.plan.load_positions(epoch, load).end > position)
-            .unwrap_or(0);
+        let serves = |load: &u64| {
+            let served = order.load_positions(*load);
+            served.is_some_and(|served| served.end > positions.start)
+        };
+        let load = (0..self.count()).find(serves).unwrap_or(0);
         LoadNumber { epoch, load }
     }
 
     /// The first step that needs nothing of a load or of those before it.
     pub(crate) fn step_after(&self, number: LoadNumber) -> (u64, u64) {
         let LoadNumber { epoch, load } = number;
-        let end = self.plan.load_positions(epoch, load).end;
-        let (mut low, mut high) = (0, self.plan.steps());
+        let order = self.order(epoch);
+        let end = order.load_positions(load).map_or(0, |served| served.end);
+        let starts_before = |step| {
+            let positions = order.step_positions(step);
+            positions.is_some_and(|positions| positions.start < end)
+        };
+        let (mut low, mut high) = (0, self.plan.steps(epoch));
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.plan.step_positions(epoch, middle).start < end {
+            if starts_before(middle) {
                 low = middle + 1;
             } else {
                 high = middle;

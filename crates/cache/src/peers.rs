@@ -330,7 +330,7 @@ mod tests {
 
     use pelton_comm::{Comm, run_ranks};
     use pelton_format::{Dataset, OpenOptions};
-    use pelton_plan::{Batching, Order, Plan, Units};
+    use pelton_plan::{Catalog, Order, Plan, PlanSpec, Units};
     use pelton_storage::RangeRead;
 
     use crate::resident::Table;
@@ -399,14 +399,12 @@ mod tests {
         let path = folder.path().join("data");
         std::fs::write(&path, text()).unwrap();
         let dataset = Dataset::open(&[path], &OpenOptions::default()).unwrap();
-        let mut plan = Plan::new(RECORDS, order, Batching::Examples(8), 1).unwrap();
+        let mut over = Catalog::of(RECORDS);
         if let Order::Opportunistic { unit_bytes, .. } = order {
             let lengths = (0..RECORDS).map(|id| dataset.locate(id).length);
-            plan = plan
-                .with_units(Units::from_lengths(lengths, unit_bytes))
-                .unwrap();
+            over = Catalog::of_units(Units::from_lengths(lengths, unit_bytes));
         }
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan::new(&PlanSpec::new(order, 8, 1), over).unwrap());
         let errors = run_ranks(3, |comm| {
             let options = CacheOptions {
                 memory_bytes: (dataset.bytes() + 8 * RECORDS) / share,
@@ -416,14 +414,10 @@ mod tests {
             };
             let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
             damage(&comm, &cache)?;
-            let mut ids = vec![
-                0;
-                match plan.loads() {
-                    Some(_) => plan.load_positions(0, 0).end,
-                    None => RECORDS,
-                } as usize
-            ];
-            plan.fill_ids(0, 0, &mut ids);
+            let order = plan.epoch_order(0).unwrap();
+            let end = order.load_positions(0).map_or(RECORDS, |load| load.end);
+            let mut ids = vec![0; end as usize];
+            order.fill(0, &mut ids);
             let errors = ids.iter().filter_map(|&id| {
                 let result = read(&cache.dataset(), id);
                 result.err().map(|error| (id, error.to_string()))

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pelton_plan::Plan;
+use pelton_plan::{EpochOrder, Place, Plan, StepBatch, Walk};
 
 use crate::kept::Kept;
 use crate::options::FeedOptions;
@@ -52,6 +52,10 @@ pub(crate) type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send
 
 pub(crate) struct Planner {
     plan: Arc<Plan>,
+    /// Where the plan was walked to, the step that came last, and the order of the epoch, where it has an inverse.
+    walk: Option<Walk>,
+    batch: StepBatch,
+    order: Option<EpochOrder>,
     /// What is read instead of the plan's batches.
     list: Option<ReadList>,
     cursor: Cursor,
@@ -76,12 +80,15 @@ impl Planner {
     ) -> Planner {
         let (start, refill) = (options.start, options.refill);
         let step = if refill {
-            start.next / plan.step_len(start.epoch, 0).max(1)
+            start.next / plan.step_len(start.epoch, 0).unwrap_or(0).max(1)
         } else {
             start.next
         };
         Planner {
             plan,
+            walk: None,
+            batch: StepBatch::default(),
+            order: None,
             list: None,
             cursor: start,
             step,
@@ -141,7 +148,7 @@ impl Planner {
         if self.refill {
             self.plan.records()
         } else {
-            self.plan.steps()
+            self.plan.steps(self.cursor.epoch)
         }
     }
 
@@ -208,7 +215,7 @@ impl Planner {
 
     /// Whether a pane of so many batches ends before the next step: where it has `most`, and at the end of a
     /// load, since what is read for one load serves no other.
-    fn ends_pane(&self, batches: u64, most: u64) -> bool {
+    fn ends_pane(&mut self, batches: u64, most: u64) -> bool {
         if batches >= most {
             return true;
         }
@@ -216,35 +223,66 @@ impl Planner {
             return self.step.is_multiple_of(self.batches_per_pane);
         };
         let (epoch, next) = (self.cursor.epoch, self.cursor.next);
-        if next >= self.plan.steps() {
+        if next >= self.plan.steps(epoch) {
             return true;
         }
-        let before = self.plan.step_positions(epoch, next - 1);
+        let order = self.order(epoch);
+        let before = order.and_then(|order| Some((order, order.step_positions(next - 1)?)));
+        let Some((order, before)) = before else {
+            return true;
+        };
+        let end_of = |load| {
+            order
+                .load_positions(load)
+                .map_or(0, |positions| positions.end)
+        };
         let (mut low, mut high) = (0, loads);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.plan.load_positions(epoch, middle).end <= before.start {
+            if end_of(middle) <= before.start {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        low < loads && self.plan.load_positions(epoch, low).end <= before.end
+        low < loads && end_of(low) <= before.end
     }
 
     /// The positions between two places of the cursor.
-    fn positions(&self, epoch: u64, cursor: Range<u64>) -> Range<u64> {
+    fn positions(&mut self, epoch: u64, cursor: Range<u64>) -> Range<u64> {
         if self.refill {
             return cursor;
         }
-        let start = self.plan.step_positions(epoch, cursor.start).start;
-        start..self.plan.step_positions(epoch, cursor.end - 1).end
+        let order = self.order(epoch);
+        let of_step = |step| order.and_then(|order| order.step_positions(step));
+        let start = of_step(cursor.start).map_or(0, |positions| positions.start);
+        start..of_step(cursor.end - 1).map_or(start, |positions| positions.end)
+    }
+
+    /// The order of an epoch, where it has an inverse.
+    fn order(&mut self, epoch: u64) -> Option<&EpochOrder> {
+        if self
+            .order
+            .as_ref()
+            .is_none_or(|order| order.epoch() != epoch)
+        {
+            self.order = self.plan.epoch_order(epoch);
+        }
+        self.order.as_ref()
     }
 
     fn take_step(&mut self, ids: &mut Vec<u64>, keep: &mut impl FnMut(u64) -> bool) {
         let start = ids.len();
-        self.plan
-            .batch_ids(self.cursor.epoch, self.cursor.next, ids);
+        let place = Place {
+            epoch: self.cursor.epoch,
+            step: self.cursor.next,
+        };
+        let walk = match self.walk.take().filter(|walk| walk.place() == place) {
+            Some(walk) => walk,
+            None => self.plan.walk(place, None),
+        };
+        self.walk.insert(walk).next(&mut self.batch);
+        ids.extend_from_slice(&self.batch.ids);
         if let Some(share) = &self.share {
             share.retain(self.cursor.epoch, ids, start);
         }
@@ -263,15 +301,18 @@ impl Planner {
         const CHUNK: usize = 1024;
         let mut chunk = [0u64; CHUNK];
         let records = self.plan.records();
-        let mut wanted = self.plan.step_len(self.cursor.epoch, 0);
+        let epoch = self.cursor.epoch;
+        let mut wanted = self.plan.step_len(epoch, 0).unwrap_or(0);
         while wanted > 0 && self.cursor.next < records {
             // A chunk never asks for more than is wanted, so the cursor never passes a record that
             // was neither taken nor declined.
             let len = CHUNK
                 .min(wanted as usize)
                 .min((records - self.cursor.next) as usize);
-            self.plan
-                .fill_ids(self.cursor.epoch, self.cursor.next, &mut chunk[..len]);
+            let next = self.cursor.next;
+            if let Some(order) = self.order(epoch) {
+                order.fill(next, &mut chunk[..len]);
+            }
             for &id in &chunk[..len] {
                 if keep(id) {
                     ids.push(id);
@@ -309,10 +350,11 @@ fn listed_pane(list: &mut ReadList, batches: u64) -> Option<PlannedPane> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelton_plan::{Batching, Order};
+    use pelton_plan::{Catalog, Order, PlanSpec};
 
     fn planner(batches_per_pane: u64) -> Planner {
-        let plan = Plan::new(20_000, Order::Full, Batching::Examples(200), 3).unwrap();
+        let spec = PlanSpec::new(Order::Full, 200, 3);
+        let plan = Plan::new(&spec, Catalog::of(20_000)).unwrap();
         let options = FeedOptions::with_memory(1 << 20);
         Planner::new(Arc::new(plan), &options, batches_per_pane, false)
     }

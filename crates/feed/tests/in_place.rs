@@ -14,7 +14,7 @@ use pelton_feed::{
     Stages,
 };
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
-use pelton_plan::{Order, StreamPlan, StreamSpec};
+use pelton_plan::{Order, Plan, PlanSpec};
 use pelton_storage::{LocalMode, LocalOptions, StorageError};
 
 /// Read through the page cache, as warm files are.
@@ -106,8 +106,8 @@ fn loader_in(
     collate: Collate,
     options: &LoaderOptions,
 ) -> Result<Loader, FeedError> {
-    let spec = StreamSpec::new(Order::Full, 16, 7);
-    let stream = StreamPlan::new(dataset.records(), &spec, None, None, None).unwrap();
+    let spec = PlanSpec::new(Order::Full, 16, 7);
+    let stream = Plan::new(dataset.records(), &spec, None, None, None).unwrap();
     let stages = Stages {
         planar,
         collate,

@@ -15,7 +15,7 @@ use pelton_feed::{
     LoaderOptions, LoaderState, Sample, SampleBatch, Shape, Stages,
 };
 use pelton_format::Dataset;
-use pelton_plan::{Order, StreamBatch, StreamPlan, StreamSpec};
+use pelton_plan::{Order, Plan, PlanSpec, StepBatch};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
 /// Lines whose content says which they are, of different lengths.
@@ -27,16 +27,16 @@ fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
     open(&[path])
 }
 
-fn spec(batch: u64, echo: &str, batch_echo: &str) -> StreamSpec {
-    StreamSpec {
+fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
+    PlanSpec {
         echo: echo.parse().unwrap(),
         batch_echo: batch_echo.parse().unwrap(),
-        ..StreamSpec::new(Order::Full, batch, 7)
+        ..PlanSpec::new(Order::Full, batch, 7)
     }
 }
 
-fn stream(dataset: &Dataset, spec: &StreamSpec) -> Arc<StreamPlan> {
-    Arc::new(StreamPlan::new(dataset.records(), spec, None, None, None).unwrap())
+fn stream(dataset: &Dataset, spec: &PlanSpec) -> Arc<Plan> {
+    Arc::new(Plan::new(dataset.records(), spec, None, None, None).unwrap())
 }
 
 fn options() -> LoaderOptions {
@@ -89,7 +89,7 @@ fn seen(batch: &SampleBatch) -> Seen {
 
 fn run(
     dataset: &Arc<Dataset>,
-    stream: &Arc<StreamPlan>,
+    stream: &Arc<Plan>,
     stages: &Stages,
     options: &LoaderOptions,
 ) -> Vec<Seen> {
@@ -108,8 +108,8 @@ fn run(
 }
 
 /// The ids and copies that the plan lists.
-fn planned(stream: &StreamPlan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
-    let mut batch = StreamBatch::default();
+fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
+    let mut batch = StepBatch::default();
     let mut all = Vec::new();
     for epoch in 0..epochs {
         for step in 0..stream.steps(epoch) {
@@ -137,7 +137,7 @@ fn marked() -> Stages {
     }
 }
 
-fn all_kinds() -> Vec<(StreamSpec, EchoPoint)> {
+fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
     let before = EchoPoint::BeforeAugment;
     vec![
         (spec(7, "1", "1"), before),
@@ -146,7 +146,7 @@ fn all_kinds() -> Vec<(StreamSpec, EchoPoint)> {
         (spec(7, "1", "2:4"), before),
         (spec(1000, "3", "1"), before),
         (
-            StreamSpec {
+            PlanSpec {
                 order: Order::Sequential,
                 drop_last: true,
                 ..spec(10, "1.3:20", "1")
@@ -263,7 +263,7 @@ fn ranks_share_every_batch() {
 fn copies_are_augmented_anew_or_alike() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = lines(folder.path(), 40);
-    let distinct = |spec: &StreamSpec, echo_point| {
+    let distinct = |spec: &PlanSpec, echo_point| {
         let stream = stream(&dataset, spec);
         let options = LoaderOptions {
             echo_point,
@@ -541,7 +541,7 @@ fn a_state_of_something_else_is_refused() {
     )
     .unwrap();
     let state = loader.state();
-    let refused = |state: &LoaderState, stream: &StreamPlan| {
+    let refused = |state: &LoaderState, stream: &Plan| {
         let error = state
             .resume(&dataset, stream, &marked(), &options())
             .unwrap_err();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_feed::{Access, Cursor, Feed, FeedOptions, Share};
 use pelton_format::{Dataset, OpenOptions, Row};
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use proptest::prelude::*;
 
 const EPOCHS: u64 = 3;
@@ -36,7 +36,10 @@ fn plan_of(dataset: &Dataset, order: &str, batching: Batching) -> Arc<Plan> {
             let units = Units::from_lengths(lengths, unit_bytes);
             Plan::over_units(units, order, batching, 7)
         }
-        _ => Plan::new(dataset.records(), order, batching, 7),
+        _ => Plan::new(
+            &PlanSpec::new(order, batching, 7),
+            Catalog::of(dataset.records()),
+        ),
     };
     Arc::new(plan.unwrap())
 }
@@ -117,9 +120,9 @@ fn consume(
 fn planned(plan: &Plan) -> Taken {
     let mut all = Taken::new();
     for epoch in 0..EPOCHS {
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             let mut ids = Vec::new();
-            plan.batch_ids(epoch, step, &mut ids);
+            ids.extend(plan.step_ids(epoch, step));
             all.extend(ids.into_iter().map(|id| (epoch, step, id)));
         }
     }
@@ -132,7 +135,7 @@ fn check(records: u64, order: &str, batching: Batching, division: Division, befo
     let folder = tempfile::tempdir().unwrap();
     let dataset = uneven_rows(&folder, records);
     let plan = plan_of(&dataset, order, batching);
-    let before = (before * (EPOCHS * plan.steps()) as f64) as usize;
+    let before = (before * (EPOCHS * plan.steps(0)) as f64) as usize;
     for access in [Access::Direct, Access::Window { gap_bytes: None }] {
         let run =
             |ranks, start, steps| consume(&dataset, &plan, access, division, ranks, start, steps);

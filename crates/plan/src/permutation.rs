@@ -6,7 +6,7 @@
 //! make) is used: exactly uniform given uniform keys. The switch depends on n only and is part of
 //! the golden vectors.
 
-use crate::feistel::{Network, walk_each, walk_keyed, walk_run};
+use crate::feistel::{Network, walk_each, walk_run};
 use pelton_key::KeyedRng;
 
 /// Largest n that is shuffled by table.
@@ -58,24 +58,6 @@ impl Permutation {
             return Permutation { len, method };
         }
         Permutation::new(len, key)
-    }
-
-    /// Replaces each position by the element there in a permutation [`without_table`](Self::without_table): those of
-    /// the first positions have the keys of `passes`, and so have as many that follow, and so on. Asserts that the
-    /// positions exist.
-    pub(crate) fn get_each_keyed(
-        len: u64,
-        passes: &[u64],
-        key_of: impl Fn(u64) -> u64 + Copy,
-        places: &mut [u64],
-    ) {
-        if (3..1 << 32).contains(&len) {
-            check_each(len, places);
-            return walk_keyed(len, passes, key_of, places);
-        }
-        for (place, &pass) in places.iter_mut().zip(passes.iter().cycle()) {
-            *place = Permutation::without_table(len, key_of(pass)).get(*place);
-        }
     }
 
     /// The number of elements.

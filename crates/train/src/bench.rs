@@ -410,7 +410,7 @@ fn touch(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<f64, TrainError> {
-    let steps = feed.plan().steps();
+    let steps = feed.plan().steps(0);
     let total = epochs.saturating_mul(steps);
     let mut checksum = 0.0;
     while let Some(batch) = feed.next_batch()? {

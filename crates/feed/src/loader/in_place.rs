@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use pelton_format::{Contents, Dataset, InPlace, InPlaceClass};
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 use pelton_storage::{MappedFile, RangeRead};
 
 use super::building::{Building, Slots};
@@ -66,7 +66,7 @@ impl InPlaceReads {
     /// Whether all samples of a loader can be read in place, and the feed neither serves better nor must.
     pub fn serves(
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         options: &LoaderOptions,
     ) -> bool {

@@ -1,5 +1,6 @@
 //! How a loader runs.
 
+use pelton_plan::Hint;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -123,6 +124,8 @@ pub struct LoaderOptions {
     pub auto_echo: Option<AutoEcho>,
     /// Where the first batch starts: its epoch and step.
     pub start: Cursor,
+    /// A hint of the plan from there or before, by which it is got to sooner.
+    pub hint: Option<Hint>,
     /// Batches that were repeated by waiting before that.
     pub auto_batches: u64,
     /// First epoch that is not produced; `None` goes on for ever.
@@ -151,6 +154,7 @@ impl LoaderOptions {
             echo_point: EchoPoint::BeforeAugment,
             auto_echo: None,
             start: Cursor::default(),
+            hint: None,
             auto_batches: 0,
             end_epoch: None,
             rank: 0,

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pelton_comm::Comm;
 use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, SampleBatch, Stages};
 use pelton_format::Dataset;
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 use pelton_storage::WholeFile;
 use serde_json::Value;
 
@@ -114,7 +114,7 @@ impl<'a> Progress<'a> {
     pub fn resume(
         &self,
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         options: &LoaderOptions,
     ) -> Result<LoaderOptions, TrainError> {

@@ -10,7 +10,7 @@ use pelton_linear::{
     Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Problem, Simd, Tightening, Weights,
     predict,
 };
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
 use super::newton::Passes;
 use super::ranks::{Ranks, stripe_records};
@@ -72,12 +72,8 @@ pub(crate) fn for_each_batch(
         let ranks = share.world_size();
         rows = u64::from(ranks) * rows.min(stripe_records(dataset, ranks));
     }
-    let plan = Plan::new(
-        dataset.records(),
-        Order::Sequential,
-        Batching::Examples(rows),
-        0,
-    )?;
+    let spec = PlanSpec::new(Order::Sequential, rows, 0);
+    let plan = Plan::new(&spec, Catalog::of(dataset.records()))?;
     let mut feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options)?;
     while let Some(batch) = feed.next_batch()? {
         each(batch)?;

@@ -136,7 +136,7 @@ pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> 
     let plan = &setup.plan;
     let (end, unit) = match setup.feed.refill {
         true => (plan.records(), "records"),
-        false => (plan.steps(), "blocks"),
+        false => (plan.steps(0), "blocks"),
     };
     let &Progress {
         next, steps_done, ..

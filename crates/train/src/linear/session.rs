@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), TrainError> {
         let epoch = self.solver.epoch();
         let what = format!("epoch {}", epoch + 1);
-        let total = self.setup.plan.steps();
+        let total = self.setup.plan.steps(0);
         while self.in_epoch {
             let replay = std::mem::take(&mut self.replay);
             let trained = source.train_next(&mut self.solver, self.steps_done, replay, self.ranks);

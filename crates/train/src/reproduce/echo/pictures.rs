@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pelton_feed::{Loader, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset, OpenOptions};
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_plan::{Order, Selection, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec, Selection};
 
 use super::super::ReproduceConfig;
 use super::super::experiment::SetConfig;
@@ -160,8 +160,11 @@ fn read_some(
     interrupt: &Interrupt,
 ) -> Result<(Vec<u8>, Vec<u32>), TrainError> {
     let used = some_of(dataset.records(), count);
-    let spec = StreamSpec::new(Order::Sequential, 64, 0);
-    let stream = StreamPlan::new(dataset.records(), &spec, Some(used), None, None)?;
+    let spec = PlanSpec::new(Order::Sequential, 64, 0);
+    let stream = Plan::new(
+        &spec,
+        Catalog::of(dataset.records()).with_selection(Some(used)),
+    )?;
     let options = LoaderOptions {
         threads: 1,
         end_epoch: Some(1),

@@ -2,7 +2,7 @@
 //! `golden/streams.py`, wrote.
 
 use pelton_key::mix;
-use pelton_plan::{Order, Part, Selection, StreamBatch, StreamPlan, StreamSpec};
+use pelton_plan::{Batching, Catalog, Order, Part, Place, Plan, PlanSpec, Selection, StepBatch};
 
 /// Lengths from 1 to 30, most of them small; one in 16 up to 90.
 fn length_of(record: u64) -> u32 {
@@ -19,9 +19,14 @@ fn part(text: &str) -> Part {
     }
 }
 
-fn words(batch: &StreamBatch) -> Vec<u64> {
-    let mut words = vec![batch.repeat_of.map_or(0, |number| number + 1)];
-    for draw in &batch.draws {
+fn words(batch: &StepBatch) -> Vec<u64> {
+    let repeated = if batch.batch_copy > 0 {
+        batch.fresh_batch + 1
+    } else {
+        0
+    };
+    let mut words = vec![repeated];
+    for draw in batch.draws() {
         words.extend([
             draw.id,
             draw.position,
@@ -37,23 +42,29 @@ fn check_line(line: &str) {
     let number = |field: usize| -> u64 { fields[field].parse().unwrap() };
     let (dropped, examples, batch) = (number(0), number(2), number(5));
     let (records, seed, epoch) = (number(7), number(8), number(9));
-    let mut spec = StreamSpec::new(Order::Full, batch, seed);
+    let mut spec = PlanSpec::new(Order::Full, batch, seed);
     if fields[1] != "-" {
         spec.mixture = Some(fields[1].split(',').map(part).collect());
         spec.epoch_examples = Some(examples);
     }
     spec.echo = fields[3].parse().unwrap();
     spec.batch_echo = fields[6].parse().unwrap();
-    spec.drop_last = fields[4] == "drop-last";
-    spec.buckets = (fields[4] != "-" && !spec.drop_last).then(|| fields[4].parse().unwrap());
+    match fields[4] {
+        "-" => {}
+        "drop-last" => spec.batching = Batching::DropLast(batch),
+        policy => spec.buckets = Some(policy.parse().unwrap()),
+    }
     let keeps = |id: u64| !mix(id).is_multiple_of(dropped);
     let selection = (dropped > 0).then(|| Selection::new(records, keeps));
-    let stream = StreamPlan::new(records, &spec, selection, None, Some(&length_of)).unwrap();
+    let over = Catalog::of(records).with_selection(selection);
+    let plan = Plan::new(&spec, over.with_lengths(&length_of)).unwrap();
 
-    let mut batch = StreamBatch::default();
+    let mut batch = StepBatch::default();
+    let mut walk = plan.walk(Place { epoch, step: 0 }, None);
     let mut digest = 0_u64;
-    for step in 0..stream.steps(epoch) {
-        stream.batch(epoch, step, &mut batch);
+    for step in 0..plan.steps(epoch) {
+        assert!(walk.next(&mut batch));
+        assert_eq!((batch.epoch, batch.step), (epoch, step));
         let words = words(&batch);
         if step == 0 {
             let expected: Vec<u64> = (12..fields.len()).map(number).collect();
@@ -64,7 +75,7 @@ fn check_line(line: &str) {
         }
     }
     assert_eq!(
-        (stream.steps(epoch), digest),
+        (plan.steps(epoch), digest),
         (number(10), number(11)),
         "{line}"
     );

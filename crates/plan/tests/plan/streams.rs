@@ -4,19 +4,21 @@ use std::collections::HashMap;
 
 use pelton_key::mix;
 use pelton_plan::{
-    Batching, BucketPlan, BucketPolicy, Draw, Echo, EchoPlan, Order, PackPlan, Part, Plan,
-    Selection, StreamBatch, StreamPlan, StreamSpec, Units, expected_remote_share, share_of,
+    Batching, BucketPolicy, Catalog, Draw, Echo, Order, Part, Place, Plan, PlanSpec, Selection,
+    StepBatch, Units, expected_remote_share, share_of,
 };
 use proptest::prelude::*;
 
+use crate::steps_of;
+
 /// A pipeline and what it is made over.
 #[derive(Debug, Clone)]
-struct Pipeline {
+pub(crate) struct Pipeline {
     records: u64,
-    spec: StreamSpec,
+    pub(crate) spec: PlanSpec,
     /// One record in so many is dropped; 0 filters nothing.
     dropped_one_in: u64,
-    epoch: u64,
+    pub(crate) epoch: u64,
 }
 
 fn length_of(id: u64) -> u32 {
@@ -33,7 +35,19 @@ impl Pipeline {
         (0..self.records).filter(|&id| self.keeps(id)).collect()
     }
 
-    fn make(&self) -> StreamPlan {
+    /// Of an order and a bucket policy alone.
+    pub(crate) fn plain(records: u64, order: &str, policy: &str) -> Pipeline {
+        let mut spec = PlanSpec::new(order.parse().unwrap(), 8, 3);
+        spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
+        Pipeline {
+            records,
+            spec,
+            dropped_one_in: 0,
+            epoch: 0,
+        }
+    }
+
+    pub(crate) fn make(&self) -> Plan {
         let selection =
             (self.dropped_one_in > 0).then(|| Selection::new(self.records, |id| self.keeps(id)));
         let units = match self.spec.order {
@@ -43,7 +57,24 @@ impl Pipeline {
             }
             _ => None,
         };
-        StreamPlan::new(self.records, &self.spec, selection, units, Some(&length_of)).unwrap()
+        let over = Catalog {
+            records: self.records,
+            selection,
+            units,
+            length_of: Some(&length_of),
+        };
+        Plan::new(&self.spec, over).unwrap()
+    }
+
+    fn batch(&self) -> u64 {
+        match self.spec.batching {
+            Batching::Examples(batch) | Batching::DropLast(batch) => batch,
+            Batching::Batches(_) => unreachable!("none is drawn"),
+        }
+    }
+
+    fn drops_last(&self) -> bool {
+        matches!(self.spec.batching, Batching::DropLast(_))
     }
 
     fn is_packed(&self) -> bool {
@@ -97,7 +128,7 @@ fn policies() -> impl Strategy<Value = Option<BucketPolicy>> {
 }
 
 /// `mixed`: parts over all the records, of which every weighted one keeps some.
-fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
+pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
     let numbers = (
         20_u64..300,
         1_u64..20,
@@ -108,18 +139,20 @@ fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
     );
     let parts = (
         prop::collection::vec(0_u32..5, 3),
-        prop::option::of(0_u64..500),
+        prop::option::of(20_u64..500),
     );
     (numbers, orders(), echoes(), policies(), parts).prop_map(move |drawn| {
         let (numbers, order, (echo, batch_echo), buckets, (weights, epoch_examples)) = drawn;
         let (records, batch, drop_last, dropped_one_in, epoch, seed) = numbers;
-        let mut spec = StreamSpec::new(if mixed { Order::Full } else { order }, batch, seed);
-        spec.drop_last = drop_last && buckets.is_none();
+        let mut spec = PlanSpec::new(if mixed { Order::Full } else { order }, batch, seed);
+        if drop_last && buckets.is_none() {
+            spec.batching = Batching::DropLast(batch);
+        }
         (spec.echo, spec.batch_echo, spec.buckets) = (echo, batch_echo, buckets);
         if mixed {
             let third = records / 3;
             let ends = [0, third / 2 + 7, 2 * third, records];
-            let weight = |part: usize| f64::from(weights[part]) + if part == 1 { 0.3 } else { 0.0 };
+            let weight = |part: usize| f64::from(weights[part]) + if part == 1 { 1.0 } else { 0.0 };
             let parts = (0..3).map(|part| Part {
                 ids: ends[part]..ends[part + 1],
                 weight: weight(part),
@@ -142,45 +175,37 @@ fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
     })
 }
 
-fn walk(plan: &StreamPlan, epoch: u64) -> Vec<StreamBatch> {
-    let batch = |step| {
-        let mut batch = StreamBatch::default();
-        plan.batch(epoch, step, &mut batch);
-        batch
-    };
-    (0..plan.steps(epoch)).map(batch).collect()
-}
-
 /// Entering a new plan anywhere gives what a walk through the epoch gave.
-fn check_entered_anywhere(pipeline: &Pipeline, steps: &[StreamBatch]) {
-    let one = pipeline.make();
+fn check_entered_anywhere(pipeline: &Pipeline, steps: &[StepBatch]) {
+    let plan = pipeline.make();
     let mut order: Vec<usize> = (0..steps.len()).collect();
     order.sort_by_key(|&step| mix(step as u64 ^ pipeline.spec.seed));
-    let mut batch = StreamBatch::default();
-    for (place, step) in order.into_iter().enumerate() {
-        one.batch(pipeline.epoch, step as u64, &mut batch);
-        assert_eq!(batch, steps[step], "step {step}");
-        if place < 3 {
-            pipeline
-                .make()
-                .batch(pipeline.epoch, step as u64, &mut batch);
-            assert_eq!(batch, steps[step], "step {step} at once");
+    let mut batch = StepBatch::default();
+    for step in order.into_iter().take(6) {
+        let place = Place {
+            epoch: pipeline.epoch,
+            step: step as u64,
+        };
+        let mut walk = plan.walk(place, None);
+        for expected in steps[step..].iter().take(40) {
+            assert!(walk.next(&mut batch));
+            assert_eq!(&batch, expected, "from {step}");
         }
     }
 }
 
 /// Copies of each position come in order, the last of them is marked, and no more is held than was said.
-fn check_copies(plan: &StreamPlan, steps: &[StreamBatch], cut: bool) {
+fn check_copies(plan: &Plan, steps: &[StepBatch], cut: bool) {
     let mut ends = HashMap::new();
-    for (place, draw) in steps.iter().flat_map(|batch| &batch.draws).enumerate() {
+    for (place, draw) in steps.iter().flat_map(StepBatch::draws).enumerate() {
         ends.insert(draw.position, place);
     }
     let mut seen: HashMap<(u64, u32), u32> = HashMap::new();
     let (mut fresh, mut done) = (std::collections::HashSet::new(), 0);
     let mut place = 0;
     for batch in steps {
-        assert!(batch.draws.len() as u64 <= plan.largest_batch());
-        for (slot, draw) in batch.draws.iter().enumerate() {
+        assert!(batch.len() as u64 <= plan.largest_batch());
+        for (slot, draw) in batch.draws().enumerate() {
             assert_eq!(draw.last, ends[&draw.position] == place, "{draw:?}");
             let piece = batch.pieces.get(slot).map_or(0, |piece| piece.start);
             assert!(cut || piece == 0);
@@ -189,17 +214,17 @@ fn check_copies(plan: &StreamPlan, steps: &[StreamBatch], cut: bool) {
             *copies += 1;
             fresh.insert(draw.position);
             done += u64::from(draw.last);
-            assert!(fresh.len() as u64 - done <= plan.most_held());
+            assert!(fresh.len() as u64 - done <= plan.most_held(None));
             place += 1;
         }
     }
 }
 
-fn check_shares(steps: &[StreamBatch]) {
+fn check_shares(steps: &[StepBatch]) {
     let mut share = Vec::new();
     for batch in steps {
         let slots = match batch.row_draws.len() {
-            0 => batch.draws.len(),
+            0 => batch.len(),
             rows => rows,
         };
         for world_size in [1, 2, 3, 7, 40] {
@@ -216,14 +241,14 @@ fn check_shares(steps: &[StreamBatch]) {
 }
 
 /// Batches, and repeats of batches, have the form that was asked for.
-fn check_forms(pipeline: &Pipeline, plan: &StreamPlan, steps: &[StreamBatch]) {
-    let mut fresh: Vec<(&StreamBatch, u32)> = Vec::new();
+fn check_forms(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
+    let mut fresh: Vec<(&StepBatch, u32)> = Vec::new();
     for batch in steps {
-        assert!(!batch.draws.is_empty());
+        assert!(!batch.is_empty());
         let in_rows: u32 = batch.row_draws.iter().sum();
         if pipeline.is_packed() {
-            assert_eq!(in_rows as usize, batch.draws.len());
-            assert_eq!(batch.pieces.len(), batch.draws.len());
+            assert_eq!(in_rows as usize, batch.len());
+            assert_eq!(batch.pieces.len(), batch.len());
             let mut pieces = batch.pieces.iter();
             for &draws in &batch.row_draws {
                 let row = pieces.by_ref().take(draws as usize);
@@ -233,74 +258,78 @@ fn check_forms(pipeline: &Pipeline, plan: &StreamPlan, steps: &[StreamBatch]) {
         } else if let Some(layout) = plan.bucket_layout() {
             let bucket = batch.bucket.unwrap() as usize;
             let shape = layout.buckets()[bucket];
-            assert!(batch.draws.len() as u64 <= shape.capacity);
-            let fits = |draw: &Draw| layout.bucket_of(length_of(draw.id)) == bucket;
-            assert!(batch.draws.iter().all(fits));
+            assert!(batch.len() as u64 <= shape.capacity);
+            let fits = |draw: Draw| layout.bucket_of(length_of(draw.id)) == bucket;
+            assert!(batch.draws().all(fits));
             assert_eq!(batch.padded_length, (!shape.alone).then_some(shape.longest));
         }
-        match batch.repeat_of {
-            None => fresh.push((batch, 1)),
-            Some(number) => {
-                let (first, times) = &mut fresh[number as usize];
-                let ids = |batch: &StreamBatch| -> Vec<(u64, u64)> {
-                    batch
-                        .draws
-                        .iter()
-                        .map(|draw| (draw.id, draw.position))
-                        .collect()
-                };
-                assert_eq!(ids(first), ids(batch));
-                assert_eq!(first.row_draws, batch.row_draws);
-                assert!(batch.draws.iter().all(|draw| draw.copy == *times));
-                *times += 1;
-            }
+        if batch.batch_copy == 0 {
+            assert_eq!(batch.fresh_batch, fresh.len() as u64);
+            fresh.push((batch, 1));
+            continue;
         }
+        let (first, times) = &mut fresh[batch.fresh_batch as usize];
+        assert_eq!(
+            (&first.ids, &first.positions),
+            (&batch.ids, &batch.positions)
+        );
+        assert_eq!(first.row_draws, batch.row_draws);
+        assert!(batch.copies.iter().all(|copy| copy == times));
+        *times += 1;
     }
-    let echo = EchoPlan::of_batches(fresh.len() as u64, pipeline.spec.batch_echo, 0).unwrap();
     for (number, &(_, times)) in (0..).zip(&fresh) {
-        assert_eq!(times, echo.times_of(number));
+        assert_eq!(times, times_of(pipeline.spec.batch_echo, number));
     }
 }
 
+/// How often an echo repeats the example, or batch, at a position.
+fn times_of(echo: Echo, position: u64) -> u32 {
+    let thousandths = (echo.factor() * 1000.0).round() as u64;
+    ((position + 1) * thousandths / 1000 - position * thousandths / 1000) as u32
+}
+
 /// Fresh batches hold every appearance of every example, but for the batch that is left out.
-fn check_nothing_lost(pipeline: &Pipeline, plan: &StreamPlan, steps: &[StreamBatch]) {
-    let epoch = pipeline.epoch;
+fn check_nothing_lost(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
     let mut times: HashMap<u64, u32> = HashMap::new();
-    let fresh = steps.iter().filter(|batch| batch.repeat_of.is_none());
+    let fresh = steps.iter().filter(|batch| batch.batch_copy == 0);
     let (mut draws, mut smaller) = (0, 0);
     for batch in fresh {
-        for (slot, draw) in batch.draws.iter().enumerate() {
+        for (slot, draw) in batch.draws().enumerate() {
             if batch.pieces.get(slot).is_none_or(|piece| piece.start == 0) {
                 *times.entry(draw.position).or_default() += 1;
                 draws += 1;
             }
         }
-        smaller += u64::from((batch.draws.len() as u64) < pipeline.spec.batch);
+        smaller += u64::from((batch.len() as u64) < pipeline.batch());
     }
-    let echo = EchoPlan::new(plan.examples(epoch), pipeline.spec.echo, 0).unwrap();
-    assert_eq!(plan.appearances(epoch), echo.appearances());
+    let echo = pipeline.spec.echo;
+    let appearances: u64 = (0..plan.examples())
+        .map(|at| u64::from(times_of(echo, at)))
+        .sum();
+    assert_eq!(plan.appearances(), appearances);
     let order = pipeline.spec.order;
     let by_unit = matches!(order, Order::Page { .. } | Order::Block { .. });
-    if !pipeline.spec.drop_last
+    if !pipeline.drops_last()
         || (matches!(order, Order::Block { .. }) && pipeline.spec.echo.is_none())
     {
-        assert_eq!(draws, plan.appearances(epoch));
-        assert_eq!(times.len() as u64, plan.examples(epoch));
+        assert_eq!(draws, plan.appearances());
+        assert_eq!(times.len() as u64, plan.examples());
         for (&position, &times) in &times {
-            assert_eq!(times, echo.times_of(position));
+            assert_eq!(times, times_of(echo, position));
         }
     } else if !by_unit || !pipeline.spec.echo.is_none() {
         assert_eq!(
             draws,
-            plan.appearances(epoch) / pipeline.spec.batch * pipeline.spec.batch
+            plan.appearances() / pipeline.batch() * pipeline.batch()
         );
         assert_eq!(smaller, 0);
     }
 }
 
-fn check(pipeline: &Pipeline) -> (StreamPlan, Vec<StreamBatch>) {
+fn check(pipeline: &Pipeline) -> (Plan, Vec<StepBatch>) {
     let plan = pipeline.make();
-    let steps = walk(&plan, pipeline.epoch);
+    let steps = steps_of(&plan, pipeline.epoch);
+    assert_eq!(steps.len() as u64, plan.steps(pipeline.epoch));
     assert_eq!(plan.fingerprint(), pipeline.make().fingerprint());
     check_entered_anywhere(pipeline, &steps);
     check_copies(&plan, &steps, pipeline.is_packed());
@@ -311,9 +340,9 @@ fn check(pipeline: &Pipeline) -> (StreamPlan, Vec<StreamBatch>) {
 }
 
 /// The record of each position whose first draw came out.
-fn records(steps: &[StreamBatch]) -> HashMap<u64, u64> {
+fn records(steps: &[StepBatch]) -> HashMap<u64, u64> {
     let mut records = HashMap::new();
-    for draw in steps.iter().flat_map(|batch| &batch.draws) {
+    for draw in steps.iter().flat_map(StepBatch::draws) {
         let known = records.insert(draw.position, draw.id);
         assert!(known.is_none_or(|id| id == draw.id), "{draw:?}");
     }
@@ -329,8 +358,8 @@ proptest! {
         let mut ids: Vec<u64> = records(&steps).into_values().collect();
         ids.sort_unstable();
         let kept = pipeline.kept();
-        prop_assert_eq!(plan.examples(0), kept.len() as u64);
-        if pipeline.spec.drop_last {
+        prop_assert_eq!(plan.examples(), kept.len() as u64);
+        if pipeline.drops_last() {
             prop_assert!(ids.is_sorted_by(|a, b| a < b));
             prop_assert!(ids.iter().all(|id| kept.binary_search(id).is_ok()));
         } else {
@@ -344,8 +373,8 @@ proptest! {
         let (plan, steps) = check(&pipeline);
         let parts = pipeline.spec.mixture.as_ref().unwrap();
         let counts = plan.realised_mixture(pipeline.epoch);
-        prop_assert_eq!(counts.iter().sum::<u64>(), plan.examples(0));
-        if !pipeline.spec.drop_last {
+        prop_assert_eq!(counts.iter().sum::<u64>(), plan.examples());
+        if !pipeline.drops_last() {
             let records = records(&steps);
             for (part, &count) in parts.iter().zip(&counts) {
                 let of_part: Vec<u64> = records.values().copied().filter(|id| part.ids.contains(id)).collect();
@@ -360,92 +389,8 @@ proptest! {
                 *drawn += count;
             }
             for (&drawn, part) in drawn.iter().zip(parts) {
-                let share = (epoch + 1) as f64 * plan.examples(0) as f64 * part.weight / sum;
+                let share = (epoch + 1) as f64 * plan.examples() as f64 * part.weight / sum;
                 prop_assert!((drawn as f64 - share).abs() < 1.0 + 1e-9);
-            }
-        }
-    }
-}
-
-fn ids(batch: &StreamBatch) -> Vec<u64> {
-    batch.draws.iter().map(|draw| draw.id).collect()
-}
-
-/// A stream that adds nothing to a plan is that plan, also where it gets there another way.
-#[test]
-fn a_stream_of_one_stage_is_that_stage() {
-    for order in [
-        "sequential",
-        "full",
-        "queue:40",
-        "page:1",
-        "block:7:permute",
-        "opportunistic:4:1",
-    ] {
-        let order: Order = order.parse().unwrap();
-        for policy in ["", "auto", "tokens:90", "pack:15:64", "pack:40:100"] {
-            let (records, batch, seed, epoch) = (1500, 20, 3, 4);
-            let plan = || Plan::new(records, order, Batching::Examples(batch), seed).unwrap();
-            let mut spec = StreamSpec::new(order, batch, seed);
-            spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
-            let stream = StreamPlan::new(records, &spec, None, None, Some(&length_of)).unwrap();
-            let steps = walk(&stream, epoch);
-            let mut expected: Vec<(Vec<u64>, Option<u32>)> = Vec::new();
-            let mut of_step = Vec::new();
-            match &spec.buckets {
-                None => {
-                    for step in 0..plan().steps() {
-                        plan().batch_ids(epoch, step, &mut of_step);
-                        expected.push((std::mem::take(&mut of_step), None));
-                    }
-                    assert_eq!(stream.fingerprint(), plan().fingerprint());
-                    assert_eq!(stream.randomness(), Some(plan().randomness()));
-                }
-                Some(BucketPolicy::Pack(packing)) => {
-                    let packed = PackPlan::new(plan(), *packing, length_of).unwrap();
-                    for step in 0..packed.steps(epoch) {
-                        let mut rows = Vec::new();
-                        packed.batch_rows(epoch, step, &mut rows);
-                        let mut found = steps[step as usize].pieces.iter();
-                        for (row, &draws) in rows.iter().zip(&steps[step as usize].row_draws) {
-                            assert_eq!(row.segments.len(), draws as usize);
-                            for segment in &row.segments {
-                                let piece = found.next().unwrap();
-                                assert_eq!(
-                                    (piece.start, piece.length),
-                                    (segment.start, segment.length)
-                                );
-                                of_step.push(segment.id);
-                            }
-                        }
-                        expected.push((std::mem::take(&mut of_step), None));
-                    }
-                    assert_eq!(
-                        stream.padded_fraction(epoch),
-                        Some(packed.padded_fraction(epoch))
-                    );
-                }
-                Some(policy) => {
-                    let buckets = BucketPlan::new(plan(), policy, length_of).unwrap();
-                    for step in 0..buckets.steps() {
-                        let bucket = buckets.batch_ids(epoch, step, &mut of_step);
-                        expected.push((std::mem::take(&mut of_step), Some(bucket as u32)));
-                    }
-                    assert_eq!(stream.bucket_layout(), Some(buckets.layout()));
-                }
-            }
-            assert_eq!(steps.len(), expected.len(), "{order} {policy}");
-            for (batch, (of_step, bucket)) in steps.iter().zip(&expected) {
-                assert_eq!(
-                    (&ids(batch), batch.bucket),
-                    (of_step, *bucket),
-                    "{order} {policy}"
-                );
-                let mut at = vec![0; 1];
-                for draw in &batch.draws {
-                    plan().fill_ids(epoch, draw.position, &mut at);
-                    assert_eq!(at[0], draw.id, "{order} {policy}");
-                }
             }
         }
     }
@@ -454,20 +399,20 @@ fn a_stream_of_one_stage_is_that_stage() {
 /// Most repeats are on the rank that took the fresh example, on any number of ranks.
 #[test]
 fn repeats_stay_where_the_fresh_example_was() {
-    let mut spec = StreamSpec::new(Order::Full, 64, 1);
+    let mut spec = PlanSpec::new(Order::Full, 64, 1);
     spec.echo = "3:256".parse().unwrap();
-    let stream = StreamPlan::new(20_000, &spec, None, None, None).unwrap();
+    let stream = Plan::new(&spec, Catalog::of(20_000)).unwrap();
     for world_size in [2, 4, 7] {
         let mut rank_of = HashMap::new();
         let (mut moved, mut repeats) = (0, 0);
-        for batch in walk(&stream, 0) {
-            let mut takers = vec![0; batch.draws.len()];
+        for batch in steps_of(&stream, 0) {
+            let mut takers = vec![0; batch.len()];
             for rank in 0..world_size {
                 let mut share = Vec::new();
                 share_of(&batch, rank, world_size, &mut share);
                 share.iter().for_each(|&slot| takers[slot as usize] = rank);
             }
-            for (draw, rank) in batch.draws.iter().zip(takers) {
+            for (draw, rank) in batch.draws().zip(takers) {
                 if draw.copy == 0 {
                     rank_of.insert(draw.position, rank);
                 }
@@ -484,12 +429,14 @@ fn repeats_stay_where_the_fresh_example_was() {
     }
 }
 
-fn check_refused(change: impl FnOnce(&mut StreamSpec), says: &str) {
-    let mut spec = StreamSpec::new(Order::Full, 8, 0);
+fn check_refused(change: impl FnOnce(&mut PlanSpec), says: &str) {
+    let mut spec = PlanSpec::new(Order::Full, 8, 0);
     change(&mut spec);
-    let lengths: &dyn Fn(u64) -> u32 = &length_of;
-    let no_lengths = says.starts_with("bucket policy auto");
-    let refused = StreamPlan::new(100, &spec, None, None, (!no_lengths).then_some(lengths));
+    let mut over = Catalog::of(100);
+    if !says.starts_with("bucket policy auto") {
+        over = over.with_lengths(&length_of);
+    }
+    let refused = Plan::new(&spec, over);
     let message = refused.unwrap_err().to_string();
     assert!(message.contains(says), "{message}");
 }
@@ -520,6 +467,10 @@ fn impossible_streams_are_refused_with_a_remedy() {
         "part 1 of the mixture has a weight and no record",
     );
     mixed(&[(0, 101, 1.0)], "records 0..101 of 100");
+    mixed(
+        &[(0, 9, 1.0), (9, 19, 0.05)],
+        "part 1 of the mixture has less than one of the 19 examples",
+    );
     #[allow(clippy::reversed_empty_ranges)]
     mixed(&[(9, 3, 1.0)], "records 9..3 of 100");
     check_refused(
@@ -556,22 +507,19 @@ fn impossible_streams_are_refused_with_a_remedy() {
     check_refused(
         |spec| {
             spec.buckets = Some("static:9".parse().unwrap());
-            spec.drop_last = true;
+            spec.batching = Batching::DropLast(8);
         },
         "batching 8:drop-last does not go with buckets",
     );
-    check_refused(|spec| spec.batch = 0, "give --batch 1 or more");
+    check_refused(
+        |spec| spec.batching = Batching::Examples(0),
+        "give --batch 1 or more",
+    );
     let other = Selection::new(99, |_| true);
-    let spec = StreamSpec::new(Order::Full, 8, 0);
-    let refused = StreamPlan::new(100, &spec, Some(other), None, None).unwrap_err();
+    let spec = PlanSpec::new(Order::Full, 8, 0);
+    let refused = Plan::new(&spec, Catalog::of(100).with_selection(Some(other))).unwrap_err();
     assert!(
         refused.to_string().contains("a selection from 99 records"),
-        "{refused}"
-    );
-    let units = Units::fixed(100, 4, 8);
-    let refused = StreamPlan::new(100, &spec, None, Some(units), None).unwrap_err();
-    assert!(
-        refused.to_string().contains("leave the units out"),
         "{refused}"
     );
 }
@@ -580,8 +528,14 @@ fn impossible_streams_are_refused_with_a_remedy() {
 #[test]
 fn fingerprints_tell_streams_apart() {
     let mut seen = HashMap::new();
-    let mut check = |says: String, spec: &StreamSpec, selection: Option<Selection>| {
-        let stream = StreamPlan::new(100, spec, selection, None, Some(&length_of)).unwrap();
+    let mut check = |says: String, spec: &PlanSpec, selection: Option<Selection>| {
+        let stream = Plan::new(
+            spec,
+            Catalog::of(100)
+                .with_selection(selection)
+                .with_lengths(&length_of),
+        )
+        .unwrap();
         if let Some(other) = seen.insert(stream.fingerprint(), says.clone()) {
             panic!("{says} and {other}");
         }
@@ -594,7 +548,7 @@ fn fingerprints_tell_streams_apart() {
         for policy in ["", "auto", "static:9", "pack:30", "pack:30:9"] {
             for echo in ["1", "2", "1.5", "2:9"] {
                 for batch in [8, 9] {
-                    let mut spec = StreamSpec::new(Order::Full, batch, seed);
+                    let mut spec = PlanSpec::new(Order::Full, batch, seed);
                     spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
                     spec.echo = echo.parse().unwrap();
                     let says = format!("{spec:?}");
@@ -632,7 +586,6 @@ fn fingerprints_tell_streams_apart() {
     }
 }
 
-/// Long epochs are sought by counting.
 #[test]
 fn late_steps_of_long_epochs_are_those_of_a_walk() {
     let part = |ids, weight| Part { ids, weight };
@@ -658,7 +611,7 @@ fn late_steps_of_long_epochs_are_those_of_a_walk() {
         ("full", "", "2", "1", true),
     ];
     for (order, policy, echo, batch_echo, mixed) in cases {
-        let mut spec = StreamSpec::new(order.parse().unwrap(), 37, 5);
+        let mut spec = PlanSpec::new(order.parse().unwrap(), 37, 5);
         spec.echo = echo.parse().unwrap();
         spec.batch_echo = batch_echo.parse().unwrap();
         spec.buckets = (!policy.is_empty()).then(|| policy.parse().unwrap());
@@ -670,15 +623,19 @@ fn late_steps_of_long_epochs_are_those_of_a_walk() {
             epoch: 3,
         };
         let plan = pipeline.make();
-        let steps = walk(&plan, 3);
+        let steps = steps_of(&plan, 3);
         check_copies(&plan, &steps, policy.starts_with("pack"));
         check_nothing_lost(&pipeline, &plan, &steps);
-        let mut batch = StreamBatch::default();
-        for place in 0..16 {
-            let step = (steps.len() - 1) * place / 15;
-            let entered = pipeline.make();
-            for (step, expected) in steps.iter().enumerate().skip(step).take(90) {
-                entered.batch(3, step as u64, &mut batch);
+        let mut batch = StepBatch::default();
+        for place in 0..6 {
+            let step = (steps.len() - 1) * place / 5;
+            let place = Place {
+                epoch: 3,
+                step: step as u64,
+            };
+            let mut walk = plan.walk(place, None);
+            for expected in steps[step..].iter().take(90) {
+                assert!(walk.next(&mut batch));
                 assert_eq!(
                     &batch, expected,
                     "{order} {policy} {echo} {batch_echo}: {step}"

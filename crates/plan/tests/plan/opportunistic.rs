@@ -2,16 +2,15 @@
 //! cover the epoch and serve each batch, and cuts of every kind.
 
 use pelton_key::{Stage, key};
-use pelton_plan::{Batching, Order, Permutation, Plan, Units};
+use pelton_plan::{Catalog, Order, Permutation, Plan, PlanSpec, Units};
 use proptest::prelude::*;
+
+use crate::{ids_of, step_at};
 
 fn plan(units: Units, loads: u64, batch: u64, seed: u64) -> Plan {
     let unit_bytes = units.unit_bytes();
     let order = Order::Opportunistic { loads, unit_bytes };
-    Plan::new(units.records(), order, Batching::Examples(batch), seed)
-        .unwrap()
-        .with_units(units)
-        .unwrap()
+    Plan::new(&PlanSpec::new(order, batch, seed), Catalog::of_units(units)).unwrap()
 }
 
 /// The order of an epoch as its definition reads, everything stored.
@@ -37,17 +36,17 @@ fn check(units: &Units, loads: u64, seed: u64, epoch: u64) {
     let records = units.records();
     let model = model(units, loads, seed, epoch);
     assert_eq!(plan.loads(), Some(loads));
-    let mut ids = vec![0; records as usize];
-    plan.fill_ids(epoch, 0, &mut ids);
+    let order = plan.epoch_order(epoch).unwrap();
+    let ids = ids_of(&plan, epoch);
     assert_eq!(ids, model.concat(), "{units:?} in {loads}");
 
     let mut next = 0;
     for (load, expected) in model.iter().enumerate() {
         let load = load as u64;
-        let positions = plan.load_positions(epoch, load);
+        let positions = order.load_positions(load).unwrap();
         assert_eq!(positions, next..next + expected.len() as u64);
         next = positions.end;
-        let read = plan.load_units(epoch, load);
+        let read = order.load_units(load).unwrap();
         assert!(read.is_sorted());
         let mut read: Vec<u64> = read
             .into_iter()
@@ -58,30 +57,30 @@ fn check(units: &Units, loads: u64, seed: u64, epoch: u64) {
         read.sort_unstable();
         assert_eq!(read, expected, "units of load {load}");
         for id in expected {
-            assert_eq!(plan.load_of(epoch, id), load);
+            assert_eq!(order.load_of(id), Some(load));
         }
     }
     assert_eq!(next, records);
+    assert_eq!(order.load_positions(loads), None);
 
     // A batch draws only from the loads whose positions it covers.
-    for step in 0..plan.steps() {
-        let covered = plan.step_positions(epoch, step);
-        let mut batch = Vec::new();
-        plan.batch_ids(epoch, step, &mut batch);
-        for id in batch {
-            let served = plan.load_positions(epoch, plan.load_of(epoch, id));
+    for step in 0..plan.steps(epoch) {
+        let covered = order.step_positions(step).unwrap();
+        for id in step_at(&plan, epoch, step).ids {
+            let load = order.load_of(id).unwrap();
+            let served = order.load_positions(load).unwrap();
             assert!(served.start < covered.end && covered.start < served.end);
         }
     }
     // From any position on, the rest is the same.
     for start in (0..records).step_by(1 + records as usize / 40) {
         let mut rest = vec![0; (records - start).min(300) as usize];
-        plan.fill_ids(epoch, start, &mut rest);
+        order.fill(start, &mut rest);
         assert_eq!(rest, ids[start as usize..][..rest.len()]);
     }
     let mut places: Vec<u64> = (0..records).rev().collect();
-    plan.positions_of_each(epoch, &mut places);
-    plan.ids_of_each(epoch, &mut places);
+    order.positions_of_each(&mut places);
+    order.ids_of_each(&mut places);
     assert!(places.iter().rev().copied().eq(0..records));
 }
 
@@ -125,20 +124,17 @@ fn more_loads_than_units_are_refused_with_a_remedy() {
         loads,
         unit_bytes: 8,
     };
-    let new = |records, loads| Plan::new(records, order(loads), Batching::Examples(1), 0);
+    let new = |records, loads| Plan::new(&PlanSpec::new(order(loads), 1, 0), Catalog::of(records));
     let message = new(10, 11).unwrap_err().to_string();
     assert!(message.contains("from 1 to 10 loads"), "{message}");
     let units = Units::fixed(10, 4, 8);
-    let message = new(10, 6)
-        .unwrap()
-        .with_units(units)
-        .unwrap_err()
-        .to_string();
+    let refused = Plan::new(&PlanSpec::new(order(6), 1, 0), Catalog::of_units(units));
+    let message = refused.unwrap_err().to_string();
     assert!(message.contains("5 units of 8 bytes"), "{message}");
     assert!(message.contains("from 1 to 5 loads"), "{message}");
     assert!(new(10, 0).is_err());
     assert!(new(0, 2).is_err());
-    assert_eq!(new(0, 1).unwrap().steps(), 0);
+    assert_eq!(new(0, 1).unwrap().steps(0), 0);
     assert!(
         new(1 << 40, 1 << 25)
             .unwrap_err()
@@ -149,9 +145,8 @@ fn more_loads_than_units_are_refused_with_a_remedy() {
         loads: 1,
         unit_bytes: 0,
     };
-    let message = Plan::new(9, empty, Batching::Examples(1), 0)
-        .unwrap_err()
-        .to_string();
+    let refused = Plan::new(&PlanSpec::new(empty, 1, 0), Catalog::of(9));
+    let message = refused.unwrap_err().to_string();
     assert!(message.contains("opportunistic:8:1048576"), "{message}");
 }
 
@@ -159,10 +154,11 @@ fn more_loads_than_units_are_refused_with_a_remedy() {
 fn the_largest_plan_is_sought_anywhere() {
     let records = 1 << 63;
     let plan = plan(Units::fixed(records, 1, 1000), 1 << 20, 4096, 3);
+    let order = plan.epoch_order(8).unwrap();
     for position in [0, 1, records / 2 + 5, records - 4] {
         let mut ids = [0; 4];
-        plan.fill_ids(8, position, &mut ids);
-        plan.positions_of_each(8, &mut ids);
+        order.fill(position, &mut ids);
+        order.positions_of_each(&mut ids);
         assert!(ids.iter().copied().eq(position..position + 4));
     }
 }
@@ -170,11 +166,15 @@ fn the_largest_plan_is_sought_anywhere() {
 #[test]
 fn tables_are_accounted_for() {
     let even = plan(Units::fixed(1 << 30, 112, 1 << 20), 8, 1, 0);
-    assert!(even.memory_bytes() < 100_000, "{}", even.memory_bytes());
+    assert!(
+        even.memory_bytes(None) < 100_000,
+        "{}",
+        even.memory_bytes(None)
+    );
     let lengths = (0..100_000).map(|id| 1 + id % 7);
     let units = Units::from_lengths(lengths, 50);
-    let table = units.table_bytes() + 24 * units.len();
-    let uneven = plan(units, 8, 1, 0).memory_bytes();
+    let table = units.table_bytes() + 12 * units.len();
+    let uneven = plan(units, 8, 1, 0).memory_bytes(None);
     assert!(
         (table..table + 100_000).contains(&uneven),
         "{uneven} of {table}"

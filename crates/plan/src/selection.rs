@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use crate::error::PlanError;
-use pelton_key::{GOLDEN_GAMMA, mix};
+use pelton_key::{Digest, mix};
 
 /// Words of the bitmap that one count stands before.
 const BLOCK_WORDS: usize = 16;
@@ -149,7 +149,7 @@ impl Selection {
     }
 
     /// The numbers of the kept records among some. Asserts that the records exist.
-    pub(super) fn numbers(&self, ids: &Range<u64>) -> Range<u64> {
+    pub(crate) fn numbers(&self, ids: &Range<u64>) -> Range<u64> {
         self.rank(ids.start)..self.rank(ids.end)
     }
 
@@ -215,7 +215,7 @@ impl Selection {
     }
 
     /// Looks kept records up, each after the one before in few steps.
-    pub(super) fn walk(&self) -> impl Fn(u64) -> u64 {
+    pub(crate) fn walk(&self) -> impl Fn(u64) -> u64 {
         // The number and the record that were last asked for.
         let last = Cell::new(None);
         move |number| {
@@ -231,9 +231,8 @@ impl Selection {
 }
 
 fn digest(records: u64, words: &[u64]) -> u64 {
-    words.iter().fold(mix(records ^ 0x5E1E), |state, &word| {
-        mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
-    })
+    let kind = mix(records ^ 0x5E1E);
+    Digest::new(kind).words(words.iter().copied()).value()
 }
 
 /// Where a word has its `place`-th set bit, of which there are more.

@@ -3,7 +3,7 @@
     python3 streams.py > streams.txt
 
 Every epoch is made from its beginning, and copies are counted at its end. The Rust test compares the crate with the
-file. Its lines never change, only new pipelines are added: a run recorded years ago must still mean the same batches.
+file. Its lines never change, only new pipelines are added (those of mixtures changed once, before the first release): a run recorded years ago must still mean the same batches.
 """
 
 import bisect
@@ -24,21 +24,15 @@ def kept_records(records, dropped):
 
 
 def turns(weights, examples, epoch):
-    """For each part, the examples drawn before the epoch and in it: earliest due dates first."""
+    """For each part, the examples drawn before the epoch and in it: sums of shares, rounded."""
     shares = [math.floor(weight / sum(weights) * 2**53 + 0.5) for weight in weights]
-    drawn = [0] * len(shares)
-    for now in range(1, epoch + 2):
-        before = list(drawn)
-        targets = [Fraction(now * examples * share, sum(shares)) for share in shares]
-        drawn = [max(n, math.floor(target)) for n, target in zip(drawn, targets)]
-        due = sorted(
-            (Fraction(n + 1, share), part)
-            for part, (n, target, share) in enumerate(zip(drawn, targets, shares))
-            if n < target
-        )
-        for _, part in due[: now * examples - sum(drawn)]:
-            drawn[part] += 1
-    return [(n, after - n) for n, after in zip(before, drawn)]
+    sums = [0] + list(itertools.accumulate(shares))
+
+    def drawn(epochs):
+        rounded = [math.floor(Fraction(epochs * examples * s, sums[-1]) + Fraction(1, 2)) for s in sums]
+        return [after - before for before, after in zip(rounded, rounded[1:])]
+
+    return [(before, after - before) for before, after in zip(drawn(epoch), drawn(epoch + 1))]
 
 
 def mixed(parts, examples, kept, seed, epoch):

@@ -1,7 +1,7 @@
 //! The sequences are the same for ever: the crate against `golden/orders.txt`, which a second
 //! implementation, `golden/orders.py`, wrote.
 
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch, Units};
 
 const RECORD_BYTES: u64 = 112;
 
@@ -18,14 +18,22 @@ fn check_line(line: &str) {
         _ => assert_eq!(expected.len() as u64, records.min(12), "{line}"),
     }
 
-    let mut plan = Plan::new(records, order, Batching::Examples(5), seed).unwrap();
+    let mut over = Catalog::of(records);
     if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
-        plan = plan
-            .with_units(Units::fixed(records, RECORD_BYTES, unit_bytes))
-            .unwrap();
+        over = Catalog::of_units(Units::fixed(records, RECORD_BYTES, unit_bytes));
     }
+    let plan = Plan::new(&PlanSpec::new(order, 5, seed), over).unwrap();
     let mut ids = vec![0; expected.len()];
-    plan.fill_ids(epoch, 0, &mut ids);
+    if let Some(order) = plan.epoch_order(epoch) {
+        order.fill(0, &mut ids);
+    } else {
+        let mut walk = plan.walk(Place { epoch, step: 0 }, None);
+        let (mut found, mut batch) = (Vec::new(), StepBatch::default());
+        while found.len() < ids.len() && walk.next(&mut batch) {
+            found.extend_from_slice(&batch.ids);
+        }
+        ids.clone_from_slice(&found[..expected.len()]);
+    }
     assert_eq!(ids, expected, "{line}");
 }
 
@@ -64,7 +72,8 @@ fn fingerprints_stay_and_tell_plans_apart() {
                 for batching in ["4", "4:drop-last", "batches:4", "5"] {
                     let order: Order = order.parse().unwrap();
                     let batching: Batching = batching.parse().unwrap();
-                    let plan = Plan::new(records, order, batching, seed).unwrap();
+                    let spec = PlanSpec::new(order, batching, seed);
+                    let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
                     let says = format!("{records} {seed} {order} {batching}");
                     if let Some(other) = seen.insert(plan.fingerprint(), says.clone()) {
                         // Blocks do not look at the batching.
@@ -74,15 +83,17 @@ fn fingerprints_stay_and_tell_plans_apart() {
             }
         }
     }
-    let page = || Plan::new(6, Order::Page { unit_bytes: 3 }, Batching::Examples(2), 0).unwrap();
-    let cut = |lengths: [u64; 6]| page().with_units(Units::from_lengths(lengths, 3)).unwrap();
+    let page = PlanSpec::new(Order::Page { unit_bytes: 3 }, 2, 0);
+    let cut = |lengths: [u64; 6]| {
+        Plan::new(&page, Catalog::of_units(Units::from_lengths(lengths, 3))).unwrap()
+    };
     assert_ne!(
         cut([1, 2, 1, 2, 1, 2]).fingerprint(),
         cut([1, 1, 1, 1, 1, 1]).fingerprint()
     );
     let loads = "opportunistic:4:64".parse().unwrap();
-    let plan = Plan::new(1000, loads, Batching::Examples(64), 7).unwrap();
+    let plan = Plan::new(&PlanSpec::new(loads, 64, 7), Catalog::of(1000)).unwrap();
     assert_eq!(plan.fingerprint(), 6_968_453_585_509_047_457);
-    let plan = Plan::new(1000, Order::Full, Batching::Examples(64), 7).unwrap();
+    let plan = Plan::new(&PlanSpec::new(Order::Full, 64, 7), Catalog::of(1000)).unwrap();
     assert_eq!(plan.fingerprint(), 17_615_767_515_884_294_472);
 }

@@ -1,8 +1,12 @@
 //! What every plan keeps to, whatever its order: each epoch is a permutation, batches tile it, ranks
 //! tile batches, positions invert, and neighbouring seeds and epochs are strangers.
 
-use pelton_plan::{Batching, Order, Plan, PlanError, Units, local_slots};
+use pelton_plan::{
+    Batching, Catalog, Order, Place, Plan, PlanError, PlanSpec, StepBatch, Units, local_slots,
+};
 use proptest::prelude::*;
+
+use crate::{ids_of, step_at, steps_of};
 
 /// Record lengths that make units of uneven sizes.
 fn lengths(records: u64) -> impl Iterator<Item = u64> {
@@ -10,74 +14,88 @@ fn lengths(records: u64) -> impl Iterator<Item = u64> {
 }
 
 fn plan(records: u64, order: Order, batching: Batching, seed: u64) -> Plan {
-    let plan = Plan::new(records, order, batching, seed).unwrap();
-    match order {
-        Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => plan
-            .with_units(Units::from_lengths(lengths(records), unit_bytes))
-            .unwrap(),
-        _ => plan,
-    }
-}
-
-fn epoch_ids(plan: &Plan, epoch: u64) -> Vec<u64> {
-    let mut ids = vec![0; plan.records() as usize];
-    plan.fill_ids(epoch, 0, &mut ids);
-    ids
+    let over = match order {
+        Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
+            Catalog::of_units(Units::from_lengths(lengths(records), unit_bytes))
+        }
+        _ => Catalog::of(records),
+    };
+    Plan::new(&PlanSpec::new(order, batching, seed), over).unwrap()
 }
 
 fn check_plan(plan: &Plan, epoch: u64) {
     let records = plan.records();
-    let ids = epoch_ids(plan, epoch);
-    let mut sorted = ids.clone();
-    sorted.sort_unstable();
-    assert!(
-        sorted.iter().copied().eq(0..records),
-        "{plan:?} is no permutation"
-    );
-
+    let steps = steps_of(plan, epoch);
+    assert_eq!(steps.len() as u64, plan.steps(epoch));
+    let order = plan.epoch_order(epoch);
     let mut batched = Vec::new();
-    for step in 0..plan.steps() {
-        let before = batched.len();
-        plan.batch_ids(epoch, step, &mut batched);
-        assert_eq!((batched.len() - before) as u64, plan.step_len(epoch, step));
-        let positions = before as u64..batched.len() as u64;
-        assert_eq!(plan.step_positions(epoch, step), positions);
-        assert!(batched.len() > before, "step {step} of {plan:?} is empty");
+    for (step, batch) in (0..).zip(&steps) {
+        assert!(!batch.is_empty(), "step {step} of {plan:?} is empty");
+        assert_eq!(batch.ends_epoch, step + 1 == plan.steps(epoch));
+        assert_eq!(plan.step_len(epoch, step), Some(batch.len() as u64));
+        let positions = batched.len() as u64..(batched.len() + batch.len()) as u64;
+        assert!(batch.positions.iter().copied().eq(positions.clone()));
+        if let Some(order) = &order {
+            assert_eq!(order.step_positions(step), Some(positions));
+        }
+        batched.extend(&batch.ids);
     }
+    assert_eq!(plan.step_len(epoch, plan.steps(epoch)), None);
+    let drops = matches!(plan.batching(), Batching::DropLast(_))
+        && !matches!(plan.order(), Order::Block { .. });
+    let mut sorted = batched.clone();
+    sorted.sort_unstable();
+    if drops {
+        assert!(sorted.is_sorted_by(|a, b| a < b) && sorted.last() < Some(&records));
+    } else {
+        assert!(
+            sorted.iter().copied().eq(0..records),
+            "{plan:?} is no permutation"
+        );
+    }
+
+    // Starting in the middle gives what walking forwards gave, on into the next epoch.
+    let middle = plan.steps(epoch) / 2;
+    let mut walk = plan.walk(
+        Place {
+            epoch,
+            step: middle,
+        },
+        None,
+    );
+    let mut batch = StepBatch::default();
+    for expected in &steps[middle as usize..] {
+        assert!(walk.next(&mut batch));
+        assert_eq!(&batch, expected);
+    }
+    assert_eq!(walk.next(&mut batch), !steps.is_empty());
+    if let Some(after) = epoch.checked_add(1).filter(|_| !steps.is_empty()) {
+        assert_eq!(batch, step_at(plan, after, 0));
+    }
+
+    let Some(order) = order else {
+        return;
+    };
+    let mut ids = vec![0; records as usize];
+    order.fill(0, &mut ids);
     assert_eq!(batched, ids[..batched.len()]);
-    if !matches!(plan.batching(), Batching::DropLast(_)) {
-        assert_eq!(batched.len(), ids.len());
-    }
-
-    // Starting in the middle gives what walking forwards gave.
     let mut again = vec![0; (records - records / 3) as usize];
-    plan.fill_ids(epoch, records / 3, &mut again);
+    order.fill(records / 3, &mut again);
     assert_eq!(again, ids[(records / 3) as usize..]);
-    if let Some(last) = plan.steps().checked_sub(1) {
-        let mut batch = Vec::new();
-        plan.batch_ids(epoch, last, &mut batch);
-        assert_eq!(batch, batched[batched.len() - batch.len()..]);
+    let mut positions = vec![0; records as usize];
+    order.positions_of(0..records, &mut positions);
+    for (position, &id) in ids.iter().enumerate() {
+        assert_eq!(positions[id as usize], position as u64);
     }
-
-    if plan.is_invertible() {
-        let mut positions = vec![0; records as usize];
-        plan.positions_of(epoch, 0..records, &mut positions);
-        for (position, &id) in ids.iter().enumerate() {
-            assert_eq!(positions[id as usize], position as u64);
+    let mut places = ids.clone();
+    order.positions_of_each(&mut places);
+    assert!(places.iter().copied().eq(0..records));
+    order.ids_of_each(&mut places);
+    assert_eq!(places, ids);
+    for id in [0, records / 2, records.saturating_sub(1)] {
+        if id < records {
+            assert_eq!(order.position_of(id), positions[id as usize]);
         }
-        let mut places = ids.clone();
-        plan.positions_of_each(epoch, &mut places);
-        assert!(places.iter().copied().eq(0..records));
-        plan.ids_of_each(epoch, &mut places);
-        assert_eq!(places, ids);
-        for id in [0, records / 2, records.saturating_sub(1)]
-            .into_iter()
-            .filter(|&i| i < records)
-        {
-            assert_eq!(plan.position_of(epoch, id), Some(positions[id as usize]));
-        }
-    } else if records > 0 {
-        assert_eq!(plan.position_of(epoch, 0), None);
     }
 }
 
@@ -227,9 +245,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let plan = plan(records, Order::Full, Batching::Examples(examples), seed);
-        for step in 0..plan.steps() {
-            let mut batch = Vec::new();
-            plan.batch_ids(4, step, &mut batch);
+        for batch in steps_of(&plan, 4) {
+            let batch = batch.ids;
             let mut shared: Vec<u64> = Vec::new();
             for rank in 0..world_size {
                 let slots = local_slots(batch.len() as u64, rank, world_size);
@@ -247,8 +264,8 @@ proptest! {
     ) {
         let here = plan(3000, order, Batching::Examples(64), seed);
         let next_seed = plan(3000, order, Batching::Examples(64), seed.wrapping_add(1));
-        let ids = epoch_ids(&here, epoch);
-        let next_epoch = epoch_ids(&here, epoch.wrapping_add(1));
+        let ids = ids_of(&here, epoch);
+        let next_epoch = ids_of(&here, epoch.wrapping_add(1));
         let varies = match order {
             Order::Sequential | Order::Queue { examples: 1, .. } => false,
             Order::Block { blocks, permute } => permute && blocks > 5,
@@ -260,19 +277,16 @@ proptest! {
         if varies {
             prop_assert_ne!(&ids, &next_epoch);
             // A key of seed + epoch would make these two the same.
-            prop_assert_ne!(&next_epoch, &epoch_ids(&next_seed, epoch));
+            prop_assert_ne!(&next_epoch, &ids_of(&next_seed, epoch));
         }
-        if here.blocks_are_fixed() {
-            for step in 0..here.steps() {
-                let block = here.block_of(epoch, step).unwrap();
-                let again = (0..here.steps())
-                    .find(|&other| here.block_of(epoch ^ 1, other) == Some(block))
-                    .unwrap();
-                let (mut one, mut other) = (Vec::new(), Vec::new());
-                here.batch_ids(epoch, step, &mut one);
-                here.batch_ids(epoch ^ 1, again, &mut other);
-                prop_assert_eq!(one, other);
-            }
+        if matches!(order, Order::Block { .. }) {
+            let sorted = |epoch| {
+                let mut blocks: Vec<Vec<u64>> =
+                    steps_of(&here, epoch).into_iter().map(|batch| batch.ids).collect();
+                blocks.sort_unstable();
+                blocks
+            };
+            prop_assert_eq!(sorted(epoch), sorted(epoch ^ 1));
         }
     }
 }
@@ -291,7 +305,7 @@ fn seed_0_epoch_1_is_not_seed_1_epoch_0() {
                 }
                 | Order::Block { blocks: 3000, .. }
         ) {
-            assert_ne!(epoch_ids(&zero, 1), epoch_ids(&one, 0), "{order}");
+            assert_ne!(ids_of(&zero, 1), ids_of(&one, 0), "{order}");
         }
     }
 }

@@ -3,25 +3,24 @@
 
 use pelton_key::mix;
 use pelton_plan::{
-    Batching, BucketPlan, BucketPolicy, LengthHistogram, Order, PackPlan, PackedRow, Plan, Segment,
-    local_slots,
+    Batching, Catalog, LengthHistogram, Order, Plan, PlanSpec, StepBatch, local_slots,
 };
 use proptest::prelude::*;
 
-fn below(records: u64, order: Order, batch: u64, seed: u64) -> Plan {
-    Plan::new(records, order, Batching::Examples(batch), seed).unwrap()
+use crate::{ids_of, step_at, steps_of};
+
+fn below(order: Order, batch: u64, seed: u64) -> PlanSpec {
+    PlanSpec::new(order, batch, seed)
 }
 
-fn bucket_plan(plan: Plan, policy: &str, lengths: &[u32]) -> BucketPlan {
-    let policy: BucketPolicy = policy.parse().unwrap();
-    BucketPlan::new(plan, &policy, |id| lengths[id as usize]).unwrap()
-}
-
-fn pack_plan(plan: Plan, policy: &str, lengths: &[u32]) -> PackPlan {
-    let BucketPolicy::Pack(packing) = policy.parse().unwrap() else {
-        panic!("{policy} packs nothing");
+fn make(spec: PlanSpec, policy: &str, lengths: &[u32]) -> Plan {
+    let length_of = |id| lengths[id as usize];
+    let over = Catalog::of(lengths.len() as u64).with_lengths(&length_of);
+    let spec = PlanSpec {
+        buckets: Some(policy.parse().unwrap()),
+        ..spec
     };
-    PackPlan::new(plan, packing, |id| lengths[id as usize]).unwrap()
+    Plan::new(&spec, over).unwrap()
 }
 
 /// Lengths that lie close together, far apart, or are all the same.
@@ -36,20 +35,20 @@ fn some_lengths(records: u64, spread: u32, seed: u64) -> Vec<u32> {
 }
 
 /// All batches of an epoch with their buckets.
-fn batches(plan: &BucketPlan, epoch: u64) -> Vec<(usize, Vec<u64>)> {
-    (0..plan.steps())
-        .map(|step| {
-            let mut ids = Vec::new();
-            (plan.batch_ids(epoch, step, &mut ids), ids)
-        })
-        .collect()
+fn batches(plan: &Plan, epoch: u64) -> Vec<(usize, Vec<u64>)> {
+    let steps = steps_of(plan, epoch);
+    assert_eq!(steps.len() as u64, plan.steps(epoch));
+    let bucket = |batch: StepBatch| (batch.bucket.unwrap() as usize, batch.ids);
+    steps.into_iter().map(bucket).collect()
 }
 
-fn check_buckets(plan: Plan, policy: &str, lengths: &[u32]) {
-    let records = plan.records();
-    let plan = bucket_plan(plan, policy, lengths);
-    let layout = plan.layout();
+fn check_buckets(spec: PlanSpec, policy: &str, lengths: &[u32]) {
+    let records = lengths.len() as u64;
+    let order_of = Plan::new(&spec, Catalog::of(records)).unwrap();
+    let plan = make(spec, policy, lengths);
+    let layout = plan.bucket_layout().unwrap();
     assert_eq!(layout.sentences(), records);
+    assert_eq!(layout.batches(), plan.steps(0));
     for epoch in [0, 3] {
         let epoch_batches = batches(&plan, epoch);
         let mut seen: Vec<u64> = Vec::new();
@@ -68,8 +67,7 @@ fn check_buckets(plan: Plan, policy: &str, lengths: &[u32]) {
             seen.extend(ids);
         }
         // Sentences of a bucket come in the order of the plan below.
-        let mut order = vec![0; records as usize];
-        plan.plan().fill_ids(epoch, 0, &mut order);
+        let order = ids_of(&order_of, epoch);
         for bucket in 0..layout.buckets().len() {
             let of_bucket = |&id: &u64| layout.bucket_of(lengths[id as usize]) == bucket;
             let came: Vec<u64> = seen.iter().copied().filter(of_bucket).collect();
@@ -84,26 +82,43 @@ fn check_buckets(plan: Plan, policy: &str, lengths: &[u32]) {
     }
 }
 
-fn rows(plan: &PackPlan, epoch: u64) -> Vec<Vec<PackedRow>> {
-    (0..plan.steps(epoch))
-        .map(|step| {
-            let mut rows = Vec::new();
-            plan.batch_rows(epoch, step, &mut rows);
-            rows
-        })
+/// A sentence or a piece of one.
+#[derive(Debug, Clone, PartialEq)]
+struct Segment {
+    id: u64,
+    start: u32,
+    length: u32,
+}
+
+/// The rows of a batch.
+fn rows_of(batch: &StepBatch) -> Vec<Vec<Segment>> {
+    let segment = |(&id, piece): (&u64, &pelton_plan::Piece)| Segment {
+        id,
+        start: piece.start,
+        length: piece.length,
+    };
+    let mut segments = batch.ids.iter().zip(&batch.pieces).map(segment);
+    let rows = batch.row_draws.iter();
+    rows.map(|&draws| segments.by_ref().take(draws as usize).collect())
         .collect()
 }
 
-fn check_rows(plan: Plan, policy: &str, lengths: &[u32]) {
-    let batch = match plan.batching() {
+fn rows(plan: &Plan, epoch: u64) -> Vec<Vec<Vec<Segment>>> {
+    let steps = steps_of(plan, epoch);
+    assert_eq!(steps.len() as u64, plan.steps(epoch));
+    steps.iter().map(rows_of).collect()
+}
+
+fn check_rows(spec: PlanSpec, policy: &str, lengths: &[u32]) {
+    let batch = match spec.batching {
         Batching::Examples(batch) => batch as usize,
         batching => panic!("{batching}"),
     };
-    let plan = pack_plan(plan, policy, lengths);
-    let row_length = plan.packing().row_length();
+    let plan = make(spec, policy, lengths);
+    let row_length = plan.packing().unwrap().row_length();
     for epoch in [0, 3] {
         let batches = rows(&plan, epoch);
-        assert_eq!(batches.concat().len() as u64, plan.rows(epoch));
+        let row_count = batches.concat().len() as u64;
         let (last, others) = match batches.split_last() {
             Some(parts) => parts,
             None => continue,
@@ -111,9 +126,9 @@ fn check_rows(plan: Plan, policy: &str, lengths: &[u32]) {
         assert!(others.iter().all(|rows| rows.len() == batch) && (1..=batch).contains(&last.len()));
         let mut segments: Vec<Segment> = Vec::new();
         for row in batches.concat() {
-            let used: u32 = row.segments.iter().map(|segment| segment.length).sum();
-            assert!(used <= row_length && !row.segments.is_empty());
-            segments.extend(row.segments);
+            let used: u32 = row.iter().map(|segment| segment.length).sum();
+            assert!(used <= row_length && !row.is_empty());
+            segments.extend(row);
         }
         // Each sentence once, whole or in pieces that follow one another.
         segments.sort_unstable_by_key(|segment| (segment.id, segment.start));
@@ -132,10 +147,10 @@ fn check_rows(plan: Plan, policy: &str, lengths: &[u32]) {
             }
             assert_eq!(next, lengths[pieces[0].id as usize]);
         }
-        let cells = plan.rows(epoch) * u64::from(row_length);
+        let cells = row_count * u64::from(row_length);
         let tokens: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
         let padded = (cells - tokens) as f64 / (cells.max(1) as f64);
-        assert_eq!(plan.padded_fraction(epoch), padded);
+        assert_eq!(plan.padded_fraction(epoch), Some(padded));
         let level = plan.rl_exact(epoch);
         assert!(
             level.is_none_or(|level| (0.0..=1.0 + 1e-12).contains(&level)),
@@ -169,11 +184,11 @@ fn every_sentence_comes_once_whatever_their_number() {
         let lengths = some_lengths(records, 25, records);
         for (place, policy) in POLICIES.into_iter().enumerate() {
             let batch = [1, 2, 7, 32][(records as usize + place) % 4];
-            check_buckets(below(records, Order::Full, batch, 5), policy, &lengths);
+            check_buckets(below(Order::Full, batch, 5), policy, &lengths);
         }
         for policy in PACKINGS {
             let batch = 1 + records % 9;
-            check_rows(below(records, Order::Full, batch, 5), policy, &lengths);
+            check_rows(below(Order::Full, batch, 5), policy, &lengths);
         }
     }
 }
@@ -193,8 +208,8 @@ proptest! {
     ) {
         let lengths = some_lengths(records, spread, seed);
         let order: Order = order.parse().unwrap();
-        check_buckets(below(records, order, batch, seed), policy, &lengths);
-        check_rows(below(records, order, batch, seed), packing, &lengths);
+        check_buckets(below(order, batch, seed), policy, &lengths);
+        check_rows(below(order, batch, seed), packing, &lengths);
     }
 }
 
@@ -202,110 +217,28 @@ proptest! {
 fn every_step_can_be_sought() {
     let lengths = some_lengths(3000, 60, 1);
     for (policy, batch) in [("auto", 7), ("static:20,40", 64), ("tokens:90", 1)] {
-        let walked = batches(
-            &bucket_plan(below(3000, Order::Full, batch, 9), policy, &lengths),
-            4,
-        );
-        let fresh = || bucket_plan(below(3000, Order::Full, batch, 9), policy, &lengths);
-        let kept = fresh();
-        for step in (0..walked.len()).rev() {
-            // Backwards in a plan that has moved on, and as the first question to a new one.
-            for plan in [&kept, &fresh()] {
-                let mut ids = Vec::new();
-                let bucket = plan.batch_ids(4, step as u64, &mut ids);
-                assert_eq!((bucket, ids), walked[step], "{policy}, step {step}");
-            }
+        let plan = make(below(Order::Full, batch, 9), policy, &lengths);
+        let walked = batches(&plan, 4);
+        for step in (0..walked.len()).rev().step_by(3) {
+            let batch = step_at(&plan, 4, step as u64);
+            let found = (batch.bucket.unwrap() as usize, batch.ids);
+            assert_eq!(found, walked[step], "{policy}, step {step}");
         }
     }
     for policy in ["pack:60:100", "pack:25:1000", "pack:100"] {
-        let fresh = || pack_plan(below(3000, Order::Full, 8, 9), policy, &lengths);
-        let walked = rows(&fresh(), 4);
-        let kept = fresh();
+        let plan = make(below(Order::Full, 8, 9), policy, &lengths);
+        let walked = rows(&plan, 4);
         for step in (0..walked.len()).rev() {
-            for plan in [&kept, &fresh()] {
-                let mut rows = Vec::new();
-                plan.batch_rows(4, step as u64, &mut rows);
-                assert_eq!(rows, walked[step], "{policy}, step {step}");
-            }
+            let found = rows_of(&step_at(&plan, 4, step as u64));
+            assert_eq!(found, walked[step], "{policy}, step {step}");
         }
-    }
-}
-
-/// Long epochs are sought by counting, with common and rare buckets, up to the remainders.
-#[test]
-fn late_steps_of_long_epochs_can_be_sought() {
-    const RECORDS: u64 = 150_000;
-    let lengths: Vec<u32> = (0..RECORDS)
-        .map(|id| {
-            let random = mix(id);
-            // Ever rarer lengths up to 63.
-            (random.trailing_zeros() * 3 + (random >> 60) as u32).min(70)
-        })
-        .collect();
-    for (policy, batch, order) in [
-        ("auto", 16, "full"),
-        ("auto", 5000, "full"),
-        ("none", 32, "full"),
-        ("optimal:40", 64, "full"),
-        ("tokens:100", 1, "full"),
-        ("auto", 16, "block:7:permute"),
-        ("auto", 16, "sequential"),
-    ] {
-        let order: Order = order.parse().unwrap();
-        let fresh = || bucket_plan(below(RECORDS, order, batch, 3), policy, &lengths);
-        let walked = batches(&fresh(), 6);
-        let steps = walked.len() as u64;
-        let sought = (0..8).map(|draw| steps / 2 + mix(draw) % steps.div_ceil(2));
-        for step in sought.chain(steps.saturating_sub(4)..steps) {
-            let step = step.min(steps - 1);
-            let plan = fresh();
-            for step in step..steps.min(step + 3) {
-                let mut ids = Vec::new();
-                let bucket = plan.batch_ids(6, step, &mut ids);
-                assert!((bucket, &ids) == (walked[step as usize].0, &walked[step as usize].1));
-            }
-        }
-    }
-}
-
-/// A plan that is asked for its number of rows counts all look-aheads at once; one that walks, in turn.
-#[test]
-fn look_aheads_begin_where_walking_finds_them() {
-    let lengths = some_lengths(20_000, 50, 4);
-    for policy in ["pack:60:100", "pack:20:777", "pack:400"] {
-        for order in ["full", "sequential", "queue:99"] {
-            let order: Order = order.parse().unwrap();
-            let plan = || pack_plan(below(20_000, order, 5, 9), policy, &lengths);
-            let (walking, counting) = (plan(), plan());
-            let mut walked = Vec::new();
-            let steps = counting.steps(2);
-            (0..steps).for_each(|step| walking.batch_rows(2, step, &mut walked));
-            assert_eq!(walked.len() as u64, counting.rows(2));
-            assert_eq!(walking.steps(2), steps);
-            assert_eq!(rows(&counting, 2).concat(), walked);
-        }
-    }
-}
-
-#[test]
-fn steps_of_several_epochs_may_be_asked_for_in_any_order() {
-    let lengths = some_lengths(800, 30, 2);
-    let plan = bucket_plan(below(800, Order::Full, 5, 1), "auto", &lengths);
-    let walked: Vec<_> = (0..4).map(|epoch| batches(&plan, epoch)).collect();
-    assert_ne!(walked[0], walked[1]);
-    for question in 0..500_u64 {
-        let (epoch, step) = (mix(question) % 4, mix(question + 1000) % plan.steps());
-        let mut ids = vec![77];
-        let bucket = plan.batch_ids(epoch, step, &mut ids);
-        let (expected_bucket, expected) = &walked[epoch as usize][step as usize];
-        assert_eq!((bucket, &ids[1..]), (*expected_bucket, &expected[..]));
     }
 }
 
 #[test]
 fn ranks_share_each_batch_of_one_bucket_evenly() {
     let lengths = some_lengths(1000, 40, 3);
-    let plan = bucket_plan(below(1000, Order::Full, 48, 1), "auto", &lengths);
+    let plan = make(below(Order::Full, 48, 1), "auto", &lengths);
     for (_, ids) in batches(&plan, 2) {
         for ranks in [1, 3, 4, 5] {
             let shares: Vec<&[u64]> = (0..ranks)
@@ -326,8 +259,8 @@ fn ranks_share_each_batch_of_one_bucket_evenly() {
 fn a_batch_of_tokens_is_within_its_limit_or_one_sentence() {
     for max in [1, 10, 64, 300] {
         let lengths = some_lengths(2000, 60, max);
-        let plan = below(2000, Order::Full, 1, 1);
-        let plan = bucket_plan(plan, &format!("tokens:{max}"), &lengths);
+        let plan = below(Order::Full, 1, 1);
+        let plan = make(plan, &format!("tokens:{max}"), &lengths);
         for (_, ids) in batches(&plan, 0) {
             let longest = ids.iter().map(|&id| lengths[id as usize]).max().unwrap();
             let cells = ids.len() as u64 * u64::from(longest);
@@ -340,13 +273,13 @@ fn a_batch_of_tokens_is_within_its_limit_or_one_sentence() {
 fn one_batch_may_be_larger_than_the_data() {
     let lengths = [3, 9, 4];
     for batch in [3, 4, 1 << 40] {
-        let plan = bucket_plan(below(3, Order::Full, batch, 1), "auto", &lengths);
-        assert_eq!(plan.steps(), 1);
+        let plan = make(below(Order::Full, batch, 1), "auto", &lengths);
+        assert_eq!(plan.steps(0), 1);
         let (_, ids) = batches(&plan, 0).remove(0);
         assert_eq!(ids.len(), 3);
-        assert!(plan.memory_bytes() < 1 << 20);
-        assert_eq!(plan.rl_exact(), Some(1.0));
-        let plan = pack_plan(below(3, Order::Full, batch, 1), "pack:10", &lengths);
+        assert!(plan.memory_bytes(None) < 1 << 20);
+        assert_eq!(plan.rl_exact(0), Some(1.0));
+        let plan = make(below(Order::Full, batch, 1), "pack:10", &lengths);
         assert_eq!(plan.steps(0), 1);
     }
 }
@@ -355,15 +288,15 @@ fn one_batch_may_be_larger_than_the_data() {
 fn orders_without_a_known_level_have_none() {
     let lengths = some_lengths(100, 20, 1);
     for (order, level) in [("sequential", Some(0.0)), ("queue:10", None)] {
-        let plan = || below(100, order.parse().unwrap(), 4, 0);
-        assert_eq!(bucket_plan(plan(), "auto", &lengths).rl_exact(), level);
-        assert_eq!(pack_plan(plan(), "pack:40", &lengths).rl_exact(0), level);
+        let plan = || below(order.parse().unwrap(), 4, 0);
+        assert_eq!(make(plan(), "auto", &lengths).rl_exact(0), level);
+        assert_eq!(make(plan(), "pack:40", &lengths).rl_exact(0), level);
     }
     // A plan that is the same in every epoch stays so.
-    let plan = || below(100, Order::Sequential, 4, 0);
-    let buckets = bucket_plan(plan(), "auto", &lengths);
+    let plan = || below(Order::Sequential, 4, 0);
+    let buckets = make(plan(), "auto", &lengths);
     assert_eq!(batches(&buckets, 0), batches(&buckets, 1));
-    let packed = pack_plan(plan(), "pack:40:20", &lengths);
+    let packed = make(plan(), "pack:40:20", &lengths);
     assert_eq!(rows(&packed, 0), rows(&packed, 1));
 }
 
@@ -377,7 +310,7 @@ fn fingerprints_tell_lengths_and_policies_apart() {
     let mut seen = std::collections::HashSet::new();
     for lengths in [&lengths, &other] {
         for policy in ["none", "static:10,20", "static:11,20", "auto"] {
-            let plan = bucket_plan(below(300, Order::Full, 4, 0), policy, lengths);
+            let plan = make(below(Order::Full, 4, 0), policy, lengths);
             // One bucket holds the same sentences whatever their lengths.
             assert!(
                 seen.insert(plan.fingerprint()) || policy == "none",
@@ -385,7 +318,7 @@ fn fingerprints_tell_lengths_and_policies_apart() {
             );
         }
         for policy in ["pack:100", "pack:101", "pack:100:10"] {
-            let plan = pack_plan(below(300, Order::Full, 4, 0), policy, lengths);
+            let plan = make(below(Order::Full, 4, 0), policy, lengths);
             assert!(seen.insert(plan.fingerprint()), "{policy}");
         }
     }
@@ -393,21 +326,21 @@ fn fingerprints_tell_lengths_and_policies_apart() {
 
 #[test]
 fn what_does_not_go_with_buckets_is_refused_with_a_remedy() {
-    let dropping = || Plan::new(9, Order::Full, Batching::DropLast(2), 0).unwrap();
-    let error = BucketPlan::new(dropping(), &BucketPolicy::Auto, |_| 1).unwrap_err();
-    assert!(error.to_string().contains("--batch 32"), "{error}");
-    let packing = match "pack:1".parse().unwrap() {
-        BucketPolicy::Pack(packing) => packing,
-        policy => panic!("{policy}"),
+    let refused = |batching, policy: &str, length: u32| {
+        let spec = PlanSpec {
+            buckets: Some(policy.parse().unwrap()),
+            ..PlanSpec::new(Order::Full, batching, 0)
+        };
+        let length_of = |_| length;
+        let over = Catalog::of(9).with_lengths(&length_of);
+        Plan::new(&spec, over).unwrap_err().to_string()
     };
-    let error = PackPlan::new(dropping(), packing, |_| 1).unwrap_err();
-    assert!(error.to_string().contains("--batch 32"), "{error}");
-    let plan = below(9, Order::Full, 2, 0);
-    let error = PackPlan::new(plan, packing, |_| u32::MAX).unwrap_err();
-    assert!(
-        error.to_string().contains("pack:4294967295:1024"),
-        "{error}"
-    );
+    for policy in ["auto", "pack:1"] {
+        let error = refused(Batching::DropLast(2), policy, 1);
+        assert!(error.contains("--batch 32"), "{error}");
+    }
+    let error = refused(Batching::Examples(2), "pack:1", u32::MAX);
+    assert!(error.contains("pack:4294967295:1024"), "{error}");
 }
 
 /// The lengths that the recorded batches are of.
@@ -437,14 +370,14 @@ fn check_line(line: &str) {
         panic!("{line}");
     };
     let lengths: Vec<u32> = (0..records).map(recorded_length).collect();
-    let plan = below(records, Order::Full, batch, seed);
+    let plan = below(Order::Full, batch, seed);
     let found: Vec<Vec<u64>> = if policy.starts_with("pack") {
         let numbers = |piece: &Segment| [piece.id, piece.start.into(), piece.length.into()];
-        let packed = rows(&pack_plan(plan, policy, &lengths), epoch).concat();
-        let row = |row: &PackedRow| row.segments.iter().flat_map(numbers).collect();
+        let packed = rows(&make(plan, policy, &lengths), epoch).concat();
+        let row = |row: &Vec<Segment>| row.iter().flat_map(numbers).collect();
         packed.iter().map(row).collect()
     } else {
-        let plan = bucket_plan(plan, policy, &lengths);
+        let plan = make(plan, policy, &lengths);
         batches(&plan, epoch)
             .into_iter()
             .map(|(_, ids)| ids)

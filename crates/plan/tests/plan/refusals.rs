@@ -1,6 +1,6 @@
 //! What cannot be planned, and what the message says to do instead.
 
-use pelton_plan::{Batching, Order, Plan, PlanError, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanError, PlanSpec, Units};
 
 fn refusal(records: u64, order: &str, batching: Batching) -> PlanError {
     let order = match order {
@@ -15,7 +15,7 @@ fn refusal(records: u64, order: &str, batching: Batching) -> PlanError {
         },
         text => text.parse().unwrap(),
     };
-    Plan::new(records, order, batching, 0).unwrap_err()
+    Plan::new(&PlanSpec::new(order, batching, 0), Catalog::of(records)).unwrap_err()
 }
 
 fn check_refused(records: u64, order: &str, remedy: &str) {
@@ -43,21 +43,27 @@ fn impossible_orders_are_refused_with_a_remedy() {
 
 #[test]
 fn units_of_other_data_are_refused() {
-    let page = || Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Examples(1), 0).unwrap();
+    let over = |order, batching, units| {
+        let records = 9;
+        let over = Catalog {
+            units: Some(units),
+            ..Catalog::of(records)
+        };
+        Plan::new(&PlanSpec::new(order, batching, 0), over).unwrap_err()
+    };
+    let page = Order::Page { unit_bytes: 8 };
     for units in [Units::fixed(8, 4, 8), Units::fixed(9, 4, 16)] {
-        let error = page().with_units(units).unwrap_err();
+        let error = over(page, Batching::Examples(1), units);
         assert!(matches!(error, PlanError::UnitsMismatch { .. }), "{error}");
     }
-    let full = Plan::new(9, Order::Full, Batching::Examples(1), 0).unwrap();
-    let error = full.with_units(Units::fixed(9, 4, 8)).unwrap_err();
+    let error = over(Order::Full, Batching::Examples(1), Units::fixed(9, 4, 8));
     assert_eq!(
         error,
         PlanError::UnitsUnused {
             order: "full".to_owned()
         }
     );
-    let batches = Plan::new(9, Order::Page { unit_bytes: 8 }, Batching::Batches(9), 0).unwrap();
-    let error = batches.with_units(Units::fixed(9, 4, 8)).unwrap_err();
+    let error = over(page, Batching::Batches(9), Units::fixed(9, 4, 8));
     assert_eq!(
         error,
         PlanError::TooManyUnitBatches {
@@ -76,9 +82,8 @@ fn check_units(lengths: &[u64], order: &str, batching: Batching, parts: &[&str])
         panic!("{order} has units");
     };
     let units = Units::from_lengths(lengths.iter().copied(), unit_bytes);
-    let message = Plan::over_units(units, order, batching, 0)
-        .unwrap_err()
-        .to_string();
+    let refused = Plan::new(&PlanSpec::new(order, batching, 0), Catalog::of_units(units));
+    let message = refused.unwrap_err().to_string();
     for part in parts {
         assert!(message.contains(part), "{part} in: {message}");
     }
@@ -146,6 +151,6 @@ fn the_smaller_units_that_are_named_serve() {
             unit_bytes: 1,
         };
         let units = Units::from_lengths(lengths.map(|length| length.max(1)), 1);
-        assert!(Plan::over_units(units, order, Batching::Examples(1), 0).is_ok());
+        assert!(Plan::new(&PlanSpec::new(order, 1, 0), Catalog::of_units(units)).is_ok());
     }
 }
