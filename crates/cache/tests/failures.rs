@@ -302,7 +302,7 @@ fn an_interrupt_ends_waiting_and_loading() {
 /// All ids of an epoch.
 fn first_ids(plan: &Plan, epoch: u64) -> Vec<u64> {
     let mut ids = vec![0; plan.records() as usize];
-    plan.fill_ids(epoch, 0, &mut ids);
+    plan.epoch_order(epoch).unwrap().fill(0, &mut ids);
     ids
 }
 

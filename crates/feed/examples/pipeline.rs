@@ -17,7 +17,7 @@ use pelton_feed::{
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
 use pelton_key::KeyedRng;
-use pelton_plan::{Order, Plan, PlanSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).map(PathBuf::from);
@@ -49,7 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|line| words(line) as u32)
         .collect();
     let length_of = |id: u64| lengths[id as usize];
-    let stream = Plan::new(dataset.records(), &spec, None, None, Some(&length_of))?;
+    let over = Catalog::of(dataset.records()).with_lengths(&length_of);
+    let stream = Plan::new(&spec, over)?;
     let stream = Arc::new(stream);
 
     // What happens to each sentence.

@@ -14,7 +14,7 @@ use pelton_feed::{
     Stages,
 };
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
-use pelton_plan::{Order, Plan, PlanSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::{LocalMode, LocalOptions, StorageError};
 
 /// Read through the page cache, as warm files are.
@@ -107,7 +107,7 @@ fn loader_in(
     options: &LoaderOptions,
 ) -> Result<Loader, FeedError> {
     let spec = PlanSpec::new(Order::Full, 16, 7);
-    let stream = Plan::new(dataset.records(), &spec, None, None, None).unwrap();
+    let stream = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
     let stages = Stages {
         planar,
         collate,

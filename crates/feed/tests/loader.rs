@@ -15,7 +15,7 @@ use pelton_feed::{
     LoaderOptions, LoaderState, Sample, SampleBatch, Shape, Stages,
 };
 use pelton_format::Dataset;
-use pelton_plan::{Order, Plan, PlanSpec, StepBatch};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
 /// Lines whose content says which they are, of different lengths.
@@ -36,7 +36,7 @@ fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
 }
 
 fn stream(dataset: &Dataset, spec: &PlanSpec) -> Arc<Plan> {
-    Arc::new(Plan::new(dataset.records(), spec, None, None, None).unwrap())
+    Arc::new(Plan::new(spec, Catalog::of(dataset.records())).unwrap())
 }
 
 fn options() -> LoaderOptions {
@@ -111,13 +111,10 @@ fn run(
 fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
     let mut batch = StepBatch::default();
     let mut all = Vec::new();
-    for epoch in 0..epochs {
-        for step in 0..stream.steps(epoch) {
-            stream.batch(epoch, step, &mut batch);
-            let ids = batch.draws.iter().map(|draw| draw.id).collect();
-            let copies = batch.draws.iter().map(|draw| draw.copy).collect();
-            all.push((epoch, step, ids, copies));
-        }
+    let mut walk = stream.walk(Place::default(), None);
+    while walk.place().epoch < epochs && walk.next(&mut batch) {
+        let (ids, copies) = (batch.ids.clone(), batch.copies.clone());
+        all.push((batch.epoch, batch.step, ids, copies));
     }
     all
 }
@@ -148,7 +145,7 @@ fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
         (
             PlanSpec {
                 order: Order::Sequential,
-                drop_last: true,
+                batching: Batching::DropLast(10),
                 ..spec(10, "1.3:20", "1")
             },
             before,

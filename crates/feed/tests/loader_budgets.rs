@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fixtures::open;
 use pelton_feed::{EchoPoint, FeedError, Loader, LoaderOptions, Stages};
 use pelton_format::Dataset;
-use pelton_plan::{Order, Plan, PlanSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
 fn lines(folder: &std::path::Path, records: usize) -> Arc<Dataset> {
     let line = |id: usize| format!("id {id} {}\n", "word ".repeat(id * 7 % 13));
@@ -23,7 +23,7 @@ fn stream(dataset: &Dataset, echo: &str, batch_echo: &str) -> Arc<Plan> {
         batch_echo: batch_echo.parse().unwrap(),
         ..PlanSpec::new(Order::Full, 16, 7)
     };
-    Arc::new(Plan::new(dataset.records(), &spec, None, None, None).unwrap())
+    Arc::new(Plan::new(&spec, Catalog::of(dataset.records())).unwrap())
 }
 
 /// The error of a loader whose budget is too small; `None` for one that begins.

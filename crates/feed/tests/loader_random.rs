@@ -12,7 +12,7 @@ use pelton_feed::{
     Access, Decode, EchoPoint, Loader, LoaderOptions, LoaderState, Sample, Shape, Stages,
 };
 use pelton_format::Dataset;
-use pelton_plan::{Echo, Order, Part, Plan, PlanSpec, Selection, Units};
+use pelton_plan::{Catalog, Echo, Order, Part, Plan, PlanSpec, Selection, Units};
 use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};
 use proptest::prelude::*;
 
@@ -162,9 +162,13 @@ fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<Plan>> {
         _ => None,
     };
     // Combinations that a plan refuses are refused by tests of its own.
-    Plan::new(RECORDS, &case.spec, selection, units, Some(&length))
-        .ok()
-        .map(Arc::new)
+    let over = Catalog {
+        records: RECORDS,
+        selection,
+        units,
+        length_of: Some(&length),
+    };
+    Plan::new(&case.spec, over).ok().map(Arc::new)
 }
 
 fn stages(case: &Case, vocabulary: &Arc<Vocabulary>) -> Stages {

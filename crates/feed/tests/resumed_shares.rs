@@ -30,18 +30,14 @@ fn uneven_rows(folder: &tempfile::TempDir, records: u64) -> Arc<Dataset> {
 
 fn plan_of(dataset: &Dataset, order: &str, batching: Batching) -> Arc<Plan> {
     let order: Order = order.parse().unwrap();
-    let plan = match order {
+    let over = match order {
         Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
             let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
-            let units = Units::from_lengths(lengths, unit_bytes);
-            Plan::over_units(units, order, batching, 7)
+            Catalog::of_units(Units::from_lengths(lengths, unit_bytes))
         }
-        _ => Plan::new(
-            &PlanSpec::new(order, batching, 7),
-            Catalog::of(dataset.records()),
-        ),
+        _ => Catalog::of(dataset.records()),
     };
-    Arc::new(plan.unwrap())
+    Arc::new(Plan::new(&PlanSpec::new(order, batching, 7), over).unwrap())
 }
 
 /// Who takes a slot: a run of neighbours, or whoever holds the record.

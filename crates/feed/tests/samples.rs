@@ -195,18 +195,12 @@ fn check(folder: &tempfile::TempDir, case: &Case) {
         "opportunistic:3:16384",
     ] {
         let order: Order = order.parse().unwrap();
-        let mut plan = Plan::new(
-            &PlanSpec::new(order, Batching::Examples(64), 3),
-            Catalog::of(records),
-        )
-        .unwrap();
+        let mut over = Catalog::of(records);
         let has_units = matches!(order, Order::Page { .. } | Order::Opportunistic { .. });
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
-            plan = plan
-                .with_units(Units::fixed(records, mean, unit_bytes))
-                .unwrap();
+            over = Catalog::of_units(Units::fixed(records, mean, unit_bytes));
         }
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan::new(&PlanSpec::new(order, 64, 3), over).unwrap());
         let expected = planned(&plan, 0..2);
         let scatters = matches!(order, Order::Full | Order::Block { .. });
         for access in PATHS

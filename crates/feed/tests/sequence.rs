@@ -17,7 +17,8 @@ fn every_access_path_yields_the_plan_exactly() {
     for dataset in [dense(&folder, 20_011, 28), sparse(&folder, 5_003)] {
         for order in ["full", "block:7", "block:7:permute"] {
             let batching = Batching::Examples(256);
-            let plan = Plan::new(dataset.records(), order.parse().unwrap(), batching, 3).unwrap();
+            let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
+            let plan = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
             let plan = Arc::new(plan);
             let expected = planned(&plan, 0..3);
             for access in PATHS {
@@ -44,16 +45,12 @@ fn orders_that_read_runs_are_served_too() {
     ] {
         let order: Order = order.parse().unwrap();
         let batching = Batching::Examples(128);
-        let mut plan = Plan::new(
-            &PlanSpec::new(order, batching, 3),
-            Catalog::of(dataset.records()),
-        )
-        .unwrap();
+        let mut over = Catalog::of(dataset.records());
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             let units = Units::fixed(dataset.records(), 120, unit_bytes);
-            plan = plan.with_units(units).unwrap();
+            over = Catalog::of_units(units);
         }
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan::new(&PlanSpec::new(order, batching, 3), over).unwrap());
         for access in [
             Access::Auto,
             Access::Direct,
@@ -164,7 +161,7 @@ fn declined_records_are_not_read_and_batches_are_filled_up() {
         lengths.push(batch.rows.len());
     }
     let mut expected = vec![0; 10_000];
-    plan.fill_ids(0, 0, &mut expected);
+    plan.epoch_order(0).unwrap().fill(0, &mut expected);
     expected.retain(|id| id % 4 == 0);
     assert_eq!(seen, expected);
     assert_eq!(lengths.iter().filter(|&&length| length == 500).count(), 5);
@@ -221,7 +218,8 @@ fn every_access_path_yields_the_same_choice_of_records() {
     for dataset in [dense(&folder, 20_011, 28), sparse(&folder, 5_003)] {
         let batching = Batching::Examples(dataset.records() / 23);
         for order in ["full", "block:7", "block:7:permute"] {
-            let plan = Plan::new(dataset.records(), order.parse().unwrap(), batching, 3).unwrap();
+            let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
+            let plan = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
             let plan = Arc::new(plan);
             let cases = [
                 (true, true, 100, false),
@@ -476,14 +474,8 @@ fn a_load_that_fits_is_read_about_once() {
     let dataset = dense(&folder, 40_000, 100);
     let (loads, unit_bytes) = (10, 16 << 10);
     let order = Order::Opportunistic { loads, unit_bytes };
-    let plan = Plan::new(
-        &PlanSpec::new(order, Batching::Examples(100), 1),
-        Catalog::of(40_000),
-    )
-    .unwrap();
-    let plan = plan
-        .with_units(Units::fixed(40_000, 408, unit_bytes))
-        .unwrap();
+    let over = Catalog::of_units(Units::fixed(40_000, 408, unit_bytes));
+    let plan = Plan::new(&PlanSpec::new(order, 100, 1), over).unwrap();
     let memory_bytes = (0.25 * 40_000.0 * 424.0) as u64 + (1 << 20);
     let options = options(&folder, Access::Window { gap_bytes: None }, memory_bytes);
     let mut feed = Feed::new(dataset, Arc::new(plan), &options).unwrap();

@@ -69,7 +69,7 @@ fn shares_near_their_holders_are_the_global_batches_too() {
         };
         let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
         for (taken, (epoch, step, ids)) in taken.iter_mut().zip(batches(&mut feed)) {
-            let expected = plan.step_len(epoch, step).div_ceil(4);
+            let expected = plan.step_len(epoch, step).unwrap().div_ceil(4);
             assert!(ids.len() as u64 + 1 >= expected && ids.len() as u64 <= expected);
             own += ids.iter().filter(|&&id| holder(epoch, id) == rank).count();
             taken.extend(ids);

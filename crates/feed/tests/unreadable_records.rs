@@ -220,7 +220,7 @@ fn loader(dataset: &Arc<Dataset>, echo: &str, bad: &str, (rank, world_size): (u3
         echo: echo.parse().unwrap(),
         ..PlanSpec::new(Order::Full, 8, 7)
     };
-    let stream = Plan::new(dataset.records(), &spec, None, None, None).unwrap();
+    let stream = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
     let options = LoaderOptions {
         end_epoch: Some(2),
         bad_examples: bad.parse::<BadExamples>().unwrap(),
