@@ -7,7 +7,7 @@
 //!
 //! A [`Plan`] is a pure function of its [`PlanSpec`] and a [`Catalog`] of records: the same arguments give the
 //! same global sequence on every machine, for every number of ranks, for ever; golden vectors in
-//! `tests/golden` hold it to that. It does no I/O, starts no thread and takes no lock. A [`Walk`] gives one step after
+//! `tests/plan/golden` hold it to that. It does no I/O, starts no thread and takes no lock. A [`Walk`] gives one step after
 //! another from any [`Place`], so that resuming a run takes one pair of integers, and a look-ahead of any depth
 //! costs the ids it lists. A [`Hint`] beside them saves what buckets, packing and their echo would replay.
 //!
@@ -95,8 +95,7 @@ pub use order::Order;
 pub use permutation::Permutation;
 pub use plan::Plan;
 pub use randomness::{
-    Randomness, exact_level_of_loads, harmonic_log, ln_factorial, randomness_level,
-    randomness_level_of_loads,
+    Randomness, harmonic_log, ln_factorial, randomness_level, randomness_level_of_loads,
 };
 pub use selection::Selection;
 pub use spec::{Catalog, Part, PlanSpec};

@@ -35,8 +35,6 @@ mod table;
 
 mod packing;
 
-mod row_count;
-
 mod pieces;
 
 mod published;

@@ -1,7 +1,6 @@
 //! The pieces of a look-ahead's sentences: counted by length, and dealt to the rows that are packed.
 
 use super::packing::{Packing, Pattern};
-use super::row_count::RowCounter;
 use crate::randomness::ln_factorial;
 use crate::step_batch::Piece;
 
@@ -53,7 +52,6 @@ pub(crate) struct PieceCounter {
     /// Pieces by length, and the lengths that occur.
     counts: Vec<u32>,
     seen: Vec<u32>,
-    rows: RowCounter,
 }
 
 impl PieceCounter {
@@ -62,7 +60,6 @@ impl PieceCounter {
             packing,
             counts: vec![0; packing.row_length() as usize + 1],
             seen: Vec::new(),
-            rows: RowCounter::new(packing),
         }
     }
 
@@ -74,7 +71,7 @@ impl PieceCounter {
             let count = std::mem::take(&mut counts[length as usize]);
             (length, count)
         });
-        self.rows.rows(pieces)
+        self.packing.count_rows(pieces)
     }
 
     /// The rows for sentences of these lengths.

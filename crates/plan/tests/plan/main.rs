@@ -4,9 +4,13 @@ use pelton_plan::{Place, Plan, StepBatch};
 
 mod buckets;
 mod hints;
+mod locality;
 mod opportunistic;
+mod order_text;
 mod orders_golden;
+mod permutation;
 mod plans;
+mod policy_text;
 mod refusals;
 mod statistics;
 mod stream_golden;
