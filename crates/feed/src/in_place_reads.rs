@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_fetch::{Access, DeviceSpeed, MeterCounters, Meters, Remedies};
 use pelton_format::{Contents, Dataset};
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 use pelton_storage::{Resident, Storage};
 
 use crate::known_fields::{KnownFields, as_stored};
@@ -55,7 +55,7 @@ impl InPlaceReads {
     /// Whether all samples of a loader can be read in place, and the feed neither serves better nor must.
     pub fn serves(
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         fields: &KnownFields,
         options: &LoaderOptions,
