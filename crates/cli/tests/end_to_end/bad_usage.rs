@@ -51,7 +51,7 @@ fn negative_values_are_for_their_flags() {
 fn wrong_flags_are_named() {
     let place = Place::new();
     place.libsvm("train", 50);
-    let cases: [(&str, &[&str]); 22] = [
+    let cases: [(&str, &[&str]); 23] = [
         ("", &["no command", "--help"]),
         ("train", &["--help"]),
         ("trian linear train", &["trian", "train"]),
