@@ -16,7 +16,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use crate::huge_pages::untouched_zeros;
 use crate::{Granularity, RangeRead, Storage, StorageError};
@@ -29,9 +29,9 @@ const CACHE_LINE: usize = 64;
 
 /// States of a block, beside the number of ranges of it that were wanted: a thread is reading it, it is there, it
 /// cannot be had.
-const BEING_READ: u8 = 253;
-const PRESENT: u8 = 254;
-const GONE: u8 = 255;
+const BEING_READ: u16 = u16::MAX - 2;
+const PRESENT: u16 = u16::MAX - 1;
+const GONE: u16 = u16::MAX;
 
 /// A storage whose blocks stay in memory.
 ///
@@ -40,32 +40,32 @@ const GONE: u8 = 255;
 pub struct Resident {
     inner: Arc<dyn Storage>,
     memory: Memory,
-    states: Vec<AtomicU8>,
+    states: Vec<AtomicU16>,
     /// Ranges of a block that are read directly.
-    direct: u8,
+    direct: u16,
 }
 
 impl Resident {
-    /// After so many ranges of a block it pays to read it: each by itself takes 0.7 µs more than a copy, and a block
-    /// 50 µs, or 200 where the system must first get memory from elsewhere.
-    pub const PAYS_AFTER: u8 = 128;
+    /// After so many ranges of a block it pays to read it: each by itself takes 0.35 to 0.7 µs more than a copy, and a
+    /// block 50 µs, or 500 where a virtual machine must first get memory from its host.
+    pub const PAYS_AFTER: u16 = 512;
 
     /// Keeps `inner` in memory, as large as it is now: each block once `direct` ranges of it were read directly, at
-    /// most 250.
-    pub fn new(inner: Arc<dyn Storage>, direct: u8) -> Result<Resident, StorageError> {
+    /// most 65 000.
+    pub fn new(inner: Arc<dyn Storage>, direct: u16) -> Result<Resident, StorageError> {
         let length = usize::try_from(inner.size()?).unwrap_or(usize::MAX);
         let blocks = length.div_ceil(BLOCK);
         Ok(Resident {
             inner,
             memory: Memory::new(length),
-            states: (0..blocks).map(|_| AtomicU8::new(0)).collect(),
-            direct: direct.min(250),
+            states: (0..blocks).map(|_| AtomicU16::new(0)).collect(),
+            direct: direct.min(65_000),
         })
     }
 
     /// Bytes that are in memory now.
     pub fn present_bytes(&self) -> u64 {
-        let present = |(_, state): &(usize, &AtomicU8)| state.load(Ordering::Relaxed) == PRESENT;
+        let present = |(_, state): &(usize, &AtomicU16)| state.load(Ordering::Relaxed) == PRESENT;
         let blocks = self.states.iter().enumerate().filter(present);
         blocks.map(|(block, _)| self.length_of(block) as u64).sum()
     }
@@ -114,7 +114,7 @@ impl Resident {
     }
 
     #[cold]
-    fn bring(&self, block: usize, wanted: u8) -> bool {
+    fn bring(&self, block: usize, wanted: u16) -> bool {
         let state = &self.states[block];
         let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
         let claimed = state.compare_exchange(wanted, BEING_READ, acquire, relaxed);

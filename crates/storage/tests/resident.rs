@@ -36,7 +36,7 @@ fn open(path: &Path) -> Arc<dyn Storage> {
     Arc::new(LocalFile::open(path, options).unwrap())
 }
 
-fn resident(inner: Arc<dyn Storage>, direct: u8) -> Resident {
+fn resident(inner: Arc<dyn Storage>, direct: u16) -> Resident {
     Resident::new(inner, direct).unwrap()
 }
 

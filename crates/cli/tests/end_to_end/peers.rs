@@ -75,14 +75,13 @@ fn memory_that_holds_a_part_reads_each_byte_once_an_epoch_at_most() {
     assert!(count(&loads, "backend_bytes") <= 2 * bytes, "{loads}");
     let level = number(&loads, "rl_exact");
     assert!(level > 0.6 && level < 1.0, "{loads}");
-    // With more loads than that a part stays, and shuffling falls.
+    // With more loads than that shuffling falls.
     let smaller = line.replace("--batch 200", "--batch 100");
     let more = place.json(&format!(
         "{smaller} --mode opportunistic:20 --unit-bytes 2KiB"
     ));
     let read = count(&more, "backend_bytes") as f64 / bytes as f64;
-    let stays = (0.25 - 0.1) / (1.0 - 0.1);
-    assert!(read < 2.0 - stays + 0.03 && read > 1.7 - stays, "{more}");
+    assert!(read <= 2.0 && read > 1.8, "{more}");
     assert!(number(&more, "rl_exact") < level, "{more}");
     assert_eq!(more["used_bytes"], loads["used_bytes"]);
     let sums = [&ordered, &loads].map(|figures| number(figures, "checksum"));
