@@ -17,7 +17,7 @@ ROUNDS = 3
 COLD_ROUNDS = 4
 THREADS = 2
 COLUMNS = "part,case,system,round,examples_per_s,bytes_per_s,cpu_s,peak_rss_bytes,first_batch_s,mean_queue_depth,access,verdict".split(",")
-# The second budget holds the files, which are then mapped if their records are short.
+# The second budget holds the files, which then stay in memory if their records are short.
 MEMORY, ROOMY = "256MiB", "4GiB"
 FLAGS = ["--batch", BATCH, "--collate", "stack", "--order", "full"]
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Pipeline};
 use pelton_comm::{Comm, RankError, Reduction, mpi};
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;
 use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged};
 
@@ -56,8 +56,15 @@ fn succeed(comm: Comm) -> Result<(), CacheError> {
 fn setup(comm: &Comm, data: &Data, kind: u32) -> (Arc<Plan>, CacheOptions) {
     let records = data.dataset.records();
     let ranks = comm.size() as u64;
-    let full =
-        || Arc::new(Plan::new(records, Order::Full, Batching::Examples(16), 5).expect("a plan"));
+    let full = || {
+        Arc::new(
+            Plan::new(
+                &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
+                Catalog::of(records),
+            )
+            .expect("a plan"),
+        )
+    };
     let (plan, memory_bytes) = match kind {
         0 => (full(), data.dataset.bytes().div_ceil(ranks)),
         1 => {

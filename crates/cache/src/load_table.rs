@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use pelton_plan::Plan;
+use pelton_plan::Units;
 
 use crate::runs::{Place, cuts_by_weight};
 use crate::space::Space;
@@ -64,16 +64,15 @@ pub(crate) struct LoadTable {
 }
 
 impl LoadTable {
-    /// The table of a load over ranks with memory in proportion to `weights`.
+    /// The table of a load, which reads some of the units, over ranks with memory in proportion to `weights`.
     pub(crate) fn new(
         space: &Space,
-        plan: &Plan,
-        number: LoadNumber,
+        (units, load): (&Units, &[u64]),
         weights: &[u64],
     ) -> LoadTable {
-        let units = plan.units().expect("an order of loads has units");
-        let drawn = plan.load_units(number.epoch, number.load).into_iter();
-        let drawn = drawn.map(|unit| unit_range(space, &units.unit_records(unit)));
+        let drawn = load
+            .iter()
+            .map(|&unit| unit_range(space, &units.unit_records(unit)));
         let (pieces, needed) = deal(drawn.collect(), weights);
         LoadTable { pieces, needed }
     }
@@ -144,7 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     use pelton_format::Dataset;
-    use pelton_plan::{Batching, Order, Units};
+    use pelton_plan::{Catalog, Order, Plan, PlanSpec, Units};
     use proptest::prelude::*;
 
     use super::*;
@@ -157,10 +156,10 @@ mod tests {
 
     fn plan(dataset: &Dataset, loads: u64, unit_bytes: u64) -> Arc<Plan> {
         let order = Order::Opportunistic { loads, unit_bytes };
-        let plan = Plan::new(dataset.records(), order, Batching::Examples(8), 1).unwrap();
         let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
         let units = Units::from_lengths(lengths, unit_bytes);
-        Arc::new(plan.with_units(units).unwrap())
+        let spec = PlanSpec::new(order, 8, 1);
+        Arc::new(Plan::new(&spec, Catalog::of_units(units)).unwrap())
     }
 
     proptest! {
@@ -208,11 +207,12 @@ mod tests {
         let space = Space::new(&dataset).unwrap();
         let plan = plan(&dataset, 5, 1000);
         for load in 0..5 {
-            let number = LoadNumber { epoch: 3, load };
-            let table = LoadTable::new(&space, &plan, number, &[1; 4]);
+            let read = plan.epoch_order(3).unwrap().load_units(load).unwrap();
+            let drawn = (plan.units().unwrap(), &read[..]);
+            let table = LoadTable::new(&space, drawn, &[1; 4]);
             let (least, most) = (table.needed().iter().min(), table.needed().iter().max());
             assert!(most.unwrap() - least.unwrap() <= 1, "{:?}", table.needed());
-            let table = LoadTable::new(&space, &plan, number, &[0, 3, 1, 0]);
+            let table = LoadTable::new(&space, drawn, &[0, 3, 1, 0]);
             let needed = table.needed();
             assert_eq!((needed[0], needed[3]), (0, 0));
             assert!(needed[1].abs_diff(3 * needed[2]) <= 4, "{needed:?}");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_plan::Plan;
+use pelton_plan::{EpochOrder, Plan};
 
 use crate::CacheError;
 use crate::load_size::loads_for;
@@ -22,6 +22,8 @@ pub(crate) struct Loads {
     /// What each rank has for one load.
     pub(crate) halves: Vec<u64>,
     tables: Mutex<VecDeque<(LoadNumber, Arc<LoadTable>)>>,
+    /// The orders of the epochs asked for last, even ones at 0 and odd ones at 1.
+    orders: Mutex<[Option<Arc<EpochOrder>>; 2]>,
 }
 
 impl Loads {
@@ -32,12 +34,27 @@ impl Loads {
             plan,
             memory: memory.to_vec(),
             tables: Mutex::default(),
+            orders: Mutex::default(),
         }
     }
 
     /// Loads of an epoch.
     pub(crate) fn count(&self) -> u64 {
         self.plan.loads().expect("an order of loads")
+    }
+
+    /// The order of an epoch.
+    pub(crate) fn order(&self, epoch: u64) -> Arc<EpochOrder> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = &mut orders[(epoch % 2) as usize];
+        match slot {
+            Some(order) if order.epoch() == epoch => Arc::clone(order),
+            _ => {
+                let order = self.plan.epoch_order(epoch);
+                let order = Arc::new(order.expect("an order of loads has an inverse"));
+                Arc::clone(slot.insert(order))
+            }
+        }
     }
 
     /// The table of a load, from those computed last where it is among them.
@@ -65,7 +82,10 @@ impl Loads {
     }
 
     fn compute(&self, number: LoadNumber) -> LoadTable {
-        LoadTable::new(&self.space, &self.plan, number, &self.memory)
+        let load = self.order(number.epoch).load_units(number.load);
+        let load = load.expect("the epoch has the load");
+        let units = self.plan.units().expect("an order of loads has units");
+        LoadTable::new(&self.space, (units, &load), &self.memory)
     }
 
     /// An error where a load does not fit.
@@ -97,28 +117,35 @@ impl Loads {
 
     /// The load that serves a step's first record.
     pub(crate) fn load_of_step(&self, (epoch, step): (u64, u64)) -> LoadNumber {
-        if step >= self.plan.steps() {
+        let order = self.order(epoch);
+        let Some(positions) = order.step_positions(step) else {
             return LoadNumber {
                 epoch: epoch + 1,
                 load: 0,
             };
-        }
-        let position = self.plan.step_positions(epoch, step).start;
+        };
         // Few loads: no need to search.
-        let load = (0..self.count())
-            .find(|&load| self.plan.load_positions(epoch, load).end > position)
-            .unwrap_or(0);
+        let serves = |load: &u64| {
+            let served = order.load_positions(*load);
+            served.is_some_and(|served| served.end > positions.start)
+        };
+        let load = (0..self.count()).find(serves).unwrap_or(0);
         LoadNumber { epoch, load }
     }
 
     /// The first step that needs nothing of a load or of those before it.
     pub(crate) fn step_after(&self, number: LoadNumber) -> (u64, u64) {
         let LoadNumber { epoch, load } = number;
-        let end = self.plan.load_positions(epoch, load).end;
-        let (mut low, mut high) = (0, self.plan.steps());
+        let order = self.order(epoch);
+        let end = order.load_positions(load).map_or(0, |served| served.end);
+        let starts_before = |step| {
+            let positions = order.step_positions(step);
+            positions.is_some_and(|positions| positions.start < end)
+        };
+        let (mut low, mut high) = (0, self.plan.steps(epoch));
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.plan.step_positions(epoch, middle).start < end {
+            if starts_before(middle) {
                 low = middle + 1;
             } else {
                 high = middle;

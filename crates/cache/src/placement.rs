@@ -61,7 +61,7 @@ impl Placement {
         let place = match &self.kind {
             Kind::Runs(runs) => Some(runs.place(middle)),
             Kind::Loads(loads) => {
-                let load = loads.plan.load_of(epoch, id);
+                let load = loads.order(epoch).load_of(id).unwrap_or(0);
                 let number = LoadNumber { epoch, load };
                 let table = match last.take() {
                     Some((kept, table)) if kept == number => table,

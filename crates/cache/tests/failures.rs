@@ -12,7 +12,7 @@ use pelton_cache::{CacheError, CacheOptions, PeerCache, loads_for};
 use pelton_comm::{Comm, RankError, run_ranks};
 use pelton_format::Dataset;
 use pelton_key::splitmix64;
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::{
     DeviceModel, Faults, Faulty, MemoryStorage, StorageError, ThrottleMode, Throttled,
 };
@@ -44,7 +44,10 @@ fn case(data: &Data, case: Case) -> (Arc<Plan>, CacheOptions) {
             plan_in_loads(dataset, loads, UNIT_BYTES, 16)
         }
         _ => {
-            let plan = Plan::new(dataset.records(), Order::Full, Batching::Examples(16), 5);
+            let plan = Plan::new(
+                &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
+                Catalog::of(dataset.records()),
+            );
             Arc::new(plan.unwrap())
         }
     };
@@ -69,9 +72,9 @@ fn consume_for_ever(
     let mut ids = Vec::new();
     for number in 0.. {
         each(number)?;
-        let (epoch, step) = (number / plan.steps(), number % plan.steps());
+        let (epoch, step) = (number / plan.steps(0), number % plan.steps(0));
         ids.clear();
-        plan.batch_ids(epoch, step, &mut ids);
+        ids.extend(plan.step_ids(epoch, step));
         data.check(&read, &ids)?;
         cache.received(epoch, step);
     }
@@ -107,7 +110,7 @@ fn a_rank_that_fails_at_any_step_ends_all() {
         for round in 0..12_u64 {
             let (plan, options) = case(&data, kind);
             let dataset = data.behind(|storage| storage);
-            let fails_at = splitmix64(round) % (2 * plan.steps());
+            let fails_at = splitmix64(round) % (2 * plan.steps(0));
             let failed = std::sync::Mutex::new(None);
             let errors = std::sync::Mutex::new(Vec::new());
             let result: Result<Vec<()>, RankError<CacheError>> = run_ranks(RANKS, |comm| {
@@ -252,10 +255,10 @@ fn readers_wait_for_refills_that_lag() {
         let dataset = throttled(&data, 200.0);
         let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
         let mut ids = Vec::new();
-        for number in 0..2 * plan.steps() {
-            let (epoch, step) = (number / plan.steps(), number % plan.steps());
+        for number in 0..2 * plan.steps(0) {
+            let (epoch, step) = (number / plan.steps(0), number % plan.steps(0));
             ids.clear();
-            plan.batch_ids(epoch, step, &mut ids);
+            ids.extend(plan.step_ids(epoch, step));
             data.check(&cache.dataset(), &ids)?;
             cache.received(epoch, step);
         }
@@ -299,7 +302,7 @@ fn an_interrupt_ends_waiting_and_loading() {
 /// All ids of an epoch.
 fn first_ids(plan: &Plan, epoch: u64) -> Vec<u64> {
     let mut ids = vec![0; plan.records() as usize];
-    plan.fill_ids(epoch, 0, &mut ids);
+    plan.epoch_order(epoch).unwrap().fill(0, &mut ids);
     ids
 }
 
@@ -348,7 +351,11 @@ fn what_does_not_belong_together_is_refused_on_every_rank() {
     let dataset = data.behind(|inner| inner);
     let (plan, options) = case(&data, Case::InMemory);
     let other = |records| {
-        let plan = Plan::new(records, Order::Full, Batching::Examples(16), records).unwrap();
+        let plan = Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(16), records),
+            Catalog::of(records),
+        )
+        .unwrap();
         Arc::new(plan)
     };
     check_refused(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline, loads_for};
 use pelton_comm::run_ranks;
 use pelton_format::Dataset;
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::conformance::check_storage;
 use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged, units_of};
 
@@ -77,7 +77,7 @@ fn a_run_goes_on_in_the_middle() {
     let (memory, loads) = quarter(&data, 3, UNIT_BYTES);
     let (dataset, backend) = data.metered();
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
-    let steps = plan.steps();
+    let steps = plan.steps(0);
     for start in [
         (0, 1),
         (1, steps / 2),
@@ -119,10 +119,10 @@ fn holders_are_where_records_are_read_from() {
         let (read, placement) = (cache.dataset(), cache.placement());
         let (mut ids, mut holders) = (Vec::new(), Vec::new());
         for epoch in 0..2 {
-            for step in 0..plan.steps() {
+            for step in 0..plan.steps(0) {
                 ids.clear();
                 holders.clear();
-                plan.batch_ids(epoch, step, &mut ids);
+                ids.extend(plan.step_ids(epoch, step));
                 placement.holders(epoch, &ids, &mut holders);
                 let own = Some(comm.rank() as u32);
                 let of_own = ids
@@ -149,7 +149,7 @@ fn readers_may_be_ahead_of_the_consumer() {
     let (memory, loads) = quarter(&data, 2, UNIT_BYTES);
     let dataset = data.behind(|storage| storage);
     let plan = plan_in_loads(&dataset, loads, UNIT_BYTES, 16);
-    let steps = plan.steps();
+    let steps = plan.steps(0);
     // Less than a load.
     let ahead = steps / loads - 1;
     let meters = run_ranks(2, |comm| {
@@ -164,7 +164,7 @@ fn readers_may_be_ahead_of_the_consumer() {
                         std::thread::yield_now();
                     }
                     ids.clear();
-                    plan.batch_ids(number / steps, number % steps, &mut ids);
+                    ids.extend(plan.step_ids(number / steps, number % steps));
                     data.check(&read, &ids).unwrap();
                     done.fetch_add(1, Ordering::Release);
                 }
@@ -233,7 +233,11 @@ fn a_quarter_of_the_data_takes_eight_loads_where_units_divide_evenly() {
 fn ordered(data: &Data, ranks: usize, share: u64) -> (Dataset, Arc<Plan>, CacheOptions) {
     let dataset = data.behind(|storage| storage);
     let records = dataset.records();
-    let plan = Plan::new(records, Order::Full, Batching::Examples(16), 5).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
+        Catalog::of(records),
+    )
+    .unwrap();
     let memory = dataset.bytes() / share / ranks as u64;
     (dataset, Arc::new(plan), options(memory, u64::MAX))
 }
@@ -252,9 +256,9 @@ fn a_fixed_part_serves_its_share_of_every_epoch() {
                 assert!(resident_bytes <= limit && resident_bytes * 10 > limit * 7);
                 let loaded = cache.meters().backend_bytes;
                 let mut ids = Vec::new();
-                for step in 0..plan.steps() {
+                for step in 0..plan.steps(0) {
                     ids.clear();
-                    plan.batch_ids(1, step, &mut ids);
+                    ids.extend(plan.step_ids(1, step));
                     data.check(&cache.dataset(), &ids)?;
                 }
                 let meters = cache.meters();
@@ -280,9 +284,9 @@ fn devices_are_read_in_units_for_what_is_not_resident() {
     run_ranks(3, |comm| {
         let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
         let mut ids = Vec::new();
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             ids.clear();
-            plan.batch_ids(0, step, &mut ids);
+            ids.extend(plan.step_ids(0, step));
             data.check(&cache.dataset(), &ids)?;
         }
         for (file, bytes) in cache.dataset().files().iter().zip(&data.bytes) {
@@ -330,7 +334,13 @@ fn memory_may_differ_between_ranks() {
         let order = Order::Full;
         let plan = match kind {
             1 => plan_in_loads(&dataset, 16, 256, 16),
-            _ => Arc::new(Plan::new(6000, order, Batching::Examples(16), 5).unwrap()),
+            _ => Arc::new(
+                Plan::new(
+                    &PlanSpec::new(order, Batching::Examples(16), 5),
+                    Catalog::of(6000),
+                )
+                .unwrap(),
+            ),
         };
         let meters = run_ranks(4, |comm| {
             let memory = (total * SHARES[comm.rank()]).div_ceil(10);

@@ -7,13 +7,19 @@ use std::sync::atomic::Ordering;
 
 use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline};
 use pelton_comm::run_ranks;
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::conformance::check_storage;
 use support::{Data, bytes_read, even, ragged};
 
 fn plan_of(data: &Data) -> Arc<Plan> {
     let records = data.dataset.records();
-    Arc::new(Plan::new(records, Order::Full, Batching::Examples(16), 5).unwrap())
+    Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
+            Catalog::of(records),
+        )
+        .unwrap(),
+    )
 }
 
 fn options(data: &Data, ranks: usize) -> CacheOptions {
@@ -32,9 +38,9 @@ fn check(data: &Data, ranks: usize) -> Vec<CacheMeters> {
         assert_eq!(cache.pipeline(), Pipeline::InMemory);
         let read = cache.dataset();
         let mut ids = Vec::new();
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             ids.clear();
-            plan.batch_ids(0, step, &mut ids);
+            ids.extend(plan.step_ids(0, step));
             data.check(&read, &ids)?;
             cache.received(0, step);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelton_feed::{Access, Batch, Feed, FeedOptions, Meters, largest_batch};
 use pelton_format::{Dataset, RowTable, Slot};
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
 use crate::error::DataError;
 
@@ -35,10 +35,8 @@ pub fn for_each_batch<E: From<DataError>>(
         rows = u64::from(ranks) * rows.min(stripe_records(dataset, ranks));
     }
     let plan = Plan::new(
-        dataset.records(),
-        Order::Sequential,
-        Batching::Examples(rows),
-        0,
+        &PlanSpec::new(Order::Sequential, rows, 0),
+        Catalog::of(dataset.records()),
     )
     .map_err(DataError::from)?;
     let feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use pelton_feed::{Batch, Feed, FeedOptions, OnBadRecord, pane_row_bytes};
 use pelton_format::Dataset;
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_run::{Event, Interrupt, Observer};
 
 use crate::error::DataError;
@@ -34,7 +34,10 @@ impl Pass {
     ) -> Result<Pass, DataError> {
         let fits = MEMORY / STEPS_IN_MEMORY / pane_row_bytes(dataset).max(1);
         let batching = Batching::Examples(fits.clamp(1, MOST_STEP));
-        let plan = Plan::new(dataset.records(), Order::Sequential, batching, 0)?;
+        let plan = Plan::new(
+            &PlanSpec::new(Order::Sequential, batching, 0),
+            Catalog::of(dataset.records()),
+        )?;
         let options = FeedOptions {
             end_epoch: Some(1),
             on_bad_record,
@@ -55,7 +58,7 @@ impl Pass {
         with: impl FnOnce(&Batch),
     ) -> Result<bool, DataError> {
         let stopped = DataError::Stopped { job: self.what };
-        let total = self.feed.plan().steps();
+        let total = self.feed.plan().steps(0);
         let batch = match self.feed.next_batch() {
             Ok(Some(batch)) => batch,
             Ok(None) => return Ok(false),

@@ -1,7 +1,7 @@
 //! The plan of an order over a data set.
 
 use pelton_format::{Dataset, RecordBytes};
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 
 use crate::error::DataError;
 
@@ -13,10 +13,11 @@ pub fn plan_of(
     batching: Batching,
     seed: u64,
 ) -> Result<Plan, DataError> {
-    match units_of(dataset, order) {
-        Some(units) => Ok(Plan::over_units(units, order, batching, seed)?),
-        None => Ok(Plan::new(dataset.records(), order, batching, seed)?),
-    }
+    let over = Catalog {
+        units: units_of(dataset, order),
+        ..Catalog::of(dataset.records())
+    };
+    Ok(Plan::new(&PlanSpec::new(order, batching, seed), over)?)
 }
 
 /// The units of an order of units.

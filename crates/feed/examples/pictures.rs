@@ -4,14 +4,14 @@
 //! cargo run --release -p pelton-feed --example pictures -- FOLDER state.json
 //! ```
 use pelton_feed::{AugmentImages, DecodeImages, Loader, LoaderOptions, LoaderState, Stages};
-use pelton_plan::{Order, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use std::sync::Arc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [folder, state] = [1, 2].map(|i| std::env::args().nth(i).expect("FOLDER and STATE"));
     let dataset = pelton_format::Dataset::open(&[folder.into()], &Default::default())?;
-    let (dataset, spec) = (Arc::new(dataset), StreamSpec::new(Order::Full, 64, 7));
-    let plan = Arc::new(StreamPlan::new(dataset.records(), &spec, None, None, None)?);
+    let (dataset, spec) = (Arc::new(dataset), PlanSpec::new(Order::Full, 64, 7));
+    let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
     let stages = Stages::default()
         .then(DecodeImages::of("image").expect("a kind of picture"))
         .then(AugmentImages::by("rrc:224,flip,normalise".parse()?));

@@ -18,7 +18,7 @@ use pelton_feed::{
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
 use pelton_key::KeyedRng;
-use pelton_plan::{Order, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1).map(PathBuf::from);
@@ -34,10 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&sentences), &open)?);
 
     // What comes when: a full random order of each epoch, in batches of sentences of about one length.
-    let spec = StreamSpec {
+    let spec = PlanSpec {
         echo: "2:1000".parse()?,
         buckets: Some("auto".parse()?),
-        ..StreamSpec::new(Order::Full, 32, 7)
+        ..PlanSpec::new(Order::Full, 32, 7)
     };
     let text = fs::read(&sentences)?;
     let words = |line: &[u8]| {
@@ -50,7 +50,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|line| words(line) as u32)
         .collect();
     let length_of = |id: u64| lengths[id as usize];
-    let stream = StreamPlan::new(dataset.records(), &spec, None, None, Some(&length_of))?;
+    let over = Catalog::of(dataset.records()).with_lengths(&length_of);
+    let stream = Plan::new(&spec, over)?;
     let stream = Arc::new(stream);
 
     // What happens to each sentence.

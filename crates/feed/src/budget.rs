@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pelton_format::Dataset;
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 
 use crate::known_fields::KnownFields;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
@@ -47,7 +47,7 @@ pub(crate) struct Division {
 /// What the memory is divided for.
 pub(crate) struct Case<'a> {
     pub dataset: &'a Dataset,
-    pub stream: &'a StreamPlan,
+    pub stream: &'a Plan,
     pub stages: &'a Stages,
     pub fields: &'a KnownFields,
     pub options: &'a LoaderOptions,
@@ -89,7 +89,7 @@ impl Case<'_> {
             }
             None => {
                 let ranks = u64::from(self.options.world_size);
-                self.stream.most_held_with(window).div_ceil(ranks)
+                self.stream.most_held(window).div_ceil(ranks)
             }
         }
     }
@@ -147,7 +147,7 @@ impl Case<'_> {
         // One batch is the consumer's.
         let least = held
             .saturating_add((LEAST_ROOM + 1) * batch)
-            .saturating_add(stream.memory_bytes_with(window));
+            .saturating_add(stream.memory_bytes(window));
         let left = memory.saturating_sub(least);
         let feed_least = 2 * rank_batch * (record + 32) + (1 << 18);
         if left < (feed_least as f64 / FEED_SHARE) as u64 {

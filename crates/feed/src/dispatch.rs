@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use crossbeam_channel::Sender;
 use pelton_format::{Row, RowTable};
 use pelton_key::{Stage, key};
-use pelton_plan::{Draw, StreamPlan};
+use pelton_plan::{Draw, Plan};
 
 use crate::building::{Building, Example, Head, Places, Source};
 use crate::held::Held;
@@ -36,7 +36,7 @@ pub(crate) enum Input {
 /// Begins batches until there are none, or nobody wants them.
 pub(crate) struct Dispatcher {
     shared: Arc<Shared>,
-    stream: Arc<StreamPlan>,
+    stream: Arc<Plan>,
     input: Input,
     tasks: Tasks,
     /// Examples that will come out again, by position in the epoch.
@@ -45,12 +45,7 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(
-        shared: &Arc<Shared>,
-        stream: &Arc<StreamPlan>,
-        input: Input,
-        tasks: Tasks,
-    ) -> Dispatcher {
+    pub fn new(shared: &Arc<Shared>, stream: &Arc<Plan>, input: Input, tasks: Tasks) -> Dispatcher {
         Dispatcher {
             shared: Arc::clone(shared),
             stream: Arc::clone(stream),

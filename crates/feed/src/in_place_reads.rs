@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_fetch::{Access, DeviceSpeed, MeterCounters, Meters, Remedies};
 use pelton_format::{Contents, Dataset};
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 use pelton_storage::{Resident, Storage};
 
 use crate::known_fields::{KnownFields, as_stored};
@@ -17,8 +17,6 @@ const SHORTEST: f64 = 512.0;
 
 /// Longer ones are copied by system calls in little more time than from memory of one's own.
 const LONGEST_RESIDENT: f64 = 32_768.0;
-/// Records that are read before any stays in memory, so that the first batch is not late.
-const READ_FIRST: f64 = 4096.0;
 
 /// What was read in place.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ impl InPlaceReads {
     /// Whether all samples of a loader can be read in place, and the feed neither serves better nor must.
     pub fn serves(
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         fields: &KnownFields,
         options: &LoaderOptions,
@@ -121,11 +119,8 @@ fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
         let kept = || {
             let bytes = storage.size().ok()?;
             let fits = storage.reads_page_cache() && used + bytes <= room;
-            let share = bytes as f64 / dataset.bytes().max(1) as f64;
-            let resident = fits.then(|| {
-                let first = (READ_FIRST * share).ceil() as u64;
-                Resident::new(Arc::clone(storage), first)
-            });
+            let direct = Resident::PAYS_AFTER;
+            let resident = fits.then(|| Resident::new(Arc::clone(storage), direct));
             let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
             Some((resident, bytes))
         };

@@ -1,6 +1,6 @@
 //! Batches of samples: a feed with stages behind it.
 //!
-//! A [`Loader`] executes a [`StreamPlan`]: records are read ahead by a [`Feed`], decoded, augmented and put
+//! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Feed`], decoded, augmented and put
 //! together into batches by threads, and handed out in exactly the plan's order. Reading order:
 //!
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
@@ -27,7 +27,7 @@ use std::time::Instant;
 use pelton_batch::Batch;
 use pelton_fetch::{Cursor, Feed, FeedError};
 use pelton_format::{Contents, Dataset, Layout};
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 
 use crate::auto_echo::Repeats;
 use crate::budget::{Case, Division};
@@ -40,7 +40,7 @@ use crate::options::{BadExamples, LoaderOptions};
 use crate::shared::{Front, Shared};
 use crate::stages::{LABEL, Stages};
 use crate::state::LoaderState;
-use crate::steps::{self, StepPlanner};
+use crate::steps::{self, Hints, StepPlanner};
 use crate::worker::{self, Tasks};
 
 /// Bad examples that are kept for the report.
@@ -55,18 +55,18 @@ const MOST_BAD_KEPT: usize = 100;
 ///
 /// use pelton_feed::{Function, Loader, LoaderOptions, LoaderState, Stages, Value};
 /// use pelton_format::{Dataset, OpenOptions};
-/// use pelton_plan::{Order, StreamPlan, StreamSpec};
+/// use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("lines.txt");
 /// # std::fs::write(&path, "three small words\n".repeat(100))?;
 /// let dataset = Arc::new(Dataset::open(&[path], &OpenOptions::default())?);
 /// // Batches of 32 in a full random order of every epoch, each example twice.
-/// let spec = StreamSpec {
+/// let spec = PlanSpec {
 ///     echo: "2".parse()?,
-///     ..StreamSpec::new(Order::Full, 32, 7)
+///     ..PlanSpec::new(Order::Full, 32, 7)
 /// };
-/// let plan = Arc::new(StreamPlan::new(dataset.records(), &spec, None, None, None)?);
+/// let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
 /// // A function of one's own; what it returns as an error comes with the record's place.
 /// let stages = Stages::default().then(Function::at_read(|sample, _| match sample.get_mut("text") {
 ///     Some(Value::Bytes(line)) => Ok(line.to_mut().make_ascii_uppercase()),
@@ -91,13 +91,15 @@ const MOST_BAD_KEPT: usize = 100;
 /// ```
 pub struct Loader {
     shared: Arc<Shared>,
-    stream: Arc<StreamPlan>,
+    stream: Arc<Plan>,
     tasks: Option<Tasks>,
     threads: Vec<JoinHandle<()>>,
     repeats: Option<Repeats>,
     /// Fresh batches that the plan repeats, by number.
     kept: HashMap<u64, Batch>,
     place: Cursor,
+    /// Hints of the plan for it.
+    hints: Hints,
     failed: bool,
     /// Records that were bad, each once.
     bad: HashSet<u64>,
@@ -111,7 +113,7 @@ impl Loader {
     /// Errors: stages that do not go together or with the data; a budget that does not hold what is needed.
     pub fn new(
         dataset: Arc<Dataset>,
-        stream: Arc<StreamPlan>,
+        stream: Arc<Plan>,
         stages: Stages,
         options: &LoaderOptions,
     ) -> Result<Loader, FeedError> {
@@ -139,11 +141,13 @@ impl Loader {
             in_place,
         ));
         let planner = StepPlanner::new(
-            Arc::clone(&stream),
+            &stream,
             (options.rank, options.world_size),
             options.start,
+            options.hint.as_ref(),
             options.end_epoch,
         );
+        let hints = planner.hints();
         let input = match &shared.in_place {
             Some(_) => Input::InPlace(Box::new(planner)),
             None => feed_of(dataset, planner, &division, options)?,
@@ -170,6 +174,7 @@ impl Loader {
                 )
             }),
             place: options.start,
+            hints,
             shared,
             stream,
             tasks: Some(tasks),
@@ -183,7 +188,7 @@ impl Loader {
     }
 
     /// The plan that is executed.
-    pub fn stream(&self) -> &Arc<StreamPlan> {
+    pub fn stream(&self) -> &Arc<Plan> {
         &self.stream
     }
 
@@ -217,6 +222,7 @@ impl Loader {
             &self.shared.stages,
             self.place,
             self.repeats.as_ref().map_or(0, Repeats::batches),
+            steps::hint_at(&self.hints, self.place).as_ref(),
         )
     }
 
@@ -306,6 +312,7 @@ impl Loader {
             self.kept.clear();
         }
         self.place = head.end;
+        steps::forget_before(&self.hints, self.place);
         if let Some(repeats) = &mut self.repeats {
             repeats.hold(std::mem::take(&mut made.held));
         }
@@ -404,7 +411,7 @@ fn feed_of(
 /// Says what does not go together before anything is read.
 fn check(
     dataset: &Dataset,
-    stream: &StreamPlan,
+    stream: &Plan,
     stages: &Stages,
     options: &LoaderOptions,
 ) -> Result<(), FeedError> {

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_fetch::Cursor;
 use pelton_fetch::{Access, DeviceSpeed};
+use pelton_plan::Hint;
 
 /// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
 /// examples' places whatever is chosen, so that ranks stay in step.
@@ -123,6 +124,8 @@ pub struct LoaderOptions {
     pub auto_echo: Option<AutoEcho>,
     /// Where the first batch starts: its epoch and step.
     pub start: Cursor,
+    /// A hint of the plan from there or before, by which it is got to sooner.
+    pub hint: Option<Hint>,
     /// Batches that were repeated by waiting before that.
     pub auto_batches: u64,
     /// First epoch that is not produced; `None` goes on for ever.
@@ -151,6 +154,7 @@ impl LoaderOptions {
             echo_point: EchoPoint::BeforeAugment,
             auto_echo: None,
             start: Cursor::default(),
+            hint: None,
             auto_batches: 0,
             end_epoch: None,
             rank: 0,

@@ -1,7 +1,7 @@
 //! Where a loader stands, as a small document.
 
 use pelton_format::Dataset;
-use pelton_plan::StreamPlan;
+use pelton_plan::{Hint, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::options::LoaderOptions;
@@ -33,15 +33,19 @@ pub struct LoaderState {
     /// Batches of repeats that `auto` echo handed out by decisions of the clock.
     #[serde(default)]
     pub auto_batches: u64,
+    /// A hint of the plan from the step or before it, as hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 impl LoaderState {
     pub(crate) fn new(
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         place: Cursor,
         auto_batches: u64,
+        hint: Option<&Hint>,
     ) -> LoaderState {
         LoaderState {
             version: VERSION,
@@ -51,6 +55,7 @@ impl LoaderState {
             epoch: place.epoch,
             step: place.next,
             auto_batches,
+            hint: hint.map(Hint::to_string),
         }
     }
 
@@ -64,15 +69,14 @@ impl LoaderState {
     /// Errors: text that is no such state, or of another version.
     pub fn from_json(text: &str) -> Result<LoaderState, FeedError> {
         let refuse = |problem: String| FeedError::State(problem);
-        let state: LoaderState = serde_json::from_str(text)
-            .map_err(|error| refuse(format!("it cannot be read ({error})")))?;
-        if state.version != VERSION {
-            return Err(refuse(format!(
-                "it has version {}, this program reads version {VERSION}",
-                state.version
-            )));
+        let unreadable = |error| refuse(format!("it cannot be read ({error})"));
+        let document: serde_json::Value = serde_json::from_str(text).map_err(unreadable)?;
+        match document.get("version").and_then(serde_json::Value::as_u64) {
+            Some(version) if version != u64::from(VERSION) => Err(refuse(format!(
+                "it has version {version} and this program reads version {VERSION}"
+            ))),
+            _ => serde_json::from_value(document).map_err(unreadable),
         }
-        Ok(state)
     }
 
     /// Options with which a loader of these stages goes on from here.
@@ -82,7 +86,7 @@ impl LoaderState {
     pub fn resume(
         &self,
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         options: &LoaderOptions,
     ) -> Result<LoaderOptions, FeedError> {
@@ -106,7 +110,9 @@ impl LoaderState {
             (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
             _ => {}
         }
-        if self.step > stream.steps(self.epoch) {
+        // A damaged hint is left out: the step is then found by a walk through the epoch.
+        let hint: Option<Hint> = self.hint.as_ref().and_then(|hint| hint.parse().ok());
+        if hint.is_none() && self.step > stream.steps(self.epoch) {
             return refuse("its step is beyond the end of its epoch");
         }
         Ok(LoaderOptions {
@@ -115,6 +121,7 @@ impl LoaderState {
                 next: self.step,
             },
             auto_batches: self.auto_batches,
+            hint,
             ..options.clone()
         })
     }

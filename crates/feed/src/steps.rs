@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_plan::{Draw, StreamBatch, StreamPlan, share_of};
+use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, share_of};
 
 use pelton_fetch::{Cursor, ReadList};
 
@@ -51,38 +51,78 @@ pub(crate) struct PlannedStep {
 
 /// Walks a plan and tells the feed what to read.
 pub(crate) struct StepPlanner {
-    stream: Arc<StreamPlan>,
+    walk: Walk,
+    echoes_batches: bool,
     rank: u32,
     world_size: u32,
-    next: Cursor,
     end_epoch: u64,
+    /// Steps walked since a hint was taken.
+    unhinted: u64,
+    hints: Hints,
     held: HashSet<u64>,
     held_batches: HashSet<u64>,
-    batch: StreamBatch,
+    batch: StepBatch,
     mine: Vec<u32>,
 }
+
+/// The hints of the walk, each with the place where it was taken, in the order they were taken. The consumer is at
+/// the first of them or between the first two.
+pub(crate) type Hints = Arc<Mutex<VecDeque<(Place, Hint)>>>;
+
+/// Forgets the hints that a consumer at a place or behind it has no use for.
+pub(crate) fn forget_before(hints: &Hints, at: Cursor) {
+    let mut hints = hints.lock().unwrap_or_else(PoisonError::into_inner);
+    while hints.get(1).is_some_and(|(next, _)| *next <= place_of(at)) {
+        hints.pop_front();
+    }
+}
+
+/// The hint for a place: the last that was taken before it in its epoch, where those before are forgotten.
+pub(crate) fn hint_at(hints: &Hints, at: Cursor) -> Option<Hint> {
+    let hints = hints.lock().unwrap_or_else(PoisonError::into_inner);
+    let (taken, hint) = hints.front()?;
+    (taken.epoch == at.epoch && *taken <= place_of(at)).then(|| hint.clone())
+}
+
+fn place_of(at: Cursor) -> Place {
+    Place {
+        epoch: at.epoch,
+        step: at.next,
+    }
+}
+
+/// Steps from one hint to the next.
+const HINT_STEPS: u64 = 64;
 
 /// Steps that were planned and are not yet begun.
 pub(crate) type Queue = Arc<Mutex<VecDeque<PlannedStep>>>;
 
 impl StepPlanner {
     pub fn new(
-        stream: Arc<StreamPlan>,
+        stream: &Plan,
         (rank, world_size): (u32, u32),
         next: Cursor,
+        hint: Option<&Hint>,
         end_epoch: Option<u64>,
     ) -> StepPlanner {
         StepPlanner {
-            stream,
+            walk: stream.walk(place_of(next), hint),
+            echoes_batches: !stream.batch_echo().is_none(),
             rank,
             world_size,
-            next,
             end_epoch: end_epoch.unwrap_or(u64::MAX),
+            unhinted: HINT_STEPS,
+            hints: Hints::default(),
             held: HashSet::new(),
             held_batches: HashSet::new(),
-            batch: StreamBatch::default(),
+            batch: StepBatch::default(),
             mine: Vec::new(),
         }
+    }
+
+    /// The hints that it takes.
+    pub fn hints(&self) -> Hints {
+        Arc::clone(&self.hints)
     }
 
     /// What the feed reads; each step is put into `queue` as it is planned.
@@ -101,26 +141,25 @@ impl StepPlanner {
 
     /// The next step; `None` after the last epoch, and where epochs have no steps.
     pub fn next_step(&mut self) -> Option<PlannedStep> {
-        let mut steps = self.stream.steps(self.next.epoch);
-        if self.next.next >= steps {
-            self.next = Cursor {
-                epoch: self.next.epoch + 1,
-                next: 0,
-            };
-            self.held.clear();
-            self.held_batches.clear();
-            steps = self.stream.steps(self.next.epoch);
-        }
-        let place = self.next;
-        if place.epoch >= self.end_epoch || steps == 0 {
+        let place = self.walk.place();
+        if place.epoch >= self.end_epoch {
             return None;
         }
-        self.stream.batch(place.epoch, place.next, &mut self.batch);
-        self.next.next += 1;
+        if place.step == 0 {
+            self.held.clear();
+            self.held_batches.clear();
+        }
+        self.take_hint(place);
+        if !self.walk.next(&mut self.batch) {
+            return None;
+        }
         let mut step = PlannedStep {
-            place,
-            ends_epoch: self.next.next >= steps,
-            global_examples: self.batch.draws.len() as u64,
+            place: Cursor {
+                epoch: place.epoch,
+                next: place.step,
+            },
+            ends_epoch: self.batch.ends_epoch,
+            global_examples: self.batch.len() as u64,
             bucket: self.batch.bucket,
             padded_length: self.batch.padded_length,
             ..PlannedStep::default()
@@ -130,6 +169,18 @@ impl StepPlanner {
         self.hold_batch(&mut step);
         self.take_draws(&mut step);
         Some(step)
+    }
+
+    /// Takes a hint each few steps, where the plan has any.
+    fn take_hint(&mut self, place: Place) {
+        self.unhinted += 1;
+        if self.unhinted > HINT_STEPS
+            && let Some(hint) = self.walk.hint()
+        {
+            self.unhinted = 1;
+            let mut hints = self.hints.lock().unwrap_or_else(PoisonError::into_inner);
+            hints.push_back((place, hint));
+        }
     }
 
     fn hold_batch(&mut self, step: &mut PlannedStep) {
@@ -170,7 +221,7 @@ impl StepPlanner {
             return;
         }
         // A rank may hold what another one uses last.
-        for draw in self.batch.draws.iter().filter(|draw| draw.last) {
+        for draw in self.batch.draws().filter(|draw| draw.last) {
             if self.held.remove(&draw.position) {
                 step.drops.push(draw.position);
             }
@@ -178,7 +229,7 @@ impl StepPlanner {
     }
 
     fn take(&mut self, index: u32, step: &mut PlannedStep) {
-        let draw = self.batch.draws[index as usize];
+        let draw = self.batch.draw(index as usize);
         if let Some(piece) = self.batch.pieces.get(index as usize) {
             let start = piece.start as usize;
             step.pieces.push(start..start + piece.length as usize);
@@ -191,7 +242,7 @@ impl StepPlanner {
         } else {
             let home = draw.position % u64::from(self.world_size) == u64::from(self.rank);
             // Repeated batches are held themselves.
-            let keep = !draw.last && self.stream.batch_echo().is_none() && home;
+            let keep = !draw.last && !self.echoes_batches && home;
             if keep {
                 self.held.insert(draw.position);
             }

@@ -14,7 +14,7 @@ use pelton_feed::{
     Access, Collate, DeviceSpeed, FeedError, Loader, LoaderMeters, LoaderOptions, Stages,
 };
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
-use pelton_plan::{Order, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::{LocalMode, LocalOptions, StorageError};
 
 /// Read through the page cache, as warm files are.
@@ -106,8 +106,8 @@ fn loader_in(
     collate: Collate,
     options: &LoaderOptions,
 ) -> Result<Loader, FeedError> {
-    let spec = StreamSpec::new(Order::Full, 16, 7);
-    let stream = StreamPlan::new(dataset.records(), &spec, None, None, None).unwrap();
+    let spec = PlanSpec::new(Order::Full, 16, 7);
+    let stream = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
     let stages = Stages::default().planar(planar).collated(collate);
     Loader::new(Arc::clone(dataset), Arc::new(stream), stages, options)
 }

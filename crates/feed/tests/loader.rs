@@ -16,7 +16,7 @@ use pelton_feed::{
     LoaderOptions, LoaderState, Stages, TEXT, Tokenise, Value,
 };
 use pelton_format::Dataset;
-use pelton_plan::{Order, StreamBatch, StreamPlan, StreamSpec};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
 /// Lines whose content says which they are, of different lengths.
@@ -28,16 +28,16 @@ fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
     open(&[path])
 }
 
-fn spec(batch: u64, echo: &str, batch_echo: &str) -> StreamSpec {
-    StreamSpec {
+fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
+    PlanSpec {
         echo: echo.parse().unwrap(),
         batch_echo: batch_echo.parse().unwrap(),
-        ..StreamSpec::new(Order::Full, batch, 7)
+        ..PlanSpec::new(Order::Full, batch, 7)
     }
 }
 
-fn stream(dataset: &Dataset, spec: &StreamSpec) -> Arc<StreamPlan> {
-    Arc::new(StreamPlan::new(dataset.records(), spec, None, None, None).unwrap())
+fn stream(dataset: &Dataset, spec: &PlanSpec) -> Arc<Plan> {
+    Arc::new(Plan::new(spec, Catalog::of(dataset.records())).unwrap())
 }
 
 fn options() -> LoaderOptions {
@@ -90,7 +90,7 @@ fn seen(batch: &Batch) -> Seen {
 
 fn run(
     dataset: &Arc<Dataset>,
-    stream: &Arc<StreamPlan>,
+    stream: &Arc<Plan>,
     stages: &Stages,
     options: &LoaderOptions,
 ) -> Vec<Seen> {
@@ -109,16 +109,13 @@ fn run(
 }
 
 /// The ids and copies that the plan lists.
-fn planned(stream: &StreamPlan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
-    let mut batch = StreamBatch::default();
+fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
+    let mut batch = StepBatch::default();
     let mut all = Vec::new();
-    for epoch in 0..epochs {
-        for step in 0..stream.steps(epoch) {
-            stream.batch(epoch, step, &mut batch);
-            let ids = batch.draws.iter().map(|draw| draw.id).collect();
-            let copies = batch.draws.iter().map(|draw| draw.copy).collect();
-            all.push((epoch, step, ids, copies));
-        }
+    let mut walk = stream.walk(Place::default(), None);
+    while walk.place().epoch < epochs && walk.next(&mut batch) {
+        let (ids, copies) = (batch.ids.clone(), batch.copies.clone());
+        all.push((batch.epoch, batch.step, ids, copies));
     }
     all
 }
@@ -143,7 +140,7 @@ fn marking() -> Function {
     })
 }
 
-fn all_kinds() -> Vec<(StreamSpec, EchoPoint)> {
+fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
     let before = EchoPoint::BeforeAugment;
     vec![
         (spec(7, "1", "1"), before),
@@ -152,9 +149,9 @@ fn all_kinds() -> Vec<(StreamSpec, EchoPoint)> {
         (spec(7, "1", "2:4"), before),
         (spec(1000, "3", "1"), before),
         (
-            StreamSpec {
+            PlanSpec {
                 order: Order::Sequential,
-                drop_last: true,
+                batching: Batching::DropLast(10),
                 ..spec(10, "1.3:20", "1")
             },
             before,
@@ -269,7 +266,7 @@ fn ranks_share_every_batch() {
 fn copies_are_augmented_anew_or_alike() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = lines(folder.path(), 40);
-    let distinct = |spec: &StreamSpec, echo_point| {
+    let distinct = |spec: &PlanSpec, echo_point| {
         let stream = stream(&dataset, spec);
         let options = LoaderOptions {
             echo_point,
@@ -529,7 +526,7 @@ fn a_state_of_something_else_is_refused() {
     )
     .unwrap();
     let state = loader.state();
-    let refused = |state: &LoaderState, stream: &StreamPlan| {
+    let refused = |state: &LoaderState, stream: &Plan| {
         let error = state
             .resume(&dataset, stream, &marked(), &options())
             .unwrap_err();
@@ -607,6 +604,57 @@ fn a_state_of_another_vocabulary_is_refused() {
     let plain = state_of(&marked());
     resume(&plain, &marked()).unwrap();
     refused(&plain, &words, "does not decode text");
+
+    for version in 1..3 {
+        let json = format!(
+            "{{\"version\":{version},\"data\":\"0\",\"plan\":\"0\",\"epoch\":0,\"step\":1}}"
+        );
+        let error = LoaderState::from_json(&json).unwrap_err().to_string();
+        let says = format!("it has version {version} and this program reads version 3");
+        assert!(error.contains(&says), "{error}");
+    }
+}
+
+/// A state holds a hint of the last 64 steps, and one without it, or with a damaged one, means the same batches.
+#[test]
+fn a_state_goes_on_with_its_hint_and_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 3000);
+    let spec = PlanSpec {
+        buckets: Some("static:9,10,20".parse().unwrap()),
+        ..spec(7, "2:16", "1")
+    };
+    let length_of = |id| dataset.locate(id).length as u32;
+    let over = Catalog::of(dataset.records()).with_lengths(&length_of);
+    let stream = Arc::new(Plan::new(&spec, over).unwrap());
+    let planned = planned(&stream, 2);
+    let new = |options: &LoaderOptions| {
+        Loader::new(Arc::clone(&dataset), Arc::clone(&stream), marked(), options).unwrap()
+    };
+    let mut loader = new(&options());
+    for (step, expected) in planned.iter().enumerate() {
+        let batch = loader.next().unwrap().unwrap();
+        assert_eq!((&batch.ids, &batch.copies), (&expected.2, &expected.3));
+        // Nothing is gained by a hint of the first steps of an epoch.
+        if step % 97 != 96 || expected.1 < 64 {
+            continue;
+        }
+        let json = loader.state().to_json();
+        let hint = json.split("\"hint\":\"").nth(1).expect("a hint");
+        let (hint, _) = hint.split_once('"').unwrap();
+        let damaged = json.replace(hint, &hint.replace('a', "b"));
+        let without = json.replace(&format!(",\"hint\":\"{hint}\""), "");
+        assert!(without.len() < json.len());
+        for json in [&json, &damaged, &without] {
+            let state = LoaderState::from_json(json).unwrap();
+            let options = state.resume(&dataset, &stream, &marked(), &options());
+            let mut resumed = new(&options.unwrap());
+            for expected in planned[step + 1..].iter().take(3) {
+                let batch = resumed.next().unwrap().unwrap();
+                assert_eq!((&batch.ids, &batch.copies), (&expected.2, &expected.3));
+            }
+        }
+    }
 }
 
 #[test]

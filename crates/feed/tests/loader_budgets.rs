@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fixtures::open;
 use pelton_feed::{EchoPoint, FeedError, Loader, LoaderOptions, Stages};
 use pelton_format::Dataset;
-use pelton_plan::{Order, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
 fn lines(folder: &std::path::Path, records: usize) -> Arc<Dataset> {
     let line = |id: usize| format!("id {id} {}\n", "word ".repeat(id * 7 % 13));
@@ -17,19 +17,19 @@ fn lines(folder: &std::path::Path, records: usize) -> Arc<Dataset> {
     open(&[path])
 }
 
-fn stream(dataset: &Dataset, echo: &str, batch_echo: &str) -> Arc<StreamPlan> {
-    let spec = StreamSpec {
+fn stream(dataset: &Dataset, echo: &str, batch_echo: &str) -> Arc<Plan> {
+    let spec = PlanSpec {
         echo: echo.parse().unwrap(),
         batch_echo: batch_echo.parse().unwrap(),
-        ..StreamSpec::new(Order::Full, 16, 7)
+        ..PlanSpec::new(Order::Full, 16, 7)
     };
-    Arc::new(StreamPlan::new(dataset.records(), &spec, None, None, None).unwrap())
+    Arc::new(Plan::new(&spec, Catalog::of(dataset.records())).unwrap())
 }
 
 /// The error of a loader whose budget is too small; `None` for one that begins.
 fn refusal(
     dataset: &Arc<Dataset>,
-    stream: &Arc<StreamPlan>,
+    stream: &Arc<Plan>,
     options: &LoaderOptions,
 ) -> Option<FeedError> {
     let (dataset, stream) = (Arc::clone(dataset), Arc::clone(stream));

@@ -14,7 +14,7 @@ use pelton_feed::{
     Tokenise, Value,
 };
 use pelton_format::Dataset;
-use pelton_plan::{Echo, Order, Part, Selection, StreamPlan, StreamSpec, Units};
+use pelton_plan::{Catalog, Echo, Order, Part, Plan, PlanSpec, Selection, Units};
 use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn vocabulary() -> Arc<Vocabulary> {
 
 #[derive(Clone, Debug)]
 struct Case {
-    spec: StreamSpec,
+    spec: PlanSpec,
     filter: Option<u64>,
     echo_point: EchoPoint,
     decodes: bool,
@@ -121,7 +121,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 });
                 let order: Order = order.parse().unwrap();
                 Case {
-                    spec: StreamSpec {
+                    spec: PlanSpec {
                         echo,
                         batch_echo,
                         buckets: buckets.map(|policy| policy.parse().unwrap()),
@@ -131,7 +131,7 @@ fn cases() -> impl Strategy<Value = Case> {
                             order
                         },
                         mixture,
-                        ..StreamSpec::new(order, batch, seed)
+                        ..PlanSpec::new(order, batch, seed)
                     },
                     filter,
                     echo_point: match after {
@@ -152,7 +152,7 @@ fn cases() -> impl Strategy<Value = Case> {
         )
 }
 
-fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<StreamPlan>> {
+fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<Plan>> {
     let selection = case
         .filter
         .map(|divisor| Selection::new(RECORDS, |id| id % divisor != 0));
@@ -164,9 +164,13 @@ fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<StreamPlan>> {
         _ => None,
     };
     // Combinations that a plan refuses are refused by tests of its own.
-    StreamPlan::new(RECORDS, &case.spec, selection, units, Some(&length))
-        .ok()
-        .map(Arc::new)
+    let over = Catalog {
+        records: RECORDS,
+        selection,
+        units,
+        length_of: Some(&length),
+    };
+    Plan::new(&case.spec, over).ok().map(Arc::new)
 }
 
 fn stages(case: &Case, vocabulary: &Arc<Vocabulary>) -> Stages {
@@ -200,7 +204,7 @@ type Seen = (u64, u64, Vec<u64>, Vec<u32>, Shape, Vec<u8>);
 
 fn run(
     dataset: &Arc<Dataset>,
-    stream: &Arc<StreamPlan>,
+    stream: &Arc<Plan>,
     stages: Stages,
     options: &LoaderOptions,
     most: usize,

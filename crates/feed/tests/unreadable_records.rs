@@ -14,7 +14,7 @@ use pelton_feed::{
     Access, BadExamples, Feed, FeedError, FeedOptions, Loader, LoaderOptions, OnBadRecord, Stages,
 };
 use pelton_format::{Dataset, FormatError};
-use pelton_plan::{Batching, Order, Plan, StreamPlan, StreamSpec};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;
 
 const FILES: u64 = 90;
@@ -44,7 +44,11 @@ fn damaged(folder: &Path) -> (Arc<Dataset>, [PathBuf; 2]) {
 
 fn feed(dataset: &Arc<Dataset>, access: Access, on_bad_record: OnBadRecord) -> Feed {
     let records = dataset.records();
-    let plan = Plan::new(records, Order::Full, Batching::Examples(16), 3).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(16), 3),
+        Catalog::of(records),
+    )
+    .unwrap();
     let options = FeedOptions {
         access,
         threads: 2,
@@ -212,11 +216,11 @@ fn a_changed_file_of_many_records_ends_the_feed_all_the_same() {
 }
 
 fn loader(dataset: &Arc<Dataset>, echo: &str, bad: &str, (rank, world_size): (u32, u32)) -> Loader {
-    let spec = StreamSpec {
+    let spec = PlanSpec {
         echo: echo.parse().unwrap(),
-        ..StreamSpec::new(Order::Full, 8, 7)
+        ..PlanSpec::new(Order::Full, 8, 7)
     };
-    let stream = StreamPlan::new(dataset.records(), &spec, None, None, None).unwrap();
+    let stream = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
     let options = LoaderOptions {
         end_epoch: Some(2),
         bad_examples: bad.parse::<BadExamples>().unwrap(),

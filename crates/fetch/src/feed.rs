@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_format::{Dataset, RowTable};
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
 use crate::error::FeedError;
@@ -394,11 +394,14 @@ fn stand_in(
 ) -> Result<(Arc<Plan>, FeedOptions), FeedError> {
     let records = dataset.records();
     let batching = Batching::Examples(most_rows.clamp(1, records.max(1)));
-    let plan =
-        Plan::new(records, Order::Full, batching, 0).map_err(|error| FeedError::Unsupported {
-            access: options.access.to_string(),
-            reason: error.to_string(),
-        })?;
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, batching, 0),
+        Catalog::of(records),
+    );
+    let plan = plan.map_err(|error| FeedError::Unsupported {
+        access: options.access.to_string(),
+        reason: error.to_string(),
+    })?;
     let options = FeedOptions {
         scratch_dir: None,
         ..options.clone()

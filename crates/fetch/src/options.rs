@@ -209,7 +209,7 @@ impl FeedOptions {
     /// Most records that are yielded of a step of the first epoch, as far as that can be known before: an
     /// order that reads runs of neighbours may give a rank all of a batch that its share is taken of.
     pub(crate) fn rows_of(&self, plan: &Plan, step: u64) -> u64 {
-        let batch_len = plan.step_len(0, step);
+        let batch_len = plan.step_len(0, step).unwrap_or(0);
         match &self.share {
             None => batch_len,
             Some(share) if matches!(plan.order(), Order::Full | Order::Block { .. }) => {

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pelton_plan::Plan;
+use pelton_plan::{EpochOrder, Place, Plan, StepBatch, Walk};
 
 use crate::kept::Kept;
 use crate::options::FeedOptions;
@@ -52,6 +52,10 @@ pub type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
 
 pub(crate) struct Planner {
     plan: Arc<Plan>,
+    /// Where the plan was walked to, the step that came last, and the order of the epoch, where it has an inverse.
+    walk: Option<Walk>,
+    batch: StepBatch,
+    order: Option<EpochOrder>,
     /// What is read instead of the plan's batches.
     list: Option<ReadList>,
     cursor: Cursor,
@@ -74,6 +78,9 @@ impl Planner {
     ) -> Planner {
         Planner {
             plan,
+            walk: None,
+            batch: StepBatch::default(),
+            order: None,
             list: None,
             cursor: options.start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
@@ -128,7 +135,7 @@ impl Planner {
     }
 
     fn epoch_end(&self) -> u64 {
-        self.plan.steps()
+        self.plan.steps(self.cursor.epoch)
     }
 
     /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
@@ -188,7 +195,7 @@ impl Planner {
 
     /// Whether a pane of so many batches ends before the next step: where it has `most`, and at the end of a
     /// load, since what is read for one load serves no other.
-    fn ends_pane(&self, batches: u64, most: u64) -> bool {
+    fn ends_pane(&mut self, batches: u64, most: u64) -> bool {
         if batches >= most {
             return true;
         }
@@ -196,32 +203,63 @@ impl Planner {
         let Some(loads) = self.plan.loads() else {
             return next.is_multiple_of(self.batches_per_pane);
         };
-        if next >= self.plan.steps() {
+        if next >= self.plan.steps(epoch) {
             return true;
         }
-        let before = self.plan.step_positions(epoch, next - 1);
+        let order = self.order(epoch);
+        let before = order.and_then(|order| Some((order, order.step_positions(next - 1)?)));
+        let Some((order, before)) = before else {
+            return true;
+        };
+        let end_of = |load| {
+            order
+                .load_positions(load)
+                .map_or(0, |positions| positions.end)
+        };
         let (mut low, mut high) = (0, loads);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.plan.load_positions(epoch, middle).end <= before.start {
+            if end_of(middle) <= before.start {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        low < loads && self.plan.load_positions(epoch, low).end <= before.end
+        low < loads && end_of(low) <= before.end
     }
 
     /// The positions between two places of the cursor.
-    fn positions(&self, epoch: u64, cursor: Range<u64>) -> Range<u64> {
-        let start = self.plan.step_positions(epoch, cursor.start).start;
-        start..self.plan.step_positions(epoch, cursor.end - 1).end
+    fn positions(&mut self, epoch: u64, cursor: Range<u64>) -> Range<u64> {
+        let order = self.order(epoch);
+        let of_step = |step| order.and_then(|order| order.step_positions(step));
+        let start = of_step(cursor.start).map_or(0, |positions| positions.start);
+        start..of_step(cursor.end - 1).map_or(start, |positions| positions.end)
+    }
+
+    /// The order of an epoch, where it has an inverse.
+    fn order(&mut self, epoch: u64) -> Option<&EpochOrder> {
+        if self
+            .order
+            .as_ref()
+            .is_none_or(|order| order.epoch() != epoch)
+        {
+            self.order = self.plan.epoch_order(epoch);
+        }
+        self.order.as_ref()
     }
 
     fn take_step(&mut self, ids: &mut Vec<u64>, keep: &mut impl FnMut(u64) -> bool) {
         let start = ids.len();
-        self.plan
-            .batch_ids(self.cursor.epoch, self.cursor.next, ids);
+        let place = Place {
+            epoch: self.cursor.epoch,
+            step: self.cursor.next,
+        };
+        let walk = match self.walk.take().filter(|walk| walk.place() == place) {
+            Some(walk) => walk,
+            None => self.plan.walk(place, None),
+        };
+        self.walk.insert(walk).next(&mut self.batch);
+        ids.extend_from_slice(&self.batch.ids);
         if let Some(share) = &self.share {
             share.retain(self.cursor.epoch, ids, start);
         }
@@ -263,10 +301,11 @@ fn listed_pane(list: &mut ReadList, batches: u64) -> Option<PlannedPane> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelton_plan::{Batching, Order};
+    use pelton_plan::{Catalog, Order, PlanSpec};
 
     fn planner(batches_per_pane: u64) -> Planner {
-        let plan = Plan::new(20_000, Order::Full, Batching::Examples(200), 3).unwrap();
+        let spec = PlanSpec::new(Order::Full, 200, 3);
+        let plan = Plan::new(&spec, Catalog::of(20_000)).unwrap();
         let options = FeedOptions::with_memory(1 << 20);
         Planner::new(Arc::new(plan), &options, batches_per_pane, false)
     }

@@ -225,7 +225,7 @@ impl fmt::Debug for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelton_plan::{Batching, Order, Plan};
+    use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec, StepBatch};
 
     fn striped(rank: u32, ranks: u32, stripe: u64) -> Share {
         let owner = move |id| (id / stripe % u64::from(ranks)) as u32;
@@ -240,15 +240,16 @@ mod tests {
             (10_007, 10_007, 3, 100),
             (10_000, 7, 4, 1),
         ] {
-            let plan = Plan::new(records, Order::Full, Batching::Examples(batch), 5).unwrap();
+            let spec = PlanSpec::new(Order::Full, batch, 5);
+            let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
             for rank in 0..ranks {
                 let share = striped(rank, ranks, stripe);
                 let most = share.most_of(batch, records);
                 assert!(most <= batch && most as f64 >= batch as f64 / f64::from(ranks));
-                for step in 0..plan.steps() {
-                    let mut ids = Vec::new();
-                    plan.batch_ids(0, step, &mut ids);
-                    let own = ids.iter().filter(|&&id| share.may_take(id)).count();
+                let mut walk = plan.walk(Place::default(), None);
+                let mut step = StepBatch::default();
+                while walk.place().epoch == 0 && walk.next(&mut step) {
+                    let own = step.ids.iter().filter(|&&id| share.may_take(id)).count();
                     assert!(own as u64 <= most, "{own} over {most}");
                 }
             }

@@ -124,7 +124,7 @@ pub(crate) fn divide(
 ) -> Result<Sizes, FeedError> {
     let task_bytes = task_bytes(dataset, options);
     let row_bytes = pane_row_bytes(dataset);
-    let batch_rows = (0..plan.steps().min(2))
+    let batch_rows = (0..plan.steps(0).min(2))
         .map(|step| options.rows_of(plan, step))
         .max()
         .unwrap_or(1)
@@ -173,7 +173,7 @@ pub(crate) fn divide(
     };
     Ok(Sizes {
         task_bytes,
-        pane_batches: pane_batches.clamp(1, plan.steps().max(1)),
+        pane_batches: pane_batches.clamp(1, plan.steps(0).max(1)),
         batch_rows,
         sections,
         ahead,

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use fixtures::Watched;
 use pelton_fetch::{Access, Feed, FeedError, FeedOptions};
 use pelton_format::{Dataset, FormatError, OpenOptions};
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::RangeRead;
 
 const RECORDS: u64 = 4_000;
@@ -56,7 +56,11 @@ fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FeedE
         };
         Arc::new(Watched::new(inner, Box::new(watch)))
     });
-    let plan = Plan::new(RECORDS, order, Batching::Batches(10), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(order, Batching::Batches(10), 1),
+        Catalog::of(RECORDS),
+    )
+    .unwrap();
     let options = FeedOptions {
         access,
         threads: 1,

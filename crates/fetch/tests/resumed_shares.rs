@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_fetch::{Access, Cursor, Feed, FeedOptions, Share};
 use pelton_format::{Dataset, OpenOptions, Row};
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use proptest::prelude::*;
 
 const EPOCHS: u64 = 3;
@@ -30,15 +30,14 @@ fn uneven_rows(folder: &tempfile::TempDir, records: u64) -> Arc<Dataset> {
 
 fn plan_of(dataset: &Dataset, order: &str, batching: Batching) -> Arc<Plan> {
     let order: Order = order.parse().unwrap();
-    let plan = match order {
+    let over = match order {
         Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
             let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
-            let units = Units::from_lengths(lengths, unit_bytes);
-            Plan::over_units(units, order, batching, 7)
+            Catalog::of_units(Units::from_lengths(lengths, unit_bytes))
         }
-        _ => Plan::new(dataset.records(), order, batching, 7),
+        _ => Catalog::of(dataset.records()),
     };
-    Arc::new(plan.unwrap())
+    Arc::new(Plan::new(&PlanSpec::new(order, batching, 7), over).unwrap())
 }
 
 /// Who takes a slot: a run of neighbours, or whoever holds the record.
@@ -117,9 +116,9 @@ fn consume(
 fn planned(plan: &Plan) -> Taken {
     let mut all = Taken::new();
     for epoch in 0..EPOCHS {
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             let mut ids = Vec::new();
-            plan.batch_ids(epoch, step, &mut ids);
+            ids.extend(plan.step_ids(epoch, step));
             all.extend(ids.into_iter().map(|id| (epoch, step, id)));
         }
     }
@@ -132,7 +131,7 @@ fn check(records: u64, order: &str, batching: Batching, division: Division, befo
     let folder = tempfile::tempdir().unwrap();
     let dataset = uneven_rows(&folder, records);
     let plan = plan_of(&dataset, order, batching);
-    let before = (before * (EPOCHS * plan.steps()) as f64) as usize;
+    let before = (before * (EPOCHS * plan.steps(0)) as f64) as usize;
     for access in [Access::Direct, Access::Window { gap_bytes: None }] {
         let run =
             |ranks, start, steps| consume(&dataset, &plan, access, division, ranks, start, steps);

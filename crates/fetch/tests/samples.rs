@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fixtures::{PATHS, open, options, planned};
 use pelton_fetch::{Access, Feed, FeedError, FeedOptions, OnBadRecord};
 use pelton_format::{Contents, Dataset, Layout, Row, members};
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 
 /// A data set with what each of its rows must hold: bytes and label value.
 struct Case {
@@ -195,14 +195,12 @@ fn check(folder: &tempfile::TempDir, case: &Case) {
         "opportunistic:3:16384",
     ] {
         let order: Order = order.parse().unwrap();
-        let mut plan = Plan::new(records, order, Batching::Examples(64), 3).unwrap();
+        let mut over = Catalog::of(records);
         let has_units = matches!(order, Order::Page { .. } | Order::Opportunistic { .. });
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
-            plan = plan
-                .with_units(Units::fixed(records, mean, unit_bytes))
-                .unwrap();
+            over = Catalog::of_units(Units::fixed(records, mean, unit_bytes));
         }
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan::new(&PlanSpec::new(order, 64, 3), over).unwrap());
         let expected = planned(&plan, 0..2);
         let scatters = matches!(order, Order::Full | Order::Block { .. });
         for access in PATHS
@@ -257,7 +255,11 @@ fn images_of_folders() {
 fn a_file_that_vanishes_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let case = images(folder.path(), 400);
-    let plan = Plan::new(400, Order::Full, Batching::Examples(16), 3).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(16), 3),
+        Catalog::of(400),
+    )
+    .unwrap();
     let options = options(&folder, Access::Direct, 1 << 20);
     let mut feed = Feed::new(case.dataset.clone(), Arc::new(plan), &options).unwrap();
     feed.next_batch().unwrap();
@@ -287,7 +289,13 @@ fn damaged_samples_follow_the_policy() {
     fs::write(&path, bytes).unwrap();
     let paths = ["data_batch_1.bin", "data_batch_2.bin"].map(|name| folder.path().join(name));
     let dataset = open(&paths);
-    let plan = Arc::new(Plan::new(300, Order::Full, Batching::Examples(32), 3).unwrap());
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(32), 3),
+            Catalog::of(300),
+        )
+        .unwrap(),
+    );
     for access in PATHS {
         let fail = options(&folder, access, 3 << 20);
         let mut feed = Feed::new(dataset.clone(), plan.clone(), &fail).unwrap();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
 use pelton_fetch::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use pelton_storage::RangeRead;
 
 #[test]
@@ -17,7 +17,8 @@ fn every_access_path_yields_the_plan_exactly() {
     for dataset in [dense(&folder, 20_011, 28), sparse(&folder, 5_003)] {
         for order in ["full", "block:7", "block:7:permute"] {
             let batching = Batching::Examples(256);
-            let plan = Plan::new(dataset.records(), order.parse().unwrap(), batching, 3).unwrap();
+            let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
+            let plan = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
             let plan = Arc::new(plan);
             let expected = planned(&plan, 0..3);
             for access in PATHS {
@@ -44,12 +45,12 @@ fn orders_that_read_runs_are_served_too() {
     ] {
         let order: Order = order.parse().unwrap();
         let batching = Batching::Examples(128);
-        let mut plan = Plan::new(dataset.records(), order, batching, 3).unwrap();
+        let mut over = Catalog::of(dataset.records());
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             let units = Units::fixed(dataset.records(), 120, unit_bytes);
-            plan = plan.with_units(units).unwrap();
+            over = Catalog::of_units(units);
         }
-        let plan = Arc::new(plan);
+        let plan = Arc::new(Plan::new(&PlanSpec::new(order, batching, 3), over).unwrap());
         for access in [
             Access::Auto,
             Access::Direct,
@@ -81,7 +82,11 @@ fn orders_that_read_runs_are_served_too() {
 fn a_feed_goes_on_from_every_step() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 3_001, 28);
-    let plan = Plan::new(3_001, Order::Full, Batching::Examples(200), 9).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(200), 9),
+        Catalog::of(3_001),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let expected = planned(&plan, 0..3);
     for access in PATHS {
@@ -105,8 +110,14 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 20_011, 28);
     let batching = Batching::DropLast(1_500);
-    let plan = Arc::new(Plan::new(20_011, Order::Full, batching, 4).unwrap());
-    assert_eq!(plan.steps(), 13);
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, batching, 4),
+            Catalog::of(20_011),
+        )
+        .unwrap(),
+    );
+    assert_eq!(plan.steps(0), 13);
     let expected = planned(&plan, 0..3);
     for access in PATHS {
         for done in [0, 5, 12, 13, 20] {
@@ -132,7 +143,11 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
 fn declined_records_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 10_000, 28);
-    let plan = Plan::new(10_000, Order::Full, Batching::Examples(500), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(500), 1),
+        Catalog::of(10_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let mut options = options(&folder, Access::Direct, 2 << 20);
     options.epoch_barrier = true;
@@ -143,7 +158,7 @@ fn declined_records_are_not_read() {
         seen.extend_from_slice(batch.rows.ids());
     }
     let mut expected = vec![0; 10_000];
-    plan.fill_ids(0, 0, &mut expected);
+    plan.epoch_order(0).unwrap().fill(0, &mut expected);
     expected.retain(|id| id % 4 == 0);
     assert_eq!(seen, expected);
     assert_eq!(feed.meters().used_bytes, 2_500 * 120);
@@ -199,7 +214,8 @@ fn every_access_path_yields_the_same_choice_of_records() {
     for dataset in [dense(&folder, 20_011, 28), sparse(&folder, 5_003)] {
         let batching = Batching::Examples(dataset.records() / 23);
         for order in ["full", "block:7", "block:7:permute"] {
-            let plan = Plan::new(dataset.records(), order.parse().unwrap(), batching, 3).unwrap();
+            let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
+            let plan = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
             let plan = Arc::new(plan);
             let cases = [
                 (true, 100, false),
@@ -245,7 +261,13 @@ fn every_access_path_yields_the_same_choice_of_records() {
 fn a_feed_of_chosen_records_goes_on_from_every_batch() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 6_007, 28);
-    let plan = Arc::new(Plan::new(6_007, Order::Full, Batching::Examples(400), 9).unwrap());
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(400), 9),
+            Catalog::of(6_007),
+        )
+        .unwrap(),
+    );
     for (share, access) in [100, 60, 10]
         .into_iter()
         .flat_map(|s| PATHS.map(|p| (s, p)))
@@ -279,7 +301,11 @@ fn a_feed_of_chosen_records_goes_on_from_every_batch() {
 fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 200_000, 28);
-    let plan = Plan::new(200_000, Order::Full, Batching::Examples(8_000), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(8_000), 1),
+        Catalog::of(200_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     for share in [100, 50, 5] {
         let mut options = options(&folder, Access::Scatter, 8 << 20);
@@ -301,7 +327,13 @@ fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
 fn a_barrier_keeps_the_next_epoch_unplanned() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 1_000, 28);
-    let plan = Arc::new(Plan::new(1_000, Order::Full, Batching::Examples(100), 1).unwrap());
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(100), 1),
+            Catalog::of(1_000),
+        )
+        .unwrap(),
+    );
     let mut options = options(&folder, Access::Window { gap_bytes: None }, 1 << 20);
     options.epoch_barrier = true;
     let mut feed = Feed::new(dataset, plan, &options).unwrap();
@@ -338,7 +370,13 @@ fn bad_records_follow_the_policy() {
     }
     std::fs::write(&path, text).unwrap();
     let dataset = open(&[path]);
-    let plan = Arc::new(Plan::new(1_000, Order::Full, Batching::Examples(100), 1).unwrap());
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(100), 1),
+            Catalog::of(1_000),
+        )
+        .unwrap(),
+    );
     let run = |policy| {
         let mut options = options(&folder, Access::Window { gap_bytes: None }, 4 << 20);
         options.on_bad_record = policy;
@@ -368,7 +406,13 @@ fn bad_records_follow_the_policy() {
 fn a_budget_that_is_too_small_names_one_that_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 10_000, 28);
-    let plan = Arc::new(Plan::new(10_000, Order::Full, Batching::Examples(5_000), 1).unwrap());
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(5_000), 1),
+            Catalog::of(10_000),
+        )
+        .unwrap(),
+    );
     let mut options = options(&folder, Access::Direct, 1 << 20);
     let error = Feed::new(dataset.clone(), plan.clone(), &options).unwrap_err();
     let pelton_fetch::FeedError::BudgetTooSmall { needed, .. } = error else {
@@ -390,7 +434,11 @@ fn window_reads_little_more_than_its_floor() {
         return;
     }
     let unit = f64::from(dataset.files()[0].storage().granularity().offset_bytes);
-    let plan = Plan::new(200_000, Order::Full, Batching::Examples(500), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(500), 1),
+        Catalog::of(200_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     for share in [0.125, 0.25, 0.5] {
         let memory_bytes = (share * 200_000.0 * 136.0) as u64;
@@ -416,10 +464,8 @@ fn a_load_that_fits_is_read_about_once() {
     let dataset = dense(&folder, 40_000, 100);
     let (loads, unit_bytes) = (10, 16 << 10);
     let order = Order::Opportunistic { loads, unit_bytes };
-    let plan = Plan::new(40_000, order, Batching::Examples(100), 1).unwrap();
-    let plan = plan
-        .with_units(Units::fixed(40_000, 408, unit_bytes))
-        .unwrap();
+    let over = Catalog::of_units(Units::fixed(40_000, 408, unit_bytes));
+    let plan = Plan::new(&PlanSpec::new(order, 100, 1), over).unwrap();
     let memory_bytes = (0.25 * 40_000.0 * 424.0) as u64 + (1 << 20);
     let options = options(&folder, Access::Window { gap_bytes: None }, memory_bytes);
     let mut feed = Feed::new(dataset, Arc::new(plan), &options).unwrap();
@@ -432,7 +478,11 @@ fn a_load_that_fits_is_read_about_once() {
 fn scatter_reads_and_writes_the_data_once_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 200_000, 28);
-    let plan = Plan::new(200_000, Order::Full, Batching::Examples(500), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(500), 1),
+        Catalog::of(200_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let mut options = options(&folder, Access::Scatter, 8 << 20);
     options.end_epoch = Some(5);
@@ -451,7 +501,13 @@ fn scatter_reads_and_writes_the_data_once_an_epoch() {
 fn a_file_that_shrinks_is_an_error_not_a_crash() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dense.prow");
-    let plan = Arc::new(Plan::new(20_000, Order::Full, Batching::Examples(100), 1).unwrap());
+    let plan = Arc::new(
+        Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(100), 1),
+            Catalog::of(20_000),
+        )
+        .unwrap(),
+    );
     for access in PATHS {
         let dataset = dense(&folder, 20_000, 28);
         let options = options(&folder, access, 1 << 20);
@@ -497,7 +553,11 @@ fn bytes_before_the_first_batch(access: Access, order: Order, batch: u64) -> u64
         Arc::new(Watched::new(inner, Box::new(watch)))
     });
     let dataset = Arc::new(dataset);
-    let plan = Plan::new(100_000, order, Batching::Examples(batch), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(order, Batching::Examples(batch), 1),
+        Catalog::of(100_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let mut options = options(&folder, access, 16 << 20);
     options.threads = 1;
@@ -505,7 +565,7 @@ fn bytes_before_the_first_batch(access: Access, order: Order, batch: u64) -> u64
     let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
     assert!(batches(&mut feed) == planned(&plan, 0..1), "{order}");
     let mut wanted = Vec::new();
-    plan.batch_ids(0, 0, &mut wanted);
+    wanted.extend(plan.step_ids(0, 0));
     let mut total = 0;
     for (start, end) in reads.lock().unwrap().iter() {
         wanted.retain(|&id| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fixtures::{PATHS, batches, dense, options, planned, sparse};
 use pelton_fetch::{Access, Cursor, Feed, FeedError, FeedOptions, Share, choose_path};
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use proptest::prelude::*;
 
 /// With a rest that no batch takes, every epoch leaves out other records, which must come back.
@@ -18,7 +18,11 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
     let dataset = sparse(&folder, 1_203);
     for (batch, order) in [(256, "full"), (5, "full"), (100, "block:7:permute")] {
         let order = order.parse().unwrap();
-        let plan = Plan::new(1_203, order, Batching::Examples(batch), 3).unwrap();
+        let plan = Plan::new(
+            &PlanSpec::new(order, Batching::Examples(batch), 3),
+            Catalog::of(1_203),
+        )
+        .unwrap();
         let plan = Arc::new(plan);
         let expected = planned(&plan, 0..3);
         for world_size in [1, 2, 3, 4, 7] {
@@ -49,7 +53,11 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
 fn shares_near_their_holders_are_the_global_batches_too() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 2_000, 4);
-    let plan = Plan::new(2_000, Order::Full, Batching::Examples(300), 3).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(300), 3),
+        Catalog::of(2_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let holder = |epoch: u64, id: u64| ((id / 100 + epoch) % 4) as u32;
     let mut taken: Vec<Vec<u64>> = vec![Vec::new(); planned(&plan, 0..3).len()];
@@ -61,7 +69,7 @@ fn shares_near_their_holders_are_the_global_batches_too() {
         };
         let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
         for (taken, (epoch, step, ids)) in taken.iter_mut().zip(batches(&mut feed)) {
-            let expected = plan.step_len(epoch, step).div_ceil(4);
+            let expected = plan.step_len(epoch, step).unwrap().div_ceil(4);
             assert!(ids.len() as u64 + 1 >= expected && ids.len() as u64 <= expected);
             own += ids.iter().filter(|&&id| holder(epoch, id) == rank).count();
             taken.extend(ids);
@@ -109,7 +117,11 @@ fn owned_shares_are_the_global_batches_in_their_order() {
         (64, "queue:300"),
     ] {
         let order: Order = order.parse().unwrap();
-        let plan = Plan::new(1_203, order, Batching::Examples(batch), 3).unwrap();
+        let plan = Plan::new(
+            &PlanSpec::new(order, Batching::Examples(batch), 3),
+            Catalog::of(1_203),
+        )
+        .unwrap();
         let plan = Arc::new(plan);
         let scatters = matches!(order, Order::Full | Order::Block { .. });
         let paths = if scatters { &PATHS[..] } else { &PATHS[..3] };
@@ -176,10 +188,10 @@ proptest! {
         };
         let records = dataset.records();
         // More blocks than records, or batches longer than all of them, make no plan with a step.
-        let plan = Plan::new(records, order, batching, seed);
-        let plan = Arc::new(plan.or_else(|_| Plan::new(records, Order::Full, Batching::Batches(1), seed)).unwrap());
-        prop_assume!(plan.steps() > 0);
-        let done = (start * 3.0 * plan.steps() as f64) as u64;
+        let plan = Plan::new(&PlanSpec::new(order, batching, seed), Catalog::of(records));
+        let plan = Arc::new(plan.or_else(|_| Plan::new(&PlanSpec::new(Order::Full, Batching::Batches(1), seed), Catalog::of(records))).unwrap());
+        prop_assume!(plan.steps(0) > 0);
+        let done = (start * 3.0 * plan.steps(0) as f64) as u64;
         let declines = |epoch: u64, id: u64| barrier && (id + 3 * epoch) % 10 < declined;
         for (access, rank) in PATHS.into_iter().flat_map(|path| (0..world_size).map(move |r| (path, r))) {
             let mut expected = planned_stripes(&plan, rank, world_size, stripe).split_off(done as usize);
@@ -188,7 +200,7 @@ proptest! {
             }
             let options = FeedOptions {
                 share: Some(striped(rank, world_size, stripe)),
-                start: Cursor { epoch: done / plan.steps(), next: done % plan.steps() },
+                start: Cursor { epoch: done / plan.steps(0), next: done % plan.steps(0) },
                 epoch_barrier: barrier,
                 ..options(&folder, access, 1 << memory)
             };
@@ -198,7 +210,7 @@ proptest! {
                 Err(FeedError::BudgetTooSmall { .. } | FeedError::Unsupported { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };
-            let mut epoch = done / plan.steps();
+            let mut epoch = done / plan.steps(0);
             let mut found = Vec::new();
             while let Some(batch) = feed
                 .next_batch_where(&mut |_, id| !declines(epoch, id))
@@ -217,7 +229,11 @@ proptest! {
 fn a_rank_reads_its_own_stripes_only() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 100_000, 28);
-    let plan = Plan::new(100_000, Order::Full, Batching::Batches(1), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(1), 1),
+        Catalog::of(100_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     for (world_size, access) in [2, 3, 4]
         .into_iter()
@@ -260,7 +276,11 @@ fn assert_near(bytes: u64, expected: u64) {
 fn ranks_that_scatter_read_and_write_their_own_records_once_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 200_000, 28);
-    let plan = Plan::new(200_000, Order::Full, Batching::Examples(1_500), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(1_500), 1),
+        Catalog::of(200_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     for world_size in [2, 4] {
         let (mut reads, mut writes) = (0, 0);
@@ -293,7 +313,11 @@ fn every_rank_chooses_the_path_of_one_with_the_data_it_owns() {
             share,
             ..options(&folder, Access::Auto, 2 << 20)
         };
-        let plan = Plan::new(200_000, Order::Full, Batching::Examples(batch), 1).unwrap();
+        let plan = Plan::new(
+            &PlanSpec::new(Order::Full, Batching::Examples(batch), 1),
+            Catalog::of(200_000),
+        )
+        .unwrap();
         choose_path(&dataset, &plan, &options).unwrap()
     };
     let (alone, _) = choice(None, 5_000);
@@ -310,14 +334,20 @@ fn a_rank_without_records_has_empty_batches_on_every_path() {
     let folder = tempfile::tempdir().unwrap();
     for (dataset, world_size) in [(sparse(&folder, 500), 3), (dense(&folder, 3, 28), 7)] {
         let batching = Batching::Examples(100);
-        let plan = Arc::new(Plan::new(dataset.records(), Order::Full, batching, 3).unwrap());
+        let plan = Arc::new(
+            Plan::new(
+                &PlanSpec::new(Order::Full, batching, 3),
+                Catalog::of(dataset.records()),
+            )
+            .unwrap(),
+        );
         for (access, barrier) in PATHS.into_iter().flat_map(|p| [(p, false), (p, true)]) {
             let mut options = options(&folder, access, 3 << 20);
             options.share = Some(Share::of(world_size - 1, world_size).owned(Arc::new(|_| 0)));
             options.epoch_barrier = barrier;
             let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
             let found = batches(&mut feed);
-            assert_eq!(found.len() as u64, 3 * plan.steps());
+            assert_eq!(found.len() as u64, 3 * plan.steps(0));
             assert!(found.iter().all(|batch| batch.2.is_empty()), "{access}");
             assert_eq!(feed.meters().read_bytes, 0);
         }
@@ -328,7 +358,11 @@ fn a_rank_without_records_has_empty_batches_on_every_path() {
 fn what_a_share_cannot_be_combined_with_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = sparse(&folder, 1_000);
-    let plan = Plan::new(1_000, Order::Full, Batching::Examples(64), 3).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Examples(64), 3),
+        Catalog::of(1_000),
+    )
+    .unwrap();
     let plan = Arc::new(plan);
     let scatter = options(&folder, Access::Scatter, 3 << 20);
     let near = Share::of(1, 2).near(Arc::new(|_, id| id as u32 % 2));

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use support::{Numbers, dense, push, table};
 
 struct Case {
@@ -162,7 +162,11 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     } else {
         1 + numbers.below(rows.len().min(4)) as u64
     };
-    let plan = Plan::new(records, Order::Full, Batching::Batches(blocks), number).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(blocks), number),
+        Catalog::of(records),
+    )
+    .unwrap();
     let options = OutOfCoreOptions {
         inner: InnerPasses::Until {
             epsilon: [0.1, 1e-3][numbers.below(2)],
@@ -181,9 +185,9 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     for epoch in 0..4 {
         let reads_all = numbers.below(2) == 0;
         solver.begin_epoch(epoch, reads_all, &mut peers).unwrap();
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             let mut ids = Vec::new();
-            plan.batch_ids(epoch, step, &mut ids);
+            ids.extend(plan.step_ids(epoch, step));
             ids.retain(|&id| solver.wants(id));
             let mut block = Rows::new(rows.layout());
             for &id in &ids {

@@ -12,7 +12,7 @@ use pelton_linear::{
     Certificate, DualBound, EpochOutcome, GRACE, InnerPasses, LinearError, Loss, LossSum,
     OutOfCore, OutOfCoreOptions, Peers, Problem, SavedState, Simd,
 };
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 
 const ROWS: u64 = 3000;
 const FEATURES: usize = 40;
@@ -52,9 +52,9 @@ fn epoch(
     reads_all: bool,
 ) -> EpochOutcome {
     solver.begin_epoch(number, reads_all, &mut alone()).unwrap();
-    for step in 0..plan.steps() {
+    for step in 0..plan.steps(0) {
         let mut ids = Vec::new();
-        plan.batch_ids(number, step, &mut ids);
+        ids.extend(plan.step_ids(number, step));
         ids.retain(|&id| solver.wants(id));
         let mut block = Rows::new(rows.layout());
         for &id in &ids {
@@ -83,7 +83,11 @@ fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
 
 /// The gap after 30 epochs, or the first one below 1e-4, and the rows read.
 fn reached(layout: Layout, skip: bool) -> (f64, u64) {
-    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(10), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(10), 1),
+        Catalog::of(ROWS),
+    )
+    .unwrap();
     let (mut solver, rows) = run(layout, skip);
     let (mut read, mut reached) = (0, f64::INFINITY);
     for number in 0..30 {
@@ -109,7 +113,11 @@ fn rows_left_unread_cost_no_accuracy() {
 
 #[test]
 fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
-    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(10), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(10), 1),
+        Catalog::of(ROWS),
+    )
+    .unwrap();
     let (mut solver, rows) = run(Layout::Sparse, true);
     epoch(&mut solver, &rows, &plan, 0, false);
     solver.begin_epoch(1, false, &mut alone()).unwrap();
@@ -160,7 +168,11 @@ fn wide(loss: Loss, classes: usize, coded_rows: usize) -> (OutOfCore, Rows) {
 
 /// The relative gap that each epoch certifies; the certificate is checked against all rows.
 fn certified(loss: Loss, classes: usize, coded_rows: usize, epochs: u64) -> Vec<f64> {
-    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(30), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(30), 1),
+        Catalog::of(ROWS),
+    )
+    .unwrap();
     let (mut solver, rows) = wide(loss, classes, coded_rows);
     let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     let mut gaps = Vec::new();
@@ -211,7 +223,11 @@ fn rows_kept_as_codes_save_epochs_and_leave_w_exact() {
 
 #[test]
 fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
-    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(30), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(30), 1),
+        Catalog::of(ROWS),
+    )
+    .unwrap();
     let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
     let all = RowTable::from_rows(rows.clone(), (0..ROWS).collect());
     epoch(&mut solver, &rows, &plan, 0, true);
@@ -234,10 +250,14 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
 
 #[test]
 fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
-    let plan = Plan::new(ROWS, Order::Full, Batching::Batches(6), 1).unwrap();
+    let plan = Plan::new(
+        &PlanSpec::new(Order::Full, Batching::Batches(6), 1),
+        Catalog::of(ROWS),
+    )
+    .unwrap();
     let block = |rows: &Rows, number, step| {
         let mut ids = Vec::new();
-        plan.batch_ids(number, step, &mut ids);
+        ids.extend(plan.step_ids(number, step));
         let mut block = Rows::new(rows.layout());
         for &id in &ids {
             block.push(rows.label(id as usize), rows.row(id as usize));
@@ -249,7 +269,7 @@ fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
     for number in 0..3 {
         whole.begin_epoch(number, true, &mut alone()).unwrap();
         halted.begin_epoch(number, true, &mut alone()).unwrap();
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             whole
                 .train(&block(&rows, number, step), step, &mut alone())
                 .unwrap();

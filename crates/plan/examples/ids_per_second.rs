@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use pelton_plan::{Batching, Order, Permutation, Plan, Units};
+use pelton_plan::{Catalog, Order, Permutation, Place, Plan, PlanSpec, StepBatch, Units};
 
 const RUNS: usize = 7;
 const RUN_IDS: u64 = 1 << 23;
@@ -63,13 +63,11 @@ fn main() {
     ] {
         let records = 11_000_000;
         let order: Order = text.parse().expect("a known order");
-        let mut plan =
-            Plan::new(records, order, Batching::Examples(BATCH), 42).expect("a sound plan");
+        let mut over = Catalog::of(records);
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
-            plan = plan
-                .with_units(Units::fixed(records, 112, unit_bytes))
-                .expect("its units");
+            over = Catalog::of_units(Units::fixed(records, 112, unit_bytes));
         }
+        let plan = Plan::new(&PlanSpec::new(order, BATCH, 42), over).expect("a sound plan");
         batch_by_batch(text, &plan);
     }
     for unit_bytes in [1 << 10, 1 << 16] {
@@ -79,21 +77,18 @@ fn main() {
         };
         let records = 11_000_000;
         let lengths = (0..records).map(|id: u64| 50 + id.wrapping_mul(0x9E37_79B9) % 150);
-        let plan = Plan::new(records, order, Batching::Examples(BATCH), 42)
-            .and_then(|plan| plan.with_units(Units::from_lengths(lengths, unit_bytes)))
-            .expect("a sound plan");
+        let over = Catalog::of_units(Units::from_lengths(lengths, unit_bytes));
+        let plan = Plan::new(&PlanSpec::new(order, BATCH, 42), over).expect("a sound plan");
         batch_by_batch(&format!("{order} uneven"), &plan);
     }
 }
 
 fn batch_by_batch(case: &str, plan: &Plan) {
-    let mut ids = Vec::new();
-    let mut epoch = 0;
+    let mut batch = StepBatch::default();
+    let mut walk = plan.walk(Place::default(), None);
     report(case, plan.records(), || {
-        epoch += 1;
-        for step in 0..plan.steps() {
-            ids.clear();
-            plan.batch_ids(epoch, step, black_box(&mut ids));
+        for _ in 0..plan.steps(0) {
+            walk.next(black_box(&mut batch));
         }
         plan.records()
     });

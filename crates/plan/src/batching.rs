@@ -20,46 +20,9 @@ pub enum Batching {
     Batches(u64),
 }
 
-/// −ln of the chance that a batch of uneven records is larger than planned.
-const TAIL: f64 = 25.0;
-
-impl Batching {
-    /// The fewest near-equal batches that fit in memory: of `records` records with `total_bytes`
-    /// bytes in all, the largest with `largest_bytes`, so that a batch holds no more than
-    /// `memory_bytes`.
-    ///
-    /// Exact when records have one size. Otherwise a batch is taken for a random sample, as it is
-    /// in `full` and `block` order. By Bernstein's inequality, which also holds for samples without
-    /// replacement, n records of mean m and at most L bytes exceed
-    /// n·m + √(2·n·v·t) + (L − m)·t/3 bytes, v = m·(L − m) ≥ their variance, with a chance of at
-    /// most exp(−t); t is 25, one batch in 70 thousand million. In file order long records may stand
-    /// together; give `largest_bytes × records` for `total_bytes` there.
-    pub fn within_memory(
-        records: u64,
-        total_bytes: u64,
-        largest_bytes: u64,
-        memory_bytes: u64,
-    ) -> Result<Batching, PlanError> {
-        if largest_bytes > memory_bytes {
-            return Err(PlanError::MemoryTooSmall {
-                largest_bytes,
-                memory_bytes,
-            });
-        }
-        let surely = memory_bytes.checked_div(largest_bytes).unwrap_or(u64::MAX);
-        let mean = total_bytes as f64 / records.max(1) as f64;
-        let above_mean = largest_bytes as f64 - mean;
-        let free = memory_bytes as f64 - above_mean * TAIL / 3.0;
-        let examples = if above_mean > 0.0 && mean > 0.0 && free > 0.0 {
-            // The root of m·x² + √(2·v·t)·x = free, x = √n.
-            let spread = (2.0 * mean * above_mean * TAIL).sqrt();
-            let root = (spread * spread + 4.0 * mean * free).sqrt();
-            let likely = ((root - spread) / (2.0 * mean)).powi(2) as u64;
-            likely.max(surely)
-        } else {
-            surely
-        };
-        Ok(Batching::Batches(records.div_ceil(examples.max(1)).max(1)))
+impl From<u64> for Batching {
+    fn from(examples: u64) -> Batching {
+        Batching::Examples(examples)
     }
 }
 
@@ -255,50 +218,6 @@ mod tests {
                 records: 10,
             }
         );
-    }
-
-    fn check_memory(records: u64, total: u64, largest: u64, memory: u64, expected: u64) {
-        let batching = Batching::within_memory(records, total, largest, memory).unwrap();
-        assert_eq!(batching, Batching::Batches(expected));
-    }
-
-    #[test]
-    fn a_batch_fits_in_memory() {
-        check_memory(1000, 112_000, 112, 112_000, 1);
-        check_memory(1000, 112_000, 112, 111_999, 2);
-        check_memory(1000, 112_000, 112, 112, 1000);
-        check_memory(1000, 0, 0, 0, 1);
-        check_memory(1_000_000, 100_000_000, 200, 10_000_000, 11);
-        check_memory(0, 0, 0, 10, 1);
-        assert_eq!(
-            Batching::within_memory(10, 1000, 101, 100),
-            Err(PlanError::MemoryTooSmall {
-                largest_bytes: 101,
-                memory_bytes: 100
-            })
-        );
-    }
-
-    /// Lengths as uneven as a mean and a largest allow, cut at random: no batch is too large.
-    #[test]
-    fn uneven_records_fit_too() {
-        let records = 50_000;
-        let lengths: Vec<u64> = (0..records)
-            .map(|id| if id % 50 == 0 { 5000 } else { 1 })
-            .collect();
-        let total = lengths.iter().sum();
-        for memory in [20_000, 60_000, 200_000, 1_000_000] {
-            let batching = Batching::within_memory(records, total, 5000, memory).unwrap();
-            let plan = crate::Plan::new(records, crate::Order::Full, batching, 3).unwrap();
-            for epoch in 0..20 {
-                for step in 0..plan.steps() {
-                    let mut ids = Vec::new();
-                    plan.batch_ids(epoch, step, &mut ids);
-                    let bytes: u64 = ids.iter().map(|&id| lengths[id as usize]).sum();
-                    assert!(bytes <= memory, "{bytes} bytes of {memory}");
-                }
-            }
-        }
     }
 
     #[test]

@@ -46,11 +46,11 @@ pub struct Echo {
 
 /// One appearance of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Echoed {
+pub(crate) struct Echoed {
     /// Its place in the epoch's order.
-    pub position: u64,
+    pub(crate) position: u64,
     /// How often it came out before in this epoch: 0 for a fresh one.
-    pub copy: u32,
+    pub(crate) copy: u32,
 }
 
 impl Echo {
@@ -100,7 +100,6 @@ impl Echo {
 
     /// How often the first `examples` come out, together.
     fn times(self, examples: u64) -> u64 {
-        // A plan numbers fewer than 2^63 records, and refuses more appearances.
         match examples.checked_mul(self.thousandths) {
             Some(product) => product / 1000,
             None => (u128::from(examples) * u128::from(self.thousandths) / 1000) as u64,
@@ -146,19 +145,8 @@ impl FromStr for Echo {
 }
 
 /// The appearances of an epoch's examples, in order.
-///
-/// ```
-/// use pelton_plan::{Echo, EchoPlan};
-///
-/// let plan = EchoPlan::new(10_000, "2".parse()?, 7)?;
-/// assert_eq!(plan.appearances(), 20_000);
-/// let mut some = Vec::new();
-/// plan.fill(3, 12_000..12_004, &mut some); // epoch 3, without what comes before
-/// assert!(some.iter().all(|echoed| echoed.copy < 2));
-/// # Ok::<(), pelton_plan::PlanError>(())
-/// ```
 #[derive(Debug, Clone)]
-pub struct EchoPlan {
+pub(crate) struct EchoPlan {
     examples: u64,
     echo: Echo,
     seed: u64,
@@ -192,9 +180,9 @@ impl EchoPlan {
     /// Over epochs of `examples` examples.
     ///
     /// Errors: more appearances than can be numbered.
-    pub fn new(examples: u64, echo: Echo, seed: u64) -> Result<EchoPlan, PlanError> {
+    pub(crate) fn new(examples: u64, echo: Echo, seed: u64) -> Result<EchoPlan, PlanError> {
         let appearances = u128::from(examples) * u128::from(echo.thousandths) / 1000;
-        if appearances >= 1 << 63 {
+        if appearances > 1 << 63 {
             return Err(PlanError::TooManyRecords { records: examples });
         }
         Ok(EchoPlan {
@@ -207,72 +195,33 @@ impl EchoPlan {
 
     /// Over epochs of `batches` batches, which come out several times as examples do otherwise: windows are
     /// of batches, and their repeats come in an order of their own.
-    pub fn of_batches(batches: u64, echo: Echo, seed: u64) -> Result<EchoPlan, PlanError> {
-        let stage = Stage::BatchEcho;
-        EchoPlan::new(batches, echo, seed).map(|plan| EchoPlan { stage, ..plan })
+    pub(crate) fn of_batches(batches: u64, echo: Echo, seed: u64) -> EchoPlan {
+        EchoPlan {
+            examples: batches,
+            echo,
+            seed,
+            stage: Stage::BatchEcho,
+        }
     }
 
     /// How often the example at a place of the epoch's order comes out.
-    pub fn times_of(&self, position: u64) -> u32 {
+    pub(crate) fn times_of(&self, position: u64) -> u32 {
         (self.echo.times(position + 1) - self.echo.times(position)) as u32
     }
 
     /// The echo.
-    pub fn echo(&self) -> Echo {
+    pub(crate) fn echo(&self) -> Echo {
         self.echo
     }
 
-    /// Examples of an epoch.
-    pub fn examples(&self) -> u64 {
-        self.examples
-    }
-
     /// Appearances of an epoch.
-    pub fn appearances(&self) -> u64 {
+    pub(crate) fn appearances(&self) -> u64 {
         self.echo.times(self.examples)
-    }
-
-    /// Appends the appearances `range` of an epoch to `out`; those beyond the end are left out.
-    ///
-    /// Cost: what it lists, and a window for each window that it touches.
-    pub fn fill(&self, epoch: u64, range: Range<u64>, out: &mut Vec<Echoed>) {
-        let end = range.end.min(self.appearances());
-        let mut next = range.start;
-        while next < end {
-            let number = self.phase_of(next);
-            let phase = self.phase(number);
-            let repeats = match number.checked_sub(1) {
-                Some(window) if phase.repeats > 0 => self.repeats(epoch, window),
-                _ => Vec::new(),
-            };
-            let until = end.min(phase.start + phase.len());
-            for slot in next - phase.start..until - phase.start {
-                let fresh = phase.fresh_before(slot);
-                out.push(if phase.fresh_before(slot + 1) > fresh {
-                    Echoed {
-                        position: phase.fresh.start + fresh,
-                        copy: 0,
-                    }
-                } else {
-                    repeats[(slot - fresh) as usize]
-                });
-            }
-            next = until;
-        }
-    }
-
-    /// Fresh examples among the appearances before the `place`-th of an epoch.
-    pub fn fresh_before(&self, place: u64) -> u64 {
-        if place >= self.appearances() {
-            return self.examples;
-        }
-        let phase = self.phase(self.phase_of(place));
-        phase.fresh.start + phase.fresh_before(place - phase.start)
     }
 
     /// The first place in the epoch's order that is needed at the `place`-th appearance or later: whoever
     /// holds examples may drop those before it.
-    pub fn first_needed(&self, place: u64) -> u64 {
+    pub(crate) fn first_needed(&self, place: u64) -> u64 {
         if place >= self.appearances() {
             return self.examples;
         }
@@ -323,38 +272,6 @@ impl EchoPlan {
         low
     }
 
-    /// Which examples appear at some places of an epoch, without the order of those that all do.
-    pub(crate) fn stretch(&self, places: &Range<u64>) -> Stretch {
-        let end = places.end.min(self.appearances());
-        let start = places.start.min(end);
-        if self.echo.is_none() || start == end {
-            return Stretch {
-                fresh: start..end,
-                whole: start..start,
-                parts: [const { None }; 2],
-            };
-        }
-        let (first, last) = (self.phase_of(start), self.phase_of(end - 1));
-        let phases = [self.phase(first), self.phase(last)];
-        let slots = [start - phases[0].start, end - phases[1].start];
-        let fresh = [0, 1].map(|edge| phases[edge].fresh_before(slots[edge]));
-        let repeats = [slots[0] - fresh[0], slots[1] - fresh[1]];
-        let part = |phase: u64, repeats: Range<u64>| Some((phase.checked_sub(1)?, repeats));
-        Stretch {
-            fresh: phases[0].fresh.start + fresh[0]..phases[1].fresh.start + fresh[1],
-            // Each phase repeats the window before its own.
-            whole: self.window(first).start..self.window(last.max(first + 1) - 1).start,
-            parts: if first == last {
-                [part(first, repeats[0]..repeats[1]), None]
-            } else {
-                [
-                    part(first, repeats[0]..phases[0].repeats),
-                    part(last, 0..repeats[1]),
-                ]
-            },
-        }
-    }
-
     /// The repeats of a window in their order.
     pub(crate) fn repeats(&self, epoch: u64, window: u64) -> Vec<Echoed> {
         let mut rng = self.rng(epoch, window);
@@ -369,31 +286,6 @@ impl EchoPlan {
             rng.shuffle(&mut repeats[first..]);
         }
         repeats
-    }
-
-    /// The examples repeated of a window, so that one can tell which of the repeats come before `cut` and which
-    /// after, at every place for `None`. What lies between two sides of the window needs no shuffle.
-    pub(crate) fn repeats_around(
-        &self,
-        epoch: u64,
-        window: u64,
-        cut: Option<u64>,
-        out: &mut Vec<u64>,
-    ) {
-        out.clear();
-        let mut starts = Vec::new();
-        for (copy, side) in self.sides(window) {
-            starts.push(out.len());
-            self.add_repeated(copy, side, out);
-        }
-        starts.push(out.len());
-        let cut = cut.map_or(usize::MAX, |cut| cut as usize);
-        if starts.contains(&cut) {
-            return;
-        }
-        let mut rng = self.rng(epoch, window);
-        let sides = starts.windows(2).take_while(|side| side[0] < cut);
-        sides.for_each(|side| rng.shuffle(&mut out[side[0]..side[1]]));
     }
 
     fn rng(&self, epoch: u64, window: u64) -> KeyedRng {
@@ -421,25 +313,121 @@ impl EchoPlan {
     }
 }
 
-/// The examples that appear at some places of an epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stretch {
-    /// Places in the epoch's order of those that are fresh.
-    pub(crate) fresh: Range<u64>,
-    /// Places of those all of whose repeats are here: whole windows.
-    pub(crate) whole: Range<u64>,
-    /// Windows with some of their repeats.
-    pub(crate) parts: [Option<(u64, Range<u64>)>; 2],
+/// The appearances of an epoch from a place on, with what is made of the examples of the window whose fresh ones come
+/// out and of the one before: their numbers, or the batches that they are.
+#[derive(Debug)]
+pub(crate) struct Echoes<T> {
+    phase: u64,
+    fresh: Vec<T>,
+    before: Vec<T>,
+    repeats: Vec<Echoed>,
+    /// Appearances of the phase that came out, the fresh ones among them, and what an even rate is behind by.
+    slot: u64,
+    fresh_done: u64,
+    behind: u64,
+}
+
+impl<T> Echoes<T> {
+    /// The first example that is made to enter an epoch at a place.
+    pub(crate) fn first_made(echo: &EchoPlan, place: u64) -> u64 {
+        let phase = echo.phase_of(place);
+        echo.window(phase.saturating_sub(1)).start
+    }
+
+    /// From a place on; `make` makes the examples at neighbouring positions, from the
+    /// [first](Self::first_made) on, each range after the one before.
+    pub(crate) fn at(
+        echo: &EchoPlan,
+        epoch: u64,
+        place: u64,
+        make: &mut dyn FnMut(Range<u64>, &mut Vec<T>),
+    ) -> Echoes<T> {
+        let number = echo.phase_of(place);
+        let mut echoes = Echoes {
+            phase: number,
+            fresh: Vec::new(),
+            before: Vec::new(),
+            repeats: Vec::new(),
+            slot: 0,
+            fresh_done: 0,
+            behind: 0,
+        };
+        if let Some(before) = number.checked_sub(1) {
+            make(echo.window(before), &mut echoes.fresh);
+        }
+        echoes.enter(echo, epoch, make);
+        let phase = echo.phase(number);
+        echoes.slot = place - phase.start;
+        echoes.fresh_done = phase.fresh_before(echoes.slot);
+        let fresh = u128::from(echoes.slot) * echoes.fresh.len() as u128;
+        echoes.behind = (fresh % u128::from(phase.len().max(1))) as u64;
+        echoes
+    }
+
+    /// Begins the phase, whose window comes after the one that was fresh last.
+    fn enter(
+        &mut self,
+        echo: &EchoPlan,
+        epoch: u64,
+        make: &mut dyn FnMut(Range<u64>, &mut Vec<T>),
+    ) {
+        std::mem::swap(&mut self.fresh, &mut self.before);
+        self.fresh.clear();
+        make(echo.window(self.phase), &mut self.fresh);
+        self.repeats = match self.phase.checked_sub(1) {
+            Some(before) => echo.repeats(epoch, before),
+            None => Vec::new(),
+        };
+        (self.slot, self.fresh_done, self.behind) = (0, 0, 0);
+    }
+
+    /// The next appearance. Asserts that the epoch has one.
+    pub(crate) fn next(
+        &mut self,
+        echo: &EchoPlan,
+        epoch: u64,
+        make: &mut dyn FnMut(Range<u64>, &mut Vec<T>),
+    ) -> (Echoed, &T) {
+        let mut len = (self.fresh.len() + self.repeats.len()) as u64;
+        while self.slot == len {
+            self.phase += 1;
+            self.enter(echo, epoch, make);
+            len = (self.fresh.len() + self.repeats.len()) as u64;
+            assert!(len > 0, "the epoch has no more appearances");
+        }
+        self.slot += 1;
+        self.behind += self.fresh.len() as u64;
+        if self.behind >= len {
+            self.behind -= len;
+            let place = self.fresh_done;
+            self.fresh_done += 1;
+            let position = echo.window(self.phase).start + place;
+            return (Echoed { position, copy: 0 }, &self.fresh[place as usize]);
+        }
+        let echoed = self.repeats[(self.slot - self.fresh_done - 1) as usize];
+        let place = echoed.position - echo.window(self.phase - 1).start;
+        (echoed, &self.before[place as usize])
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The appearances of an epoch from a place on, of examples that are their positions.
+    fn from(plan: &EchoPlan, epoch: u64, place: u64) -> Vec<Echoed> {
+        let mut make = |positions: Range<u64>, into: &mut Vec<u64>| into.extend(positions);
+        let mut echoes = Echoes::at(plan, epoch, place, &mut make);
+        let mut next = || {
+            let (echoed, made) = echoes.next(plan, epoch, &mut make);
+            assert_eq!(*made, echoed.position);
+            echoed
+        };
+        (place..plan.appearances()).map(|_| next()).collect()
+    }
+
     fn all(plan: &EchoPlan, epoch: u64) -> Vec<Echoed> {
-        let mut all = Vec::new();
-        plan.fill(epoch, 0..u64::MAX, &mut all);
-        all
+        from(plan, epoch, 0)
     }
 
     fn plan(examples: u64, echo: &str) -> EchoPlan {
@@ -466,7 +454,6 @@ mod tests {
                 let mut fresh = 0;
                 for (place, echoed) in all.iter().enumerate() {
                     let place = place as u64;
-                    assert_eq!(plan.fresh_before(place), fresh, "{examples} {echo} {place}");
                     assert!(plan.first_needed(place) <= echoed.position);
                     let seen = &mut copies[echoed.position as usize];
                     assert_eq!(echoed.copy, *seen, "copies come in order");
@@ -493,10 +480,8 @@ mod tests {
         for echo in ["1.5:8", "3:16", "2.333:10"] {
             let plan = plan(203, echo);
             let whole = all(&plan, 1);
-            for from in 0..whole.len() {
-                let mut rest = Vec::new();
-                plan.fill(1, from as u64..from as u64 + 9, &mut rest);
-                assert_eq!(rest, whole[from..(from + 9).min(whole.len())]);
+            for from_place in 0..whole.len() {
+                assert_eq!(from(&plan, 1, from_place as u64), whole[from_place..]);
             }
         }
     }

@@ -62,17 +62,6 @@ pub enum PlanError {
         /// Most entries allowed.
         limit: u64,
     },
-    /// A record is larger than the memory for a batch.
-    #[error(
-        "the largest record has {largest_bytes} bytes and a batch may have {memory_bytes}: give at \
-         least --memory {largest_bytes}"
-    )]
-    MemoryTooSmall {
-        /// Bytes of the largest record.
-        largest_bytes: u64,
-        /// Bytes a batch may have.
-        memory_bytes: u64,
-    },
     /// No loads, or more than there are units to load.
     #[error(
         "order opportunistic:{loads}:{unit_bytes} asks for {loads} loads of {}: {}",
@@ -222,7 +211,7 @@ pub enum PlanError {
     },
     /// Buckets where rows are wanted.
     #[error(
-        "policy {policy} packs rows and has no buckets: make a PackPlan, or use none, static, auto, \
+        "policy {policy} packs rows and has no buckets: use none, static, auto, \
          optimal or tokens"
     )]
     RowsNotBuckets {
@@ -285,6 +274,17 @@ pub enum PlanError {
     EmptyPart {
         /// The part, counted from 0.
         part: usize,
+    },
+    /// A part of a mixture so small that some epochs would draw nothing from it.
+    #[error(
+        "part {part} of the mixture has less than one of the {examples} examples of an epoch: give it a greater \
+         weight, or 0, or make epochs longer"
+    )]
+    PartTooSmall {
+        /// The part, counted from 0.
+        part: usize,
+        /// Examples of an epoch.
+        examples: u64,
     },
     /// A part of a mixture that is not of the data.
     #[error(
@@ -367,6 +367,14 @@ pub enum PlanError {
         found: u64,
         /// Records of the plan.
         records: u64,
+    },
+    /// Bytes that are no hint.
+    #[error(
+        "the hint is damaged, as {what}: leave it out, and the step is found by a walk through the epoch"
+    )]
+    BadHint {
+        /// What is wrong.
+        what: &'static str,
     },
     /// Bytes that are no stored selection.
     #[error("the stored selection is damaged, as {what}: make the selection again")]

@@ -18,8 +18,6 @@
 //! branching on each. 32-bit lanes serve n ≤ 2^32, 64-bit lanes the rest; the two are different
 //! bijections, which is part of the golden vectors.
 
-use std::ops::Range;
-
 use pelton_key::{GOLDEN_GAMMA, mix};
 
 /// Halves change by turns, so each is changed five times.
@@ -157,29 +155,20 @@ impl<W: Lane> Network<W> {
 
     #[inline(always)]
     fn evaluate_lanes<const INVERSE: bool, const K: usize>(&self, lanes: &mut [W; K]) {
-        self.evaluate_with::<INVERSE, K>(lanes, |round, _| self.round_keys[round]);
-    }
-
-    /// An evaluation under the key that each lane has in each round.
-    #[inline(always)]
-    fn evaluate_with<const INVERSE: bool, const K: usize>(
-        &self,
-        lanes: &mut [W; K],
-        key_of: impl Fn(usize, usize) -> W,
-    ) {
         let (to_left, to_right) = (32 - self.left_bits, 32 - self.right_bits);
         let right_mask = W::from_u64((1 << self.right_bits) - 1);
         let mut left = lanes.map(|x| x.shift_right(self.right_bits));
         let mut right = lanes.map(|x| x.and(right_mask));
         for turn in 0..ROUNDS {
             let round = if INVERSE { ROUNDS - 1 - turn } else { turn };
+            let key = self.round_keys[round];
             if round % 2 == 0 {
-                for (lane, (l, &r)) in left.iter_mut().zip(&right).enumerate() {
-                    *l = l.xor(W::mixed(r, key_of(round, lane)).shift_right(to_left));
+                for (l, &r) in left.iter_mut().zip(&right) {
+                    *l = l.xor(W::mixed(r, key).shift_right(to_left));
                 }
             } else {
-                for (lane, (r, &l)) in right.iter_mut().zip(&left).enumerate() {
-                    *r = r.xor(W::mixed(l, key_of(round, lane)).shift_right(to_right));
+                for (r, &l) in right.iter_mut().zip(&left) {
+                    *r = r.xor(W::mixed(l, key).shift_right(to_right));
                 }
             }
         }
@@ -294,64 +283,6 @@ impl<W: Lane> Network<W> {
     }
 }
 
-impl Network<u32> {
-    /// `walk` for each of `places`, which it replaces, through networks of this size: those of the first places have
-    /// the keys that `key_of` gives for `passes`, and so have as many that follow, and so on.
-    #[inline(always)]
-    fn walk_keyed(
-        &self,
-        n: u64,
-        passes: &[u64],
-        key_of: impl Fn(u64) -> u64 + Copy,
-        places: &mut [u64],
-    ) {
-        let bulk = passes.len() / GROUP * GROUP;
-        self.walk_keyed_in::<GROUP>(n, passes, 0..bulk, key_of, places);
-        self.walk_keyed_in::<LANES>(n, passes, bulk..passes.len(), key_of, places);
-    }
-
-    /// That for some of the passes.
-    #[inline(always)]
-    fn walk_keyed_in<const K: usize>(
-        &self,
-        n: u64,
-        passes: &[u64],
-        some: Range<usize>,
-        key_of: impl Fn(u64) -> u64 + Copy,
-        places: &mut [u64],
-    ) {
-        let mut round_keys = [[0; K]; ROUNDS];
-        for first in some.clone().step_by(K) {
-            // What lies past the last pass goes along and is not read.
-            let columns = first..some.end.min(first + K);
-            let mut keys = [0; K];
-            keys[..columns.len()].copy_from_slice(&passes[columns.clone()]);
-            keys = keys.map(key_of);
-            for (round, of_round) in round_keys.iter_mut().enumerate() {
-                *of_round = keys.map(|key| round_key(key, round));
-            }
-            for places in places.chunks_mut(passes.len()) {
-                let places = &mut places[columns.clone()];
-                let (mut lanes, mut found) = ([0; K], [u32::MAX; K]);
-                for (lane, &place) in lanes.iter_mut().zip(&*places) {
-                    *lane = place as u32;
-                }
-                let is_outside = |&lane: &u32| u64::from(lane) >= n;
-                while found[..places.len()].iter().any(is_outside) {
-                    let key_of = |round: usize, lane: usize| round_keys[round][lane];
-                    self.evaluate_with::<false, K>(&mut lanes, key_of);
-                    for (found, &lane) in found.iter_mut().zip(&lanes) {
-                        *found = if is_outside(found) { lane } else { *found };
-                    }
-                }
-                for (place, &found) in places.iter_mut().zip(&found) {
-                    *place = found.into();
-                }
-            }
-        }
-    }
-}
-
 /// The key of a round.
 #[inline(always)]
 fn round_key<W: Lane>(key: u64, round: usize) -> W {
@@ -388,29 +319,6 @@ pub(crate) fn walk_each<W: Lane, const INVERSE: bool>(
         }
     }
     network.walk_each::<INVERSE>(n, places);
-}
-
-/// The bulk path for numbers that each go through a network of their own: replaces each by where a network over `0..n`
-/// puts it. Those of the first places have the keys of `passes`, and so have as many that follow, and so on. Asserts
-/// `n` to lie in `3..2^32`, and a place for each pass as often as for the others.
-pub(crate) fn walk_keyed(
-    n: u64,
-    passes: &[u64],
-    key_of: impl Fn(u64) -> u64 + Copy,
-    places: &mut [u64],
-) {
-    assert!(n < 1 << 32 && places.len().is_multiple_of(passes.len()));
-    let shape = Network::covering(n, 0);
-    #[cfg(target_arch = "x86_64")]
-    {
-        if wide::has_avx512() {
-            return wide::keyed_with_avx512(&shape, n, passes, key_of, places);
-        }
-        if wide::has_avx2() {
-            return wide::keyed_with_avx2(&shape, n, passes, key_of, places);
-        }
-    }
-    shape.walk_keyed(n, passes, key_of, places);
 }
 
 /// The same loop compiled for wider registers: 1.7 times the baseline's ids a second on one core of a
@@ -452,41 +360,6 @@ mod wide {
         // SAFETY: the feature the function is compiled for was just found on this machine.
         unsafe { run::<W, INVERSE>(network, n, places) }
     }
-
-    /// Whether there are products of 64-bit lanes, of which keys are made.
-    pub(super) fn has_avx512() -> bool {
-        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq")
-    }
-
-    /// The loop over numbers with a network each, for some features.
-    macro_rules! keyed_with {
-        ($name:ident, $has:ident, $features:literal) => {
-            pub(super) fn $name<F: Fn(u64) -> u64 + Copy>(
-                network: &Network<u32>,
-                n: u64,
-                passes: &[u64],
-                key_of: F,
-                places: &mut [u64],
-            ) {
-                #[target_feature(enable = $features)]
-                fn run<F: Fn(u64) -> u64 + Copy>(
-                    network: &Network<u32>,
-                    n: u64,
-                    passes: &[u64],
-                    key_of: F,
-                    places: &mut [u64],
-                ) {
-                    network.walk_keyed(n, passes, key_of, places);
-                }
-                assert!($has());
-                // SAFETY: the features the function is compiled for were just found on this machine.
-                unsafe { run(network, n, passes, key_of, places) }
-            }
-        };
-    }
-    // 30, and 17 ns an id with its key, where the compiler's baseline takes 55.
-    keyed_with!(keyed_with_avx2, has_avx2, "avx2");
-    keyed_with!(keyed_with_avx512, has_avx512, "avx512f,avx512dq");
 }
 
 #[cfg(test)]
@@ -541,37 +414,6 @@ mod tests {
             for start in [0, (n - len as u64) / 2, n - len as u64] {
                 check_paths::<u64, false>(n, start, len);
                 check_paths::<u64, true>(n, start, len);
-            }
-        }
-    }
-
-    #[test]
-    fn networks_side_by_side_equal_each_by_itself() {
-        for n in [3_u64, 10, 16, 17, 990, 70_000, (1 << 32) - 1] {
-            for len in [0, 1, 15, 16, 17, 63, 64, 65, 200] {
-                let key_of = |pass| mix(pass ^ n);
-                let passes: Vec<u64> = (0..len).map(|at| at / 3).collect();
-                let places: Vec<u64> = (0..len).map(|at| mix(at) % n).collect();
-                let each = passes.iter().zip(&places);
-                let each = each.map(|(&pass, &at)| {
-                    let network = Network::<u32>::covering(n, key_of(pass));
-                    network.walk::<false>(n, at)
-                });
-                let expected: Vec<u64> = each.collect();
-                let (places, expected) = (places.repeat(2), expected.repeat(2));
-                let mut out = places.clone();
-                Network::covering(n, 0).walk_keyed(n, &passes, key_of, &mut out);
-                assert_eq!(out, expected, "baseline, {len} of {n}");
-                out.copy_from_slice(&places);
-                walk_keyed(n, &passes, key_of, &mut out);
-                assert_eq!(out, expected, "{len} of {n}");
-                #[cfg(target_arch = "x86_64")]
-                if wide::has_avx2() {
-                    out.copy_from_slice(&places);
-                    let shape = Network::covering(n, 0);
-                    wide::keyed_with_avx2(&shape, n, &passes, key_of, &mut out);
-                    assert_eq!(out, expected, "AVX2, {len} of {n}");
-                }
             }
         }
     }

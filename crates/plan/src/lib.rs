@@ -5,33 +5,56 @@
 //! plan = order(seed, epoch) × batching × split over ranks
 //! ```
 //!
-//! A [`Plan`] is a pure function of (records, order, batching, seed): the same arguments give the
+//! A [`Plan`] is a pure function of its [`PlanSpec`] and a [`Catalog`] of records: the same arguments give the
 //! same global sequence on every machine, for every number of ranks, for ever; golden vectors in
-//! `tests/golden` hold it to that. It does no I/O and starts no thread. It can be asked for any step
-//! of any epoch directly, so resuming a run is one pair of integers, and a look-ahead of any depth
-//! costs the ids it lists.
+//! `tests/plan/golden` hold it to that. It does no I/O, starts no thread and takes no lock. A [`Walk`] gives one step after
+//! another from any [`Place`], so that resuming a run takes one pair of integers, and a look-ahead of any depth
+//! costs the ids it lists. A [`Hint`] beside them saves what buckets, packing and their echo would replay.
 //!
-//! The way down: [`Plan`] asks its [`Order`] for record ids; `full` order and everything built on it
-//! is a [`Permutation`], computed and not stored; its randomness comes from a [`key()`](pelton_key::key) made of
-//! seed, epoch and [`Stage`](pelton_key::Stage). [`local_slots`] gives each rank its share of a global batch, [`assign_slots`]
-//! gives it one of the same size from what it holds already, a [`BucketPlan`] or [`PackPlan`] regroups the
-//! ids of a plan by the lengths of what they name, and [`Randomness`] says how well an order
-//! shuffles. A [`StreamPlan`] is the plan of a whole input pipeline: a [`Selection`] of records or a mixture, an
-//! order, echo, buckets and batches in one, sought as a plan is.
+//! The way down: a [`Walk`] (`walk.rs`) takes fresh batches from runs (`runs.rs`), buckets (`bucketed.rs`) or packed
+//! rows (`packed.rs`); these take appearances from `sequence.rs`, which echoes examples by `echo.rs`; and these take
+//! their numbers from an order or a mixture (`ids.rs`). `full` order and everything built on it is a [`Permutation`],
+//! computed and not stored; its randomness comes from a [`key()`](pelton_key::key()). Orders with an inverse show it
+//! by epoch ([`EpochOrder`]). [`share_of`] gives each rank its share of a global batch, and [`Randomness`] says how well
+//! an order shuffles.
 //!
 //! ```
-//! use pelton_plan::{Batching, Order, Plan, local_slots};
+//! use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec, StepBatch, local_slots};
 //!
-//! let plan = Plan::new(1_000_000, Order::Full, Batching::Examples(4096), 7)?;
-//! let mut ids = Vec::new();
-//! plan.batch_ids(3, 100, &mut ids); // epoch 3, step 100, without visiting steps 0..100
-//! assert_eq!(ids.len(), 4096);
-//! let mine = local_slots(plan.step_len(3, 100), 1, 4); // the second of four ranks
-//! assert_eq!(mine, 1024..2048);
+//! let plan = Plan::new(&PlanSpec::new(Order::Full, 4096, 7), Catalog::of(1_000_000))?;
+//! let mut walk = plan.walk(Place { epoch: 3, step: 100 }, None); // without visiting steps 0..100
+//! let mut batch = StepBatch::default();
+//! walk.next(&mut batch);
+//! assert_eq!((batch.step, batch.ids.len()), (100, 4096));
+//! assert_eq!(local_slots(4096, 1, 4), 1024..2048); // what the second of four ranks takes
 //! # Ok::<(), pelton_plan::PlanError>(())
 //! ```
 
+mod spec;
+
 mod plan;
+
+mod walk;
+
+mod hint;
+
+mod step_batch;
+
+mod runs;
+
+mod bucketed;
+
+mod packed;
+
+mod buckets;
+
+mod sequence;
+
+mod echo;
+
+mod epoch_order;
+
+mod ids;
 
 mod order;
 
@@ -45,21 +68,15 @@ mod blocks;
 
 mod opportunistic;
 
-mod buckets;
+mod mixture;
 
-mod echo;
-
-mod stream;
+mod selection;
 
 mod permutation;
 
 mod feistel;
 
 mod split;
-
-mod division;
-
-mod groups;
 
 mod locality;
 
@@ -68,22 +85,21 @@ mod randomness;
 mod error;
 
 pub use batching::Batching;
-pub use buckets::{
-    Bucket, BucketLayout, BucketPlan, BucketPolicy, LengthHistogram, PackedRow, Packing,
-    PublishedAuto, Segment,
-};
-pub use echo::{Echo, EchoPlan, Echoed};
+pub use buckets::{Bucket, BucketLayout, BucketPolicy, LengthHistogram, Packing, PublishedAuto};
+pub use echo::Echo;
+pub use epoch_order::EpochOrder;
 pub use error::PlanError;
+pub use hint::Hint;
 pub use locality::{assign_slots, expected_remote_share};
 pub use order::Order;
 pub use permutation::Permutation;
 pub use plan::Plan;
 pub use randomness::{
-    Randomness, exact_level_of_loads, harmonic_log, ln_factorial, randomness_level,
-    randomness_level_of_loads,
+    Randomness, harmonic_log, ln_factorial, randomness_level, randomness_level_of_loads,
 };
+pub use selection::Selection;
+pub use spec::{Catalog, Part, PlanSpec};
 pub use split::local_slots;
-pub use stream::{
-    Draw, PackPlan, Part, Piece, Selection, StreamBatch, StreamPlan, StreamSpec, share_of,
-};
+pub use step_batch::{Draw, Piece, StepBatch, share_of};
 pub use units::Units;
+pub use walk::{Place, Walk};

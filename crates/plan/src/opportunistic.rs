@@ -14,45 +14,42 @@
 //! first positions), its place among the load's records (the keyed permutation of their number),
 //! the unit there and the record in it. When all units but the last have one number of records that
 //! is arithmetic; otherwise it takes a table of the epoch, 8 bytes a unit and 4 bytes for a first
-//! guess, kept for two epochs so that a look-ahead across their border does not build it again and
-//! again. A load also keeps its permutation (80 bytes, and 4 a record for up to 1024 of them).
+//! guess.
 //! Rejected: storing the shuffled ids of a load (8 bytes a record).
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
-use crate::groups::Groups;
+use pelton_key::{Stage, key};
+
 use crate::permutation::Permutation;
 use crate::split::{near_equal_part, near_equal_start};
 use crate::units::Units;
-use pelton_key::{Stage, key};
 
 /// Ids worked on at a time: their units stay in the first-level cache.
 const CHUNK: usize = 256;
-
-/// The same where neighbours are mostly of one unit.
-const NEIGHBOURS: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Opportunistic {
     seed: u64,
     units: Units,
     loads: u64,
-    /// The epochs last asked for, even ones at 0 and odd ones at 1.
-    kept: Mutex<[Option<Arc<EpochLoads>>; 2]>,
 }
 
 /// One epoch's order of units and records.
 #[derive(Debug)]
-struct EpochLoads {
+pub(crate) struct EpochLoads {
+    loads: Arc<Opportunistic>,
     epoch: u64,
     /// Place of a unit → unit.
     unit_order: Permutation,
     starts: UnitStarts,
     /// First position of each load, then the number of records.
     first_position: Vec<u64>,
-    record_orders: Box<[OnceLock<Permutation>]>,
 }
+
+/// The order of the records of the load that was looked at last.
+pub(crate) type LastLoad = Option<(usize, Permutation)>;
 
 /// How many records lie before the unit at a place of the epoch's order.
 #[derive(Debug)]
@@ -76,12 +73,7 @@ impl Opportunistic {
     /// Asserts `1 <= loads` and, unless there is no unit, `loads <= units`.
     pub(crate) fn new(units: Units, loads: u64, seed: u64) -> Opportunistic {
         assert!((1..=units.len().max(1)).contains(&loads), "{loads} loads");
-        Opportunistic {
-            seed,
-            units,
-            loads,
-            kept: Mutex::default(),
-        }
+        Opportunistic { seed, units, loads }
     }
 
     pub(crate) fn units(&self) -> &Units {
@@ -92,174 +84,118 @@ impl Opportunistic {
         self.loads
     }
 
-    pub(crate) fn fill(&self, epoch: u64, start: u64, mut out: &mut [u64]) {
-        let order = self.of_epoch(epoch);
+    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> EpochLoads {
+        let unit_order =
+            Permutation::new(self.units.len(), key(self.seed, epoch, Stage::LoadUnits));
+        let starts = UnitStarts::new(&self.units, &unit_order);
+        let first_position = (0..=self.loads)
+            .map(|load| starts.start(near_equal_start(self.units.len(), self.loads, load)))
+            .collect();
+        EpochLoads {
+            loads: Arc::clone(self),
+            epoch,
+            unit_order,
+            starts,
+            first_position,
+        }
+    }
+
+    /// Bytes of an epoch's tables.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let starts = match self.units.records_a_unit() {
+            Some(_) => 0,
+            None => 12 * (self.units.len() + 2),
+        };
+        self.units.table_bytes() + starts + 8 * (self.loads + 1) + 4 * Permutation::TABLE_LIMIT
+    }
+}
+
+impl EpochLoads {
+    pub(crate) fn fill(&self, start: u64, mut out: &mut [u64], last: &mut LastLoad) {
         let mut position = start;
         while !out.is_empty() {
-            let load = order.load_at(position);
-            let positions = order.positions(load);
+            let load = self.load_at(position);
+            let positions = self.positions(load);
             let here = (positions.end - position).min(out.len() as u64) as usize;
             let (run, rest) = out.split_at_mut(here);
-            let records = self.record_order(&order, load);
-            records.fill(position - positions.start, run);
-            self.places_to_ids(&order, positions.start, run);
+            self.record_order(load, last)
+                .fill(position - positions.start, run);
+            self.places_to_ids(positions.start, run);
             position += here as u64;
             out = rest;
         }
     }
 
     /// Replaces each position by the id there.
-    pub(crate) fn ids_of_each(&self, epoch: u64, places: &mut [u64]) {
-        let order = self.of_epoch(epoch);
+    pub(crate) fn ids_of_each(&self, places: &mut [u64]) {
+        let mut last = None;
         for place in &mut *places {
-            let load = order.load_at(*place);
-            let first = order.first_position[load];
-            *place = first + self.record_order(&order, load).get(*place - first);
+            let load = self.load_at(*place);
+            let first = self.first_position[load];
+            let order = self.record_order(load, &mut last);
+            *place = first + order.get(*place - first);
         }
-        self.places_to_ids(&order, 0, places);
+        self.places_to_ids(0, places);
     }
 
     /// Replaces each id by its position.
-    pub(crate) fn positions_of_each(&self, epoch: u64, places: &mut [u64]) {
-        let order = self.of_epoch(epoch);
-        let mut groups = Groups::default();
-        // Places before each run of neighbours of one unit, and its unit; then the load of each place.
-        let (mut starts, mut units) = (Vec::new(), Vec::new());
-        let (mut unit_places, mut loads) = (Vec::new(), Vec::new());
-        for chunk in places.chunks_mut(NEIGHBOURS) {
-            starts.clear();
-            units.clear();
-            let mut records = 0..0;
-            for (at, place) in chunk.iter().enumerate() {
-                if !records.contains(place) {
-                    let unit = self.units.unit_of(*place);
-                    records = self.units.unit_records(unit);
-                    starts.push(at);
-                    units.push(unit);
-                }
-            }
-            unit_places.clone_from(&units);
-            order.unit_order.positions_of_each(&mut unit_places);
-            starts.push(chunk.len());
-            loads.clear();
-            for (run, (&unit, &unit_place)) in units.iter().zip(&unit_places).enumerate() {
-                let load = near_equal_part(self.units.len(), self.loads, unit_place) as usize;
-                let first = order.starts.start(unit_place) - order.first_position[load];
-                let record = self.units.first_record(unit);
-                for place in &mut chunk[starts[run]..starts[run + 1]] {
-                    *place = first + (*place - record);
-                    loads.push(load as u32);
-                }
-            }
-            groups.change(self.loads as usize, &loads, chunk, |load, places| {
-                self.record_order(&order, load).positions_of_each(places);
-                let first = order.first_position[load];
-                places.iter_mut().for_each(|place| *place += first);
-            });
+    pub(crate) fn positions_of_each(&self, places: &mut [u64]) {
+        let units = &self.loads.units;
+        let mut last = None;
+        for place in places {
+            let unit = units.unit_of(*place);
+            let unit_place = self.unit_order.position_of(unit);
+            let load = near_equal_part(units.len(), self.loads.loads, unit_place) as usize;
+            let first = self.first_position[load];
+            let inside =
+                self.starts.start(unit_place) - first + (*place - units.first_record(unit));
+            *place = first + self.record_order(load, &mut last).position_of(inside);
         }
     }
 
-    /// The units of a load, by number.
-    pub(crate) fn load_units(&self, epoch: u64, load: u64) -> Vec<u64> {
-        let places = self.load_places(load);
-        let mut units = vec![0; (places.end - places.start) as usize];
-        let order = self.of_epoch(epoch);
-        order.unit_order.fill(places.start, &mut units);
+    /// Loads of the epoch.
+    pub(crate) fn count(&self) -> u64 {
+        self.loads.loads
+    }
+
+    /// The units of a load, by number, so that neighbours stand together.
+    pub(crate) fn load_units(&self, load: u64) -> Vec<u64> {
+        let edge = |load| near_equal_start(self.loads.units.len(), self.loads.loads, load);
+        let mut units = vec![0; (edge(load + 1) - edge(load)) as usize];
+        self.unit_order.fill(edge(load), &mut units);
         units.sort_unstable();
         units
     }
 
-    pub(crate) fn load_positions(&self, epoch: u64, load: u64) -> Range<u64> {
-        assert!(load < self.loads, "load {load} of {}", self.loads);
-        self.of_epoch(epoch).positions(load as usize)
-    }
-
-    pub(crate) fn load_of(&self, epoch: u64, id: u64) -> u64 {
-        let unit = self.units.unit_of(id);
-        let place = self.unit_order(epoch).position_of(unit);
-        near_equal_part(self.units.len(), self.loads, place)
-    }
-
-    /// Bytes of two epochs' tables when every load's permutation is in use.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let units = self.units.len();
-        let starts = match self.units.records_a_unit() {
-            Some(_) => 0,
-            None => 12 * (units + 2),
-        };
-        let orders = self.loads * (size_of::<OnceLock<Permutation>>() as u64 + 8);
-        let in_tables = self.loads.saturating_mul(Permutation::TABLE_LIMIT);
-        let tables = 4 * in_tables.min(self.units.records());
-        self.units.table_bytes() + 2 * (starts + orders + tables)
+    pub(crate) fn load_of(&self, id: u64) -> u64 {
+        let place = self.unit_order.position_of(self.loads.units.unit_of(id));
+        near_equal_part(self.loads.units.len(), self.loads.loads, place)
     }
 
     /// Replaces the places that follow `first` in the order of whole units by the ids there.
-    fn places_to_ids(&self, order: &EpochLoads, first: u64, places: &mut [u64]) {
+    fn places_to_ids(&self, first: u64, places: &mut [u64]) {
         let mut units = [0; CHUNK];
         for chunk in places.chunks_mut(CHUNK) {
             let units = &mut units[..chunk.len()];
-            order.starts.split_places(first, chunk, units);
-            order.unit_order.get_each(units);
+            self.starts.split_places(first, chunk, units);
+            self.unit_order.get_each(units);
             for (place, &unit) in chunk.iter_mut().zip(&*units) {
-                *place += self.units.first_record(unit);
+                *place += self.loads.units.first_record(unit);
             }
         }
     }
 
-    fn load_places(&self, load: u64) -> Range<u64> {
-        assert!(load < self.loads, "load {load} of {}", self.loads);
-        let edge = |load| near_equal_start(self.units.len(), self.loads, load);
-        edge(load)..edge(load + 1)
+    fn record_order<'a>(&self, load: usize, last: &'a mut LastLoad) -> &'a Permutation {
+        let known = last.take().filter(|(known, _)| *known == load);
+        let (_, order) = last.insert(known.unwrap_or_else(|| {
+            let positions = self.positions(load);
+            let key = key(self.loads.seed, self.epoch, Stage::LoadRecords(load as u64));
+            (load, Permutation::new(positions.end - positions.start, key))
+        }));
+        order
     }
 
-    fn unit_order(&self, epoch: u64) -> Permutation {
-        Permutation::new(self.units.len(), key(self.seed, epoch, Stage::LoadUnits))
-    }
-
-    fn record_order<'a>(&self, order: &'a EpochLoads, load: usize) -> &'a Permutation {
-        order.record_orders[load].get_or_init(|| {
-            let positions = order.positions(load);
-            let stage = Stage::LoadRecords(load as u64);
-            Permutation::new(
-                positions.end - positions.start,
-                key(self.seed, order.epoch, stage),
-            )
-        })
-    }
-
-    fn of_epoch(&self, epoch: u64) -> Arc<EpochLoads> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = &mut kept[(epoch % 2) as usize];
-        match slot {
-            Some(order) if order.epoch == epoch => Arc::clone(order),
-            _ => {
-                // The old tables go first, so that never more than two epochs' are in memory.
-                *slot = None;
-                let order = Arc::new(self.order_of(epoch));
-                *slot = Some(Arc::clone(&order));
-                order
-            }
-        }
-    }
-
-    fn order_of(&self, epoch: u64) -> EpochLoads {
-        let unit_order = self.unit_order(epoch);
-        let starts = UnitStarts::new(&self.units, &unit_order);
-        let first_position = (0..=self.loads)
-            .map(|load| starts.start(near_equal_start(self.units.len(), self.loads, load)))
-            .collect();
-        EpochLoads {
-            epoch,
-            unit_order,
-            starts,
-            first_position,
-            record_orders: (0..self.loads).map(|_| OnceLock::new()).collect(),
-        }
-    }
-}
-
-impl EpochLoads {
-    fn positions(&self, load: usize) -> Range<u64> {
+    pub(crate) fn positions(&self, load: usize) -> Range<u64> {
         self.first_position[load]..self.first_position[load + 1]
     }
 

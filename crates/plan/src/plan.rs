@@ -1,31 +1,40 @@
-//! The plan of a run: which records each step of each epoch uses, in which order.
+//! The plan of a run: which examples each step of each epoch uses, how often, and in which batch.
 //!
-//! Everything is addressed by (epoch, step) or (epoch, position) and computed on demand:
+//! ```text
+//! records ─► Selection ─► order or mixture ─► echo ─► runs, buckets or packed rows ─► echo of batches ─► ranks
+//!            0..kept      0..examples         places  fresh batches                  steps              share_of
+//! ```
 //!
-//! | order | ids of a step | seek |
-//! |---|---|---|
-//! | sequential, full | one permutation evaluation an id | O(1) |
-//! | page | one evaluation a unit | O(1) by step; by position one pass over the units before it |
-//! | queue | one draw an id | replay of the epoch, or from a kept cursor |
-//! | block | one evaluation an id | O(1) by step |
-//! | opportunistic | two evaluations an id | O(log loads); one pass over the units an epoch where they are uneven |
-//!
-//! Rejected: a stored shuffled index (8 bytes a record and a shuffle before the first batch), and a
-//! batch that is not the same on every rank count (resume would then depend on the cluster).
+//! Each stage is arithmetic on the numbers of the one before, so that any (epoch, step) follows from the plan's
+//! description: there is no state to store but these two, on any number of ranks. Stages are not iterators over one
+//! another, as input pipelines mostly are: each would have a buffer and a generator to store.
 
-use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+
+use pelton_key::{Digest, mix};
 
 use crate::batching::{Batching, Cuts};
 use crate::blocks::Blocks;
+use crate::bucketed::Bucketed;
+use crate::buckets::{BucketLayout, BucketPolicy, Packing};
+use crate::echo::{Echo, EchoPlan};
+use crate::epoch_order::EpochOrder;
 use crate::error::PlanError;
+use crate::hint::Hint;
+use crate::ids::{Examples, Orders};
+use crate::mixture::Mixture;
 use crate::opportunistic::Opportunistic;
 use crate::order::Order;
-use crate::permutation::Permutation;
+use crate::packed::Packed;
 use crate::queue::Queue;
 use crate::randomness::Randomness;
+use crate::runs::Runs;
+use crate::selection::Selection;
+use crate::sequence::Sequence;
+use crate::spec::{Catalog, PlanSpec};
+use crate::step_batch::{Draw, StepBatch};
 use crate::units::Units;
-use pelton_key::{GOLDEN_GAMMA, Stage, key, mix};
+use crate::walk::{Place, Walk};
 
 /// Most records a plan can number.
 const MAX_RECORDS: u64 = 1 << 63;
@@ -33,568 +42,463 @@ const MAX_RECORDS: u64 = 1 << 63;
 /// Most slots of a shuffle buffer or permuted blocks: their tables have 8 and 24 bytes an entry.
 const MAX_TABLE: u64 = 1 << 28;
 
-/// Most loads of an opportunistic order, each of which keeps its permutation.
+/// Most loads of an opportunistic order, each of which has a first position.
 const MAX_LOADS: u64 = 1 << 24;
 
-/// Which records each step of each epoch uses: a pure function of what it was made from.
+/// Which examples each step of each epoch uses, how often, and in which batch: a pure function of what it was made
+/// from. Cheap to clone.
 ///
-/// Shared between threads by reference; the small caches inside change speed, never results.
+/// ```
+/// use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec, Selection, StepBatch, share_of};
+///
+/// let mut spec = PlanSpec::new(Order::Full, 32, 7);
+/// spec.echo = "2:64".parse()?; // every example twice, at least 32 others between
+/// let odd = Selection::new(10_000, |id| id % 2 == 1);
+/// let plan = Plan::new(&spec, Catalog::of(10_000).with_selection(Some(odd)))?;
+/// assert_eq!(plan.steps(0), 10_000_u64.div_ceil(32));
+///
+/// let mut batch = StepBatch::default();
+/// let mut walk = plan.walk(Place { epoch: 3, step: 100 }, None); // without visiting steps 0..100
+/// assert!(walk.next(&mut batch));
+/// assert!(batch.ids.iter().all(|id| id % 2 == 1));
+/// let mut mine = Vec::new();
+/// share_of(&batch, 1, 4, &mut mine); // the draws that the second of four ranks takes
+/// assert_eq!(mine.len(), 8);
+/// # Ok::<(), pelton_plan::PlanError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Plan(pub(crate) Arc<Inner>);
+
 #[derive(Debug)]
-pub struct Plan {
+pub(crate) struct Inner {
     records: u64,
     order: Order,
     batching: Batching,
-    seed: u64,
-    /// Cuts of the epoch: in records, for `page` in units, for `block` in blocks.
-    cuts: Cuts,
-    source: Source,
+    pub(crate) sequence: Sequence,
+    pub(crate) groups: Groups,
+    pub(crate) selection: Option<Selection>,
+    pub(crate) batch_echo: Echo,
+    pub(crate) fingerprint: u64,
 }
 
-/// Units looked up at a time when an epoch is walked.
-const UNIT_CHUNK: usize = 256;
-
-/// What an order needs beyond its parameters.
+/// How appearances are put into batches.
 #[derive(Debug)]
-enum Source {
-    Sequential,
-    Full,
-    Page {
-        units: Units,
-        cursor: Mutex<PageCursor>,
-    },
-    Queue(Queue),
-    Block(Blocks),
-    Opportunistic(Opportunistic),
+pub(crate) enum Groups {
+    Runs(Runs),
+    Bucketed(Box<Bucketed>),
+    Packed(Box<Packed>),
 }
 
-/// A known pair of places: the record position at which a unit position of an epoch begins.
-#[derive(Debug, Clone, Copy, Default)]
-struct PageCursor {
-    epoch: u64,
-    unit_position: u64,
-    position: u64,
+impl Inner {
+    fn fresh_steps(&self, epoch: u64) -> u64 {
+        match &self.groups {
+            Groups::Runs(runs) => runs.steps(),
+            Groups::Bucketed(bucketed) => bucketed.steps(&self.sequence, epoch),
+            Groups::Packed(packed) => packed.steps(&self.sequence, epoch),
+        }
+    }
+
+    pub(crate) fn batch_echo_of(&self, epoch: u64) -> EchoPlan {
+        let (fresh, seed) = (self.fresh_steps(epoch), self.sequence.examples.seed);
+        EchoPlan::of_batches(fresh, self.batch_echo, seed)
+    }
 }
 
 impl Plan {
-    /// A plan over the records `0..records`.
+    /// A plan over a catalog of records.
     ///
-    /// `block` orders take one block a step and do not look at `batching`. A `page` or `opportunistic`
-    /// order takes every record for a unit; [`over_units`](Self::over_units) knows how records lie.
-    pub fn new(
-        records: u64,
-        order: Order,
-        batching: Batching,
-        seed: u64,
-    ) -> Result<Plan, PlanError> {
-        if records > MAX_RECORDS {
-            return Err(PlanError::TooManyRecords { records });
-        }
-        let mut cuts = Cuts::new(batching, records, 1.0);
-        let source = match order {
-            Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
-                return Plan::over_units(Units::single(records, unit_bytes), order, batching, seed);
-            }
-            Order::Sequential => Source::Sequential,
-            Order::Full => Source::Full,
-            Order::Queue { examples: 0, .. } => return Err(PlanError::EmptyQueue),
-            Order::Queue {
-                examples,
-                initial_shuffle,
-            } => {
-                check_table(order, examples.min(records), MAX_TABLE)?;
-                Source::Queue(Queue::new(records, examples, initial_shuffle, seed))
-            }
-            Order::Block { blocks, permute } => {
-                if blocks == 0 || blocks > records {
-                    return Err(PlanError::BlockCount { blocks, records });
-                }
-                check_table(order, if permute { blocks } else { 0 }, MAX_TABLE)?;
-                cuts = Cuts::new(Batching::Batches(blocks), records, 1.0);
-                Source::Block(Blocks::new(records, blocks, permute, seed))
-            }
+    /// Errors: a request that cannot be met; each says what to ask for instead.
+    pub fn new(spec: &PlanSpec, over: Catalog<'_>) -> Result<Plan, PlanError> {
+        check(spec, &over)?;
+        let kept = over.kept();
+        let orders = match &spec.mixture {
+            None => orders(spec, &over)?,
+            Some(parts) => Orders::Mixture(Arc::new(Mixture::new(
+                parts,
+                spec.epoch_examples,
+                over.records,
+                over.selection.as_ref(),
+                spec.seed,
+            )?)),
         };
-        Ok(Plan {
-            records,
-            order,
-            batching,
-            seed,
-            cuts: cuts?,
-            source,
-        })
+        let len = match &orders {
+            Orders::Mixture(mixture) => mixture.examples(),
+            _ => kept,
+        };
+        let examples = Examples {
+            orders,
+            len,
+            seed: spec.seed,
+        };
+        let sequence = Sequence::new(examples, spec.echo)?;
+        let groups = groups(spec, &over, &sequence)?;
+        let words = [
+            plan_fingerprint(spec, &sequence, &groups),
+            over.selection.as_ref().map_or(0, Selection::fingerprint),
+            echo_word(spec.echo),
+            echo_word(spec.batch_echo),
+        ];
+        Ok(Plan(Arc::new(Inner {
+            records: over.records,
+            order: spec.order,
+            batching: spec.batching,
+            groups,
+            sequence,
+            batch_echo: spec.batch_echo,
+            fingerprint: match words {
+                [plan, 0, 0, 0] => plan,
+                words => Digest::new(5).words(words).value(),
+            },
+            selection: over.selection,
+        })))
     }
 
-    /// A plan over the records of `units`, for a `page` or `opportunistic` order.
+    /// Batches of an epoch. The same in every epoch, and known at once, unless examples that are put together by
+    /// length come from a mixture, or some of them once more than others, or are packed: then it costs a pass over the
+    /// epoch.
+    pub fn steps(&self, epoch: u64) -> u64 {
+        match self.0.batch_echo.is_none() {
+            true => self.0.fresh_steps(epoch),
+            false => self.0.batch_echo_of(epoch).appearances(),
+        }
+    }
+
+    /// The steps from a place on; from the start of the next epoch where the place lies beyond its epoch's end.
     ///
-    /// A batch of a `page` order becomes a fixed number of units: the number of examples asked for divided by the mean
-    /// records of a unit, rounded, at least one. The number of examples in a batch then varies a
-    /// little, but a step can be sought without a pass over the units, and records that are read
-    /// together are used together. Batches of an `opportunistic` order are of examples.
-    pub fn over_units(
-        units: Units,
-        order: Order,
-        batching: Batching,
-        seed: u64,
-    ) -> Result<Plan, PlanError> {
-        let (Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }) = order else {
-            return Err(PlanError::UnitsUnused {
-                order: order.to_string(),
-            });
-        };
-        if unit_bytes == 0 {
-            return Err(PlanError::EmptyUnit);
-        }
-        let records = units.records();
-        if units.unit_bytes() != unit_bytes {
-            return Err(PlanError::UnitsMismatch {
-                expected_records: records,
-                expected_unit_bytes: unit_bytes,
-                found_records: records,
-                found_unit_bytes: units.unit_bytes(),
-            });
-        }
-        // Whatever is wrong with the batches of records is so with those of units.
-        let mut cuts = Cuts::new(batching, records, 1.0)?;
-        let source = if let Order::Opportunistic { loads, .. } = order {
-            check_table(order, loads, MAX_LOADS)?;
-            load_source(units, loads, seed)?
-        } else {
-            cuts = page_cuts(&units, batching)?;
-            page_source(units)
-        };
-        Ok(Plan {
-            records,
-            order,
-            batching,
-            seed,
-            cuts,
-            source,
-        })
+    /// Cost: arithmetic where batches are runs of an order other than `queue`; a pass over the units before for a
+    /// `page` order. What queues or packs replays its epoch up to the place, or goes on from where `hint` stands, if
+    /// that is of this plan and before the place. A hint never changes what comes out.
+    pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
+        Walk::new(self.clone(), from, hint)
     }
 
-    /// The same plan [over](Self::over_units) `units`.
-    pub fn with_units(self, units: Units) -> Result<Plan, PlanError> {
-        match self.order {
-            Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. }
-                if units.records() != self.records =>
-            {
-                Err(PlanError::UnitsMismatch {
-                    expected_records: self.records,
-                    expected_unit_bytes: unit_bytes,
-                    found_records: units.records(),
-                    found_unit_bytes: units.unit_bytes(),
-                })
+    /// The records of one step, in order: a walk of one step, for a look at it.
+    pub fn step_ids(&self, epoch: u64, step: u64) -> Vec<u64> {
+        let mut batch = StepBatch::default();
+        self.walk(Place { epoch, step }, None).next(&mut batch);
+        batch.ids
+    }
+
+    /// The order of an epoch there and back; `None` for `page`, `queue` and mixtures, which have no inverse.
+    pub fn epoch_order(&self, epoch: u64) -> Option<EpochOrder> {
+        EpochOrder::new(self.clone(), epoch)
+    }
+
+    /// Draws of a step's batch; `None` where that takes a walk to know, and beyond the end of the epoch.
+    pub fn step_len(&self, epoch: u64, step: u64) -> Option<u64> {
+        match &self.0.groups {
+            Groups::Runs(runs) if self.0.batch_echo.is_none() && step < runs.steps() => {
+                Some(runs.step_len(self.seed(), epoch, step))
             }
-            order => Plan::over_units(units, order, self.batching, self.seed),
+            _ => None,
         }
     }
 
-    /// Records an epoch draws from.
+    /// Records of the data set that it is over.
     pub fn records(&self) -> u64 {
-        self.records
+        self.0.records
     }
 
-    /// The order.
+    /// The order of the examples.
     pub fn order(&self) -> Order {
-        self.order
+        self.0.order
     }
 
     /// The batching asked for.
     pub fn batching(&self) -> Batching {
-        self.batching
+        self.0.batching
     }
 
     /// The seed.
     pub fn seed(&self) -> u64 {
-        self.seed
+        self.0.sequence.examples.seed
     }
 
-    /// The units of a `page` or `opportunistic` order.
+    /// The units of a `page` or `opportunistic` order, of kept records by their numbers.
     pub fn units(&self) -> Option<&Units> {
-        match &self.source {
-            Source::Page { units, .. } => Some(units),
-            Source::Opportunistic(loads) => Some(loads.units()),
-            _ => None,
-        }
+        self.0.sequence.examples.units()
     }
 
     /// Loads an epoch of an `opportunistic` order is read in.
     pub fn loads(&self) -> Option<u64> {
-        match &self.source {
-            Source::Opportunistic(loads) => Some(loads.loads()),
+        match &self.0.sequence.examples.orders {
+            Orders::Loads(loads) => Some(loads.loads()),
             _ => None,
         }
-    }
-
-    /// The units that a load of an epoch reads, by number, so that neighbours stand together.
-    /// Asserts that the order has [`loads`](Self::loads) and this one.
-    pub fn load_units(&self, epoch: u64, load: u64) -> Vec<u64> {
-        self.opportunistic().load_units(epoch, load)
-    }
-
-    /// The positions of an epoch that a load serves. Loads serve them in turn, the first from 0 on.
-    /// Asserts that the order has [`loads`](Self::loads) and this one.
-    pub fn load_positions(&self, epoch: u64, load: u64) -> Range<u64> {
-        self.opportunistic().load_positions(epoch, load)
-    }
-
-    /// The load that reads a record in an epoch. Asserts that the order has [`loads`](Self::loads)
-    /// and `id < records`.
-    pub fn load_of(&self, epoch: u64, id: u64) -> u64 {
-        self.opportunistic().load_of(epoch, id)
-    }
-
-    /// Batches an epoch has, the same in every epoch.
-    pub fn steps(&self) -> u64 {
-        self.cuts.steps()
-    }
-
-    /// Examples in the global batch of a step. Asserts `step < steps`.
-    pub fn step_len(&self, epoch: u64, step: u64) -> u64 {
-        let range = self.cuts.range(step);
-        match &self.source {
-            Source::Page { units, .. } => {
-                let order = self.unit_order(epoch, units);
-                range
-                    .map(|position| run_len(&units.unit_records(order.get(position))))
-                    .sum()
-            }
-            Source::Block(blocks) => blocks.block_len(blocks.block_of(epoch, step)),
-            _ => range.end - range.start,
-        }
-    }
-
-    /// The most examples of a step, or a little more. A pass over the units of a `page` order.
-    pub(crate) fn largest_step(&self) -> u64 {
-        match (&self.source, self.order) {
-            (Source::Page { units, .. }, _) => {
-                let longest = (0..units.len()).map(|unit| run_len(&units.unit_records(unit)));
-                let units_a_step = self.cuts.longest();
-                longest.max().unwrap_or(0).saturating_mul(units_a_step)
-            }
-            (_, Order::Block { blocks, .. }) => self.records.div_ceil(blocks),
-            _ => self.cuts.longest(),
-        }
-        .min(self.records)
-    }
-
-    /// The positions of the epoch's order that a step covers. O(1), for `page` one pass over the
-    /// units before it. Asserts `step < steps`.
-    pub fn step_positions(&self, epoch: u64, step: u64) -> Range<u64> {
-        match &self.source {
-            Source::Page { units, .. } => {
-                let range = self.cuts.range(step);
-                let start = self.positions_before_unit(epoch, units, range.start);
-                start..start + self.step_len(epoch, step)
-            }
-            Source::Block(blocks) => blocks.step_positions(epoch, step),
-            _ => self.cuts.range(step),
-        }
-    }
-
-    /// Appends the ids of the global batch of a step, in order. Asserts `step < steps`.
-    pub fn batch_ids(&self, epoch: u64, step: u64, ids: &mut Vec<u64>) {
-        let range = self.cuts.range(step);
-        match &self.source {
-            Source::Page { units, .. } => {
-                let mut unit_ids = vec![0; run_len(&range) as usize];
-                self.unit_order(epoch, units)
-                    .fill(range.start, &mut unit_ids);
-                for unit in unit_ids {
-                    ids.extend(units.unit_records(unit));
-                }
-            }
-            Source::Block(blocks) => blocks.append(blocks.block_of(epoch, step), ids),
-            _ => {
-                let filled = ids.len();
-                ids.resize(filled + run_len(&range) as usize, 0);
-                self.fill_ids(epoch, range.start, &mut ids[filled..]);
-            }
-        }
-    }
-
-    /// The ids at positions `start..start + out.len()` of an epoch's order, dropped records
-    /// included. Asserts that the positions exist.
-    pub fn fill_ids(&self, epoch: u64, start: u64, out: &mut [u64]) {
-        self.check_run(start, out.len());
-        match &self.source {
-            _ if out.is_empty() => {}
-            Source::Sequential => {
-                for (slot, id) in out.iter_mut().zip(start..) {
-                    *slot = id;
-                }
-            }
-            Source::Full => self.record_order(epoch).fill(start, out),
-            Source::Page { units, cursor } => self.fill_page_ids(epoch, start, out, units, cursor),
-            Source::Queue(queue) => queue.fill(epoch, start, out),
-            Source::Block(blocks) => blocks.fill(epoch, start, out),
-            Source::Opportunistic(loads) => loads.fill(epoch, start, out),
-        }
-    }
-
-    /// Where `id` stands in an epoch's order; `None` for `page` and `queue`, which cannot be inverted
-    /// without a pass over the epoch. Asserts `id < records`.
-    pub fn position_of(&self, epoch: u64, id: u64) -> Option<u64> {
-        assert!(id < self.records, "record {id} of {}", self.records);
-        match &self.source {
-            Source::Sequential => Some(id),
-            Source::Full => Some(self.record_order(epoch).position_of(id)),
-            Source::Block(blocks) => Some(blocks.position_of(epoch, id)),
-            Source::Opportunistic(loads) => {
-                let mut place = [id];
-                loads.positions_of_each(epoch, &mut place);
-                Some(place[0])
-            }
-            Source::Page { .. } | Source::Queue(_) => None,
-        }
-    }
-
-    /// Whether [`position_of`](Self::position_of) and [`positions_of`](Self::positions_of) answer.
-    pub fn is_invertible(&self) -> bool {
-        !matches!(self.source, Source::Page { .. } | Source::Queue(_))
-    }
-
-    /// The positions of consecutive ids in an epoch's order, `out[i]` that of `ids.start + i`.
-    /// Asserts that the order [is invertible](Self::is_invertible), that the ids exist and that
-    /// `out` is as long as they are many.
-    pub fn positions_of(&self, epoch: u64, ids: Range<u64>, out: &mut [u64]) {
-        assert_eq!(run_len(&ids), out.len() as u64, "one place for each id");
-        self.check_run(ids.start, out.len());
-        match &self.source {
-            Source::Sequential => {
-                for (slot, id) in out.iter_mut().zip(ids) {
-                    *slot = id;
-                }
-            }
-            Source::Full => self.record_order(epoch).fill_positions(ids.start, out),
-            Source::Block(blocks) => blocks.fill_positions(epoch, ids.start, out),
-            Source::Opportunistic(loads) => {
-                for (slot, id) in out.iter_mut().zip(ids) {
-                    *slot = id;
-                }
-                loads.positions_of_each(epoch, out);
-            }
-            Source::Page { .. } | Source::Queue(_) => panic!("order {} has no inverse", self.order),
-        }
-    }
-
-    /// Shows every id of an epoch with its position, in runs of consecutive ids.
-    /// Asserts that the order [is invertible](Self::is_invertible).
-    pub(crate) fn by_number(&self, epoch: u64, mut visit: impl FnMut(&[u64], &[u64])) {
-        const RUN: u64 = 1024;
-        let (mut ids, mut positions) = ([0; RUN as usize], [0; RUN as usize]);
-        for first in (0..self.records).step_by(RUN as usize) {
-            let end = self.records.min(first + RUN);
-            let len = (end - first) as usize;
-            for (slot, id) in ids[..len].iter_mut().zip(first..) {
-                *slot = id;
-            }
-            self.positions_of(epoch, first..end, &mut positions[..len]);
-            visit(&ids[..len], &positions[..len]);
-        }
-    }
-
-    /// Replaces each id by its position in an epoch's order, the ids being in any order. Asserts that
-    /// the order [is invertible](Self::is_invertible) and that the ids exist.
-    pub fn positions_of_each(&self, epoch: u64, places: &mut [u64]) {
-        match &self.source {
-            Source::Full => self.record_order(epoch).positions_of_each(places),
-            Source::Opportunistic(loads) => loads.positions_of_each(epoch, places),
-            _ => {
-                for place in places {
-                    let position = self.position_of(epoch, *place);
-                    *place = position.expect("the order has an inverse");
-                }
-            }
-        }
-    }
-
-    /// Replaces each position of an epoch's order by the id there, the positions being in any order.
-    /// Asserts that they exist.
-    pub fn ids_of_each(&self, epoch: u64, places: &mut [u64]) {
-        match &self.source {
-            Source::Full => self.record_order(epoch).get_each(places),
-            Source::Opportunistic(loads) => loads.ids_of_each(epoch, places),
-            _ => {
-                for place in places {
-                    let position = *place;
-                    self.fill_ids(epoch, position, std::slice::from_mut(place));
-                }
-            }
-        }
-    }
-
-    /// The fixed block a step uses, by which whatever is kept about a block can be found again;
-    /// `None` when batches are not fixed blocks. Asserts `step < steps`.
-    pub fn block_of(&self, epoch: u64, step: u64) -> Option<u64> {
-        assert!(
-            step < self.steps(),
-            "step {step} of {} an epoch",
-            self.steps()
-        );
-        match &self.source {
-            Source::Sequential => Some(step),
-            Source::Block(blocks) => Some(blocks.block_of(epoch, step)),
-            _ => None,
-        }
-    }
-
-    /// Whether the batches have the same members in the same order in every epoch, whatever the
-    /// order of the batches.
-    pub fn blocks_are_fixed(&self) -> bool {
-        matches!(self.order, Order::Sequential | Order::Block { .. })
     }
 
     /// Whether every epoch has the same batches in the same order.
     pub fn is_same_every_epoch(&self) -> bool {
-        matches!(
-            self.order,
-            Order::Sequential | Order::Block { permute: false, .. }
-        )
+        is_same(self.0.order, self.0.sequence.examples.mixture())
     }
 
-    /// Memory the plan may come to hold, beyond its own few hundred bytes; part of a reader's budget.
-    pub fn memory_bytes(&self) -> u64 {
-        match (&self.source, self.order) {
-            (Source::Page { units, .. }, _) => units.table_bytes(),
-            (Source::Queue(queue), _) => queue.memory_bytes(),
-            (Source::Opportunistic(loads), _) => loads.memory_bytes(),
-            (
-                Source::Block(_),
-                Order::Block {
-                    blocks,
-                    permute: true,
-                },
-            ) => 24 * blocks,
-            _ => 0,
+    /// How often each example appears.
+    pub fn echo(&self) -> Echo {
+        self.0.sequence.echo.echo()
+    }
+
+    /// How often each batch appears.
+    pub fn batch_echo(&self) -> Echo {
+        self.0.batch_echo
+    }
+
+    /// The most draws of a global batch, or more. A pass over the units of a `page` order.
+    pub fn largest_batch(&self) -> u64 {
+        match &self.0.groups {
+            Groups::Runs(runs) => runs.largest_batch(),
+            Groups::Bucketed(bucketed) => bucketed.largest_batch(&self.0.sequence),
+            Groups::Packed(packed) => packed.largest_batch(&self.0.sequence),
         }
     }
 
-    /// How well the order shuffles.
-    pub fn randomness(&self) -> Randomness {
-        Randomness::of(self.order, self.records, self.units().map_or(0, Units::len))
+    /// Examples of an epoch's order, those of a last batch that is left out included.
+    pub fn examples(&self) -> u64 {
+        self.0.sequence.examples.len
     }
 
-    /// A number that two plans share when they give the same sequence by construction; kept in
-    /// checkpoints so that a run is not resumed under another plan.
+    /// Appearances of an epoch's examples, before batches are echoed or left out.
+    pub fn appearances(&self) -> u64 {
+        self.0.sequence.len()
+    }
+
+    /// The most examples, or more, that at any moment between two draws have appeared in the epoch and appear again;
+    /// of a plan whose echo has another window, where one is named.
+    pub fn most_held(&self, window: Option<u32>) -> u64 {
+        let windows = |echo: Echo| match echo.is_none() {
+            true => 0,
+            false => 2 * u64::from(window.unwrap_or(echo.window())),
+        };
+        let of_examples = windows(self.echo());
+        let waiting = match &self.0.groups {
+            Groups::Bucketed(bucketed) if of_examples > 0 => {
+                bucketed.most_waiting(&self.0.sequence)
+            }
+            Groups::Packed(packed) => packed.most_waiting(&self.0.sequence),
+            _ => 0,
+        };
+        let of_batches = windows(self.0.batch_echo).saturating_mul(self.largest_batch());
+        let held = of_examples
+            .saturating_add(waiting)
+            .saturating_add(of_batches);
+        held.min(self.examples())
+    }
+
+    /// Memory that the plan and a walk along it may come to hold, beyond a few kilobytes; of a plan whose echo has
+    /// another window, where one is named.
+    pub fn memory_bytes(&self, window: Option<u32>) -> u64 {
+        let sequence = &self.0.sequence;
+        let groups = match &self.0.groups {
+            Groups::Runs(_) => 0,
+            Groups::Bucketed(bucketed) => bucketed.memory_bytes(sequence),
+            Groups::Packed(packed) => packed.memory_bytes(sequence),
+        };
+        let held = match self.0.batch_echo.is_none() {
+            true => 0,
+            false => {
+                let window = u64::from(window.unwrap_or(self.0.batch_echo.window()));
+                let draws = window
+                    .saturating_mul(2)
+                    .saturating_mul(self.largest_batch());
+                draws.min(self.appearances()) * size_of::<Draw>() as u64
+            }
+        };
+        let selection = self.0.selection.as_ref();
+        let selection = selection.map_or(0, Selection::memory_bytes);
+        sequence.memory_bytes(window) + groups + held + selection
+    }
+
+    /// A number that two plans share when they give the same batches by construction; kept in checkpoints so
+    /// that a run is not resumed under another.
     pub fn fingerprint(&self) -> u64 {
-        let (kind, a, b) = match self.order {
-            Order::Sequential => (1, 0, 0),
-            Order::Full => (2, 0, 0),
-            Order::Page { unit_bytes } => (3, unit_bytes, 0),
-            Order::Queue {
+        self.0.fingerprint
+    }
+
+    /// How well the order of the examples shuffles, before they are put together by length.
+    ///
+    /// That of a mixture is perfect: how many examples an epoch draws from each part is fixed, but one permutation of
+    /// all its places puts what it draws in any order.
+    pub fn randomness(&self) -> Randomness {
+        let examples = &self.0.sequence.examples;
+        match examples.mixture() {
+            Some(_) => Randomness::PERFECT,
+            None => Randomness::of(
+                self.0.order,
+                examples.len,
+                examples.units().map_or(0, Units::len),
+            ),
+        }
+    }
+
+    /// The exact randomness RL* of an epoch's examples as they come out in batches, each by its first appearance;
+    /// not known of mixtures and echoed examples that are put together by length, and of some orders that are. Costs a
+    /// pass over the epoch for packed rows.
+    pub fn rl_exact(&self, epoch: u64) -> Option<f64> {
+        let sequence = &self.0.sequence;
+        match &self.0.groups {
+            Groups::Runs(_) => Some(self.randomness().rl_exact),
+            Groups::Packed(packed) => packed.rl_exact(sequence, epoch),
+            Groups::Bucketed(bucketed) => match &sequence.examples.orders {
+                _ if !self.echo().is_none() => None,
+                Orders::Mixture(_) | Orders::Page(_) | Orders::Queue(_) => None,
+                _ if sequence.examples.len <= 1 => Some(1.0),
+                Orders::Full => Some(bucketed.layout().rl_exact()),
+                _ => self.is_same_every_epoch().then_some(0.0),
+            },
+        }
+    }
+
+    /// Cells that hold padding over all cells of an epoch, before batches are echoed. Of a mean epoch where buckets
+    /// are of a mixture or a fractional echo; costs a pass over the epoch for packed rows.
+    pub fn padded_fraction(&self, epoch: u64) -> Option<f64> {
+        match &self.0.groups {
+            Groups::Packed(packed) => Some(packed.padded_fraction(&self.0.sequence, epoch)),
+            _ => self.bucket_layout().map(BucketLayout::padded_fraction),
+        }
+    }
+
+    /// The buckets, for the examples of a mean epoch, each once.
+    pub fn bucket_layout(&self) -> Option<&BucketLayout> {
+        match &self.0.groups {
+            Groups::Bucketed(bucketed) => Some(bucketed.layout()),
+            _ => None,
+        }
+    }
+
+    /// The packing.
+    pub fn packing(&self) -> Option<Packing> {
+        match &self.0.groups {
+            Groups::Packed(packed) => Some(packed.packing()),
+            _ => None,
+        }
+    }
+
+    /// The records that are drawn from, where a filter keeps a few.
+    pub fn selection(&self) -> Option<&Selection> {
+        self.0.selection.as_ref()
+    }
+
+    /// Examples of each part of a mixture in an epoch, each counted once; empty where there is none.
+    pub fn realised_mixture(&self, epoch: u64) -> Vec<u64> {
+        let mixture = self.0.sequence.examples.mixture();
+        mixture.map_or_else(Vec::new, |mixture| mixture.counts(epoch))
+    }
+}
+
+fn is_same(order: Order, mixture: Option<&Mixture>) -> bool {
+    let is_fixed = matches!(
+        order,
+        Order::Sequential | Order::Block { permute: false, .. }
+    );
+    is_fixed && mixture.is_none()
+}
+
+fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
+    let records = over.records;
+    if let Some(found) = over.selection.as_ref().map(Selection::records)
+        && found != records
+    {
+        return Err(PlanError::SelectionMismatch { found, records });
+    }
+    if !spec.echo.is_none() && !spec.batch_echo.is_none() {
+        return Err(PlanError::TwoEchoes {
+            examples: spec.echo.factor().to_string(),
+            batches: spec.batch_echo.factor().to_string(),
+        });
+    }
+    match (&spec.mixture, spec.epoch_examples) {
+        (None, Some(examples)) => return Err(PlanError::EpochWithoutMixture { examples }),
+        (Some(_), _) if spec.order != Order::Full => {
+            let order = spec.order.to_string();
+            return Err(PlanError::MixtureOrder { order });
+        }
+        _ => {}
+    }
+    match (&spec.buckets, spec.batching) {
+        (Some(_), Batching::Examples(0)) => Err(PlanError::EmptyBatch),
+        (None, _) | (Some(_), Batching::Examples(_)) => Ok(()),
+        (Some(_), batching) => {
+            let batching = batching.to_string();
+            Err(PlanError::BucketBatching { batching })
+        }
+    }
+}
+
+/// What the order of the kept records needs.
+fn orders(spec: &PlanSpec, over: &Catalog<'_>) -> Result<Orders, PlanError> {
+    let (order, seed, records) = (spec.order, spec.seed, over.kept());
+    if over.records > MAX_RECORDS {
+        let records = over.records;
+        return Err(PlanError::TooManyRecords { records });
+    }
+    let unit_bytes = match order {
+        Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => unit_bytes,
+        _ if over.units.is_some() => {
+            let order = order.to_string();
+            return Err(PlanError::UnitsUnused { order });
+        }
+        _ => 0,
+    };
+    let units = || {
+        if unit_bytes == 0 {
+            return Err(PlanError::EmptyUnit);
+        }
+        let Some(units) = &over.units else {
+            return Ok(Units::single(records, unit_bytes));
+        };
+        if (units.records(), units.unit_bytes()) != (over.records, unit_bytes) {
+            return Err(PlanError::UnitsMismatch {
+                expected_records: over.records,
+                expected_unit_bytes: unit_bytes,
+                found_records: units.records(),
+                found_unit_bytes: units.unit_bytes(),
+            });
+        }
+        // Whatever is wrong with the batches of records is so with those of units.
+        Cuts::new(spec.batching, records, 1.0)?;
+        let selection = over.selection.as_ref();
+        Ok(selection.map_or_else(|| units.clone(), |selection| units.kept(selection)))
+    };
+    Ok(match order {
+        Order::Sequential => Orders::Sequential,
+        Order::Full => Orders::Full,
+        Order::Page { .. } => Orders::Page(Arc::new(units()?)),
+        Order::Queue { examples: 0, .. } => return Err(PlanError::EmptyQueue),
+        Order::Queue {
+            examples,
+            initial_shuffle,
+        } => {
+            check_table(order, examples.min(records), MAX_TABLE)?;
+            Orders::Queue(Arc::new(Queue::new(
+                records,
                 examples,
                 initial_shuffle,
-            } => (4, examples, u64::from(initial_shuffle)),
-            Order::Block { blocks, permute } => (5, blocks, u64::from(permute)),
-            Order::Opportunistic { loads, unit_bytes } => (6, loads, unit_bytes),
-        };
-        let (batch_kind, batch) = match self.batching {
-            _ if matches!(self.order, Order::Block { .. }) => (0, 0),
-            Batching::Examples(examples) => (1, examples),
-            Batching::DropLast(examples) => (2, examples),
-            Batching::Batches(batches) => (3, batches),
-        };
-        let units = self.units().map_or(0, Units::fingerprint);
-        [
-            self.records,
-            kind,
-            a,
-            b,
-            batch_kind,
-            batch,
-            self.seed,
-            units,
-        ]
-        .iter()
-        .fold(1, |state, &word| {
-            mix(state ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(7)
-        })
-    }
-
-    fn opportunistic(&self) -> &Opportunistic {
-        match &self.source {
-            Source::Opportunistic(loads) => loads,
-            _ => panic!("order {} has no loads", self.order),
+                seed,
+            )))
         }
-    }
-
-    fn record_order(&self, epoch: u64) -> Permutation {
-        Permutation::new(self.records, key(self.seed, epoch, Stage::Order))
-    }
-
-    fn unit_order(&self, epoch: u64, units: &Units) -> Permutation {
-        Permutation::new(units.len(), key(self.seed, epoch, Stage::Order))
-    }
-
-    fn check_run(&self, start: u64, count: usize) {
-        assert!(
-            start <= self.records && count as u64 <= self.records - start,
-            "{count} from {start} on, of {} records",
-            self.records
-        );
-    }
-
-    fn positions_before_unit(&self, epoch: u64, units: &Units, unit_position: u64) -> u64 {
-        let order = self.unit_order(epoch, units);
-        let mut chunk = [0; UNIT_CHUNK];
-        let mut positions = 0;
-        let mut at = 0;
-        while at < unit_position {
-            let count = (unit_position - at).min(UNIT_CHUNK as u64);
-            order.fill(at, &mut chunk[..count as usize]);
-            for &unit in &chunk[..count as usize] {
-                positions += run_len(&units.unit_records(unit));
+        Order::Block { blocks, permute } => {
+            if blocks == 0 || blocks > records {
+                return Err(PlanError::BlockCount { blocks, records });
             }
-            at += count;
+            check_table(order, if permute { blocks } else { 0 }, MAX_TABLE)?;
+            Orders::Block(Arc::new(Blocks::new(records, blocks, permute, seed)))
         }
-        positions
-    }
-
-    /// Walks the units of the epoch from the last known place, or from the start.
-    fn fill_page_ids(
-        &self,
-        epoch: u64,
-        start: u64,
-        mut out: &mut [u64],
-        units: &Units,
-        cursor: &Mutex<PageCursor>,
-    ) {
-        let known = *cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        let usable = known.epoch == epoch && known.position <= start;
-        let mut at = if usable {
-            known
-        } else {
-            PageCursor {
-                epoch,
-                ..PageCursor::default()
+        Order::Opportunistic { loads, .. } => {
+            let units = units()?;
+            check_table(order, loads, MAX_LOADS)?;
+            if loads == 0 || loads > units.len().max(1) {
+                return Err(PlanError::LoadCount {
+                    loads,
+                    units: units.len(),
+                    unit_bytes,
+                    records,
+                });
             }
-        };
-        let order = self.unit_order(epoch, units);
-        let mut chunk = [0; UNIT_CHUNK];
-        'epoch: loop {
-            let count = (units.len() - at.unit_position).min(chunk.len() as u64) as usize;
-            order.fill(at.unit_position, &mut chunk[..count]);
-            for &unit in &chunk[..count] {
-                let mut records = units.unit_records(unit);
-                let end = at.position + run_len(&records);
-                if end > start {
-                    records.start += start.saturating_sub(at.position);
-                    let here = run_len(&records).min(out.len() as u64) as usize;
-                    let (run, rest) = out.split_at_mut(here);
-                    for (slot, id) in run.iter_mut().zip(records) {
-                        *slot = id;
-                    }
-                    out = rest;
-                    if out.is_empty() {
-                        break 'epoch;
-                    }
-                }
-                at.position = end;
-                at.unit_position += 1;
+            if units.records_a_unit().is_none() {
+                check_table(order, units.len(), u64::from(u32::MAX))?;
             }
+            Orders::Loads(Arc::new(Opportunistic::new(units, loads, seed)))
         }
-        *cursor.lock().unwrap_or_else(PoisonError::into_inner) = at;
-    }
+    })
 }
 
 fn check_table(order: Order, entries: u64, limit: u64) -> Result<(), PlanError> {
@@ -608,84 +512,84 @@ fn check_table(order: Order, entries: u64, limit: u64) -> Result<(), PlanError> 
     Ok(())
 }
 
-/// Batches of whole units.
-fn page_cuts(units: &Units, batching: Batching) -> Result<Cuts, PlanError> {
-    let cuts = Cuts::new(batching, units.len(), 1.0 / units.mean_records());
-    cuts.map_err(|error| match error {
-        PlanError::TooManyBatches { batches, .. } => PlanError::TooManyUnitBatches {
-            batches,
-            units: units.len(),
-            unit_bytes: units.unit_bytes(),
-            records: units.records(),
-        },
-        other => other,
-    })
+fn groups(spec: &PlanSpec, over: &Catalog<'_>, sequence: &Sequence) -> Result<Groups, PlanError> {
+    let (Some(policy), Batching::Examples(batch)) = (&spec.buckets, spec.batching) else {
+        return Runs::new(sequence, spec.batching).map(Groups::Runs);
+    };
+    let Some(length_of) = over.length_of else {
+        let policy = policy.to_string();
+        return Err(PlanError::NoLengths { policy });
+    };
+    let walk = over.selection.as_ref().map(Selection::walk);
+    let length_at = |number| length_of(walk.as_ref().map_or(number, |walk| walk(number)));
+    let (kept, same) = (
+        over.kept(),
+        is_same(spec.order, sequence.examples.mixture()),
+    );
+    let BucketPolicy::Pack(packing) = policy else {
+        let bucketed = Bucketed::new(sequence, policy, batch, kept, same, length_at)?;
+        return Ok(Groups::Bucketed(Box::new(bucketed)));
+    };
+    let packed = Packed::new(*packing, batch, kept, same, length_at)?;
+    if let (false, Some(longest)) = (spec.batch_echo.is_none(), packed.longest_cut()) {
+        let packing = packing.to_string();
+        return Err(PlanError::EchoedCuts { packing, longest });
+    }
+    Ok(Groups::Packed(Box::new(packed)))
 }
 
-fn page_source(units: Units) -> Source {
-    Source::Page {
+/// The fingerprint without selection and echo.
+fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u64 {
+    let (source, is_mixture) = match sequence.examples.mixture() {
+        Some(mixture) => (mixture.fingerprint(), true),
+        None => (order_fingerprint(spec, &sequence.examples), false),
+    };
+    match groups {
+        Groups::Runs(Runs::Places(cuts)) if is_mixture => {
+            mix(source ^ mix(cuts.longest() ^ cuts.steps().rotate_left(32)))
+        }
+        Groups::Runs(_) => source,
+        Groups::Bucketed(bucketed) => mix(source.rotate_left(9) ^ bucketed.fingerprint()),
+        Groups::Packed(packed) => mix(source.rotate_left(9) ^ packed.fingerprint()),
+    }
+}
+
+fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
+    let (kind, a, b) = match spec.order {
+        Order::Sequential => (1, 0, 0),
+        Order::Full => (2, 0, 0),
+        Order::Page { unit_bytes } => (3, unit_bytes, 0),
+        Order::Queue {
+            examples,
+            initial_shuffle,
+        } => (4, examples, u64::from(initial_shuffle)),
+        Order::Block { blocks, permute } => (5, blocks, u64::from(permute)),
+        Order::Opportunistic { loads, unit_bytes } => (6, loads, unit_bytes),
+    };
+    let (batch_kind, batch) = match spec.batching {
+        _ if matches!(spec.order, Order::Block { .. }) => (0, 0),
+        Batching::Examples(examples) => (1, examples),
+        Batching::DropLast(examples) => (2, examples),
+        Batching::Batches(batches) => (3, batches),
+    };
+    let units = examples.units().map_or(0, Units::fingerprint);
+    let words = [
+        examples.len,
+        kind,
+        a,
+        b,
+        batch_kind,
+        batch,
+        spec.seed,
         units,
-        cursor: Mutex::new(PageCursor::default()),
-    }
+    ];
+    Digest::new(1).words(words).value()
 }
 
-fn load_source(units: Units, loads: u64, seed: u64) -> Result<Source, PlanError> {
-    if loads == 0 || loads > units.len().max(1) {
-        return Err(PlanError::LoadCount {
-            loads,
-            units: units.len(),
-            unit_bytes: units.unit_bytes(),
-            records: units.records(),
-        });
-    }
-    if units.records_a_unit().is_none() {
-        let order = Order::Opportunistic {
-            loads,
-            unit_bytes: units.unit_bytes(),
-        };
-        check_table(order, units.len(), u64::from(u32::MAX))?;
-    }
-    Ok(Source::Opportunistic(Opportunistic::new(
-        units, loads, seed,
-    )))
-}
-
-fn run_len(range: &Range<u64>) -> u64 {
-    range.end - range.start
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_batch_is_a_number_of_units() {
-        let plan = Plan::new(
-            100,
-            Order::Page { unit_bytes: 8 },
-            Batching::Examples(10),
-            0,
-        )
-        .unwrap();
-        let plan = plan.with_units(Units::fixed(100, 2, 8)).unwrap();
-        // 25 units of 4 records; 10 examples are 2.5 units, rounded to 3.
-        assert_eq!(plan.steps(), 9);
-        assert_eq!(plan.step_len(0, 0), 12);
-        assert_eq!(plan.step_len(0, 8), 4);
-    }
-
-    #[test]
-    fn tables_are_accounted_for() {
-        let bytes = |records, order: &str| {
-            let order = order.parse().unwrap();
-            Plan::new(records, order, Batching::Examples(1), 0)
-                .unwrap()
-                .memory_bytes()
-        };
-        assert_eq!(bytes(1 << 40, "full"), 0);
-        assert_eq!(bytes(1 << 40, "block:40"), 0);
-        assert_eq!(bytes(1 << 40, "block:40:permute"), 960);
-        assert_eq!(bytes(1 << 40, "queue:1000"), 16_000);
-        assert_eq!(bytes(10, "queue:1000"), 160);
+/// 0 for no echo.
+fn echo_word(echo: Echo) -> u64 {
+    match echo.is_none() {
+        true => 0,
+        false => mix(echo.factor().to_bits() ^ mix(echo.window().into())),
     }
 }

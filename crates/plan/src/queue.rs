@@ -4,15 +4,14 @@
 //! its slot taken by the next record of the file, until the file ends and the buffer runs empty. An
 //! id can therefore come out early by at most q places: a file sorted by label stays nearly sorted.
 //!
-//! Whether `epoch`'s output number i is known needs the outputs before it, so seeking replays the
-//! epoch from its start (a few ns an id) unless a cursor stands at or before the wanted place. Two
-//! cursors are kept: the reader's look-ahead and whatever trails it.
+//! Which id output number i is follows from the outputs before it, so that seeking replays the epoch
+//! from its start (a few ns an id).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+
+use pelton_key::{KeyedRng, Stage, key};
 
 use crate::permutation::Permutation;
-use pelton_key::KeyedRng;
-use pelton_key::{Stage, key};
 
 /// All epochs of one shuffle buffer over one file.
 #[derive(Debug)]
@@ -23,100 +22,46 @@ pub(crate) struct Queue {
     slots: u64,
     /// The order of the file when it was shuffled once beforehand.
     file_order: Option<Permutation>,
-    /// Most recently used first.
-    cursors: Mutex<Vec<Cursor>>,
 }
-
-const CURSORS: usize = 2;
 
 /// Outputs made at a time.
 const RUN: usize = 1024;
 
+/// The buffer after some outputs of an epoch.
 #[derive(Debug)]
-struct Cursor {
-    epoch: u64,
-    /// Outputs already made.
+pub(crate) struct Buffer {
+    queue: Arc<Queue>,
     position: u64,
-    buffer: Vec<u64>,
+    slots: Vec<u64>,
     rng: KeyedRng,
 }
 
 impl Queue {
     pub(crate) fn new(records: u64, examples: u64, initial_shuffle: bool, seed: u64) -> Queue {
-        let file_order =
-            initial_shuffle.then(|| Permutation::new(records, key(seed, 0, Stage::InitialShuffle)));
-        let cursors = Mutex::new(Vec::with_capacity(CURSORS));
+        let file_key = key(seed, 0, Stage::InitialShuffle);
         Queue {
             seed,
             records,
             slots: examples.min(records),
-            file_order,
-            cursors,
+            file_order: initial_shuffle.then(|| Permutation::new(records, file_key)),
         }
     }
 
-    /// Memory of the buffers of all cursors.
+    /// Memory of a buffer.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        CURSORS as u64 * self.slots * 8
+        self.slots * 8
     }
 
-    /// Outputs `start..start + out.len()` of `epoch`.
-    pub(crate) fn fill(&self, epoch: u64, start: u64, out: &mut [u64]) {
-        let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        let best = (0..cursors.len())
-            .filter(|&index| cursors[index].epoch == epoch && cursors[index].position <= start)
-            .max_by_key(|&index| cursors[index].position);
-        let mut cursor = match best {
-            Some(index) => cursors.remove(index),
-            None => {
-                cursors.truncate(CURSORS - 1);
-                self.start(epoch)
-            }
-        };
-        let mut skipped = [0; RUN];
-        while cursor.position < start {
-            let count = (start - cursor.position).min(RUN as u64) as usize;
-            self.advance(&mut cursor, &mut skipped[..count]);
-        }
-        for run in out.chunks_mut(RUN) {
-            self.advance(&mut cursor, run);
-        }
-        cursors.insert(0, cursor);
-    }
-
-    fn start(&self, epoch: u64) -> Cursor {
-        let rng = KeyedRng::new(key(self.seed, epoch, Stage::Queue));
-        let mut buffer = vec![0; self.slots as usize];
-        self.take(0, &mut buffer);
-        Cursor {
-            epoch,
+    /// The buffer before the first output of an epoch.
+    pub(crate) fn of_epoch(self: &Arc<Self>, epoch: u64) -> Buffer {
+        let mut slots = vec![0; self.slots as usize];
+        self.take(0, &mut slots);
+        Buffer {
+            queue: Arc::clone(self),
             position: 0,
-            buffer,
-            rng,
+            slots,
+            rng: KeyedRng::new(key(self.seed, epoch, Stage::Queue)),
         }
-    }
-
-    /// The next at most [`RUN`] outputs.
-    ///
-    /// Slots are drawn for the whole run before any is touched, so that the loads of a buffer larger
-    /// than the caches overlap.
-    fn advance(&self, cursor: &mut Cursor, out: &mut [u64]) {
-        let taken = (self.slots + cursor.position).min(self.records);
-        let refills = (self.records - taken).min(out.len() as u64) as usize;
-        let (refilled, drained) = out.split_at_mut(refills);
-        self.take(taken, refilled);
-        let mut slots = [0; RUN];
-        for slot in &mut slots[..refills] {
-            *slot = cursor.rng.below(self.slots) as usize;
-        }
-        for (&slot, id) in slots.iter().zip(&mut *refilled) {
-            std::mem::swap(&mut cursor.buffer[slot], id);
-        }
-        for id in &mut *drained {
-            let slot = cursor.rng.below(cursor.buffer.len() as u64) as usize;
-            *id = cursor.buffer.swap_remove(slot);
-        }
-        cursor.position += (refilled.len() + drained.len()) as u64;
     }
 
     /// The records of the file from place `first` on.
@@ -132,20 +77,72 @@ impl Queue {
     }
 }
 
+impl Buffer {
+    /// The buffer before the first output.
+    pub(crate) fn restarted(&self, epoch: u64) -> Buffer {
+        self.queue.of_epoch(epoch)
+    }
+
+    /// Outputs made.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The next outputs.
+    pub(crate) fn fill(&mut self, out: &mut [u64]) {
+        for run in out.chunks_mut(RUN) {
+            self.advance(run);
+        }
+    }
+
+    /// Makes outputs that nobody wants, up to a position.
+    pub(crate) fn skip_to(&mut self, position: u64) {
+        let mut skipped = [0; RUN];
+        while self.position < position {
+            let count = (position - self.position).min(RUN as u64) as usize;
+            self.advance(&mut skipped[..count]);
+        }
+    }
+
+    /// The next at most [`RUN`] outputs.
+    ///
+    /// Slots are drawn for the whole run before any is touched, so that the loads of a buffer larger
+    /// than the caches overlap.
+    fn advance(&mut self, out: &mut [u64]) {
+        let queue = &*self.queue;
+        let taken = (queue.slots + self.position).min(queue.records);
+        let refills = (queue.records - taken).min(out.len() as u64) as usize;
+        let (refilled, drained) = out.split_at_mut(refills);
+        queue.take(taken, refilled);
+        let mut slots = [0; RUN];
+        for slot in &mut slots[..refills] {
+            *slot = self.rng.below(queue.slots) as usize;
+        }
+        for (&slot, id) in slots.iter().zip(&mut *refilled) {
+            std::mem::swap(&mut self.slots[slot], id);
+        }
+        for id in &mut *drained {
+            let slot = self.rng.below(self.slots.len() as u64) as usize;
+            *id = self.slots.swap_remove(slot);
+        }
+        self.position += (refilled.len() + drained.len()) as u64;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn epoch_of(queue: &Queue, epoch: u64) -> Vec<u64> {
+    fn epoch_of(queue: &Arc<Queue>, epoch: u64) -> Vec<u64> {
         let mut ids = vec![0; queue.records as usize];
-        queue.fill(epoch, 0, &mut ids);
+        queue.of_epoch(epoch).fill(&mut ids);
         ids
     }
 
     #[test]
     fn a_record_comes_at_most_a_buffer_early() {
-        let queue = Queue::new(5000, 100, false, 1);
+        let queue = Arc::new(Queue::new(5000, 100, false, 1));
         for epoch in 0..5 {
             for (position, id) in epoch_of(&queue, epoch).into_iter().enumerate() {
                 assert!(id < position as u64 + 100, "{id} at {position}");
@@ -155,8 +152,8 @@ mod tests {
 
     #[test]
     fn the_initial_shuffle_is_one_relabelling_for_all_epochs() {
-        let plain = Queue::new(3000, 50, false, 9);
-        let shuffled = Queue::new(3000, 50, true, 9);
+        let plain = Arc::new(Queue::new(3000, 50, false, 9));
+        let shuffled = Arc::new(Queue::new(3000, 50, true, 9));
         let file_order = Permutation::new(3000, key(9, 0, Stage::InitialShuffle));
         for epoch in 0..3 {
             let relabelled: Vec<u64> = epoch_of(&plain, epoch)
@@ -168,19 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn any_access_pattern_gives_the_same_ids() {
-        let queue = Queue::new(700, 30, true, 3);
-        let whole: Vec<Vec<u64>> = (0..3).map(|epoch| epoch_of(&queue, epoch)).collect();
-        let mut rng = KeyedRng::new(8);
-        for _ in 0..300 {
-            let epoch = rng.below(3);
-            let start = rng.below(700);
-            let len = rng.below(700 - start + 1) as usize;
-            let mut out = vec![0; len];
-            queue.fill(epoch, start, &mut out);
-            assert_eq!(out, whole[epoch as usize][start as usize..][..len]);
+    fn skipping_gives_the_same_ids() {
+        let queue = Arc::new(Queue::new(3000, 30, true, 3));
+        let whole = epoch_of(&queue, 2);
+        for start in [0, 1, 700, 1024, 1025, 2990, 3000] {
+            let mut buffer = queue.of_epoch(2);
+            buffer.skip_to(start);
+            let mut rest = vec![0; 3000 - start as usize];
+            buffer.fill(&mut rest);
+            assert_eq!(rest, whole[start as usize..]);
         }
-        assert!(queue.cursors.lock().unwrap().len() <= CURSORS);
     }
 
     /// The count behind the exact randomness of a queue: different draws give different outputs, so

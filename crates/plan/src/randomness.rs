@@ -118,18 +118,6 @@ pub fn randomness_level(records: u64, chunk: u64) -> f64 {
     }
 }
 
-/// RL* of reading `files` files of `records` records in all in `loads` random groups, each group
-/// shuffled in memory: files!/((files/loads)!)^loads · ((records/loads)!)^loads orders.
-///
-/// The factorials are of real arguments, so the counts need not divide.
-pub fn exact_level_of_loads(files: f64, records: f64, loads: f64) -> f64 {
-    if records <= 1.0 {
-        return 1.0;
-    }
-    let groups = ln_factorial(files) - loads * ln_factorial(files / loads);
-    (groups + loads * ln_factorial(records / loads)) / ln_factorial(records)
-}
-
 /// RL* of reading `units` units in `loads` groups whose numbers of units differ by at most one.
 fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 {
     let records_a_unit = records as f64 / units as f64;
@@ -301,21 +289,6 @@ mod tests {
         near(randomness_level(11_500, 16), 0.494, 0.0005);
         near(randomness_level(11_500, 256), 0.163, 0.0005);
         near(randomness_level(11_500, 1), 1.0, 0.0);
-    }
-
-    #[test]
-    fn exact_levels_of_file_loads() {
-        near(
-            exact_level_of_loads(1024.0, 1_281_167.0, 4.0),
-            0.894,
-            0.0005,
-        );
-        near(
-            exact_level_of_loads(1024.0, 1_281_167.0, 8.0),
-            0.841,
-            0.0005,
-        );
-        near(exact_level_of_loads(1024.0, 1_281_167.0, 1.0), 1.0, 1e-12);
     }
 
     /// The published formula term by term, files and records dividing evenly.

@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use crate::stream::Selection;
+use crate::selection::Selection;
 use pelton_key::mix;
 
 /// A cut of the records `0..records` into units.

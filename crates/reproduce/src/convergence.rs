@@ -12,7 +12,7 @@ use pelton_data::plan_of;
 use pelton_linear::{
     Certificate, DualBound, InnerPasses, LossSum, OutOfCore, OutOfCoreOptions, Peers, Simd, Weights,
 };
-use pelton_plan::{Batching, Order, Plan, Units};
+use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use pelton_run::Interrupt;
 use pelton_train::TrainError;
 
@@ -151,7 +151,8 @@ pub(super) fn plan(
     let records = held.dataset().records();
     // Of records that count as one byte, so many make a unit.
     let units = Units::fixed(records, 1, unit_records);
-    Ok(Plan::new(records, training.order, batching, seed)?.with_units(units)?)
+    let spec = PlanSpec::new(training.order, batching, seed);
+    Ok(Plan::new(&spec, Catalog::of_units(units))?)
 }
 
 fn run(
@@ -169,12 +170,12 @@ fn run(
     for epoch in 0..training.epochs {
         let mut computing = 0.0;
         solver.begin_epoch(epoch, true, alone)?;
-        for step in 0..plan.steps() {
+        for step in 0..plan.steps(0) {
             if interrupt.load(Ordering::Relaxed) {
                 return Err(interrupted());
             }
             ids.clear();
-            plan.batch_ids(epoch, step, &mut ids);
+            ids.extend(plan.step_ids(epoch, step));
             held.arrange(&mut ids);
             let block = held.rows.select(&ids);
             let began = Instant::now();

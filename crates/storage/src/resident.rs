@@ -5,9 +5,10 @@
 //! system answers a read of a page that the file has no more with a signal, which only a handler of the whole
 //! process can survive.
 //!
-//! The file is cut into blocks, each read whole through the ordinary storage when a second range of it is wanted;
-//! the first costs one call as ever, and whoever reads a few ranges reads no blocks. A thread that finds
-//! a block being read by another reads its range directly, so that none waits.
+//! The file is cut into blocks, each read whole through the ordinary storage once so many ranges of it were wanted
+//! that reading it would have paid; until then ranges cost a call each, as ever. So a run of one epoch, and a first
+//! batch, wait for no block, and no run takes more than twice the time of the better choice. A thread that finds a
+//! block being read by another reads its range directly, so that none waits.
 //!
 //! Cost: the bytes of the file in memory, on huge pages, which the system gives as blocks fill them.
 
@@ -15,7 +16,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::huge_pages::untouched_zeros;
 use crate::{Granularity, RangeRead, Storage, StorageError};
@@ -26,12 +27,11 @@ const BLOCK: usize = 256 << 10;
 const ASKED_FOR: usize = 256;
 const CACHE_LINE: usize = 64;
 
-/// States of a block: no range of it was wanted, one was, a thread is reading it, it is there, it cannot be had.
-const UNTOUCHED: u8 = 0;
-const WANTED: u8 = 1;
-const BEING_READ: u8 = 2;
-const PRESENT: u8 = 3;
-const GONE: u8 = 4;
+/// States of a block, beside the number of ranges of it that were wanted: a thread is reading it, it is there, it
+/// cannot be had.
+const BEING_READ: u8 = 253;
+const PRESENT: u8 = 254;
+const GONE: u8 = 255;
 
 /// A storage whose blocks stay in memory.
 ///
@@ -41,21 +41,25 @@ pub struct Resident {
     inner: Arc<dyn Storage>,
     memory: Memory,
     states: Vec<AtomicU8>,
-    /// Ranges that are still to be read directly.
-    direct: AtomicU64,
+    /// Ranges of a block that are read directly.
+    direct: u8,
 }
 
 impl Resident {
-    /// Keeps `inner` in memory, as large as it is now, once `direct` ranges were read: a first batch would otherwise
-    /// wait for a block for each of its ranges.
-    pub fn new(inner: Arc<dyn Storage>, direct: u64) -> Result<Resident, StorageError> {
+    /// After so many ranges of a block it pays to read it: each by itself takes 0.7 µs more than a copy, and a block
+    /// 50 µs, or 200 where the system must first get memory from elsewhere.
+    pub const PAYS_AFTER: u8 = 128;
+
+    /// Keeps `inner` in memory, as large as it is now: each block once `direct` ranges of it were read directly, at
+    /// most 250.
+    pub fn new(inner: Arc<dyn Storage>, direct: u8) -> Result<Resident, StorageError> {
         let length = usize::try_from(inner.size()?).unwrap_or(usize::MAX);
         let blocks = length.div_ceil(BLOCK);
         Ok(Resident {
             inner,
             memory: Memory::new(length),
-            states: (0..blocks).map(|_| AtomicU8::new(UNTOUCHED)).collect(),
-            direct: AtomicU64::new(direct),
+            states: (0..blocks).map(|_| AtomicU8::new(0)).collect(),
+            direct: direct.min(250),
         })
     }
 
@@ -68,16 +72,6 @@ impl Resident {
 
     fn length_of(&self, block: usize) -> usize {
         BLOCK.min(self.memory.length - block * BLOCK)
-    }
-
-    /// Whether as many ranges as `count` are to be read directly.
-    fn begins(&self, count: usize) -> bool {
-        let left = self.direct.load(Ordering::Relaxed);
-        if left > 0 {
-            let left = left.saturating_sub(count as u64);
-            self.direct.store(left, Ordering::Relaxed);
-        }
-        left > 0
     }
 
     /// Fills a range from memory, if it is there or comes.
@@ -108,24 +102,23 @@ impl Resident {
         let state = &self.states[block];
         match state.load(Ordering::Acquire) {
             PRESENT => true,
-            UNTOUCHED => {
-                let (from, to) = (UNTOUCHED, WANTED);
-                let _ = state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+            BEING_READ | GONE => false,
+            wanted if wanted >= self.direct => self.bring(block, wanted),
+            wanted => {
+                // One that another thread counts at once may be lost.
+                let relaxed = Ordering::Relaxed;
+                let _ = state.compare_exchange(wanted, wanted + 1, relaxed, relaxed);
                 false
             }
-            WANTED => self.bring(block),
-            _ => false,
         }
     }
 
     #[cold]
-    fn bring(&self, block: usize) -> bool {
+    fn bring(&self, block: usize, wanted: u8) -> bool {
         let state = &self.states[block];
-        let (from, to) = (WANTED, BEING_READ);
-        if state
-            .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        let claimed = state.compare_exchange(wanted, BEING_READ, acquire, relaxed);
+        if claimed.is_err() {
             return false;
         }
         // SAFETY: this thread alone has set the state to "being read", which nobody leaves but below, and bytes of a
@@ -165,9 +158,6 @@ impl Storage for Resident {
     }
 
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
-        if self.begins(reads.len()) {
-            return self.inner.read_batch(reads);
-        }
         let (mut rest, mut totals) = (Vec::new(), Vec::new());
         let mut reads = reads.iter_mut().peekable();
         while let Some(read) = reads.next() {

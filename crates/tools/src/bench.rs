@@ -195,7 +195,7 @@ fn touch(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<f64, DataError> {
-    let steps = feed.plan().steps();
+    let steps = feed.plan().steps(0);
     let total = epochs.saturating_mul(steps);
     let mut checksum = 0.0;
     while let Some(batch) = feed.next_batch()? {

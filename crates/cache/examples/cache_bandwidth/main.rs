@@ -28,7 +28,7 @@ use std::sync::Arc;
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Placement};
 use pelton_comm::{Comm, launched, run_ranks};
 use pelton_format::{Dataset, OpenOptions};
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::RangeRead;
 use turns::{Range, in_turns, memcpy};
 
@@ -87,12 +87,8 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
         let records = comm.size() * (WINDOW_BYTES / read_bytes);
         write_records(&path, records, read_bytes).expect("write");
         let dataset = Dataset::open(&[path], &OpenOptions::default())?;
-        let plan = Plan::new(
-            records as u64,
-            Order::Full,
-            Batching::Examples(BATCH as u64),
-            1,
-        );
+        let spec = PlanSpec::new(Order::Full, BATCH as u64, 1);
+        let plan = Plan::new(&spec, Catalog::of(records as u64));
         let options = CacheOptions {
             memory_bytes: WINDOW_BYTES as u64,
             ..CacheOptions::default()

@@ -11,7 +11,7 @@ use pelton_cache::{CacheError, PeerCache, loads_for};
 use pelton_comm::Comm;
 use pelton_format::{Dataset, OpenOptions};
 use pelton_key::splitmix64;
-use pelton_plan::{Batching, Order, Plan, Units, local_slots};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec, Units, local_slots};
 use pelton_storage::{Granularity, MemoryStorage, Metered, RangeRead, Storage, StorageError};
 use tempfile::TempDir;
 
@@ -175,8 +175,8 @@ pub fn units_of(dataset: &Dataset, unit_bytes: u64) -> Units {
 /// A plan in `loads` loads an epoch.
 pub fn plan_in_loads(dataset: &Dataset, loads: u64, unit_bytes: u64, batch: u64) -> Arc<Plan> {
     let order = Order::Opportunistic { loads, unit_bytes };
-    let plan = Plan::new(dataset.records(), order, Batching::Examples(batch), 11).unwrap();
-    Arc::new(plan.with_units(units_of(dataset, unit_bytes)).unwrap())
+    let over = Catalog::of_units(units_of(dataset, unit_bytes));
+    Arc::new(Plan::new(&PlanSpec::new(order, batch, 11), over).unwrap())
 }
 
 /// Memory of one rank for two loads of as few loads as fit in a quarter of the data, and their number.
@@ -206,10 +206,10 @@ pub fn consume(
     let mut ids = Vec::new();
     for epoch in start.0..epochs {
         let first = if epoch == start.0 { start.1 } else { 0 };
-        for step in first..plan.steps() {
+        for step in first..plan.steps(0) {
             each(epoch, step)?;
             ids.clear();
-            plan.batch_ids(epoch, step, &mut ids);
+            ids.extend(plan.step_ids(epoch, step));
             let slots = local_slots(ids.len() as u64, comm.rank() as u32, comm.size() as u32);
             data.check(&read, &ids[slots.start as usize..slots.end as usize])?;
             cache.received(epoch, step);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use pelton_plan::Plan;
+use pelton_plan::{EpochOrder, Plan};
 use pelton_storage::AlignedBuffer;
 
 use crate::error::FeedError;
@@ -23,11 +23,12 @@ pub(super) enum Grid {
 
 impl Grid {
     /// The first position of every bucket.
-    fn starts(self, plan: &Plan, epoch: u64) -> Vec<u64> {
+    fn starts(self, plan: &Plan, order: &EpochOrder) -> Vec<u64> {
         match self {
-            Grid::Panes(batches) => (0..plan.steps())
+            Grid::Panes(batches) => (0..plan.steps(order.epoch()))
                 .step_by(batches as usize)
-                .map(|step| plan.step_positions(epoch, step).start)
+                .filter_map(|step| order.step_positions(step))
+                .map(|positions| positions.start)
                 .collect(),
             Grid::Positions(positions) => (0..plan.records()).step_by(positions as usize).collect(),
         }
@@ -35,16 +36,23 @@ impl Grid {
 
     pub fn buckets(self, plan: &Plan) -> u64 {
         match self {
-            Grid::Panes(batches) => plan.steps().div_ceil(batches),
+            Grid::Panes(batches) => plan.steps(0).div_ceil(batches),
             Grid::Positions(positions) => plan.records().div_ceil(positions),
         }
         .max(1)
     }
 }
 
+/// The order of an epoch of a plan that is scattered.
+pub(super) fn order_of(plan: &Plan, epoch: u64) -> EpochOrder {
+    let order = plan.epoch_order(epoch);
+    order.expect("only orders with an inverse are scattered")
+}
+
 /// Where the buckets of one epoch begin, in positions.
 #[derive(Debug)]
 pub(super) struct BucketMap {
+    pub order: EpochOrder,
     /// The first position of every bucket, and the number of positions.
     starts: Vec<u64>,
     /// The bucket of the first position of each cell of 2^shift positions.
@@ -54,7 +62,8 @@ pub(super) struct BucketMap {
 
 impl BucketMap {
     pub fn new(plan: &Plan, epoch: u64, grid: Grid) -> BucketMap {
-        let mut starts = grid.starts(plan, epoch);
+        let order = order_of(plan, epoch);
+        let mut starts = grid.starts(plan, &order);
         let cell = plan.records() / (CELLS_PER_BUCKET * starts.len().max(1) as u64);
         let shift = cell.max(1).ilog2();
         let cells = (plan.records() >> shift) + 1;
@@ -69,6 +78,7 @@ impl BucketMap {
             .collect();
         starts.push(plan.records());
         BucketMap {
+            order,
             starts,
             guesses,
             shift,
@@ -273,7 +283,7 @@ impl BlockLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelton_plan::{Batching, Order};
+    use pelton_plan::{Batching, Catalog, Order, PlanSpec};
 
     #[test]
     fn every_position_finds_its_bucket() {
@@ -284,14 +294,16 @@ mod tests {
             (3, Batching::Examples(1), 1),
             (1 << 20, Batching::Examples(1 << 19), 1),
         ] {
-            let plan = Plan::new(records, Order::Full, batching, 1).unwrap();
+            let spec = PlanSpec::new(Order::Full, batching, 1);
+            let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
+            let order = order_of(&plan, 0);
             let map = BucketMap::new(&plan, 0, Grid::Panes(pane_batches));
             let (mut bucket, mut start) = (0, 0);
             for position in 0..records {
-                let begins = (0..plan.steps())
+                let begins = (0..plan.steps(0))
                     .step_by(pane_batches as usize)
                     .skip(bucket as usize + 1)
-                    .map(|step| plan.step_positions(0, step).start)
+                    .map(|step| order.step_positions(step).unwrap().start)
                     .next();
                 if begins == Some(position) {
                     (bucket, start) = (bucket + 1, position);

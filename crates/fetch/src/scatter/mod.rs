@@ -48,7 +48,7 @@ use pelton_plan::{Order, Plan};
 use pelton_storage::ScratchFile;
 
 use self::append::UNIT_BYTES;
-use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid};
+use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid, order_of};
 use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
 use self::worker::Worker;
 use crate::access::ScatterCase;
@@ -114,7 +114,7 @@ fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64
     }
     let block = SMALLEST_BLOCK.max(2 * dataset.record_bytes().max());
     let most = (tail_bytes(options) / block).max(1);
-    let buckets = most.min(BUCKETS_PER_BATCH * plan.steps().max(1));
+    let buckets = most.min(BUCKETS_PER_BATCH * plan.steps(0).max(1));
     Grid::Positions(plan.records().div_ceil(buckets).max(1))
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn case(
     };
     Ok(ScatterCase {
         block_bytes: block_bytes(options, shared) as f64,
-        rereads: plan.steps() as f64 * wanted_share / shared as f64,
+        rereads: plan.steps(0) as f64 * wanted_share / shared as f64,
     })
 }
 
@@ -241,7 +241,7 @@ impl Scatter {
         sizes: Sizes,
     ) -> Scatter {
         let grid = grid(&shared.dataset, &plan, options, sizes.pane_batches);
-        let start = if options.start.next >= plan.steps() {
+        let start = if options.start.next >= plan.steps(options.start.epoch) {
             Cursor {
                 epoch: options.start.epoch + 1,
                 next: 0,
@@ -307,13 +307,15 @@ impl Scatter {
     fn begin(&mut self) -> Result<(), FeedError> {
         let epoch = if self.fixed { 0 } else { self.start.epoch };
         let passed = match self.start.next {
-            next if next > 0 && !self.fixed => self.plan.step_positions(epoch, next).start,
+            next if next > 0 && !self.fixed => {
+                let positions = order_of(&self.plan, epoch).step_positions(next);
+                positions.map_or(0, |positions| positions.start)
+            }
             _ => 0,
         };
         let left = self.own - self.own_at(epoch, 0..passed);
         let buckets = self.buckets_of(epoch, left);
         let first = FirstPass {
-            epoch,
             buckets,
             passed,
             after: (passed > 0 && epoch + 1 < self.end_epoch)
@@ -331,7 +333,6 @@ impl Scatter {
         let scratch = ScratchFile::create(&self.scratch_dir, self.scratch_bytes(layout, &first))?;
         let stage = Arc::new(Stage::new(
             Arc::clone(&self.shared),
-            Arc::clone(&self.plan),
             Arc::new(scratch),
             layout,
             self.buffers,
@@ -367,11 +368,12 @@ impl Scatter {
         let Some(share) = &self.share else {
             return positions.end - positions.start;
         };
+        let order = order_of(&self.plan, epoch);
         let mut ids = [0; CHUNK as usize];
         let mut own = 0;
         for from in positions.clone().step_by(CHUNK as usize) {
             let ids = &mut ids[..CHUNK.min(positions.end - from) as usize];
-            self.plan.fill_ids(epoch, from, ids);
+            order.fill(from, ids);
             own += ids.iter().filter(|&&id| share.may_take(id)).count();
         }
         own as u64
@@ -426,12 +428,12 @@ impl Scatter {
         let (held, next) = if self.fixed {
             // Blocks stand elsewhere in the first epoch, by whose order they were written.
             let mut first = [covered.start];
-            self.plan.ids_of_each(epoch, &mut first);
-            self.plan.positions_of_each(0, &mut first);
+            order_of(&self.plan, epoch).ids_of_each(&mut first);
+            order_of(&self.plan, 0).positions_of_each(&mut first);
             covered = first[0]..first[0] + (covered.end - covered.start);
             (self.buckets_of(0, own), None)
         } else {
-            if last.step + 1 == self.plan.steps() {
+            if last.step + 1 == self.plan.steps(epoch) {
                 // Records that no batch of this epoch takes go to the next one.
                 left += self.own_at(epoch, covered.end..records);
                 covered.end = records;
@@ -448,7 +450,6 @@ impl Scatter {
             left: AtomicU64::new(left),
             kept: planned.kept.take(),
             build: PaneBuild::whole(number, planned),
-            epoch,
             held,
             claimed: Mutex::new((first, 0)),
             buckets,

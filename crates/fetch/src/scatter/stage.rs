@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use pelton_plan::Plan;
 use pelton_storage::{AlignedBuffer, ScratchFile};
 
 use super::buckets::{Block, BlockLayout, EpochBuckets};
@@ -36,7 +35,6 @@ pub(super) struct BufferSizes {
 /// The first pass, from the data set into buckets.
 #[derive(Debug)]
 pub(super) struct FirstPass {
-    pub epoch: u64,
     pub buckets: Arc<EpochBuckets>,
     /// Records before this position of the epoch were used by an earlier run: they belong to the
     /// epoch after it.
@@ -64,7 +62,6 @@ impl FirstPass {
 #[derive(Debug)]
 pub(super) struct PaneLoad {
     pub build: PaneBuild,
-    pub epoch: u64,
     pub held: Arc<EpochBuckets>,
     /// The buckets with the pane's positions; the first and the last may hold other panes' too.
     pub buckets: Range<usize>,
@@ -167,7 +164,6 @@ struct Spare {
 #[derive(Debug)]
 pub(super) struct Stage {
     pub shared: Arc<Shared>,
-    pub plan: Arc<Plan>,
     pub scratch: Arc<ScratchFile>,
     pub layout: BlockLayout,
     pub sizes: BufferSizes,
@@ -183,7 +179,6 @@ pub(super) struct Stage {
 impl Stage {
     pub fn new(
         shared: Arc<Shared>,
-        plan: Arc<Plan>,
         scratch: Arc<ScratchFile>,
         layout: BlockLayout,
         sizes: BufferSizes,
@@ -192,7 +187,6 @@ impl Stage {
     ) -> Stage {
         Stage {
             shared,
-            plan,
             scratch,
             layout,
             sizes,

@@ -123,11 +123,10 @@ impl Worker {
         let records = (self.ids.len() + self.passed_over.len()) as u32;
         stage.take_on(&claim, records);
         if let Some(next) = &pane.next {
-            let plan = &stage.plan;
-            plan.ids_of_each(pane.epoch, &mut self.passed_over);
+            pane.held.map.order.ids_of_each(&mut self.passed_over);
             self.ids.append(&mut self.passed_over);
             self.ranges.append(&mut self.passed_ranges);
-            plan.positions_of_each(pane.epoch + 1, &mut self.ids);
+            next.map.order.positions_of_each(&mut self.ids);
             self.appender.append(next, bytes, &self.ranges, &self.ids)?;
         }
         self.read_buffers.push(buffer);
@@ -186,7 +185,7 @@ impl Worker {
         for run in ids.chunk_by(|id, next| id + 1 == *next) {
             let (here, rest) = positions.split_at_mut(run.len());
             let end = run[0] + run.len() as u64;
-            stage.plan.positions_of(first.epoch, run[0]..end, here);
+            first.buckets.map.order.positions_of(run[0]..end, here);
             positions = rest;
         }
         if first.passed == 0 {
@@ -208,7 +207,7 @@ impl Worker {
         self.appender
             .append(&first.buckets, bytes, &ranges, &positions)?;
         if let Some(after) = &first.after {
-            stage.plan.positions_of_each(first.epoch + 1, &mut later);
+            after.map.order.positions_of_each(&mut later);
             self.appender.append(after, bytes, &later_ranges, &later)?;
         }
         Ok(())

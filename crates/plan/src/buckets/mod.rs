@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! lengths ─► LengthHistogram ─► BucketLayout       boundaries, batch sizes, padding, RL*
-//! Plan × BucketLayout        =  BucketPlan         step ─► bucket and ids
-//! Plan × Packing             =  PackPlan           step ─► rows of segments (`stream/`)
+//! Plan × BucketLayout        =  bucketed.rs        step ─► bucket and ids
+//! Plan × Packing             =  packed.rs          step ─► rows of pieces
 //! ```
 //!
 //! What is kept from the plan below: every sentence is used once an epoch, in an order that follows
@@ -33,26 +33,17 @@ mod optimal;
 
 mod table;
 
-mod plan;
-
-mod seek;
-
 mod packing;
-
-mod row_count;
 
 mod pieces;
 
 mod published;
 
-pub(crate) use pieces::{NextPieces, PieceCounter};
-pub(crate) use plan::global_batch;
+pub(crate) use pieces::{NextPieces, PieceCounter, Segment};
 pub(crate) use table::Table;
 
 pub use histogram::LengthHistogram;
 pub use layout::{Bucket, BucketLayout};
 pub use packing::Packing;
-pub use pieces::{PackedRow, Segment};
-pub use plan::BucketPlan;
 pub use policy::BucketPolicy;
 pub use published::PublishedAuto;

@@ -101,6 +101,32 @@ impl Packing {
         });
         patterns
     }
+
+    /// How many rows [`pack`](Self::pack) fills, without what is in them: rows with the same room are alike to what
+    /// comes later.
+    pub(crate) fn count_rows(self, pieces: impl IntoIterator<Item = (u32, u32)>) -> u64 {
+        let mut rows_by_room: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut all = 0;
+        for (length, mut left) in pieces {
+            while left > 0 {
+                let fullest = rows_by_room.range_mut(length..).next();
+                let room = fullest.as_ref().map_or(self.row_length, |(room, _)| **room);
+                let fit = room.checked_div(length).unwrap_or(u32::MAX).min(left);
+                let mut rows = left / fit;
+                match fullest {
+                    None => all += u64::from(rows),
+                    Some((_, kept)) if *kept > rows => *kept -= rows,
+                    Some((_, kept)) => {
+                        rows = *kept;
+                        rows_by_room.remove(&room);
+                    }
+                }
+                *rows_by_room.entry(room - fit * length).or_default() += rows;
+                left -= rows * fit;
+            }
+        }
+        all
+    }
 }
 
 impl fmt::Display for Packing {
@@ -232,6 +258,8 @@ mod tests {
             rows.sort_unstable();
             assert_eq!(rows, plain, "{row_length}: {lengths:?}");
             assert!(patterns.windows(2).all(|two| two[0].pieces > two[1].pieces));
+            let counted = packing.count_rows(counted(&lengths));
+            assert_eq!(counted, patterns.iter().map(|p| u64::from(p.rows)).sum());
         }
     }
 

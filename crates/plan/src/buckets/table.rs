@@ -1,6 +1,6 @@
 //! A small number for each sentence, in as few bytes as the greatest needs.
 
-use pelton_key::{GOLDEN_GAMMA, mix};
+use pelton_key::Digest;
 
 /// A number for each sentence: its bucket, or its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +37,8 @@ impl Table {
     /// A digest of the numbers, whatever bytes they take.
     pub(crate) fn digest(&self) -> u64 {
         fn of<T: Copy + Into<u32>>(table: &[T]) -> u64 {
-            table.iter().fold(table.len() as u64, |state, &number| {
-                mix(state.wrapping_mul(GOLDEN_GAMMA) ^ u64::from(number.into()))
-            })
+            let words = table.iter().map(|&number| u64::from(number.into()));
+            Digest::new(table.len() as u64).words(words).value()
         }
         match self {
             Table::Bytes(table) => of(table),

@@ -14,7 +14,7 @@ use pelton_batch::Batch;
 use pelton_feed::{IMAGE, LABEL, Loader, LoaderOptions, Stages};
 use pelton_format::{Contents, Dataset, OpenOptions};
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_plan::{Order, Selection, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec, Selection};
 use pelton_run::{Interrupt, write_atomically};
 use pelton_train::TrainError;
 
@@ -160,8 +160,11 @@ fn read_some(
     interrupt: &Interrupt,
 ) -> Result<(Vec<u8>, Vec<u32>), TrainError> {
     let used = some_of(dataset.records(), count);
-    let spec = StreamSpec::new(Order::Sequential, 64, 0);
-    let stream = StreamPlan::new(dataset.records(), &spec, Some(used), None, None)?;
+    let spec = PlanSpec::new(Order::Sequential, 64, 0);
+    let stream = Plan::new(
+        &spec,
+        Catalog::of(dataset.records()).with_selection(Some(used)),
+    )?;
     let options = LoaderOptions {
         threads: 1,
         end_epoch: Some(1),

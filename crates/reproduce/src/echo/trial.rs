@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use pelton_feed::{Access, AugmentImages, AutoEcho, EchoPoint, Loader, LoaderOptions, Stages};
 use pelton_format::Dataset;
 use pelton_image::Pipeline;
-use pelton_plan::{Echo, Order, StreamPlan, StreamSpec};
+use pelton_plan::{Catalog, Echo, Order, Plan, PlanSpec};
 use pelton_run::Interrupt;
 use pelton_storage::{DeviceModel, ModelledDevice, ThrottleMode, Throttled};
 use pelton_train::TrainError;
@@ -203,7 +203,7 @@ impl Setting {
     }
 
     fn loader(&self, run: &Run) -> Result<Loader, TrainError> {
-        let mut spec = StreamSpec::new(Order::Full, self.batch, run.seed);
+        let mut spec = PlanSpec::new(Order::Full, self.batch, run.seed);
         let mut options = LoaderOptions {
             threads: 1,
             // One is asked while the other's pictures come, so that the device is never idle.
@@ -232,7 +232,7 @@ impl Setting {
             false => Arc::clone(&self.pictures.train),
         };
         let used = Some(self.pictures.used.clone());
-        let stream = StreamPlan::new(dataset.records(), &spec, used, None, None)?;
+        let stream = Plan::new(&spec, Catalog::of(dataset.records()).with_selection(used))?;
         let stages = self.stages()?;
         Ok(Loader::new(dataset, Arc::new(stream), stages, &options)?)
     }

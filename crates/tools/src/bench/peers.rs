@@ -148,7 +148,7 @@ fn check_batches(plan: &Plan) -> Result<(), DataError> {
     let Some(loads) = plan.loads().filter(|loads| *loads > 1) else {
         return Ok(());
     };
-    let (load, batch) = (plan.records() / loads, plan.step_len(0, 0));
+    let (load, batch) = (plan.records() / loads, plan.step_len(0, 0).unwrap_or(0));
     if 3 * batch <= load {
         return Ok(());
     }

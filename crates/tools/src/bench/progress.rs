@@ -13,7 +13,7 @@ use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, Stages};
 use pelton_format::Dataset;
-use pelton_plan::StreamPlan;
+use pelton_plan::Plan;
 use pelton_storage::WholeFile;
 use serde_json::Value;
 
@@ -113,7 +113,7 @@ impl<'a> Progress<'a> {
     pub fn resume(
         &self,
         dataset: &Dataset,
-        stream: &StreamPlan,
+        stream: &Plan,
         stages: &Stages,
         options: &LoaderOptions,
     ) -> Result<LoaderOptions, DataError> {

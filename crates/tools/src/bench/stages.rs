@@ -14,7 +14,7 @@ use pelton_feed::{
 };
 use pelton_format::{Contents, Dataset};
 use pelton_image::Layout;
-use pelton_plan::{Part, Selection, StreamPlan, StreamSpec};
+use pelton_plan::{Batching, Catalog, Part, Plan, PlanSpec, Selection};
 use pelton_run::{Event, Interrupt, MetricsEndpoint, Observer, cpu_seconds, peak_rss_bytes};
 use pelton_text::{Ends, Vocabulary};
 
@@ -33,7 +33,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(500);
 
 /// A pipeline ready to run.
 pub(super) struct Prepared {
-    stream: Arc<StreamPlan>,
+    stream: Arc<Plan>,
     stages: Stages,
     options: LoaderOptions,
     /// Examples that the plan leaves out of an epoch.
@@ -164,7 +164,7 @@ fn stream(
     comm: &Comm,
     interrupt: &Interrupt,
     observer: Observer<'_>,
-) -> Result<StreamPlan, DataError> {
+) -> Result<Plan, DataError> {
     let needs_lengths = stages.buckets.is_some() || stages.keep_lengths.is_some();
     let lengths = match (needs_lengths, vocabulary) {
         (true, Some(vocabulary)) => Some(record_lengths(
@@ -203,26 +203,25 @@ fn stream(
         Some(weights) => Some(parts(dataset, weights)?),
         None => None,
     };
-    let spec = StreamSpec {
-        drop_last: stages.drop_last,
+    let batch = config.batch.unwrap_or(DEFAULT_BATCH);
+    let batching = match stages.drop_last {
+        true => Batching::DropLast(batch),
+        false => Batching::Examples(batch),
+    };
+    let spec = PlanSpec {
         echo: EchoSetting::of_examples(stages.echo),
         batch_echo: EchoSetting::of_batches(stages.echo),
         buckets: stages.buckets.clone(),
         mixture,
-        ..StreamSpec::new(
-            config.order,
-            config.batch.unwrap_or(DEFAULT_BATCH),
-            config.seed,
-        )
+        ..PlanSpec::new(config.order, batching, config.seed)
     };
-    let units = units_of(dataset, config.order);
-    Ok(StreamPlan::new(
-        dataset.records(),
-        &spec,
+    let over = Catalog {
+        records: dataset.records(),
         selection,
-        units,
-        Some(&length_of),
-    )?)
+        units: units_of(dataset, config.order),
+        length_of: Some(&length_of),
+    };
+    Ok(Plan::new(&spec, over)?)
 }
 
 /// The records whose length is kept, of those that are kept for their class.
@@ -268,17 +267,17 @@ fn parts(dataset: &Dataset, weights: &[f64]) -> Result<Vec<Part>, DataError> {
 }
 
 /// Appearances of an epoch that are in none of its batches.
-fn left_out_of(stream: &StreamPlan) -> u64 {
-    let mut batch = pelton_plan::StreamBatch::default();
-    let steps = stream.steps(0);
-    let Some(last) = steps.checked_sub(1) else {
-        return stream.appearances(0);
+fn left_out_of(stream: &Plan) -> u64 {
+    if !matches!(stream.batching(), Batching::DropLast(_)) {
+        return 0;
+    }
+    let Some(last) = stream.steps(0).checked_sub(1) else {
+        return stream.appearances();
     };
-    stream.batch(0, last, &mut batch);
-    let full = stream.largest_batch();
-    stream
-        .appearances(0)
-        .saturating_sub(full * last + batch.draws.len() as u64)
+    let used = stream
+        .step_len(0, last)
+        .map(|of_last| stream.largest_batch() * last + of_last);
+    used.map_or(0, |used| stream.appearances().saturating_sub(used))
 }
 
 impl Prepared {
@@ -314,7 +313,8 @@ impl Prepared {
         )?;
         let open_s = began.elapsed().as_secs_f64();
         let mut first_batch_s = None;
-        let total = config.epochs.saturating_mul(stream.steps(0));
+        let epoch_steps = stream.steps(0);
+        let total = config.epochs.saturating_mul(epoch_steps);
         let endpoint = match &stages.metrics {
             Some(address) => Some(MetricsEndpoint::start(address)?),
             None => None,
@@ -363,7 +363,7 @@ impl Prepared {
             }
             observer(Event::Progress {
                 what: "bench",
-                done: loader.place().epoch * stream.steps(0) + loader.place().next,
+                done: loader.place().epoch * epoch_steps + loader.place().next,
                 total,
             });
         }
@@ -426,7 +426,7 @@ fn consume(time: Duration, interrupt: &Interrupt) {
 fn report(
     config: &BenchConfig,
     options: &LoaderOptions,
-    stream: &StreamPlan,
+    stream: &Plan,
     meters: &LoaderMeters,
 ) -> BenchReport {
     let feed = &meters.feed;
@@ -440,7 +440,7 @@ fn report(
         mean_queue_depth: feed.mean_queue_depth,
         peak_rss_bytes: peak_rss_bytes(),
         cpu_s: cpu_seconds(),
-        rl: randomness.as_ref().map(|randomness| randomness.rl),
+        rl: Some(randomness.rl),
         rl_exact: stream.rl_exact(0),
         memory_bytes: options.memory_bytes,
         resident_bytes: meters.resident_bytes,

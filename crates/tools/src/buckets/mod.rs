@@ -12,8 +12,8 @@ mod picture;
 use std::path::PathBuf;
 
 use pelton_plan::{
-    Batching, BucketLayout, BucketPolicy, LengthHistogram, Order, PackPlan, Packing, Plan,
-    PlanError, PublishedAuto,
+    BucketLayout, BucketPolicy, Catalog, LengthHistogram, Order, Packing, Plan, PlanError,
+    PlanSpec, PublishedAuto,
 };
 use serde::Serialize;
 
@@ -175,14 +175,18 @@ pub fn row(
 }
 
 fn packed(packing: Packing, batch: u64, lengths: &[u32]) -> Result<BucketRow, PlanError> {
-    let batching = Batching::Examples(batch);
-    let plan = Plan::new(lengths.len() as u64, Order::Full, batching, 0)?;
-    let plan = PackPlan::new(plan, packing, |id| lengths[id as usize])?;
+    let spec = PlanSpec {
+        buckets: Some(BucketPolicy::Pack(packing)),
+        ..PlanSpec::new(Order::Full, batch, 0)
+    };
+    let length_of = |id| lengths[id as usize];
+    let over = Catalog::of(lengths.len() as u64).with_lengths(&length_of);
+    let plan = Plan::new(&spec, over)?;
     Ok(BucketRow {
         policy: packing.to_string(),
         buckets: 1,
         batches: plan.steps(0),
-        padded_fraction: plan.padded_fraction(0),
+        padded_fraction: plan.padded_fraction(0).expect("rows have padding"),
         dropped: 0,
         stretched: 0,
         rl_exact: plan.rl_exact(0).expect("full order has its level"),

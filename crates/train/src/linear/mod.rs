@@ -320,8 +320,8 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
     } else {
         format!(
             "{} blocks of about {} rows an epoch",
-            setup.plan.steps(),
-            setup.plan.step_len(0, 0)
+            setup.plan.steps(0),
+            setup.plan.step_len(0, 0).unwrap_or(0)
         )
     };
     let each = match ranks {

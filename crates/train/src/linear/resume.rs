@@ -130,7 +130,7 @@ fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
 /// What a checkpoint that is whole says of its place in the run and no run of this plan writes.
 /// A feed that began there would give out batches of other epochs or none.
 pub(super) fn beyond_plan(setup: &Setup, progress: &Progress) -> Option<String> {
-    let (end, next) = (setup.plan.steps(), progress.next);
+    let (end, next) = (setup.plan.steps(0), progress.next);
     let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);
     let begun = recorded.checked_sub(u64::from(!progress.in_epoch));
     if begun != Some(epochs) || progress.cursor_epoch != epochs {

@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), TrainError> {
         let epoch = self.solver.epoch();
         let what = format!("epoch {}", epoch + 1);
-        let total = self.setup.plan.steps();
+        let total = self.setup.plan.steps(0);
         while self.in_epoch {
             let trained = source.train_next(&mut self.solver, self.ranks);
             let Some(step) = self.unless_interrupted(trained, source, folder)? else {

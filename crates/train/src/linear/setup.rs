@@ -381,8 +381,9 @@ fn rows_of(share: Option<&Share>, block: u64, records: u64) -> u64 {
 
 /// The longest of the first steps, by which the feed divides its memory.
 fn longest_step(plan: &Plan) -> u64 {
-    let steps = 0..plan.steps().min(2);
-    steps.map(|step| plan.step_len(0, step)).max().unwrap_or(0)
+    let steps = 0..plan.steps(0).min(2);
+    let longest = steps.filter_map(|step| plan.step_len(0, step)).max();
+    longest.unwrap_or(0)
 }
 
 fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<Plan, TrainError> {
@@ -557,12 +558,12 @@ mod tests {
             let share = Share::of(rank, 3).owned(Arc::new(owner));
             let setup = set_up_share(&config, data.clone(), Some(share)).unwrap();
             assert_eq!(feed_of(&setup).access(), Access::Scatter);
-            setup.plan.steps()
+            setup.plan.steps(0)
         };
         let blocks = blocks_of(0);
         assert_eq!((blocks_of(1), blocks_of(2)), (blocks, blocks));
         // 3/8 of a block take no more memory than a whole one alone, deviations of a tenth aside.
-        let least = alone.plan.steps() as f64 * 3.0 / 8.0;
+        let least = alone.plan.steps(0) as f64 * 3.0 / 8.0;
         let steps = blocks as f64;
         assert!(
             steps >= least && steps <= least * 1.25 + 1.0,
@@ -577,13 +578,13 @@ mod tests {
         let data = opened(&config);
         let mut blocks_by = |access| {
             config.access = access;
-            set_up(&config, data.clone()).unwrap().plan.steps()
+            set_up(&config, data.clone()).unwrap().plan.steps(0)
         };
         let fewest = blocks_by(Access::Window { gap_bytes: None });
         assert!(blocks_by(Access::Auto) > fewest);
         config.blocks = Some(fewest);
         let setup = set_up(&config, data.clone()).unwrap();
-        assert_eq!(setup.plan.steps(), fewest);
+        assert_eq!(setup.plan.steps(0), fewest);
         assert_ne!(feed_of(&setup).access(), Access::Scatter);
         config.access = Access::Scatter;
         let refused = set_up(&config, data).unwrap_err().to_string();

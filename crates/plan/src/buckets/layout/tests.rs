@@ -187,7 +187,7 @@ fn check_refused(policy: &BucketPolicy, remedy: &str) {
 
 #[test]
 fn what_has_no_buckets_is_refused_with_a_remedy() {
-    check_refused(&"pack:64".parse().unwrap(), "make a PackPlan");
+    check_refused(&"pack:64".parse().unwrap(), "use none");
     check_refused(&BucketPolicy::Static(vec![]), "give at least one");
     check_refused(&BucketPolicy::Static(vec![3, 3]), "rising");
     check_refused(&BucketPolicy::Optimal { buckets: 0 }, "at least 1");

@@ -4,6 +4,9 @@ use std::collections::HashSet;
 
 use super::*;
 
+/// The segments of each row.
+type Rows = Vec<Vec<Segment>>;
+
 fn permutations(count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
@@ -20,17 +23,16 @@ fn permutations(count: usize) -> Vec<Vec<usize>> {
 }
 
 /// The rows of sentences in a given order, for every order of the rows.
-fn emitted(packing: Packing, lengths: &[u32], order: &[usize]) -> Vec<Vec<PackedRow>> {
+fn emitted(packing: Packing, lengths: &[u32], order: &[usize]) -> Vec<Rows> {
     let mut pieces: Vec<Segment> = Vec::new();
     for &id in order {
         let of_sentence = packing.pieces(lengths[id]);
         pieces.extend(of_sentence.map(|(start, length)| Segment {
-            id: id as u64,
-            start,
-            length,
+            place: id as u32,
+            piece: Piece { start, length },
         }));
     }
-    pieces.sort_by_key(|piece| std::cmp::Reverse(piece.length));
+    pieces.sort_by_key(|piece| std::cmp::Reverse(piece.piece.length));
     let patterns = PieceCounter::new(packing).pack(lengths);
     let rows: Vec<usize> = (0..patterns.len())
         .flat_map(|place| std::iter::repeat_n(place, patterns[place].rows as usize))
@@ -38,12 +40,12 @@ fn emitted(packing: Packing, lengths: &[u32], order: &[usize]) -> Vec<Vec<Packed
     let mut all = Vec::new();
     for row_order in permutations(rows.len()) {
         let mut next = NextPieces::new(&pieces);
-        all.push(
-            row_order
-                .iter()
-                .map(|&row| next.row(&patterns[rows[row]]))
-                .collect(),
-        );
+        let row_of = |&row: &usize| {
+            let mut segments = Vec::new();
+            next.row(&patterns[rows[row]], |segment| segments.push(*segment));
+            segments
+        };
+        all.push(row_order.iter().map(row_of).collect());
     }
     all
 }
@@ -62,7 +64,7 @@ fn reachable_rows_are_counted_exactly() {
         (4, vec![8, 4, 3]),
     ] {
         let packing = Packing::new(row_length, 100).unwrap();
-        let reached: HashSet<Vec<PackedRow>> = permutations(lengths.len())
+        let reached: HashSet<Rows> = permutations(lengths.len())
             .iter()
             .flat_map(|order| emitted(packing, &lengths, order))
             .collect();

@@ -130,7 +130,7 @@ impl Session<'_> {
             data: self.setup.data.dataset.fingerprint(),
             plan: self.setup.plan.fingerprint(),
             ranks: self.ranks.size() as u64,
-            blocks: self.setup.plan.steps(),
+            blocks: self.setup.plan.steps(0),
             numbered: self.setup.numbering.is_some(),
             scale: self.config.scale,
             packed: self.setup.packed,

@@ -1,0 +1,138 @@
+//! The order of one epoch, there and back.
+
+use std::ops::Range;
+
+use crate::ids::EpochIds;
+use crate::plan::{Groups, Plan};
+use crate::runs::Runs;
+
+/// Where each record stands in one epoch of an order that has an inverse, and which record stands where.
+///
+/// Made once an epoch: that takes one pass over the units of an `opportunistic` order, or over the blocks of a permuted
+/// one, and nothing otherwise.
+#[derive(Debug)]
+pub struct EpochOrder {
+    plan: Plan,
+    epoch: u64,
+    ids: EpochIds,
+}
+
+impl EpochOrder {
+    pub(crate) fn new(plan: Plan, epoch: u64) -> Option<EpochOrder> {
+        let ids = plan.0.sequence.examples.inverted(epoch)?;
+        Some(EpochOrder { plan, epoch, ids })
+    }
+
+    /// The epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The records at positions `start..start + out.len()`. Asserts that they exist.
+    pub fn fill(&self, start: u64, out: &mut [u64]) {
+        self.check(start, out.len());
+        self.ids.fill(start, out, &mut None);
+        self.to_records(out);
+    }
+
+    /// Replaces each position by the record there. Asserts that the positions exist.
+    pub fn ids_of_each(&self, places: &mut [u64]) {
+        self.ids.ids_of_each(places);
+        self.to_records(places);
+    }
+
+    /// Where a record stands. Asserts that the order has it.
+    pub fn position_of(&self, id: u64) -> u64 {
+        let mut place = [id];
+        self.positions_of_each(&mut place);
+        place[0]
+    }
+
+    /// Replaces each record by its position, the records being in any order. Asserts that the order has them.
+    pub fn positions_of_each(&self, places: &mut [u64]) {
+        match &self.plan.0.selection {
+            Some(selection) => {
+                for place in &mut *places {
+                    *place = selection.rank(*place);
+                }
+            }
+            None => {
+                let records = self.plan.records();
+                let exist = places.iter().all(|&id| id < records);
+                assert!(exist, "a record of {records} is outside");
+            }
+        }
+        self.ids.positions_of_each(places);
+    }
+
+    /// The positions of neighbouring records, `out[i]` that of `ids.start + i`. Asserts that the order has them.
+    pub fn positions_of(&self, ids: Range<u64>, out: &mut [u64]) {
+        match (&self.plan.0.selection, &self.ids) {
+            (None, EpochIds::Full(order)) => order.fill_positions(ids.start, out),
+            _ => {
+                for (slot, id) in out.iter_mut().zip(ids) {
+                    *slot = id;
+                }
+                self.positions_of_each(out);
+            }
+        }
+    }
+
+    /// The positions that a step covers; `None` where steps are no runs of the order, as where examples are echoed or
+    /// put together by length, or where the epoch has no such step.
+    pub fn step_positions(&self, step: u64) -> Option<Range<u64>> {
+        let plan = &*self.plan.0;
+        let is_plain = plan.sequence.echo.echo().is_none() && plan.batch_echo.is_none();
+        match (&plan.groups, &self.ids) {
+            (Groups::Runs(runs), _) if !is_plain || step >= runs.steps() => None,
+            (Groups::Runs(Runs::Places(cuts)), _) => Some(cuts.range(step)),
+            (Groups::Runs(_), EpochIds::Block(blocks)) => Some(blocks.step_positions(step)),
+            _ => None,
+        }
+    }
+
+    /// The units that a load of an `opportunistic` order reads, by number, so that neighbours stand together; `None`
+    /// where there is no such load.
+    pub fn load_units(&self, load: u64) -> Option<Vec<u64>> {
+        match &self.ids {
+            EpochIds::Loads(loads) if load < loads.count() => Some(loads.load_units(load)),
+            _ => None,
+        }
+    }
+
+    /// The positions that a load of an `opportunistic` order serves. Loads serve them in turn, the first from 0 on.
+    /// `None` where there is no such load.
+    pub fn load_positions(&self, load: u64) -> Option<Range<u64>> {
+        match &self.ids {
+            EpochIds::Loads(loads) if load < loads.count() => Some(loads.positions(load as usize)),
+            _ => None,
+        }
+    }
+
+    /// The load of an `opportunistic` order that reads a record. Asserts that the order has the record.
+    pub fn load_of(&self, id: u64) -> Option<u64> {
+        let selection = self.plan.0.selection.as_ref();
+        match &self.ids {
+            EpochIds::Loads(loads) => {
+                Some(loads.load_of(selection.map_or(id, |selection| selection.rank(id))))
+            }
+            _ => None,
+        }
+    }
+
+    fn to_records(&self, places: &mut [u64]) {
+        if let Some(selection) = &self.plan.0.selection {
+            for place in places {
+                *place = selection.get(*place);
+            }
+        }
+    }
+
+    fn check(&self, start: u64, count: usize) {
+        let examples = self.plan.0.sequence.examples.len;
+        assert!(
+            start <= examples && count as u64 <= examples - start,
+            "{count} from {start} on, of {examples}"
+        );
+    }
+}

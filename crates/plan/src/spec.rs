@@ -1,0 +1,112 @@
+//! What a plan is asked to be, and what it is made over.
+
+use std::ops::Range;
+
+use crate::batching::Batching;
+use crate::buckets::BucketPolicy;
+use crate::echo::Echo;
+use crate::order::Order;
+use crate::selection::Selection;
+use crate::units::Units;
+
+/// What a plan is asked to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanSpec {
+    /// The order of the examples of an epoch.
+    pub order: Order,
+    /// How an epoch is cut into batches; packing: batches of rows. `block` orders take a block a step and do not
+    /// look at it.
+    pub batching: Batching,
+    /// The seed.
+    pub seed: u64,
+    /// How often each example appears.
+    pub echo: Echo,
+    /// How often each batch appears; its window is counted in batches.
+    pub batch_echo: Echo,
+    /// How examples are put together by their lengths.
+    pub buckets: Option<BucketPolicy>,
+    /// The parts that examples are drawn from; `None` draws every record once an epoch.
+    pub mixture: Option<Vec<Part>>,
+    /// Examples of an epoch of a mixture; the records of its parts where nothing is said.
+    pub epoch_examples: Option<u64>,
+}
+
+/// A part of a mixture.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its records, of which the plan's selection may keep a few.
+    pub ids: Range<u64>,
+    /// Its share of the examples, relative to the other parts.
+    pub weight: f64,
+}
+
+/// What a plan is made over.
+#[derive(Clone)]
+pub struct Catalog<'a> {
+    /// Records of the data set.
+    pub records: u64,
+    /// Which of them are kept.
+    pub selection: Option<Selection>,
+    /// The units of a `page` or `opportunistic` order over all records; each record by itself where nothing is said.
+    pub units: Option<Units>,
+    /// The length of a record, for buckets. It is asked for kept records only, three times for each at most.
+    pub length_of: Option<&'a dyn Fn(u64) -> u32>,
+}
+
+impl PlanSpec {
+    /// Batches in an order, every example once an epoch.
+    pub fn new(order: Order, batching: impl Into<Batching>, seed: u64) -> PlanSpec {
+        PlanSpec {
+            order,
+            batching: batching.into(),
+            seed,
+            echo: Echo::NONE,
+            batch_echo: Echo::NONE,
+            buckets: None,
+            mixture: None,
+            epoch_examples: None,
+        }
+    }
+}
+
+impl<'a> Catalog<'a> {
+    /// The records `0..records`, of which nothing else is known.
+    pub fn of(records: u64) -> Catalog<'a> {
+        Catalog {
+            records,
+            selection: None,
+            units: None,
+            length_of: None,
+        }
+    }
+
+    /// The records that some units are made of.
+    pub fn of_units(units: Units) -> Catalog<'a> {
+        Catalog {
+            records: units.records(),
+            units: Some(units),
+            selection: None,
+            length_of: None,
+        }
+    }
+
+    /// With the records that are kept.
+    #[must_use]
+    pub fn with_selection(self, selection: Option<Selection>) -> Catalog<'a> {
+        Catalog { selection, ..self }
+    }
+
+    /// With the lengths of records.
+    #[must_use]
+    pub fn with_lengths(self, length_of: &'a dyn Fn(u64) -> u32) -> Catalog<'a> {
+        Catalog {
+            length_of: Some(length_of),
+            ..self
+        }
+    }
+
+    /// Records that are kept.
+    pub(crate) fn kept(&self) -> u64 {
+        self.selection.as_ref().map_or(self.records, Selection::len)
+    }
+}

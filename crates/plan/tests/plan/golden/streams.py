@@ -1,0 +1,165 @@
+"""Writes streams.txt: digests of epochs of whole pipelines, from a second, plain implementation.
+
+    python3 streams.py > streams.txt
+
+Every epoch is made from its beginning, and copies are counted at its end. The Rust test compares the crate with the
+file. Its lines never change, only new pipelines are added (those of mixtures changed once, before the first release): a run recorded years ago must still mean the same batches.
+"""
+
+import bisect
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+
+from buckets import REMAINDERS, PACKED_ROWS, as_runs, digest, length, pack, shuffled
+from orders import M64, full, key, mix, network, permutation
+
+ECHO, BATCH_ECHO, PART, ORDER = 13, 15, 16, 1
+
+
+def kept_records(records, dropped):
+    """The records that are kept: one in `dropped` is not."""
+    return [record for record in range(records) if not dropped or mix(record) % dropped]
+
+
+def turns(weights, examples, epoch):
+    """For each part, the examples drawn before the epoch and in it: sums of shares, rounded."""
+    shares = [math.floor(weight / sum(weights) * 2**53 + 0.5) for weight in weights]
+    sums = [0] + list(itertools.accumulate(shares))
+
+    def drawn(epochs):
+        rounded = [math.floor(Fraction(epochs * examples * s, sums[-1]) + Fraction(1, 2)) for s in sums]
+        return [after - before for before, after in zip(rounded, rounded[1:])]
+
+    return [(before, after - before) for before, after in zip(drawn(epoch), drawn(epoch + 1))]
+
+
+def mixed(parts, examples, kept, seed, epoch):
+    """The records of an epoch of a mixture."""
+    slots = []
+    numbers = [[record for record in kept if start <= record < end] for start, end, _ in parts]
+    for part, (drawn, count) in enumerate(turns([weight for _, _, weight in parts], examples, epoch)):
+        of_part, n = numbers[part], len(numbers[part])
+        for ordinal in range(drawn, drawn + count):
+            order = (network if n > 2 else permutation)(n, key(seed, ordinal // n, PART, part))
+            slots.append(of_part[order(ordinal % n)])
+    order = permutation(examples, key(seed, epoch, ORDER))
+    return [slots[order(position)] for position in range(examples)]
+
+
+def echoed(things, echo, seed, epoch, stage):
+    """Each thing as often as the echo says: windows of fresh ones, with repeats of the window before between."""
+    factor, _, window = echo.partition(":")
+    factor, window, n = Fraction(factor), int(window or 1024), len(things)
+    times = [math.floor((i + 1) * factor) - math.floor(i * factor) for i in range(n)]
+    out, repeats = [], []
+    for number in range(-(-n // window) + 1):
+        fresh = list(range(number * window, min(n, (number + 1) * window)))
+        total = len(fresh) + len(repeats)
+        for slot in range(total):
+            before = slot * len(fresh) // total
+            is_fresh = (slot + 1) * len(fresh) // total > before
+            out.append(things[fresh[before] if is_fresh else repeats[slot - before]])
+        repeats = repeats_of(fresh, times, key(seed, epoch, stage, number))
+    return out
+
+
+def repeats_of(window, times, key):
+    from orders import Rng
+
+    rng, repeats, half = Rng(key), [], len(window) // 2
+    for copy in range(1, max((times[i] for i in window), default=0)):
+        for side in (window[:half], window[half:]):
+            again = [i for i in side if times[i] > copy]
+            for last in range(len(again) - 1, 0, -1):
+                chosen = rng.below(last + 1)
+                again[last], again[chosen] = again[chosen], again[last]
+            repeats += again
+    return repeats
+
+
+def in_buckets(draws, ends, batch, seed, epoch):
+    queues = [[] for _ in ends]
+    for draw in draws:
+        bucket = bisect.bisect_left(ends, length(draw[0]))
+        queues[bucket].append(draw)
+        if len(queues[bucket]) == batch:
+            yield queues[bucket]
+            queues[bucket] = []
+    yield from shuffled([queue for queue in queues if queue], key(seed, epoch, REMAINDERS))
+
+
+def in_rows(draws, row_length, look_ahead, batch, seed, epoch):
+    rows = []
+    for window in range(-(-len(draws) // look_ahead)):
+        ahead = draws[window * look_ahead : (window + 1) * look_ahead]
+        patterns = sorted(pack([length(draw[0]) for draw in ahead], row_length), key=as_runs, reverse=True)
+        waiting = {}
+        for draw in ahead:
+            waiting.setdefault(length(draw[0]), []).append(draw)
+        for row in shuffled(patterns, key(seed, epoch, PACKED_ROWS, window)):
+            rows.append([waiting[piece].pop(0) for piece in row])
+    for first in range(0, len(rows), batch):
+        yield list(itertools.chain(*rows[first : first + batch]))
+
+
+def batches(records, dropped, mixture, examples, echo, policy, batch, batch_echo, seed, epoch):
+    """Lists of (record, position)."""
+    kept = kept_records(records, dropped)
+    if mixture == "-":
+        order = [kept[number] for number in full(len(kept), seed, epoch)]
+    else:
+        parts = [(int(a), int(b), float(w)) for a, b, w in (part.split("/") for part in mixture.split(","))]
+        order = mixed(parts, examples, kept, seed, epoch)
+    draws = echoed([(record, position) for position, record in enumerate(order)], echo, seed, epoch, ECHO)
+    kind, _, rest = policy.partition(":")
+    if kind == "static":
+        ends = [int(end) for end in rest.split(",")]
+        fresh = list(in_buckets(draws, ends[:-1] + [10**9], batch, seed, epoch))
+    elif kind == "pack":
+        fresh = list(in_rows(draws, *map(int, rest.split(":")), batch, seed, epoch))
+    else:
+        last = len(draws) // batch * batch if kind == "drop-last" else len(draws)
+        fresh = [draws[first : min(last, first + batch)] for first in range(0, last, batch)]
+    return echoed(list(enumerate(fresh)), batch_echo, seed, epoch, BATCH_ECHO)
+
+
+def words(steps):
+    """For each step the number of the batch that it repeats, and record, position, copy and last of each draw."""
+    left = Counter(draw[1] for _, batch in steps for draw in batch)
+    copies, seen = Counter(), set()
+    for number, batch in steps:
+        step = [number + 1 if number in seen else 0]
+        seen.add(number)
+        for record, position in batch:
+            left[position] -= 1
+            step += [record, position, copies[position], int(left[position] == 0)]
+            copies[position] += 1
+        yield step
+
+
+CASES = [(40, 0, 0), (1100, 1, 2), (2500, M64, 7)]
+PIPELINES = [
+    # dropped one in, mixture (start/end/weight), examples, echo, policy, batch, batch echo
+    (0, "-", 0, "2:16", "-", 8, "1"),
+    (3, "-", 0, "1.5:20", "drop-last", 7, "1"),
+    (2, "-", 0, "1", "-", 5, "2.25:3"),
+    (0, "0/10/1,10/40/2", 30, "1", "-", 8, "1"),
+    (5, "0/3/1,3/8/0.5,8/40/0.1,0/40/0", 77, "1", "drop-last", 8, "1"),
+    (4, "0/13/0.3,13/40/0.7", 200, "2.125:32", "-", 8, "1"),
+    (0, "-", 0, "2:16", "static:5,10,20", 4, "1"),
+    (3, "0/30/1,5/40/2", 150, "1.5:9", "static:5,10", 4, "1"),
+    (0, "-", 0, "1", "static:5,10", 4, "1.5:4"),
+    (0, "-", 0, "2:8", "pack:100:64", 3, "1"),
+    (7, "0/30/1,5/40/2", 150, "1", "pack:100:16", 3, "1"),
+    (7, "0/30/1,5/40/2", 150, "1", "pack:120:50", 2, "2:2"),
+]
+
+if __name__ == "__main__":
+    print("# dropped mixture examples echo policy batch batch_echo records seed epoch steps digest words of the first step…")
+    for n, seed, epoch in CASES:
+        for dropped, mixture, examples, echo, policy, batch, batch_echo in PIPELINES:
+            spec = (dropped, mixture, examples, echo, policy, batch, batch_echo)
+            steps = list(words(batches(n, *spec, seed, epoch)))
+            print(*spec, n, seed, epoch, len(steps), digest(steps), *steps[0][:13])
