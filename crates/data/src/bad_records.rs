@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use pelton_comm::{Comm, Reduction};
-use pelton_feed::{FeedError, Meters, OnBadRecord};
+use pelton_fetch::{FetchError, Meters, OnBadRecord};
 use pelton_format::Dataset;
 
 use crate::error::DataError;
@@ -92,6 +92,6 @@ pub fn check_limit_on(
         return Ok(());
     };
     let last = problem(last);
-    let error = FeedError::TooManyBadRecords { found, limit, last };
+    let error = FetchError::TooManyBadRecords { found, limit, last };
     Err(error.into())
 }

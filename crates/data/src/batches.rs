@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelton_feed::{Access, Batch, Feed, FeedOptions, Meters, largest_batch};
+use pelton_fetch::{Access, Fetch, FetchOptions, Meters, RowBatch, largest_batch};
 use pelton_format::{Dataset, RowTable, Slot};
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
@@ -16,10 +16,10 @@ const LEAST_STRIPES: u64 = 16;
 /// segments can be taken out of it.
 pub fn for_each_batch<E: From<DataError>>(
     dataset: &Arc<Dataset>,
-    feed: &FeedOptions,
-    mut each: impl FnMut(&mut Batch) -> Result<(), E>,
+    feed: &FetchOptions,
+    mut each: impl FnMut(&mut RowBatch) -> Result<(), E>,
 ) -> Result<Meters, E> {
-    let options = FeedOptions {
+    let options = FetchOptions {
         access: Access::Window { gap_bytes: None },
         start: Default::default(),
         end_epoch: Some(1),
@@ -39,7 +39,7 @@ pub fn for_each_batch<E: From<DataError>>(
         Catalog::of(dataset.records()),
     )
     .map_err(DataError::from)?;
-    let feed = Feed::new(Arc::clone(dataset), Arc::new(plan), &options);
+    let feed = Fetch::new(Arc::clone(dataset), Arc::new(plan), &options);
     let mut feed = feed.map_err(DataError::from)?;
     while let Some(batch) = feed.next_batch().map_err(DataError::from)? {
         each(batch)?;
@@ -54,7 +54,7 @@ pub fn for_each_batch<E: From<DataError>>(
 /// them took.
 pub fn hold_rows(
     dataset: &Arc<Dataset>,
-    feed: &FeedOptions,
+    feed: &FetchOptions,
 ) -> Result<(RowTable, Meters), DataError> {
     let mut segments = Vec::new();
     let mut slots = Vec::with_capacity(dataset.records() as usize);

@@ -5,6 +5,7 @@ use std::io;
 use pelton_cache::CacheError;
 use pelton_comm::CommError;
 use pelton_feed::FeedError;
+use pelton_fetch::FetchError;
 use pelton_format::FormatError;
 use pelton_plan::PlanError;
 use pelton_run::RunError;
@@ -29,7 +30,10 @@ pub enum DataError {
     /// Reading or writing failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The feed could not start or go on.
+    /// Records could not be read ahead.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// A loader could not start or go on.
     #[error(transparent)]
     Feed(#[from] FeedError),
     /// A vocabulary could not be counted, written or read.
@@ -102,26 +106,33 @@ impl DataError {
         match self {
             DataError::PipelineInterrupted { .. }
             | DataError::Stopped { .. }
-            | DataError::Feed(FeedError::Interrupted)
             | DataError::Cache(CacheError::Interrupted) => 130,
             DataError::OutputClosed => 0,
             DataError::Output { .. }
             | DataError::PipelineState { .. }
             | DataError::AllBad { .. }
             | DataError::Comm(_) => 1,
-            DataError::Storage(error)
-            | DataError::Feed(FeedError::Storage(error))
-            | DataError::Cache(CacheError::Storage(error)) => of_storage(error),
+            DataError::Storage(error) | DataError::Cache(CacheError::Storage(error)) => {
+                of_storage(error)
+            }
             DataError::Cache(CacheError::Format(error)) => of_format(error),
             DataError::Text(TextError::Io { source, .. }) => of_system(source),
-            DataError::Format(error)
-            | DataError::Feed(FeedError::Format(error))
-            | DataError::Demo(DemoError::Write(error)) => of_format(error),
-            DataError::Feed(FeedError::Panicked(_) | FeedError::Shrunk { .. })
-            | DataError::Cache(_) => 1,
+            DataError::Format(error) | DataError::Demo(DemoError::Write(error)) => of_format(error),
+            DataError::Fetch(error) | DataError::Feed(FeedError::Fetch(error)) => of_fetch(error),
+            DataError::Cache(_) => 1,
             DataError::Run(error) => error.exit_code(),
             _ => 2,
         }
+    }
+}
+
+fn of_fetch(error: &FetchError) -> u8 {
+    match error {
+        FetchError::Interrupted => 130,
+        FetchError::Storage(error) => of_storage(error),
+        FetchError::Format(error) => of_format(error),
+        FetchError::Panicked(_) | FetchError::Shrunk { .. } => 1,
+        _ => 2,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_feed::{DeviceSpeed, FeedError};
+use pelton_fetch::{DeviceSpeed, FetchError};
 use pelton_format::{
     Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale,
 };
@@ -397,7 +397,7 @@ pub fn fetch_bytes(dataset: &Dataset, id: u64) -> Result<Vec<u8>, DataError> {
     let filled = reads[0].filled as u64;
     let (from, to) = (place.offset - start, place.offset - start + place.length);
     if filled < to {
-        return Err(FeedError::Shrunk {
+        return Err(FetchError::Shrunk {
             path: storage.name(),
             offset: place.offset,
             expected: place.length,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pelton_feed::{Batch, Feed, FeedOptions, OnBadRecord, pane_row_bytes};
+use pelton_fetch::{Fetch, FetchOptions, OnBadRecord, RowBatch, pane_row_bytes};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_run::{Event, Interrupt, Observer};
@@ -19,7 +19,7 @@ const STEPS_IN_MEMORY: u64 = 16;
 
 /// Batches of all records, told to an observer as they come.
 pub struct Pass {
-    feed: Feed,
+    feed: Fetch,
     what: &'static str,
     interrupt: Interrupt,
 }
@@ -38,14 +38,14 @@ impl Pass {
             &PlanSpec::new(Order::Sequential, batching, 0),
             Catalog::of(dataset.records()),
         )?;
-        let options = FeedOptions {
+        let options = FetchOptions {
             end_epoch: Some(1),
             on_bad_record,
             interrupt: Arc::clone(interrupt),
-            ..FeedOptions::with_memory(MEMORY + 8 * dataset.record_bytes().max())
+            ..FetchOptions::with_memory(MEMORY + 8 * dataset.record_bytes().max())
         };
         Ok(Pass {
-            feed: Feed::new(Arc::clone(dataset), Arc::new(plan), &options)?,
+            feed: Fetch::new(Arc::clone(dataset), Arc::new(plan), &options)?,
             what,
             interrupt: Arc::clone(interrupt),
         })
@@ -55,7 +55,7 @@ impl Pass {
     pub fn next_step(
         &mut self,
         observer: Observer<'_>,
-        with: impl FnOnce(&Batch),
+        with: impl FnOnce(&RowBatch),
     ) -> Result<bool, DataError> {
         let stopped = DataError::Stopped { job: self.what };
         let total = self.feed.plan().steps(0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelton_feed::OnBadRecord;
+use pelton_fetch::OnBadRecord;
 use pelton_format::{Contents, Dataset, Row, members};
 use pelton_run::{Interrupt, Observer};
 

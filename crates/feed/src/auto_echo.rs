@@ -13,11 +13,11 @@ use pelton_key::{KeyedRng, Stage, key};
 
 use crate::building::{Building, Example, Head, HeldExample, Made, Source};
 use crate::dispatch::{chunk_of, example_key, send_parts};
+use crate::error::FeedError;
 use crate::options::{AutoEcho, EchoPoint};
 use crate::shared::Shared;
 use crate::worker::Tasks;
 use pelton_fetch::Cursor;
-use pelton_fetch::FeedError;
 
 pub(crate) struct Repeats {
     auto: AutoEcho,

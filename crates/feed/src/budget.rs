@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use pelton_fetch::FetchError;
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 
 use crate::known_fields::KnownFields;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
 use crate::stages::Stages;
-use pelton_fetch::Feed;
-use pelton_fetch::FeedError;
-use pelton_fetch::{FeedOptions, OnBadRecord};
+use pelton_fetch::Fetch;
+use pelton_fetch::{FetchOptions, OnBadRecord};
 
 /// Batches that are under way or ready besides the one the consumer has, where memory allows: so many, or
 /// as many as make up so many bytes, so that threads do not wake for every small batch.
@@ -60,14 +60,14 @@ impl Case<'_> {
     ///
     /// Errors: a budget that does not hold what is needed, with one that does, and the window of the echo that fits
     /// into the one given.
-    pub fn divide(&self) -> Result<Division, FeedError> {
+    pub fn divide(&self) -> Result<Division, FetchError> {
         let budget = self.options.memory_bytes;
         let what = match self.attempt(budget, None) {
-            Err(FeedError::BudgetTooSmall { what, .. }) => what,
+            Err(FetchError::BudgetTooSmall { what, .. }) => what,
             other => return other,
         };
         let fits = |memory| self.attempt(memory, None).is_ok();
-        Err(FeedError::BudgetTooSmall {
+        Err(FetchError::BudgetTooSmall {
             budget,
             needed: least(budget, MOST_NAMED_BYTES, fits),
             what: match self.most_held(None) {
@@ -112,7 +112,7 @@ impl Case<'_> {
         // The largest window that fits lies one below the least that does not.
         match least(0, u64::from(echo.window()), too_large) - 1 {
             0 => String::new(),
-            window => format!(" (--echo {name}:{}:{window} would fit)", echo.factor()),
+            window => format!(" (`echo` {name}:{}:{window} would fit)", echo.factor()),
         }
     }
 
@@ -127,7 +127,7 @@ impl Case<'_> {
 
     /// Divides `memory` bytes, or as they would be with another window of the echo. An error of a budget says what
     /// does not fit, not what would.
-    fn attempt(&self, memory: u64, window: Option<u32>) -> Result<Division, FeedError> {
+    fn attempt(&self, memory: u64, window: Option<u32>) -> Result<Division, FetchError> {
         let held_examples = self.most_held(window);
         let (stream, options) = (self.stream, self.options);
         let (rank_batch, batch) = self.batch();
@@ -139,7 +139,7 @@ impl Case<'_> {
             true => held_examples.saturating_mul(sample),
             false => held_examples.saturating_mul(record + HELD_ENTRY),
         };
-        let too_small = |what| FeedError::BudgetTooSmall {
+        let too_small = |what| FetchError::BudgetTooSmall {
             budget: memory,
             needed: 0,
             what,
@@ -176,8 +176,8 @@ impl Case<'_> {
         if self.in_place {
             return Ok(division);
         }
-        match Feed::fits_list(self.dataset, rank_batch, &division.feed_options(options)) {
-            Err(FeedError::BudgetTooSmall { what, .. }) => {
+        match Fetch::fits_list(self.dataset, rank_batch, &division.feed_options(options)) {
+            Err(FetchError::BudgetTooSmall { what, .. }) => {
                 Err(too_small(format!("batches and, to read ahead, {what}")))
             }
             fits => fits.map(|()| division),
@@ -209,8 +209,8 @@ fn most_room(batch_bytes: u64) -> u64 {
 
 impl Division {
     /// How the feed reads that has its part of the memory.
-    pub fn feed_options(&self, options: &LoaderOptions) -> FeedOptions {
-        FeedOptions {
+    pub fn feed_options(&self, options: &LoaderOptions) -> FetchOptions {
+        FetchOptions {
             access: options.access,
             threads: options.read_threads.max(1),
             on_bad_record: match options.bad_examples {
@@ -222,7 +222,7 @@ impl Division {
             records_in_flight: RECORDS_IN_FLIGHT,
             interrupt: Arc::clone(&options.interrupt),
             device: options.device,
-            ..FeedOptions::with_memory(self.feed_bytes)
+            ..FetchOptions::with_memory(self.feed_bytes)
         }
     }
 }

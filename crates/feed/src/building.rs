@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::error::FeedError;
 use bytes::BytesMut;
 use pelton_batch::{Batch, DType, Pool};
-use pelton_fetch::{Cursor, FeedError};
+use pelton_fetch::Cursor;
 use pelton_format::RowTable;
 
 use crate::held::Held;

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::error::FeedError;
 use bytes::BytesMut;
 use pelton_batch::{Array, Batch, Buffer, DType, Fields, Layout, Shape};
-use pelton_fetch::FeedError;
 
 use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, Source};
 use crate::options::BadExamples;

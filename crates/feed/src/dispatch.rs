@@ -10,6 +10,7 @@ use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Plan};
 
 use crate::building::{Building, Example, Head, Places, Source};
+use crate::error::FeedError;
 use crate::held::Held;
 use crate::in_place;
 use crate::options::EchoPoint;
@@ -17,8 +18,7 @@ use crate::shared::Shared;
 use crate::steps::{Origin, PlannedStep, Queue, StepPlanner};
 use crate::worker::{Task, Tasks};
 use pelton_fetch::Cursor;
-use pelton_fetch::Feed;
-use pelton_fetch::FeedError;
+use pelton_fetch::Fetch;
 
 /// Bytes that one task copies where making samples is copying them.
 const COPY_BYTES: usize = 1 << 20;
@@ -28,7 +28,7 @@ const MOST_EXAMPLES: usize = 16;
 /// Where the examples of a step come from.
 pub(crate) enum Input {
     /// A feed, and the steps it was told to read for.
-    Feed(Box<Feed>, Queue),
+    Fetch(Box<Fetch>, Queue),
     /// The files, from where the threads that make batches read them.
     InPlace(Box<StepPlanner>),
 }
@@ -81,7 +81,7 @@ impl Dispatcher {
     }
 
     fn report(&self) {
-        if let Input::Feed(feed, _) = &self.input {
+        if let Input::Fetch(feed, _) = &self.input {
             *self.shared.feed_meters() = Some(feed.meters());
         }
     }
@@ -90,7 +90,7 @@ impl Dispatcher {
     fn begin_next(&mut self) -> Result<bool, FeedError> {
         let _span = tracing::debug_span!("begin").entered();
         let (feed, queue) = match &mut self.input {
-            Input::Feed(feed, queue) => (feed, queue),
+            Input::Fetch(feed, queue) => (feed, queue),
             Input::InPlace(planner) => {
                 let step = planner.next_step();
                 return Ok(step.map(|step| self.begin_in_place(&step)).is_some());
@@ -222,7 +222,7 @@ impl Dispatcher {
 
     fn missing(&self, id: u64) -> Source {
         let reason = match &self.input {
-            Input::Feed(feed, _) => feed.reason(id),
+            Input::Fetch(feed, _) => feed.reason(id),
             Input::InPlace(_) => None,
         };
         Source::Missing(reason.unwrap_or_else(|| {

@@ -8,7 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use pelton_fetch::FeedError;
+use crate::error::FeedError;
+use pelton_fetch::FetchError;
 use pelton_format::{InPlace, InPlaceClass};
 use pelton_storage::RangeRead;
 
@@ -193,12 +194,12 @@ impl Reader<'_> {
             let before = wanted.class_bytes() as u64;
             let (expected, found) = (wanted.place.length + before, filled(reads));
             if outcome.is_ok() && found < expected {
-                outcome = Err(FeedError::Shrunk {
+                outcome = Err(FeedError::Fetch(FetchError::Shrunk {
                     path: self.name(wanted.place.file),
                     offset: wanted.place.offset - before,
                     expected,
                     found,
-                });
+                }));
             }
             if let Err(error) = outcome {
                 self.unreadable(wanted, error);

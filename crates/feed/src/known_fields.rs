@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::error::FeedError;
 use pelton_batch::DType;
-use pelton_fetch::FeedError;
 use pelton_format::{Contents, Dataset};
 
 use crate::building::FixedField;

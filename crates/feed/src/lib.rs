@@ -1,4 +1,4 @@
-//! Batches of named arrays: records as a [`Feed`] reads them ahead, with stages behind it.
+//! Batches of named arrays: records as a [`Fetch`](pelton_fetch::Fetch) reads them ahead, with stages behind it.
 //!
 //! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
 //! within a memory budget, and come out in exactly the plan's order.
@@ -8,6 +8,7 @@ mod budget;
 mod building;
 mod collate;
 mod dispatch;
+mod error;
 mod held;
 mod in_place;
 mod in_place_reads;
@@ -25,14 +26,10 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
+pub use error::FeedError;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
 pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions};
-pub use pelton_fetch::{
-    Access, AccessChoice, Batch, Cursor, DeviceSpeed, Feed, FeedError, FeedOptions, Holder, Meters,
-    OnBadRecord, Owner, Remedies, Share, Verdict, choose_access, choose_path, decoded_row_bytes,
-    largest_batch, pane_row_bytes,
-};
 pub use sample::{Sample, Value};
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{

@@ -1,6 +1,6 @@
 //! Batches of samples: a feed with stages behind it.
 //!
-//! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Feed`], decoded, augmented and put
+//! A [`Loader`] executes a [`Plan`]: records are read ahead by a [`Fetch`], decoded, augmented and put
 //! together into batches by threads, and handed out in exactly the plan's order. Reading order:
 //!
 //! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
@@ -24,8 +24,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use crate::error::FeedError;
 use pelton_batch::Batch;
-use pelton_fetch::{Cursor, Feed, FeedError};
+use pelton_fetch::FetchError;
+use pelton_fetch::{Cursor, Fetch};
 use pelton_format::{Contents, Dataset, Layout};
 use pelton_plan::Plan;
 
@@ -152,7 +154,7 @@ impl Loader {
             Some(_) => Input::InPlace(Box::new(planner)),
             None => feed_of(dataset, planner, &division, options)?,
         };
-        if let Input::Feed(feed, _) = &input {
+        if let Input::Fetch(feed, _) = &input {
             let _ = shared.recycler.set(feed.recycler());
         }
         let (tasks, receiver) = worker::task_queue();
@@ -344,11 +346,11 @@ impl Loader {
             && found > limit
         {
             self.failed = true;
-            return Err(FeedError::TooManyBadRecords {
+            return Err(FeedError::Fetch(FetchError::TooManyBadRecords {
                 found,
                 limit,
                 last: last.problem.clone(),
-            });
+            }));
         }
         let room = MOST_BAD_KEPT.saturating_sub(meters.bad_examples.len());
         meters.bad_examples.extend(bad.into_iter().take(room));
@@ -391,7 +393,7 @@ impl std::fmt::Debug for Loader {
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, FeedError> {
     let thread = std::thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).map_err(FeedError::Thread)
+    Ok(thread.spawn(work).map_err(FetchError::Thread)?)
 }
 
 /// A feed of what `planner` plans.
@@ -404,8 +406,8 @@ fn feed_of(
     let queue = steps::Queue::default();
     let list = planner.into_list(Arc::clone(&queue));
     let feed_options = division.feed_options(options);
-    let feed = Feed::of_list(dataset, division.rank_batch, list, &feed_options)?;
-    Ok(Input::Feed(Box::new(feed), queue))
+    let feed = Fetch::of_list(dataset, division.rank_batch, list, &feed_options)?;
+    Ok(Input::Fetch(Box::new(feed), queue))
 }
 
 /// Says what does not go together before anything is read.
@@ -433,7 +435,7 @@ fn check(
             || options.auto_echo.is_some())
     {
         return refuse(
-            "rows of features cost nothing to read twice and are not echoed; leave --echo out",
+            "rows of features cost nothing to read twice and are not echoed; leave `echo` out",
         );
     }
     if let Contents::Pixels { channels, .. } = dataset.contents()
@@ -443,7 +445,7 @@ fn check(
             || !as_stored(dataset.contents(), stages))
     {
         return Err(FeedError::Stages(format!(
-            "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with --planar",
+            "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with `planar`",
         )));
     }
     if !stream.echo().is_none() && !stream.batch_echo().is_none() {

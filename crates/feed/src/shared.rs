@@ -7,9 +7,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pelton_batch::{DType, Pool};
+use pelton_fetch::FetchError;
 use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
 
 use crate::building::{Building, FixedField, Made, Places};
+use crate::error::FeedError;
 use crate::held::Allowance;
 use crate::in_place_reads::InPlaceReads;
 use crate::known_fields::{KnownFields, as_stored};
@@ -17,7 +19,6 @@ use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
 use crate::stages::{self, Collate, Stages};
-use pelton_fetch::FeedError;
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
@@ -234,7 +235,7 @@ impl Shared {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
-        self.fail(FeedError::Panicked(message));
+        self.fail(FetchError::Panicked(message).into());
     }
 
     /// Waits until another batch may be begun; false when none is wanted any more. Once there was no room, it
@@ -285,7 +286,7 @@ impl Shared {
                 state.closed = true;
                 drop(state);
                 self.wake_all();
-                return Err(FeedError::Interrupted);
+                return Err(FetchError::Interrupted.into());
             }
             if let Some(front) = state.queue.front()
                 && front.is_made()
@@ -301,7 +302,8 @@ impl Shared {
             if state.closed {
                 let failure = state.failure.take();
                 return Err(failure.unwrap_or_else(|| {
-                    FeedError::Panicked("the loader was used after it had failed".to_owned())
+                    FetchError::Panicked("the loader was used after it had failed".to_owned())
+                        .into()
                 }));
             }
             if state.ended && state.queue.is_empty() {

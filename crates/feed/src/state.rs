@@ -4,10 +4,10 @@ use pelton_format::Dataset;
 use pelton_plan::{Hint, Plan};
 use serde::{Deserialize, Serialize};
 
+use crate::error::FeedError;
 use crate::options::LoaderOptions;
 use crate::stages::Stages;
 use pelton_fetch::Cursor;
-use pelton_fetch::FeedError;
 
 const VERSION: u32 = 3;
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use fixtures::{BadSector, Watched};
 use pelton_batch::{Batch, DType, Shape};
-use pelton_feed::{
-    Access, Collate, DeviceSpeed, FeedError, Loader, LoaderMeters, LoaderOptions, Stages,
-};
+use pelton_feed::{Collate, FeedError, Loader, LoaderMeters, LoaderOptions, Stages};
+use pelton_fetch::FetchError;
+use pelton_fetch::{Access, DeviceSpeed};
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::{LocalMode, LocalOptions, StorageError};
@@ -265,7 +265,10 @@ fn class_bytes_that_stand_for_no_class_follow_the_policy() {
     }
     let error = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap_err();
     assert!(
-        matches!(error, FeedError::Format(FormatError::Record { .. })),
+        matches!(
+            error,
+            FeedError::Fetch(FetchError::Format(FormatError::Record { .. }))
+        ),
         "{error:?}"
     );
     assert!(
@@ -274,7 +277,10 @@ fn class_bytes_that_stand_for_no_class_follow_the_policy() {
     );
     let error = all(loader(&dataset, Collate::Auto, &options("skip:1"))).unwrap_err();
     assert!(
-        matches!(error, FeedError::TooManyBadRecords { limit: 1, .. }),
+        matches!(
+            error,
+            FeedError::Fetch(FetchError::TooManyBadRecords { limit: 1, .. })
+        ),
         "{error}"
     );
 }
@@ -307,8 +313,8 @@ fn records_that_cannot_be_read_follow_the_policy() {
         }
         let error = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap_err();
         match (short, &error) {
-            (false, FeedError::Storage(StorageError::Io { .. })) => {}
-            (true, FeedError::Shrunk { expected: 3073, .. }) => {}
+            (false, FeedError::Fetch(FetchError::Storage(StorageError::Io { .. }))) => {}
+            (true, FeedError::Fetch(FetchError::Shrunk { expected: 3073, .. })) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -333,8 +339,8 @@ fn a_file_that_changes_ends_the_loader_whatever_the_policy() {
             }
         };
         let expected = match error {
-            FeedError::Format(FormatError::Changed { .. }) => "shrink",
-            FeedError::Format(FormatError::NotFound { .. }) => "remove",
+            FeedError::Fetch(FetchError::Format(FormatError::Changed { .. })) => "shrink",
+            FeedError::Fetch(FetchError::Format(FormatError::NotFound { .. })) => "remove",
             other => panic!("{other}"),
         };
         assert_eq!(expected, change);

@@ -12,9 +12,11 @@ use std::time::Duration;
 use fixtures::open;
 use pelton_batch::{Array, Batch, Layout};
 use pelton_feed::{
-    Access, AutoEcho, BadExamples, Collate, Cursor, EchoPoint, FeedError, Function, Loader,
-    LoaderOptions, LoaderState, Stages, TEXT, Tokenise, Value,
+    AutoEcho, BadExamples, Collate, EchoPoint, FeedError, Function, Loader, LoaderOptions,
+    LoaderState, Stages, TEXT, Tokenise, Value,
 };
+use pelton_fetch::FetchError;
+use pelton_fetch::{Access, Cursor};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
@@ -303,7 +305,7 @@ fn little_memory_gives_the_same_batches() {
             );
             match loader {
                 Ok(_) => true,
-                Err(FeedError::BudgetTooSmall { needed, budget, .. }) => {
+                Err(FeedError::Fetch(FetchError::BudgetTooSmall { needed, budget, .. })) => {
                     assert!(needed > budget);
                     false
                 }
@@ -383,7 +385,10 @@ fn bad_examples_follow_the_policy() {
         );
         let (_, error) = ended(&policy("skip:2"));
         assert!(
-            matches!(error, FeedError::TooManyBadRecords { limit: 2, .. }),
+            matches!(
+                error,
+                FeedError::Fetch(FetchError::TooManyBadRecords { limit: 2, .. })
+            ),
             "{error}"
         );
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fixtures::open;
 use pelton_feed::{EchoPoint, FeedError, Loader, LoaderOptions, Stages};
+use pelton_fetch::FetchError;
 use pelton_format::Dataset;
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 
@@ -34,7 +35,10 @@ fn refusal(
 ) -> Option<FeedError> {
     let (dataset, stream) = (Arc::clone(dataset), Arc::clone(stream));
     let error = Loader::new(dataset, stream, Stages::default(), options).err()?;
-    assert!(matches!(error, FeedError::BudgetTooSmall { .. }), "{error}");
+    assert!(
+        matches!(error, FeedError::Fetch(FetchError::BudgetTooSmall { .. })),
+        "{error}"
+    );
     Some(error)
 }
 
@@ -50,7 +54,7 @@ fn the_budget_that_is_named_is_the_least() {
                 ..LoaderOptions::with_memory(memory_bytes)
             };
             let error = refusal(&dataset, &stream, &options(memory_bytes)).unwrap();
-            let FeedError::BudgetTooSmall { needed, budget, .. } = error else {
+            let FeedError::Fetch(FetchError::BudgetTooSmall { needed, budget, .. }) = error else {
                 unreachable!();
             };
             assert_eq!(budget, memory_bytes);
@@ -84,7 +88,7 @@ fn the_window_that_is_named_is_the_largest() {
         let options = options(echo_point);
         let error = refusal(&dataset, &of_window(9_000), &options).unwrap();
         let text = error.to_string();
-        let flag = format!("examples held for echo (--echo {name}:{factor}:");
+        let flag = format!("examples held for echo (`echo` {name}:{factor}:");
         let (_, rest) = text.split_once(&flag).unwrap_or_else(|| panic!("{text}"));
         let (window, _) = rest.split_once(" would fit)").unwrap();
         let window: u32 = window.parse().unwrap();

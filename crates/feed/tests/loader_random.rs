@@ -10,9 +10,9 @@ use std::sync::Arc;
 use fixtures::open;
 use pelton_batch::Shape;
 use pelton_feed::{
-    Access, EchoPoint, Function, Loader, LoaderOptions, LoaderState, Stages, TEXT, TOKENS,
-    Tokenise, Value,
+    EchoPoint, Function, Loader, LoaderOptions, LoaderState, Stages, TEXT, TOKENS, Tokenise, Value,
 };
+use pelton_fetch::Access;
 use pelton_format::Dataset;
 use pelton_plan::{Catalog, Echo, Order, Part, Plan, PlanSpec, Selection, Units};
 use pelton_text::{Ends, Tokenizer, Vocabulary, VocabularyOptions};

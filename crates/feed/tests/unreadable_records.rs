@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fixtures::{BadSector, open};
-use pelton_feed::{
-    Access, BadExamples, Feed, FeedError, FeedOptions, Loader, LoaderOptions, OnBadRecord, Stages,
-};
+use pelton_feed::{BadExamples, FeedError, Loader, LoaderOptions, Stages};
+use pelton_fetch::FetchError;
+use pelton_fetch::{Access, Fetch, FetchOptions, OnBadRecord};
 use pelton_format::{Dataset, FormatError};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;
@@ -42,25 +42,25 @@ fn damaged(folder: &Path) -> (Arc<Dataset>, [PathBuf; 2]) {
     (dataset, paths)
 }
 
-fn feed(dataset: &Arc<Dataset>, access: Access, on_bad_record: OnBadRecord) -> Feed {
+fn feed(dataset: &Arc<Dataset>, access: Access, on_bad_record: OnBadRecord) -> Fetch {
     let records = dataset.records();
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(16), 3),
         Catalog::of(records),
     )
     .unwrap();
-    let options = FeedOptions {
+    let options = FetchOptions {
         access,
         threads: 2,
         end_epoch: Some(3),
         on_bad_record,
-        ..FeedOptions::with_memory(1 << 20)
+        ..FetchOptions::with_memory(1 << 20)
     };
-    Feed::new(Arc::clone(dataset), Arc::new(plan), &options).unwrap()
+    Fetch::new(Arc::clone(dataset), Arc::new(plan), &options).unwrap()
 }
 
 /// The ids of each epoch, or the error that the feed ends with.
-fn epochs(feed: &mut Feed) -> Result<Vec<Vec<u64>>, FeedError> {
+fn epochs(feed: &mut Fetch) -> Result<Vec<Vec<u64>>, FeedError> {
     let mut epochs = vec![Vec::new(); 3];
     while let Some(batch) = feed.next_batch()? {
         epochs[batch.epoch as usize].extend_from_slice(batch.rows.ids());
@@ -83,7 +83,10 @@ fn files_of_a_folder_follow_the_policy() {
         let error = epochs(&mut feed(&dataset, access, OnBadRecord::Fail)).unwrap_err();
         let named = |path: &PathBuf| error.to_string().starts_with(path.to_str().unwrap());
         assert!(paths.iter().any(named), "{error}");
-        assert!(matches!(error, FeedError::Storage(_)), "{error:?}");
+        assert!(
+            matches!(error, FeedError::Fetch(FetchError::Storage(_))),
+            "{error:?}"
+        );
 
         let mut skipping = feed(&dataset, access, SKIP);
         assert_eq!(epochs(&mut skipping).unwrap(), vec![good.clone(); 3]);
@@ -96,11 +99,11 @@ fn files_of_a_folder_follow_the_policy() {
         let limit = |limit| feed(&dataset, access, OnBadRecord::Skip { limit: Some(limit) });
         assert_eq!(epochs(&mut limit(2)).unwrap(), vec![good.clone(); 3]);
         let error = epochs(&mut limit(1)).unwrap_err();
-        let FeedError::TooManyBadRecords {
+        let FeedError::Fetch(FetchError::TooManyBadRecords {
             found: 2,
             limit: 1,
             last,
-        } = error
+        }) = error
         else {
             panic!("{error}");
         };
@@ -120,7 +123,10 @@ fn a_folder_that_is_gone_ends_the_feed() {
     fs::rename(folder.path().join("images"), folder.path().join("moved")).unwrap();
     let error = epochs(&mut feed(&dataset, Access::Direct, SKIP)).unwrap_err();
     assert!(
-        matches!(error, FeedError::Storage(StorageError::NotFound { .. })),
+        matches!(
+            error,
+            FeedError::Fetch(FetchError::Storage(StorageError::NotFound { .. }))
+        ),
         "{error:?}"
     );
 }
@@ -206,8 +212,8 @@ fn a_changed_file_of_many_records_ends_the_feed_all_the_same() {
             }
             let error = epochs(&mut feed).unwrap_err();
             let expected = match error {
-                FeedError::Format(FormatError::Changed { .. }) => "shrink",
-                FeedError::Format(FormatError::NotFound { .. }) => "remove",
+                FeedError::Fetch(FetchError::Format(FormatError::Changed { .. })) => "shrink",
+                FeedError::Fetch(FetchError::Format(FormatError::NotFound { .. })) => "remove",
                 other => panic!("{other}"),
             };
             assert_eq!(expected, change);
@@ -287,7 +293,10 @@ fn loaders_leave_them_out_or_fill_up_and_say_why() {
 
         let error = batches(loader(&dataset, echo, "skip:1", alone)).unwrap_err();
         assert!(
-            matches!(error, FeedError::TooManyBadRecords { limit: 1, .. }),
+            matches!(
+                error,
+                FeedError::Fetch(FetchError::TooManyBadRecords { limit: 1, .. })
+            ),
             "{error}"
         );
     }

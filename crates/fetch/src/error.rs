@@ -1,14 +1,12 @@
-//! Why a feed could not start or go on.
-
-use std::path::PathBuf;
+//! Why records could not be read ahead.
 
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 
-/// Why a feed could not start or go on.
+/// Why records could not be read ahead.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FeedError {
+pub enum FetchError {
     /// Reading or writing failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -53,28 +51,6 @@ pub enum FeedError {
         /// Bytes that were there.
         found: u64,
     },
-    /// An example could not be read or decoded, augmented or put into its batch.
-    #[error(
-        "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with `on_bad_record` skip", path = path.display()
-    )]
-    Example {
-        /// The file.
-        path: PathBuf,
-        /// Number of the record in its file, from 0.
-        record: u64,
-        /// Byte offset of the record.
-        offset: u64,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// A saved state that cannot be gone on from.
-    #[error(
-        "the state of the loader cannot be used: {0}; begin anew, or resume with what it was saved with"
-    )]
-    State(String),
-    /// Stages that do not go together, or not with this data set.
-    #[error("{0}")]
-    Stages(String),
     /// The access path cannot serve this order or filter.
     #[error("access path `{access}` cannot be used here: {reason}")]
     Unsupported {

@@ -1,6 +1,6 @@
 //! Reads the records of a plan ahead of whoever uses them, within a memory budget.
 //!
-//! A [`Feed`] knows from the plan which records come next, loads them ahead of the consumer and
+//! A [`Fetch`] knows from the plan which records come next, loads them ahead of the consumer and
 //! yields them batch by batch in exactly the plan's order. It works in *panes*: a pane is a run of
 //! consecutive batches whose records are loaded together. How a pane is loaded is the access path:
 //!
@@ -12,13 +12,13 @@
 //! Every path yields the identical sequence; they differ in cost. `auto` takes the cheapest by a
 //! cost model fed with the record size, the memory budget and the device's measured speed.
 //!
-//! Reading order: [`FeedOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
-//! the plan into panes, `reader` or `scatter` fills them, [`Feed`] hands them out, [`Meters`] say
+//! Reading order: [`FetchOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
+//! the plan into panes, `reader` or `scatter` fills them, [`Fetch`] hands them out, [`Meters`] say
 //! where the time went.
 
 mod access;
 mod error;
-mod feed;
+mod fetch;
 mod kept;
 mod meters;
 mod options;
@@ -31,10 +31,10 @@ mod share;
 mod sizing;
 
 pub use access::{AccessChoice, choose_access};
-pub use error::FeedError;
-pub use feed::{Batch, Feed, Recycler, choose_path};
+pub use error::FetchError;
+pub use fetch::{Fetch, Recycler, RowBatch, choose_path};
 pub use meters::{MeterCounters, Meters, Remedies, Verdict};
-pub use options::{Access, DeviceSpeed, FeedOptions, OnBadRecord};
+pub use options::{Access, DeviceSpeed, FetchOptions, OnBadRecord};
 pub use planner::{Cursor, ReadList};
 pub use share::{Holder, Owner, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

@@ -144,9 +144,9 @@ impl DeviceSpeed {
     }
 }
 
-/// How a [`crate::Feed`] runs.
+/// How a [`crate::Fetch`] runs.
 #[derive(Clone, Debug)]
-pub struct FeedOptions {
+pub struct FetchOptions {
     /// Bytes the feed may hold: look-ahead, read buffers, decoded and ready batches together.
     pub memory_bytes: u64,
     /// The access path.
@@ -175,7 +175,7 @@ pub struct FeedOptions {
     pub refill: bool,
     /// Folder for the buckets of [`Access::Scatter`].
     pub scratch_dir: Option<PathBuf>,
-    /// Set by whoever wants the feed to end early, with [`crate::FeedError::Interrupted`].
+    /// Set by whoever wants the feed to end early, with [`crate::FetchError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
     /// How long a batch is waited for nevertheless.
     pub grace: Duration,
@@ -184,10 +184,10 @@ pub struct FeedOptions {
     pub device: DeviceSpeed,
 }
 
-impl FeedOptions {
+impl FetchOptions {
     /// Options with the given budget and every other choice at its default.
-    pub fn with_memory(memory_bytes: u64) -> FeedOptions {
-        FeedOptions {
+    pub fn with_memory(memory_bytes: u64) -> FetchOptions {
+        FetchOptions {
             memory_bytes,
             access: Access::Auto,
             threads: 3,

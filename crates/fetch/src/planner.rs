@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pelton_plan::{EpochOrder, Place, Plan, StepBatch, Walk};
 
 use crate::kept::Kept;
-use crate::options::FeedOptions;
+use crate::options::FetchOptions;
 use crate::share::Share;
 
 /// A place in the endless sequence of batches: the next one to be produced.
@@ -72,7 +72,7 @@ pub(crate) struct Planner {
 impl Planner {
     pub fn new(
         plan: Arc<Plan>,
-        options: &FeedOptions,
+        options: &FetchOptions,
         batches_per_pane: u64,
         tracks: bool,
     ) -> Planner {
@@ -306,7 +306,7 @@ mod tests {
     fn planner(batches_per_pane: u64) -> Planner {
         let spec = PlanSpec::new(Order::Full, 200, 3);
         let plan = Plan::new(&spec, Catalog::of(20_000)).unwrap();
-        let options = FeedOptions::with_memory(1 << 20);
+        let options = FetchOptions::with_memory(1 << 20);
         Planner::new(Arc::new(plan), &options, batches_per_pane, false)
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use pelton_format::{Dataset, Location};
 use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
 
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::meters::MeterCounters;
 
 /// Ranges longer than this are read as several requests, so that one sweep fills a deep queue.
@@ -55,7 +55,7 @@ impl RangeBuffer {
         dataset: &Dataset,
         places: &[Location],
         meters: &MeterCounters,
-    ) -> Result<usize, FeedError> {
+    ) -> Result<usize, FetchError> {
         let taken = self.cut(dataset, places);
         let began = Instant::now();
         let bytes = read_ranges(dataset, &mut self.ranges, &mut self.buffer)?;
@@ -74,12 +74,12 @@ impl RangeBuffer {
         dataset: &Dataset,
         i: usize,
         place: &Location,
-    ) -> Result<std::ops::Range<usize>, FeedError> {
+    ) -> Result<std::ops::Range<usize>, FetchError> {
         let range = &self.ranges[self.range_of[i] as usize];
         let start = (place.offset - range.offset) as usize;
         let end = start + place.length as usize;
         if end as u64 > range.filled {
-            return Err(FeedError::Shrunk {
+            return Err(FetchError::Shrunk {
                 path: dataset.files()[place.file as usize].storage().name(),
                 offset: place.offset,
                 expected: place.length,
@@ -155,7 +155,7 @@ fn read_ranges(
     dataset: &Dataset,
     ranges: &mut [Range],
     buffer: &mut [u8],
-) -> Result<u64, FeedError> {
+) -> Result<u64, FetchError> {
     let mut total = 0;
     let mut rest = buffer;
     let mut rest_start = 0;

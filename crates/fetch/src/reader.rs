@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use pelton_format::{DataFile, Dataset, FormatError, FormatKind, Location, Rows};
 
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::meters::{MeterCounters, Remedies};
-use crate::options::{FeedOptions, OnBadRecord};
+use crate::options::{FetchOptions, OnBadRecord};
 use crate::pane::{CellDivision, Pane, PaneBuild};
 use crate::planner::PlannedPane;
 use crate::ranges::{Merge, RangeBuffer};
@@ -55,12 +55,12 @@ struct BadRecords {
 #[derive(Debug, Default)]
 struct Delivery {
     ready: BTreeMap<u64, Pane>,
-    failure: Option<FeedError>,
+    failure: Option<FetchError>,
     failed: bool,
 }
 
 impl Shared {
-    pub fn new(dataset: Arc<Dataset>, options: &FeedOptions) -> Shared {
+    pub fn new(dataset: Arc<Dataset>, options: &FetchOptions) -> Shared {
         // Text whose numbers are parsed each time it is read.
         let is_text = |file: &DataFile| {
             matches!(
@@ -101,7 +101,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    pub fn fail(&self, error: FeedError) {
+    pub fn fail(&self, error: FetchError) {
         let mut delivery = self.delivery();
         if !delivery.failed {
             delivery.failed = true;
@@ -120,7 +120,7 @@ impl Shared {
     }
 
     /// Waits for a pane. After a failure was returned once, further calls return a plain repeat.
-    pub fn wait_for(&self, number: u64) -> Result<Pane, FeedError> {
+    pub fn wait_for(&self, number: u64) -> Result<Pane, FetchError> {
         let mut delivery = self.delivery();
         let mut asked_at = None;
         loop {
@@ -129,14 +129,14 @@ impl Shared {
                 && asked_at.get_or_insert_with(Instant::now).elapsed() >= self.grace
             {
                 delivery.failed = true;
-                delivery.failure = Some(FeedError::Interrupted);
+                delivery.failure = Some(FetchError::Interrupted);
             }
             if let Some(pane) = delivery.ready.remove(&number) {
                 return Ok(pane);
             }
             if delivery.failed {
                 return Err(delivery.failure.take().unwrap_or_else(|| {
-                    FeedError::Panicked("the feed was used after it had failed".to_string())
+                    FetchError::Panicked("the feed was used after it had failed".to_string())
                 }));
             }
             (delivery, _) = self
@@ -180,14 +180,14 @@ impl Shared {
     }
 
     /// Applies the policy to a record that could not be decoded.
-    pub fn bad_record(&self, id: u64, error: FormatError) -> Result<(), FeedError> {
+    pub fn bad_record(&self, id: u64, error: FormatError) -> Result<(), FetchError> {
         self.leave_out(id, error.into())
     }
 
     /// Applies the policy to a record that could not be read. A file of many records that is no longer as
     /// it was opened ends the feed all the same: where its records lie is not known any more. In a folder
     /// only the record is lost, unless the folder is gone.
-    pub fn unreadable(&self, id: u64, error: FeedError) -> Result<(), FeedError> {
+    pub fn unreadable(&self, id: u64, error: FetchError) -> Result<(), FetchError> {
         if self.on_bad_record == OnBadRecord::Fail {
             return Err(error);
         }
@@ -199,7 +199,7 @@ impl Shared {
         self.leave_out(id, error)
     }
 
-    fn leave_out(&self, id: u64, error: FeedError) -> Result<(), FeedError> {
+    fn leave_out(&self, id: u64, error: FetchError) -> Result<(), FetchError> {
         let OnBadRecord::Skip { limit } = self.on_bad_record else {
             return Err(error);
         };
@@ -215,7 +215,7 @@ impl Shared {
         };
         self.meters.skipped_records.store(found, Ordering::Relaxed);
         match limit {
-            Some(limit) if found > limit => Err(FeedError::TooManyBadRecords {
+            Some(limit) if found > limit => Err(FetchError::TooManyBadRecords {
                 found,
                 limit,
                 last: reason,
@@ -239,7 +239,7 @@ impl Shared {
     }
 
     /// Runs one piece of loading work; a failure or panic of it ends the feed.
-    pub fn guard(&self, work: impl FnOnce() -> Result<(), FeedError>) {
+    pub fn guard(&self, work: impl FnOnce() -> Result<(), FetchError>) {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.fail(error),
@@ -249,7 +249,7 @@ impl Shared {
                     .cloned()
                     .or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
                     .unwrap_or_default();
-                self.fail(FeedError::Panicked(message));
+                self.fail(FetchError::Panicked(message));
             }
         }
     }
@@ -452,7 +452,7 @@ impl Worker {
         });
     }
 
-    fn load(&mut self, cell: usize, panes: &[Arc<PaneBuild>]) -> Result<(), FeedError> {
+    fn load(&mut self, cell: usize, panes: &[Arc<PaneBuild>]) -> Result<(), FetchError> {
         self.gather(cell, panes);
         if self.entries.is_empty() {
             return Ok(());
@@ -503,7 +503,7 @@ impl Worker {
         &mut self,
         from: usize,
         segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<usize, FeedError> {
+    ) -> Result<usize, FetchError> {
         let shared = Arc::clone(&self.shared);
         let places = &self.locations[from..];
         let count = match self.buffer.read(&shared.dataset, places, &shared.meters) {
@@ -529,7 +529,7 @@ impl Worker {
         &mut self,
         i: usize,
         segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<(), FeedError> {
+    ) -> Result<(), FetchError> {
         let shared = Arc::clone(&self.shared);
         let place = self.locations[i];
         let read = self.buffer.read(&shared.dataset, &[place], &shared.meters);
@@ -546,7 +546,7 @@ impl Worker {
         from: usize,
         count: usize,
         segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<(), FeedError> {
+    ) -> Result<(), FetchError> {
         let began = Instant::now();
         let shared = Arc::clone(&self.shared);
         let mut used_bytes = 0;
@@ -570,7 +570,7 @@ impl Worker {
         i: usize,
         range: std::ops::Range<usize>,
         segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<(), FeedError> {
+    ) -> Result<(), FetchError> {
         let entry = self.entries[i];
         let (rows, slots) = segments[entry.pane as usize]
             .as_mut()

@@ -9,9 +9,9 @@
 use pelton_format::{Dataset, Layout};
 use pelton_plan::{Order, Plan};
 
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::kept::BYTES_PER_POSITION;
-use crate::options::{Access, FeedOptions};
+use crate::options::{Access, FetchOptions};
 use crate::scatter;
 use crate::share::Share;
 
@@ -66,7 +66,7 @@ pub fn pane_row_bytes(dataset: &Dataset) -> u64 {
 
 /// Largest batch, in rows, that a budget of `memory_bytes` serves with loading and consuming
 /// overlapped.
-pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
+pub fn largest_batch(dataset: &Dataset, options: &FetchOptions) -> u64 {
     let task_bytes = task_bytes(dataset, options);
     let other_bytes = match options.access {
         Access::Scatter => scatter::reserved_bytes(dataset, options),
@@ -79,7 +79,7 @@ pub fn largest_batch(dataset: &Dataset, options: &FeedOptions) -> u64 {
 /// Bytes that each row of a pane's length takes while one pane is consumed and the next is loaded.
 /// Scatter may have the pane after them planned (id and slot), and has no cells. Over ranks it has a bit for
 /// every record of the global batches.
-fn two_panes_row_bytes(dataset: &Dataset, options: &FeedOptions, access: Access) -> u64 {
+fn two_panes_row_bytes(dataset: &Dataset, options: &FetchOptions, access: Access) -> u64 {
     let row = pane_row_bytes(dataset);
     match access {
         Access::Scatter => {
@@ -98,7 +98,7 @@ fn sweep_bytes(decoded_row_bytes: u64, sections: u64) -> u64 {
     decoded_row_bytes * (sections + 3) / 2 + TABLE_BYTES_PER_ROW * (sections + 1)
 }
 
-fn task_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
+fn task_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
     let wanted = (options.memory_bytes / 24 / options.threads as u64).clamp(64 << 10, 2 << 20);
     // A record must fit whole, with the page it begins in and the page it ends in.
     let record = dataset.record_bytes().max() + 2 * 4096;
@@ -107,7 +107,7 @@ fn task_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
     wanted.max(together).max(record).next_multiple_of(4096)
 }
 
-fn available_bytes(options: &FeedOptions, task_bytes: u64, other: u64) -> u64 {
+fn available_bytes(options: &FetchOptions, task_bytes: u64, other: u64) -> u64 {
     let kept = (options.memory_bytes as f64 * MARGIN) as u64;
     options
         .memory_bytes
@@ -118,10 +118,10 @@ fn available_bytes(options: &FeedOptions, task_bytes: u64, other: u64) -> u64 {
 pub(crate) fn divide(
     dataset: &Dataset,
     plan: &Plan,
-    options: &FeedOptions,
+    options: &FetchOptions,
     access: Access,
     other_bytes: u64,
-) -> Result<Sizes, FeedError> {
+) -> Result<Sizes, FetchError> {
     let task_bytes = task_bytes(dataset, options);
     let row_bytes = pane_row_bytes(dataset);
     let batch_rows = (0..plan.steps(0).min(2))
@@ -134,7 +134,7 @@ pub(crate) fn divide(
     let two_batches = batch_rows * two_panes_row_bytes(dataset, options, access);
     if available < two_batches {
         let needed = two_batches + other_bytes + task_bytes * options.threads as u64;
-        return Err(FeedError::BudgetTooSmall {
+        return Err(FetchError::BudgetTooSmall {
             budget: options.memory_bytes,
             needed: (needed as f64 / (1.0 - MARGIN)).ceil() as u64 + 1,
             what: format!(

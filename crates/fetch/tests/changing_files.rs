@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fixtures::Watched;
-use pelton_fetch::{Access, Feed, FeedError, FeedOptions};
+use pelton_fetch::{Access, Fetch, FetchError, FetchOptions};
 use pelton_format::{Dataset, FormatError, OpenOptions};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::RangeRead;
@@ -42,7 +42,7 @@ fn text(path: &Path) {
 
 /// Runs a feed over a file that changes at batch `at` of its reads to the error it ends with; `None`
 /// where it came to its end. Small enough a budget that every path needs more than five batches.
-fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FeedError> {
+fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FetchError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     text(&path);
@@ -61,14 +61,14 @@ fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FeedE
         Catalog::of(RECORDS),
     )
     .unwrap();
-    let options = FeedOptions {
+    let options = FetchOptions {
         access,
         threads: 1,
         end_epoch: Some(3),
         scratch_dir: Some(folder.path().to_path_buf()),
-        ..FeedOptions::with_memory(2 << 20)
+        ..FetchOptions::with_memory(2 << 20)
     };
-    let mut feed = Feed::new(Arc::new(dataset), Arc::new(plan), &options).unwrap();
+    let mut feed = Fetch::new(Arc::new(dataset), Arc::new(plan), &options).unwrap();
     let error = loop {
         match feed.next_batch() {
             Ok(Some(_)) => {}
@@ -105,8 +105,8 @@ fn a_change_at_any_read_ends_the_feed() {
             for at in [0, 1, 2, 4] {
                 let case = format!("{access} {order} {name} at {at}");
                 match run(access, order, change, at) {
-                    Some(FeedError::Shrunk { .. }) if ["shrink", "empty"].contains(&name) => {}
-                    Some(FeedError::Format(FormatError::Changed { .. })) => {}
+                    Some(FetchError::Shrunk { .. }) if ["shrink", "empty"].contains(&name) => {}
+                    Some(FetchError::Format(FormatError::Changed { .. })) => {}
                     Some(error) => panic!("{case}: {error}"),
                     None => panic!("{case}: it went unnoticed"),
                 }

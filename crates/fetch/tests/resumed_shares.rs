@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use pelton_fetch::{Access, Cursor, Feed, FeedOptions, Share};
+use pelton_fetch::{Access, Cursor, Fetch, FetchOptions, Share};
 use pelton_format::{Dataset, OpenOptions, Row};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use proptest::prelude::*;
@@ -80,14 +80,14 @@ fn consume(
 ) -> (Vec<Taken>, Cursor) {
     let mut stopped = None;
     let taken = (0..ranks).map(|rank| {
-        let options = FeedOptions {
+        let options = FetchOptions {
             access,
             start,
             end_epoch: Some(EPOCHS),
             share: Some(division.share(rank, ranks)),
-            ..FeedOptions::with_memory(1 << 20)
+            ..FetchOptions::with_memory(1 << 20)
         };
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
         let (mut taken, mut end) = (Taken::new(), start);
         for _ in 0..steps {
             let Some(batch) = feed.next_batch().unwrap() else {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fixtures::{PATHS, open, options, planned};
-use pelton_fetch::{Access, Feed, FeedError, FeedOptions, OnBadRecord};
+use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, OnBadRecord};
 use pelton_format::{Contents, Dataset, Layout, Row, members};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 
@@ -163,7 +163,7 @@ fn bytes_of(contents: Contents, row: Row<'_>) -> Vec<u8> {
 }
 
 /// Ids of every batch; checks that each row is the one its id names.
-fn batches(feed: &mut Feed, case: &Case) -> Vec<(u64, u64, Vec<u64>)> {
+fn batches(feed: &mut Fetch, case: &Case) -> Vec<(u64, u64, Vec<u64>)> {
     let mut batches = Vec::new();
     let contents = case.dataset.contents();
     while let Some(batch) = feed.next_batch().unwrap() {
@@ -207,11 +207,11 @@ fn check(folder: &tempfile::TempDir, case: &Case) {
             .into_iter()
             .filter(|access| scatters || *access != Access::Scatter)
         {
-            let options = FeedOptions {
+            let options = FetchOptions {
                 end_epoch: Some(2),
                 ..options(folder, access, 6 << 20)
             };
-            let mut feed = Feed::new(case.dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(case.dataset.clone(), plan.clone(), &options).unwrap();
             assert!(
                 batches(&mut feed, case) == expected,
                 "{order} by {access}, units {has_units}"
@@ -261,7 +261,7 @@ fn a_file_that_vanishes_is_named() {
     )
     .unwrap();
     let options = options(&folder, Access::Direct, 1 << 20);
-    let mut feed = Feed::new(case.dataset.clone(), Arc::new(plan), &options).unwrap();
+    let mut feed = Fetch::new(case.dataset.clone(), Arc::new(plan), &options).unwrap();
     feed.next_batch().unwrap();
     let gone = case.dataset.files()[0].record_path(17);
     fs::remove_file(&gone).unwrap();
@@ -298,23 +298,23 @@ fn damaged_samples_follow_the_policy() {
     );
     for access in PATHS {
         let fail = options(&folder, access, 3 << 20);
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &fail).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &fail).unwrap();
         let error = std::iter::from_fn(|| feed.next_batch().map(|b| b.map(drop)).transpose())
             .find_map(Result::err)
             .expect("one record is bad");
-        assert!(matches!(error, FeedError::Format(_)), "{error}");
+        assert!(matches!(error, FetchError::Format(_)), "{error}");
         assert!(
             error
                 .to_string()
                 .contains("data_batch_1.bin: record 3 at byte 9219: its class byte is 99"),
             "{error}"
         );
-        let skip = FeedOptions {
+        let skip = FetchOptions {
             on_bad_record: OnBadRecord::Skip { limit: Some(1) },
             end_epoch: Some(1),
             ..fail
         };
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &skip).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &skip).unwrap();
         let found = batches(&mut feed, &case);
         let ids = found.iter().map(|(_, _, ids)| ids.len()).sum::<usize>();
         assert_eq!((ids, feed.meters().skipped_records), (299, 1));

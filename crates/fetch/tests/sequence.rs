@@ -6,7 +6,7 @@ mod fixtures;
 use std::sync::{Arc, Mutex};
 
 use fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
-use pelton_fetch::{Access, Cursor, Feed, FeedOptions, OnBadRecord};
+use pelton_fetch::{Access, Cursor, Fetch, FetchOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 use pelton_storage::RangeRead;
@@ -23,7 +23,7 @@ fn every_access_path_yields_the_plan_exactly() {
             let expected = planned(&plan, 0..3);
             for access in PATHS {
                 let options = options(&folder, access, 3 << 20);
-                let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+                let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
                 assert!(batches(&mut feed) == expected, "{order} by {access}");
                 assert_eq!(feed.meters().records, 3 * dataset.records());
             }
@@ -57,7 +57,7 @@ fn orders_that_read_runs_are_served_too() {
             Access::Window { gap_bytes: None },
         ] {
             let options = options(&folder, access, 2 << 20);
-            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             assert!(
                 batches(&mut feed) == planned(&plan, 0..3),
                 "{order} by {access}"
@@ -96,7 +96,7 @@ fn a_feed_goes_on_from_every_step() {
                 epoch: batch.0,
                 next: batch.1,
             };
-            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             assert!(
                 batches(&mut feed) == expected[done..],
                 "{access} from {done}"
@@ -130,7 +130,7 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
             if done == 13 {
                 options.start = Cursor { epoch: 0, next: 13 };
             }
-            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             assert!(
                 batches(&mut feed) == expected[done..],
                 "{access} from {done}"
@@ -152,7 +152,7 @@ fn declined_records_are_not_read() {
     let mut options = options(&folder, Access::Direct, 2 << 20);
     options.epoch_barrier = true;
     options.end_epoch = Some(1);
-    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+    let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
     let mut seen = Vec::new();
     while let Some(batch) = feed.next_batch_where(&mut |_, id| id % 4 == 0).unwrap() {
         seen.extend_from_slice(batch.rows.ids());
@@ -183,9 +183,9 @@ impl Chooser {
         mut self,
         dataset: &Arc<Dataset>,
         plan: &Arc<Plan>,
-        options: &FeedOptions,
+        options: &FetchOptions,
     ) -> Vec<(u64, Cursor, bool, Vec<u64>)> {
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), options).unwrap();
         let mut batches = Vec::new();
         self.state = options.start.epoch;
         loop {
@@ -311,7 +311,7 @@ fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
         let mut options = options(&folder, Access::Scatter, 8 << 20);
         options.epoch_barrier = true;
         options.end_epoch = Some(5);
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
         let mut choose = |_, id| mixed(1, id) % 100 < share;
         while feed.next_batch_where(&mut choose).unwrap().is_some() {}
         let meters = feed.meters();
@@ -336,7 +336,7 @@ fn a_barrier_keeps_the_next_epoch_unplanned() {
     );
     let mut options = options(&folder, Access::Window { gap_bytes: None }, 1 << 20);
     options.epoch_barrier = true;
-    let mut feed = Feed::new(dataset, plan, &options).unwrap();
+    let mut feed = Fetch::new(dataset, plan, &options).unwrap();
     let mut asked = 0;
     let mut used = 0;
     loop {
@@ -381,7 +381,7 @@ fn bad_records_follow_the_policy() {
         let mut options = options(&folder, Access::Window { gap_bytes: None }, 4 << 20);
         options.on_bad_record = policy;
         options.end_epoch = Some(1);
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
         let mut records = 0;
         loop {
             match feed.next_batch() {
@@ -414,13 +414,13 @@ fn a_budget_that_is_too_small_names_one_that_is_not() {
         .unwrap(),
     );
     let mut options = options(&folder, Access::Direct, 1 << 20);
-    let error = Feed::new(dataset.clone(), plan.clone(), &options).unwrap_err();
-    let pelton_fetch::FeedError::BudgetTooSmall { needed, .. } = error else {
+    let error = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap_err();
+    let pelton_fetch::FetchError::BudgetTooSmall { needed, .. } = error else {
         panic!("{error}");
     };
-    assert!(error.to_string().contains("--memory"));
+    assert!(error.to_string().contains("`memory`"));
     options.memory_bytes = needed + (512 << 10);
-    Feed::new(dataset, plan, &options).unwrap();
+    Fetch::new(dataset, plan, &options).unwrap();
 }
 
 /// Window reading in sectors or pages, tables and loading ahead included in the budget, stays below
@@ -444,7 +444,7 @@ fn window_reads_little_more_than_its_floor() {
         let memory_bytes = (share * 200_000.0 * 136.0) as u64;
         let mut options = options(&folder, Access::Window { gap_bytes: Some(0) }, memory_bytes);
         options.end_epoch = Some(4);
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
         while feed.next_batch().unwrap().is_some() {}
         let measured = feed.meters().read_amplification();
         let rows_a_unit = (unit + 119.0) / 120.0;
@@ -468,7 +468,7 @@ fn a_load_that_fits_is_read_about_once() {
     let plan = Plan::new(&PlanSpec::new(order, 100, 1), over).unwrap();
     let memory_bytes = (0.25 * 40_000.0 * 424.0) as u64 + (1 << 20);
     let options = options(&folder, Access::Window { gap_bytes: None }, memory_bytes);
-    let mut feed = Feed::new(dataset, Arc::new(plan), &options).unwrap();
+    let mut feed = Fetch::new(dataset, Arc::new(plan), &options).unwrap();
     while feed.next_batch().unwrap().is_some() {}
     let measured = feed.meters().read_amplification();
     assert!(measured < 1.25, "{measured}");
@@ -486,7 +486,7 @@ fn scatter_reads_and_writes_the_data_once_an_epoch() {
     let plan = Arc::new(plan);
     let mut options = options(&folder, Access::Scatter, 8 << 20);
     options.end_epoch = Some(5);
-    let mut feed = Feed::new(dataset.clone(), plan, &options).unwrap();
+    let mut feed = Fetch::new(dataset.clone(), plan, &options).unwrap();
     while feed.next_batch().unwrap().is_some() {}
     let meters = feed.meters();
     let data = dataset.bytes() as f64;
@@ -511,7 +511,7 @@ fn a_file_that_shrinks_is_an_error_not_a_crash() {
     for access in PATHS {
         let dataset = dense(&folder, 20_000, 28);
         let options = options(&folder, access, 1 << 20);
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
         feed.next_batch().unwrap().unwrap();
         let length = std::fs::metadata(&path).unwrap().len();
         let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -562,7 +562,7 @@ fn bytes_before_the_first_batch(access: Access, order: Order, batch: u64) -> u64
     let mut options = options(&folder, access, 16 << 20);
     options.threads = 1;
     options.end_epoch = Some(1);
-    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+    let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
     assert!(batches(&mut feed) == planned(&plan, 0..1), "{order}");
     let mut wanted = Vec::new();
     wanted.extend(plan.step_ids(0, 0));

@@ -6,7 +6,7 @@ mod fixtures;
 use std::sync::Arc;
 
 use fixtures::{PATHS, batches, dense, options, planned, sparse};
-use pelton_fetch::{Access, Cursor, Feed, FeedError, FeedOptions, Share, choose_path};
+use pelton_fetch::{Access, Cursor, Fetch, FetchError, FetchOptions, Share, choose_path};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use proptest::prelude::*;
 
@@ -30,13 +30,13 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
                 let mut taken: Vec<_> = planned(&plan, 0..3);
                 taken.iter_mut().for_each(|(_, _, ids)| ids.clear());
                 for rank in 0..world_size {
-                    let options = FeedOptions {
+                    let options = FetchOptions {
                         share: Some(Share::of(rank, world_size)),
                         // How far ahead is asked for changes nothing.
                         look_ahead: (world_size == 3).then_some(1),
                         ..options(&folder, *access, 3 << 20)
                     };
-                    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+                    let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
                     for (taken, batch) in taken.iter_mut().zip(batches(&mut feed)) {
                         assert_eq!((taken.0, taken.1), (batch.0, batch.1));
                         taken.2.extend(batch.2);
@@ -63,11 +63,11 @@ fn shares_near_their_holders_are_the_global_batches_too() {
     let mut taken: Vec<Vec<u64>> = vec![Vec::new(); planned(&plan, 0..3).len()];
     let mut own = 0;
     for rank in 0..4 {
-        let options = FeedOptions {
+        let options = FetchOptions {
             share: Some(Share::of(rank, 4).near(Arc::new(holder))),
             ..options(&folder, Access::Direct, 3 << 20)
         };
-        let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+        let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
         for (taken, (epoch, step, ids)) in taken.iter_mut().zip(batches(&mut feed)) {
             let expected = plan.step_len(epoch, step).unwrap().div_ceil(4);
             assert!(ids.len() as u64 + 1 >= expected && ids.len() as u64 <= expected);
@@ -128,11 +128,11 @@ fn owned_shares_are_the_global_batches_in_their_order() {
         for (world_size, stripe) in [(1, 100), (2, 100), (3, 64), (4, 1), (7, 300)] {
             for &access in paths {
                 let run = |rank| {
-                    let options = FeedOptions {
+                    let options = FetchOptions {
                         share: Some(striped(rank, world_size, stripe)),
                         ..options(&folder, access, 3 << 20)
                     };
-                    let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+                    let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
                     assert!(
                         batches(&mut feed) == planned_stripes(&plan, rank, world_size, stripe),
                         "{order} by {access}, {rank} of {world_size}"
@@ -198,16 +198,16 @@ proptest! {
             for (epoch, _, ids) in &mut expected {
                 ids.retain(|&id| !declines(*epoch, id));
             }
-            let options = FeedOptions {
+            let options = FetchOptions {
                 share: Some(striped(rank, world_size, stripe)),
                 start: Cursor { epoch: done / plan.steps(0), next: done % plan.steps(0) },
                 epoch_barrier: barrier,
                 ..options(&folder, access, 1 << memory)
             };
-            let mut feed = match Feed::new(dataset.clone(), plan.clone(), &options) {
+            let mut feed = match Fetch::new(dataset.clone(), plan.clone(), &options) {
                 Ok(feed) => feed,
                 // The budget may be too small for the batches, or for the buckets.
-                Err(FeedError::BudgetTooSmall { .. } | FeedError::Unsupported { .. }) => continue,
+                Err(FetchError::BudgetTooSmall { .. } | FetchError::Unsupported { .. }) => continue,
                 Err(error) => panic!("{error}"),
             };
             let mut epoch = done / plan.steps(0);
@@ -241,12 +241,12 @@ fn a_rank_reads_its_own_stripes_only() {
     {
         let stripe = 1_000;
         for rank in 0..world_size {
-            let options = FeedOptions {
+            let options = FetchOptions {
                 share: Some(striped(rank, world_size, stripe)),
                 end_epoch: Some(1),
                 ..options(&folder, *access, 64 << 20)
             };
-            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             while feed.next_batch().unwrap().is_some() {}
             let meters = feed.meters();
             // A page at either end of a stripe of 30.
@@ -288,7 +288,7 @@ fn ranks_that_scatter_read_and_write_their_own_records_once_an_epoch() {
             let mut options = options(&folder, Access::Scatter, 8 << 20);
             options.share = Some(striped(rank, world_size, 5_000));
             options.end_epoch = Some(5);
-            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             while feed.next_batch().unwrap().is_some() {}
             reads += feed.meters().read_bytes;
             writes += feed.meters().written_bytes;
@@ -309,7 +309,7 @@ fn every_rank_chooses_the_path_of_one_with_the_data_it_owns() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dense(&folder, 200_000, 28);
     let choice = |share, batch| {
-        let options = FeedOptions {
+        let options = FetchOptions {
             share,
             ..options(&folder, Access::Auto, 2 << 20)
         };
@@ -345,7 +345,7 @@ fn a_rank_without_records_has_empty_batches_on_every_path() {
             let mut options = options(&folder, access, 3 << 20);
             options.share = Some(Share::of(world_size - 1, world_size).owned(Arc::new(|_| 0)));
             options.epoch_barrier = barrier;
-            let mut feed = Feed::new(dataset.clone(), plan.clone(), &options).unwrap();
+            let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             let found = batches(&mut feed);
             assert_eq!(found.len() as u64, 3 * plan.steps(0));
             assert!(found.iter().all(|batch| batch.2.is_empty()), "{access}");
@@ -367,13 +367,13 @@ fn what_a_share_cannot_be_combined_with_is_refused() {
     let scatter = options(&folder, Access::Scatter, 3 << 20);
     let near = Share::of(1, 2).near(Arc::new(|_, id| id as u32 % 2));
     for (shared, share) in [(&scatter, Share::of(1, 2)), (&scatter, near)] {
-        let shared = FeedOptions {
+        let shared = FetchOptions {
             share: Some(share),
             ..shared.clone()
         };
-        let refused = Feed::new(dataset.clone(), plan.clone(), &shared).unwrap_err();
+        let refused = Fetch::new(dataset.clone(), plan.clone(), &shared).unwrap_err();
         assert!(
-            matches!(refused, FeedError::Unsupported { .. }),
+            matches!(refused, FetchError::Unsupported { .. }),
             "{refused}"
         );
     }

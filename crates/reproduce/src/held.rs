@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_data::{self as data, DataConfig, Expected, OpenedData, hold_rows};
-use pelton_feed::FeedOptions;
+use pelton_fetch::FetchOptions;
 use pelton_format::{
     ClassName, Dataset, IndexCoding, Layout, PackedShape, PackedWriter, Row, RowTable,
 };
@@ -165,9 +165,9 @@ fn hold_data(
 fn rows_of(dataset: &Arc<Dataset>, interrupt: &Interrupt) -> Result<RowTable, TrainError> {
     const FEED_BYTES: u64 = 32 << 20;
     let largest = 24 * dataset.record_bytes().max();
-    let feed = FeedOptions {
+    let feed = FetchOptions {
         interrupt: Arc::clone(interrupt),
-        ..FeedOptions::with_memory(FEED_BYTES.max(largest))
+        ..FetchOptions::with_memory(FEED_BYTES.max(largest))
     };
     Ok(hold_rows(dataset, &feed)?.0)
 }

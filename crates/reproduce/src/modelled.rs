@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use pelton_data::plan_of;
-use pelton_feed::{Access, DeviceSpeed, Feed, FeedOptions, pane_row_bytes};
+use pelton_fetch::{Access, DeviceSpeed, Fetch, FetchOptions, pane_row_bytes};
 use pelton_plan::{Batching, Order};
 use pelton_storage::{DeviceModel, DeviceUse, ModelledDevice, PAGE_BYTES, ThrottleMode, Throttled};
 use pelton_train::TrainError;
@@ -249,16 +249,16 @@ fn window_epoch(
         read_bytes_per_s: device.sequential_read_iops * PAGE_BYTES as f64,
         write_bytes_per_s: device.sequential_write_iops * PAGE_BYTES as f64,
     };
-    let options = FeedOptions {
+    let options = FetchOptions {
         access: Access::Window { gap_bytes: None },
         // One thread, so that the order of reads, and with it the bill, is always the same.
         threads: 1,
         end_epoch: Some(1),
         device: speed,
-        ..FeedOptions::with_memory(memory_bytes(held, memory_share))
+        ..FetchOptions::with_memory(memory_bytes(held, memory_share))
     };
     let plan = plan_of(&dataset, Order::Full, Batching::Batches(held.blocks), 0)?;
-    let mut feed = Feed::new(Arc::new(dataset), Arc::new(plan), &options)?;
+    let mut feed = Fetch::new(Arc::new(dataset), Arc::new(plan), &options)?;
     while feed.next_batch()?.is_some() {}
     Ok(modelled.used())
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use pelton_comm::Comm;
 use pelton_data::{DataConfig, IoMode};
-use pelton_feed::{Access, OnBadRecord};
+use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_storage::{DeviceModel, DeviceUse, LocalMode, PAGE_BYTES};

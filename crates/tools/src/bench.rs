@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_feed::{Batch, Feed, FeedOptions, Share, StageMeters};
+use pelton_feed::StageMeters;
+use pelton_fetch::{Fetch, FetchOptions, RowBatch, Share};
 use pelton_format::Row;
 use pelton_plan::Batching;
 
@@ -89,7 +90,7 @@ fn measure(
             Arc::new(plan_of(&dataset, config.order, batching, config.seed)?)
         }
     };
-    let options = FeedOptions {
+    let options = FetchOptions {
         access: config.access,
         threads: config.threads.max(1),
         on_bad_record: config.on_bad_record,
@@ -98,20 +99,20 @@ fn measure(
         scratch_dir: Some(config.scratch_dir.clone()),
         device: opened.device,
         interrupt: Arc::clone(interrupt),
-        ..FeedOptions::with_memory(memory_bytes)
+        ..FetchOptions::with_memory(memory_bytes)
     };
     let options = match &peers {
         Some(peers) => peers.feed_options(options),
         None => options,
     };
-    let mut feed = Feed::new(Arc::clone(&dataset), Arc::clone(&plan), &options)?;
+    let mut feed = Fetch::new(Arc::clone(&dataset), Arc::clone(&plan), &options)?;
     if let Some(choice) = feed.access_choice() {
         observer(Event::Note(&choice.to_string()));
     }
     comm.barrier()?;
     let open_s = began.elapsed().as_secs_f64();
     let mut first_batch_s = None;
-    let received = |batch: &Batch| {
+    let received = |batch: &RowBatch| {
         first_batch_s.get_or_insert_with(|| began.elapsed().as_secs_f64());
         if let Some(peers) = &peers {
             peers.received(batch);
@@ -189,9 +190,9 @@ fn measure_stages(
 
 /// Takes every batch and adds up the first value of every row.
 fn touch(
-    feed: &mut Feed,
+    feed: &mut Fetch,
     epochs: u64,
-    mut received: impl FnMut(&Batch),
+    mut received: impl FnMut(&RowBatch),
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<f64, DataError> {
@@ -225,7 +226,7 @@ fn touch(
 }
 
 /// Reading and decoding of rows, which the same threads do.
-fn feed_stages(meters: &pelton_feed::Meters, threads: usize) -> Vec<StageMeters> {
+fn feed_stages(meters: &pelton_fetch::Meters, threads: usize) -> Vec<StageMeters> {
     let whole = meters.wall_s * threads as f64;
     let stage = |name, busy_s: f64, bytes| StageMeters {
         name,

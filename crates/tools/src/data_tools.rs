@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, for_each_batch};
-use pelton_feed::FeedOptions;
+use pelton_fetch::FetchOptions;
 use pelton_format::{
     Contents, DataFile, Dataset, FormatKind, IndexCoding, PackedShape, PackedSummary, PackedWriter,
     RecordBytes, Row, members,
@@ -388,10 +388,10 @@ pub fn pack(
     let labels = dataset.labels().values().to_vec();
     let total = dataset.records();
     let mut done = 0;
-    let feed = FeedOptions {
+    let feed = FetchOptions {
         device: opened.device,
         interrupt: Arc::clone(context.interrupt),
-        ..FeedOptions::with_memory(MEMORY_BYTES)
+        ..FetchOptions::with_memory(MEMORY_BYTES)
     };
     for_each_batch::<DataError>(dataset, &feed, |batch| {
         for i in 0..batch.rows.len() {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use pelton_data::as_text;
-use pelton_feed::Cursor;
+use pelton_fetch::Cursor;
 use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState, Scaling};
 use pelton_run::{Checkpoint, EpochRecord, RunError, Tensor};
 use safetensors::tensor::Dtype;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use pelton_data::{DataConfig, as_text};
-use pelton_feed::{Access, OnBadRecord};
+use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
 use pelton_linear::{InnerPasses, Loss, Scaling};
 use pelton_plan::Order;

@@ -5,6 +5,7 @@ use std::path::Path;
 use pelton_comm::CommError;
 use pelton_data::{DataError, DemoError};
 use pelton_feed::FeedError;
+use pelton_fetch::FetchError;
 use pelton_format::FormatError;
 use pelton_linear::LinearError;
 use pelton_plan::PlanError;
@@ -80,6 +81,7 @@ through_data!(
     CommError,
     DemoError,
     FeedError,
+    FetchError,
     FormatError,
     PlanError,
     RunError,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
-use pelton_feed::{FeedOptions, OnBadRecord};
+use pelton_fetch::{FetchOptions, OnBadRecord};
 use pelton_format::{LabelMap, Missing};
 use pelton_linear::{LinearError, Loss, Model, Problem, predict, probabilities};
 use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
@@ -130,12 +130,12 @@ impl EvaluateConfig {
         Ok((trained, opened.scaled(scale.as_ref())))
     }
 
-    fn feed(&self, opened: &OpenedData, interrupt: &Interrupt) -> FeedOptions {
-        FeedOptions {
+    fn feed(&self, opened: &OpenedData, interrupt: &Interrupt) -> FetchOptions {
+        FetchOptions {
             interrupt: Arc::clone(interrupt),
             on_bad_record: OnBadRecord::Fail,
             device: opened.device,
-            ..FeedOptions::with_memory(self.memory_bytes)
+            ..FetchOptions::with_memory(self.memory_bytes)
         }
     }
 }

@@ -15,7 +15,7 @@ pub mod evaluate;
 pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;
 pub use pelton_data::{DataConfig, DataError, IoMode};
-pub use pelton_feed::{Access, OnBadRecord};
+pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;

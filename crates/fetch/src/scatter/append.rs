@@ -8,7 +8,7 @@ use pelton_storage::{AlignedBuffer, ScratchQueue, Transfer};
 
 use super::buckets::{Block, EpochBuckets, Tail};
 use super::stage::{Claim, Stage};
-use crate::error::FeedError;
+use crate::error::FetchError;
 
 /// Smallest unit of the scratch file.
 pub(super) const UNIT_BYTES: usize = 4096;
@@ -51,7 +51,7 @@ pub(super) struct Appender {
 }
 
 impl Appender {
-    pub fn new(stage: Arc<Stage>) -> Result<Appender, FeedError> {
+    pub fn new(stage: Arc<Stage>) -> Result<Appender, FetchError> {
         let depth = (stage.sizes.reads + stage.sizes.writes) as u32;
         Ok(Appender {
             queue: ScratchQueue::new(Arc::clone(&stage.scratch), depth)?,
@@ -71,7 +71,7 @@ impl Appender {
     }
 
     /// Starts reading a block.
-    pub fn read(&mut self, claim: Claim, buffer: AlignedBuffer) -> Result<(), FeedError> {
+    pub fn read(&mut self, claim: Claim, buffer: AlignedBuffer) -> Result<(), FetchError> {
         self.reads += 1;
         let block = claim.block;
         self.queue.start(Transfer {
@@ -88,7 +88,7 @@ impl Appender {
     }
 
     /// Hands started transfers to the disk, waits for `at_least` of them and takes up what is done.
-    pub fn turn(&mut self, at_least: usize) -> Result<(), FeedError> {
+    pub fn turn(&mut self, at_least: usize) -> Result<(), FetchError> {
         let meters = &self.stage.shared.meters;
         let began = Instant::now();
         self.queue.turn(at_least, &mut self.done)?;
@@ -136,7 +136,7 @@ impl Appender {
         bytes: &[u8],
         ranges: &[Range<usize>],
         positions: &[u64],
-    ) -> Result<(), FeedError> {
+    ) -> Result<(), FetchError> {
         if positions.is_empty() {
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl Appender {
         bytes: &[u8],
         ranges: &[Range<usize>],
         mut records: &[u32],
-    ) -> Result<(), FeedError> {
+    ) -> Result<(), FetchError> {
         let layout = self.stage.layout;
         let block_bytes = self.stage.sizes.block_bytes;
         while !records.is_empty() {
@@ -227,7 +227,7 @@ impl Appender {
         epoch: &Arc<EpochBuckets>,
         bucket: u32,
         tail: Tail,
-    ) -> Result<(), FeedError> {
+    ) -> Result<(), FetchError> {
         while self.writes >= self.stage.sizes.writes {
             self.turn(1)?;
         }
@@ -252,7 +252,7 @@ impl Appender {
     }
 
     /// Writes what is left in the tails of an epoch all of whose records were appended.
-    fn seal(&mut self, epoch: &Arc<EpochBuckets>) -> Result<(), FeedError> {
+    fn seal(&mut self, epoch: &Arc<EpochBuckets>) -> Result<(), FetchError> {
         for number in 0..epoch.buckets.len() {
             let mut bucket = epoch.bucket(number);
             if let Some(tail) = bucket.tail.take() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use pelton_plan::{EpochOrder, Plan};
 use pelton_storage::AlignedBuffer;
 
-use crate::error::FeedError;
+use crate::error::FetchError;
 
 /// Cells of the table of guesses for each bucket, at least.
 const CELLS_PER_BUCKET: u64 = 2;
@@ -255,8 +255,8 @@ impl BlockLayout {
         self,
         block: &[u8],
         found: &mut Vec<(u32, Range<usize>)>,
-    ) -> Result<(), FeedError> {
-        let broken = || FeedError::Panicked("a bucket block came back changed".to_string());
+    ) -> Result<(), FetchError> {
+        let broken = || FetchError::Panicked("a bucket block came back changed".to_string());
         let header = self.header_bytes();
         let word = |at: usize| {
             let bytes = block.get(at..at + 4)?;

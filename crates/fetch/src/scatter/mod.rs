@@ -52,9 +52,9 @@ use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid, order_of};
 use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
 use self::worker::Worker;
 use crate::access::ScatterCase;
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::kept;
-use crate::options::FeedOptions;
+use crate::options::FetchOptions;
 use crate::pane::PaneBuild;
 use crate::planner::{Cursor, PlannedPane};
 use crate::reader::Shared;
@@ -75,20 +75,20 @@ const LARGEST_SHARED_SEGMENT: u64 = 64 << 10;
 
 /// Panes that are planned beyond those there is memory for, so that loading goes on while the
 /// consumer plans; none where the consumer's choice of records follows from what it has learnt.
-pub(crate) fn panes_ahead(options: &FeedOptions) -> u64 {
+pub(crate) fn panes_ahead(options: &FetchOptions) -> u64 {
     u64::from(!options.epoch_barrier)
 }
 
 /// Bytes of the budget that bucket buffers may take, for tails and for transfers. A consumer that
 /// declines records learns from batch to batch, so that larger batches save it reading; its buckets
 /// are many and their blocks small.
-fn buffer_bytes(options: &FeedOptions) -> u64 {
+fn buffer_bytes(options: &FetchOptions) -> u64 {
     let part = if options.epoch_barrier { 8 } else { 4 };
     options.memory_bytes / part
 }
 
 /// Bytes of them for tails.
-fn tail_bytes(options: &FeedOptions) -> u64 {
+fn tail_bytes(options: &FetchOptions) -> u64 {
     let buffers = buffer_bytes(options);
     if options.epoch_barrier {
         buffers / 4 * 3
@@ -98,7 +98,7 @@ fn tail_bytes(options: &FeedOptions) -> u64 {
 }
 
 /// Bytes of the budget that are not for panes.
-pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
+pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
     let kept = match options.epoch_barrier {
         true => dataset.records() as f64 * kept::BYTES_PER_POSITION,
         false => 0.0,
@@ -108,7 +108,7 @@ pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FeedOptions) -> u64 {
 
 /// How epochs are cut into buckets. With a barrier panes are single batches, of which there may be
 /// more than the budget has buckets for: a bucket that two of them share is read for both.
-fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64) -> Grid {
+fn grid(dataset: &Dataset, plan: &Plan, options: &FetchOptions, pane_batches: u64) -> Grid {
     if !options.epoch_barrier || !matches!(plan.order(), Order::Full) {
         return Grid::Panes(pane_batches);
     }
@@ -122,7 +122,7 @@ fn grid(dataset: &Dataset, plan: &Plan, options: &FeedOptions, pane_batches: u64
 pub(crate) fn case(
     dataset: &Dataset,
     plan: &Plan,
-    options: &FeedOptions,
+    options: &FetchOptions,
     wanted_share: f64,
 ) -> Result<ScatterCase, String> {
     let records = match &options.share {
@@ -161,14 +161,14 @@ pub(crate) fn case(
     })
 }
 
-fn block_bytes(options: &FeedOptions, buckets: u64) -> u64 {
+fn block_bytes(options: &FetchOptions, buckets: u64) -> u64 {
     let block = (tail_bytes(options) / buckets).min(LARGEST_BLOCK);
     block - block % UNIT_BYTES as u64
 }
 
 fn buffer_sizes(
     dataset: &Dataset,
-    options: &FeedOptions,
+    options: &FetchOptions,
     sizes: Sizes,
     buckets: u64,
 ) -> BufferSizes {
@@ -201,7 +201,7 @@ fn buffer_sizes(
 }
 
 /// Records of `records` that a feed with these options reads.
-fn own_records(options: &FeedOptions, records: u64) -> u64 {
+fn own_records(options: &FetchOptions, records: u64) -> u64 {
     let share = options.share.as_ref();
     share
         .and_then(|share| share.own(records))
@@ -237,7 +237,7 @@ impl Scatter {
     pub fn new(
         shared: Arc<Shared>,
         plan: Arc<Plan>,
-        options: &FeedOptions,
+        options: &FetchOptions,
         sizes: Sizes,
     ) -> Scatter {
         let grid = grid(&shared.dataset, &plan, options, sizes.pane_batches);
@@ -304,7 +304,7 @@ impl Scatter {
         }
     }
 
-    fn begin(&mut self) -> Result<(), FeedError> {
+    fn begin(&mut self) -> Result<(), FetchError> {
         let epoch = if self.fixed { 0 } else { self.start.epoch };
         let passed = match self.start.next {
             next if next > 0 && !self.fixed => {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use pelton_storage::{AlignedBuffer, ScratchFile};
 
 use super::buckets::{Block, BlockLayout, EpochBuckets};
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::kept::Kept;
 use crate::pane::PaneBuild;
 use crate::reader::Shared;
@@ -101,10 +101,10 @@ pub(super) enum Use {
 impl PaneLoad {
     /// What becomes of the record in a slot of a bucket.
     #[inline]
-    pub fn use_of(&self, bucket: usize, slot: u32) -> Result<Use, FeedError> {
+    pub fn use_of(&self, bucket: usize, slot: u32) -> Result<Use, FetchError> {
         let Some(position) = self.held.map.position(bucket, slot) else {
             let broken = "a bucket holds a record of another bucket";
-            return Err(FeedError::Panicked(broken.to_string()));
+            return Err(FetchError::Panicked(broken.to_string()));
         };
         if !self.covered.contains(&position) {
             return Ok(Use::Leave);

@@ -10,7 +10,7 @@ use pelton_storage::AlignedBuffer;
 
 use super::append::{Appender, Arrived};
 use super::stage::{Stage, Use, new_buffer};
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::pane::{PaneBuild, Segment};
 use crate::ranges::{Merge, RangeBuffer};
 
@@ -26,7 +26,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub fn new(stage: Arc<Stage>) -> Result<Worker, FeedError> {
+    pub fn new(stage: Arc<Stage>) -> Result<Worker, FetchError> {
         Ok(Worker {
             appender: Appender::new(Arc::clone(&stage))?,
             stage,
@@ -40,7 +40,7 @@ impl Worker {
     }
 
     /// Works until the stage is closed.
-    pub fn run(mut self) -> Result<(), FeedError> {
+    pub fn run(mut self) -> Result<(), FetchError> {
         let stage = Arc::clone(&self.stage);
         let loading = stage.shared.meters.loading();
         self.prepare()?;
@@ -79,7 +79,7 @@ impl Worker {
 
     /// Decodes the records of one block that a pane wants, and appends all that stand at the pane's
     /// positions to the next epoch's buckets.
-    fn unpack(&mut self, arrived: Arrived) -> Result<(), FeedError> {
+    fn unpack(&mut self, arrived: Arrived) -> Result<(), FetchError> {
         let began = Instant::now();
         let Arrived { claim, buffer } = arrived;
         let stage = Arc::clone(&self.stage);
@@ -137,7 +137,7 @@ impl Worker {
     }
 
     /// Takes its part in the first pass: reads runs of records from the data set and appends them.
-    fn prepare(&mut self) -> Result<(), FeedError> {
+    fn prepare(&mut self) -> Result<(), FetchError> {
         let stage = Arc::clone(&self.stage);
         let first = &stage.first;
         let records = stage.shared.dataset.records();
@@ -155,7 +155,7 @@ impl Worker {
     }
 
     /// Reads the records `ids`, which ascend, and appends them to their buckets.
-    fn prepare_records(&mut self, ids: &[u64], buffer: &mut RangeBuffer) -> Result<(), FeedError> {
+    fn prepare_records(&mut self, ids: &[u64], buffer: &mut RangeBuffer) -> Result<(), FetchError> {
         let stage = Arc::clone(&self.stage);
         let dataset = &stage.shared.dataset;
         let mut places = Vec::new();
@@ -177,7 +177,7 @@ impl Worker {
 
     /// Appends the records `ids`, which lie at `self.ranges`, to the buckets of the first epoch, or
     /// of the one after it where an earlier run has used them.
-    fn append_first(&mut self, ids: &[u64], bytes: &[u8]) -> Result<(), FeedError> {
+    fn append_first(&mut self, ids: &[u64], bytes: &[u8]) -> Result<(), FetchError> {
         let stage = Arc::clone(&self.stage);
         let first = &stage.first;
         self.ids.resize(ids.len(), 0);

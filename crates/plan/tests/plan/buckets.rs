@@ -337,7 +337,7 @@ fn what_does_not_go_with_buckets_is_refused_with_a_remedy() {
     };
     for policy in ["auto", "pack:1"] {
         let error = refused(Batching::DropLast(2), policy, 1);
-        assert!(error.contains("--batch 32"), "{error}");
+        assert!(error.contains("`batch` 32"), "{error}");
     }
     let error = refused(Batching::Examples(2), "pack:1", u32::MAX);
     assert!(error.contains("pack:4294967295:1024"), "{error}");

@@ -25,13 +25,13 @@ fn check_refused(records: u64, order: &str, remedy: &str) {
 
 #[test]
 fn impossible_orders_are_refused_with_a_remedy() {
-    check_refused(100, "block:0", "--order block:40");
+    check_refused(100, "block:0", "`order` block:40");
     check_refused(10, "block:11", "from 1 to 10 blocks");
     check_refused(0, "block:1", "0 records");
-    check_refused(100, "queue:0", "--order queue:10000");
-    check_refused(100, "page:0", "--order page:4096");
-    check_refused(1 << 40, "queue:300000000", "--order full");
-    check_refused(1 << 40, "block:300000000:permute", "--order full");
+    check_refused(100, "queue:0", "`order` queue:10000");
+    check_refused(100, "page:0", "`order` page:4096");
+    check_refused(1 << 40, "queue:300000000", "`order` full");
+    check_refused(1 << 40, "block:300000000:permute", "`order` full");
     check_refused((1 << 63) + 1, "full", "below 2^63");
     assert_eq!(
         refusal(9, "full", Batching::Examples(0)),
@@ -130,8 +130,8 @@ fn units_are_counted_before_they_are_named() {
         Batching::Batches(4),
         &[
             "4 batches of 30 records, which are 3 units of 100 bytes",
-            "--order page:1",
-            "--blocks",
+            "`order` page:1",
+            "`blocks`",
         ],
     );
     check_units(

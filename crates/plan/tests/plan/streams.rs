@@ -485,7 +485,7 @@ fn impossible_streams_are_refused_with_a_remedy() {
             spec.mixture = parts(&[(0, 9, 1.0)]);
             spec.order = Order::Sequential;
         },
-        "give --order full",
+        "give `order` full",
     );
     check_refused(|spec| spec.epoch_examples = Some(7), "not 7 examples");
     let echo = |text: &str| text.parse::<Echo>().unwrap();
@@ -513,7 +513,7 @@ fn impossible_streams_are_refused_with_a_remedy() {
     );
     check_refused(
         |spec| spec.batching = Batching::Examples(0),
-        "give --batch 1 or more",
+        "give `batch` 1 or more",
     );
     let other = Selection::new(99, |_| true);
     let spec = PlanSpec::new(Order::Full, 8, 0);

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Access, AugmentImages, AutoEcho, EchoPoint, Loader, LoaderOptions, Stages};
+use pelton_feed::{AugmentImages, AutoEcho, EchoPoint, Loader, LoaderOptions, Stages};
+use pelton_fetch::Access;
 use pelton_format::Dataset;
 use pelton_image::Pipeline;
 use pelton_plan::{Catalog, Echo, Order, Plan, PlanSpec};

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use pelton_data::DataConfig;
-use pelton_feed::{Access, OnBadRecord};
+use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 
 use crate::pipeline::PipelineConfig;

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use pelton_comm::Comm;
-use pelton_feed::{BadExamples, OnBadRecord};
+use pelton_feed::BadExamples;
+use pelton_fetch::OnBadRecord;
 use pelton_format::{ClassName, Dataset};
 use pelton_plan::Selection;
 
@@ -75,7 +76,7 @@ fn of_listed(
         let keeps = match dataset.listed_class(id) {
             Ok(class) => class.is_some_and(|class| wanted[class as usize]),
             Err(error) if bad_examples == BadExamples::Fail => {
-                return Err(pelton_feed::FeedError::from(error).into());
+                return Err(pelton_fetch::FetchError::from(error).into());
             }
             Err(_) => true,
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelton_cache::{CacheOptions, PeerCache};
 use pelton_comm::Comm;
 use pelton_data::{DataError, OpenedData, plan_of};
-use pelton_feed::{Access, Batch, FeedOptions};
+use pelton_fetch::{Access, FetchOptions, RowBatch};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Order, Plan};
 use pelton_run::Interrupt;
@@ -87,7 +87,7 @@ impl Peers {
     /// Batches at the end of a load that wait for a pane with records of the next one keep the load in memory,
     /// and the loader idle, until that pane has been read; reads of memory need no longer look. With half a
     /// load, 4 ranks on 2 cores take 15 % longer.
-    pub fn feed_options(&self, mut options: FeedOptions) -> FeedOptions {
+    pub fn feed_options(&self, mut options: FetchOptions) -> FetchOptions {
         if options.access == Access::Auto {
             options.access = Access::Direct;
         }
@@ -103,7 +103,7 @@ impl Peers {
     }
 
     /// The consumer has taken `batch`.
-    pub fn received(&self, batch: &Batch) {
+    pub fn received(&self, batch: &RowBatch) {
         self.cache.received(batch.epoch, batch.step);
     }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use pelton_batch::Batch;
 use pelton_comm::Comm;
-use pelton_feed::{Cursor, FeedError, LoaderOptions, LoaderState, Stages};
+use pelton_feed::{FeedError, LoaderOptions, LoaderState, Stages};
+use pelton_fetch::Cursor;
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 use pelton_storage::WholeFile;

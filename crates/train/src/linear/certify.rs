@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_feed::{Cursor, FeedOptions};
+use pelton_fetch::{Cursor, FetchOptions};
 use pelton_linear::{Certificate, DualBound, InnerPasses, LossSum, OutOfCore, Tightening};
 use pelton_run::{Event, Observer};
 
@@ -26,7 +26,7 @@ fn certificate(
         let (found, ..) = ranks.together(|peers| solver.certify(rows, peers))?;
         return Ok(found);
     }
-    let feed = FeedOptions {
+    let feed = FetchOptions {
         interrupt: Arc::clone(&setup.interrupt),
         ..source.room_for_pass(setup)
     };
@@ -182,7 +182,7 @@ mod tests {
         )
         .unwrap();
         for memory_bytes in [4 << 20, 64 << 20, 1 << 30] {
-            let feed = FeedOptions::with_memory(memory_bytes);
+            let feed = FetchOptions::with_memory(memory_bytes);
             let (rows, _) = pelton_data::hold_rows(&opened.dataset, &feed).unwrap();
             assert!(rows.ids().iter().copied().eq(0..150_000));
             let last = pelton_data::fetch_rows(&opened.dataset, &[149_999]).unwrap();

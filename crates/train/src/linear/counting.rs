@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pelton_data::OpenedData;
-use pelton_feed::Share;
+use pelton_fetch::Share;
 use pelton_format::{Layout, Renumber};
 use pelton_linear::FeatureCounts;
 use pelton_run::{Event, Observer};

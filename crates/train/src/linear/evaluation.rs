@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pelton_data::OpenedData;
-use pelton_feed::{FeedOptions, Meters};
+use pelton_fetch::{FetchOptions, Meters};
 use pelton_format::Dataset;
 use pelton_linear::{LossSum, Problem, Simd, Weights, predict};
 
@@ -26,7 +26,7 @@ pub fn evaluate(
     dataset: &Arc<Dataset>,
     problem: &Problem,
     weights: &Weights,
-    feed: &FeedOptions,
+    feed: &FetchOptions,
 ) -> Result<Evaluation, TrainError> {
     let mut losses = LossSum::new(problem);
     let mut correct = 0;
@@ -44,8 +44,8 @@ pub fn evaluate(
 /// [`pelton_data::for_each_batch`] with this crate's errors.
 pub(crate) fn for_each_batch(
     dataset: &Arc<Dataset>,
-    feed: &FeedOptions,
-    each: impl FnMut(&mut pelton_feed::Batch) -> Result<(), TrainError>,
+    feed: &FetchOptions,
+    each: impl FnMut(&mut pelton_fetch::RowBatch) -> Result<(), TrainError>,
 ) -> Result<Meters, TrainError> {
     pelton_data::for_each_batch(dataset, feed, each)
 }
@@ -57,7 +57,7 @@ pub(super) fn accuracy(
     weights: &Weights,
     ranks: Ranks<'_>,
 ) -> Result<f64, TrainError> {
-    let feed = FeedOptions {
+    let feed = FetchOptions {
         memory_bytes: setup.memory_bytes,
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()

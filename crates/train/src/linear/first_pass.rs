@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelton_feed::{Batch, FeedOptions, Meters};
+use pelton_fetch::{FetchOptions, Meters, RowBatch};
 use pelton_run::{Event, Observer};
 
 use super::evaluation::for_each_batch;
@@ -18,10 +18,10 @@ pub(super) fn first_pass(
     what: &'static str,
     ranks: Ranks<'_>,
     observer: Observer<'_>,
-    mut each: impl FnMut(&mut Batch) -> Result<(), TrainError>,
+    mut each: impl FnMut(&mut RowBatch) -> Result<(), TrainError>,
 ) -> Result<Totals, TrainError> {
     let dataset = &setup.data.dataset;
-    let feed = FeedOptions {
+    let feed = FetchOptions {
         memory_bytes: setup.memory_bytes,
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_data::{self as data, DataError, OpenedData};
-use pelton_feed::FeedOptions;
+use pelton_fetch::FetchOptions;
 use pelton_format::RowLayout;
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
@@ -291,10 +291,10 @@ fn refuse_untrainable(
     if labels.len() >= 2 && dataset.features() > 0 {
         return Ok(());
     }
-    let feed = FeedOptions {
+    let feed = FetchOptions {
         on_bad_record: config.on_bad_record,
         interrupt: Arc::clone(interrupt),
-        ..FeedOptions::with_memory(DIAGNOSIS_BYTES.max(64 * dataset.record_bytes().max()))
+        ..FetchOptions::with_memory(DIAGNOSIS_BYTES.max(64 * dataset.record_bytes().max()))
     };
     for_each_batch(dataset, &feed, |_| Ok(()))?;
     let paths = config.data.paths.join(", ");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Cursor, FeedOptions, Meters};
+use pelton_fetch::{Cursor, FetchOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 
@@ -66,8 +66,8 @@ impl<'a> Passes<'a> {
         Ok(())
     }
 
-    fn feed(&self) -> FeedOptions {
-        FeedOptions {
+    fn feed(&self) -> FetchOptions {
+        FetchOptions {
             memory_bytes: self.setup.memory_bytes,
             interrupt: Arc::clone(&self.setup.interrupt),
             ..self.setup.feed.clone()

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use pelton_comm::Comm;
 use pelton_data::{DataError, OpenedData, units_of};
-use pelton_feed::Share;
+use pelton_fetch::Share;
 use pelton_format::{FormatKind, PackedCopy};
 use pelton_run::{Event, Observer};
 use pelton_storage::StorageError;

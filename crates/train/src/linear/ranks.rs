@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_comm::{Comm, Reduction};
 use pelton_data::{self as data, DataConfig, Expected, OpenedData, check_limit, stripe_records};
-use pelton_feed::{DeviceSpeed, FeedOptions, Meters, Share};
+use pelton_fetch::{DeviceSpeed, FetchOptions, Meters, Share};
 use pelton_format::Dataset;
 use pelton_linear::{Exchange, Peers};
 use pelton_run::{Interrupt, Observer};
@@ -175,7 +175,7 @@ impl<'a> Ranks<'a> {
     /// Fails on all ranks where they have met more bad records than they may.
     pub fn check_bad_records(
         self,
-        feed: &FeedOptions,
+        feed: &FetchOptions,
         dataset: &Dataset,
         meters: &Meters,
     ) -> Result<(), TrainError> {

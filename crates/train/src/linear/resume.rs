@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_feed::Access;
+use pelton_fetch::Access;
 use pelton_plan::Order;
 use pelton_run::{Event, Observer};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pelton_feed::{Cursor, FeedOptions, Meters};
+use pelton_fetch::{Cursor, FetchOptions, Meters};
 use pelton_format::RowTable;
 use pelton_linear::{Certificate, DualBound, LinearError, LossSum, OutOfCore, Peers, Weights};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
@@ -410,7 +410,7 @@ impl<'a> Session<'a> {
     fn evaluate_now(
         &mut self,
         held: Option<&RowTable>,
-        feed: &FeedOptions,
+        feed: &FetchOptions,
         best: bool,
     ) -> Result<Certified, TrainError> {
         if let Some(rows) = held {
@@ -424,7 +424,7 @@ impl<'a> Session<'a> {
                 certificate,
             });
         }
-        let feed = &FeedOptions {
+        let feed = &FetchOptions {
             interrupt: Arc::clone(&self.setup.interrupt),
             ..feed.clone()
         };
@@ -475,7 +475,7 @@ impl<'a> Session<'a> {
         let found = match certified.or(self.held_certificate) {
             Some(found) => found,
             None => {
-                let whole = FeedOptions {
+                let whole = FetchOptions {
                     memory_bytes: self.setup.memory_bytes,
                     ..self.setup.feed.clone()
                 };

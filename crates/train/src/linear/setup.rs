@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use pelton_data::{Expected, OpenedData, plan_of};
-use pelton_feed::{Access, Cursor, FeedOptions, Share, choose_path, largest_batch, pane_row_bytes};
+use pelton_fetch::{
+    Access, Cursor, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes,
+};
 use pelton_format::{Dataset, Layout, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
@@ -54,7 +56,7 @@ pub struct Setup {
     /// How blocks are trained.
     pub options: OutOfCoreOptions,
     /// How the feed runs; its start is set by the caller.
-    pub feed: FeedOptions,
+    pub feed: FetchOptions,
     /// Whether all rows are held in memory at once.
     pub in_core: bool,
     /// Bytes for evaluation passes beside the training feed.
@@ -108,7 +110,7 @@ pub(super) fn set_up_share(
         }
         None => config.memory_bytes,
     };
-    let mut feed = FeedOptions {
+    let mut feed = FetchOptions {
         access: config.access,
         threads: config.threads.max(1),
         on_bad_record: config.on_bad_record,
@@ -117,7 +119,7 @@ pub(super) fn set_up_share(
         device: data.device,
         start: Cursor::default(),
         share,
-        ..FeedOptions::with_memory(memory_bytes)
+        ..FetchOptions::with_memory(memory_bytes)
     };
     let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
@@ -305,7 +307,7 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
 fn divide(
     config: &LinearConfig,
     data: &OpenedData,
-    feed: &mut FeedOptions,
+    feed: &mut FetchOptions,
 ) -> Result<Plan, TrainError> {
     let budget = feed.memory_bytes;
     let plan = block_plan(config, data, feed, budget)?;
@@ -330,7 +332,7 @@ fn divide(
 fn block_plan(
     config: &LinearConfig,
     data: &OpenedData,
-    feed: &mut FeedOptions,
+    feed: &mut FetchOptions,
     budget: u64,
 ) -> Result<Plan, TrainError> {
     let dataset = &data.dataset;
@@ -495,8 +497,8 @@ impl Setup {
     }
 
     /// How evaluation passes beside a training feed run.
-    pub fn evaluation_feed(&self) -> FeedOptions {
-        FeedOptions {
+    pub fn evaluation_feed(&self) -> FetchOptions {
+        FetchOptions {
             memory_bytes: self.evaluation_bytes,
             ..self.feed.clone()
         }
@@ -508,7 +510,7 @@ mod tests {
     use super::*;
     use pelton_data as data;
     use pelton_data::DataConfig;
-    use pelton_feed::{DeviceSpeed, Feed};
+    use pelton_fetch::{DeviceSpeed, Fetch};
 
     const RECORDS: u64 = 30_000;
 
@@ -541,9 +543,9 @@ mod tests {
         }
     }
 
-    fn feed_of(setup: &Setup) -> Feed {
+    fn feed_of(setup: &Setup) -> Fetch {
         let dataset = Arc::clone(&setup.data.dataset);
-        Feed::new(dataset, Arc::clone(&setup.plan), &setup.feed).unwrap()
+        Fetch::new(dataset, Arc::clone(&setup.plan), &setup.feed).unwrap()
     }
 
     /// Of 8 stripes ranks 0 and 1 own 3 and rank 2 owns 2.

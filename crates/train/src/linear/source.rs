@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_data::hold_rows;
-use pelton_feed::{Access, Batch, Cursor, Feed, FeedError, FeedOptions, Meters, largest_batch};
+use pelton_fetch::{
+    Access, Cursor, Fetch, FetchError, FetchOptions, Meters, RowBatch, largest_batch,
+};
 use pelton_format::{Dataset, RowTable};
 use pelton_linear::{FeatureNumbering, GRACE, OutOfCore, Problem};
 use pelton_plan::Plan;
@@ -36,7 +38,7 @@ impl Step {
 /// Where blocks come from.
 pub(super) enum Source {
     /// From storage, batch by batch.
-    Feed(Box<Reading>),
+    Fetch(Box<Reading>),
     /// All rows, read once.
     Memory {
         rows: RowTable,
@@ -53,8 +55,8 @@ pub(super) struct Reading {
     dataset: Arc<Dataset>,
     plan: Arc<Plan>,
     /// Their start is where the last block ended.
-    options: FeedOptions,
-    feed: Option<Feed>,
+    options: FetchOptions,
+    feed: Option<Fetch>,
     access: Access,
     /// Of the feeds that were closed.
     before: Meters,
@@ -65,10 +67,10 @@ pub(super) struct Reading {
 
 impl Reading {
     /// The feed, begun again where it is closed.
-    fn feed(&mut self) -> Result<&mut Feed, TrainError> {
+    fn feed(&mut self) -> Result<&mut Fetch, TrainError> {
         let feed = match self.feed.take() {
             Some(feed) => feed,
-            None => Feed::new(
+            None => Fetch::new(
                 Arc::clone(&self.dataset),
                 Arc::clone(&self.plan),
                 &self.options,
@@ -120,7 +122,7 @@ impl Source {
         if setup.in_core {
             return load_all(setup, ranks);
         }
-        let options = FeedOptions {
+        let options = FetchOptions {
             start,
             end_epoch,
             interrupt: Arc::clone(&setup.interrupt),
@@ -138,17 +140,17 @@ impl Source {
             advice: None,
         };
         reading.feed()?;
-        Ok(Source::Feed(Box::new(reading)))
+        Ok(Source::Fetch(Box::new(reading)))
     }
 
     /// How a pass over all rows reads beside this source, between two epochs. Where too little memory is set
     /// aside for such passes, the feed gives its own away until the next block.
-    pub fn room_for_pass(&mut self, setup: &Setup) -> FeedOptions {
+    pub fn room_for_pass(&mut self, setup: &Setup) -> FetchOptions {
         let beside = setup.evaluation_feed();
-        let Source::Feed(reading) = self else {
+        let Source::Fetch(reading) = self else {
             return beside;
         };
-        let in_file_order = FeedOptions {
+        let in_file_order = FetchOptions {
             access: Access::Window { gap_bytes: None },
             ..beside.clone()
         };
@@ -166,13 +168,13 @@ impl Source {
         ranks: Ranks<'_>,
     ) -> Result<Option<Step>, TrainError> {
         match self {
-            Source::Feed(reading) => {
+            Source::Fetch(reading) => {
                 let looks = std::mem::take(&mut reading.looks);
                 let batch = next_wanted(reading.feed()?, solver);
                 // No rank may wait in a block for one that got no rows.
                 let given_up = batch.as_ref().is_err_and(TrainError::is_interruption);
                 if ranks.any(given_up)? {
-                    return Err(FeedError::Interrupted.into());
+                    return Err(FetchError::Interrupted.into());
                 }
                 let Some(batch) = batch? else {
                     return Ok(None);
@@ -209,7 +211,7 @@ impl Source {
     /// All rows, where they lie in memory.
     pub fn rows(&self) -> Option<&RowTable> {
         match self {
-            Source::Feed { .. } => None,
+            Source::Fetch { .. } => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
@@ -217,14 +219,14 @@ impl Source {
     /// The same for good; a feed ends.
     pub fn into_rows(self) -> Option<RowTable> {
         match self {
-            Source::Feed { .. } => None,
+            Source::Fetch { .. } => None,
             Source::Memory { rows, .. } => Some(rows),
         }
     }
 
     pub fn meters(&self) -> Meters {
         match self {
-            Source::Feed(reading) => reading.meters(),
+            Source::Fetch(reading) => reading.meters(),
             Source::Memory {
                 meters, compute_s, ..
             } => Meters {
@@ -236,7 +238,7 @@ impl Source {
 
     pub fn access(&self) -> String {
         match self {
-            Source::Feed(reading) => reading.access.to_string(),
+            Source::Fetch(reading) => reading.access.to_string(),
             Source::Memory { .. } => "memory".to_string(),
         }
     }
@@ -244,15 +246,15 @@ impl Source {
     /// What would make training easier, as its rows show; once.
     pub fn take_advice(&mut self) -> Option<String> {
         match self {
-            Source::Feed(reading) => reading.advice.take(),
+            Source::Fetch(reading) => reading.advice.take(),
             Source::Memory { advice, .. } => advice.take(),
         }
     }
 
     pub fn describe(&self) -> Option<String> {
         match self {
-            Source::Feed(reading) => {
-                let choice = reading.feed.as_ref().and_then(Feed::access_choice);
+            Source::Fetch(reading) => {
+                let choice = reading.feed.as_ref().and_then(Fetch::access_choice);
                 choice.map(ToString::to_string)
             }
             Source::Memory { .. } => None,
@@ -262,9 +264,9 @@ impl Source {
 
 /// The next batch of the rows that the solver wants.
 fn next_wanted<'a>(
-    feed: &'a mut Feed,
+    feed: &'a mut Fetch,
     solver: &OutOfCore,
-) -> Result<Option<&'a mut Batch>, TrainError> {
+) -> Result<Option<&'a mut RowBatch>, TrainError> {
     Ok(feed.next_batch_where(&mut |_, id| solver.wants(id))?)
 }
 
@@ -272,8 +274,8 @@ fn next_wanted<'a>(
 fn load_all(setup: &Setup, ranks: Ranks<'_>) -> Result<Source, TrainError> {
     let dataset = &setup.data.dataset;
     let records = dataset.records().div_ceil(ranks.size() as u64);
-    let rows_bytes = records * pelton_feed::pane_row_bytes(dataset);
-    let feed = FeedOptions {
+    let rows_bytes = records * pelton_fetch::pane_row_bytes(dataset);
+    let feed = FetchOptions {
         memory_bytes: (setup.memory_bytes.saturating_sub(rows_bytes)).clamp(4 << 20, 64 << 20),
         interrupt: Arc::clone(&setup.interrupt),
         ..setup.feed.clone()

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use pelton_data::fetch_rows;
-use pelton_feed::pane_row_bytes;
+use pelton_fetch::pane_row_bytes;
 use pelton_format::RowTable;
 use pelton_linear::SavedState;
 use pelton_run::{Event, Observer, RunFolder};

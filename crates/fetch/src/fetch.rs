@@ -7,9 +7,9 @@ use pelton_format::{Dataset, RowTable};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
-use crate::error::FeedError;
+use crate::error::FetchError;
 use crate::meters::Meters;
-use crate::options::{Access, FeedOptions};
+use crate::options::{Access, FetchOptions};
 use crate::pane::Pane;
 use crate::planner::{Cursor, PlannedBatch, Planner, ReadList};
 use crate::ranges::Merge;
@@ -19,7 +19,7 @@ use crate::sizing::{self, Sizes};
 
 /// One batch: the rows of one step in the plan's order.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct RowBatch {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Batches of the epoch before this one.
@@ -66,7 +66,7 @@ const FIRST_PANE_RECORDS: u64 = 512;
 ///
 /// The order of examples depends on the plan alone, never on the access path, the number of threads
 /// or timing. Dropping the feed stops its threads.
-pub struct Feed {
+pub struct Fetch {
     // Declared first so that its threads end before what they share.
     loader: Loader,
     shared: Arc<Shared>,
@@ -82,21 +82,21 @@ pub struct Feed {
     panes_taken: u64,
     pane: Option<Pane>,
     batch_of_pane: usize,
-    current: Batch,
+    current: RowBatch,
     meters: Meters,
     left_at: Option<Instant>,
 }
 
-impl Feed {
-    /// A feed of `plan` over `dataset`. Nothing is read before the first [`Feed::next_batch`].
+impl Fetch {
+    /// A feed of `plan` over `dataset`. Nothing is read before the first [`Fetch::next_batch`].
     ///
     /// Errors: a budget that cannot hold two batches and the read buffers; an access path that
     /// cannot serve the order.
     pub fn new(
         dataset: Arc<Dataset>,
         plan: Arc<Plan>,
-        options: &FeedOptions,
-    ) -> Result<Feed, FeedError> {
+        options: &FetchOptions,
+    ) -> Result<Fetch, FetchError> {
         assert_eq!(
             dataset.records(),
             plan.records(),
@@ -145,7 +145,7 @@ impl Feed {
         if let Beginning::Small(batches) = beginning {
             planner.begin_with(batches);
         }
-        Ok(Feed {
+        Ok(Fetch {
             planner,
             loader,
             shared,
@@ -160,7 +160,7 @@ impl Feed {
             panes_taken: 0,
             pane: None,
             batch_of_pane: 0,
-            current: Batch::default(),
+            current: RowBatch::default(),
             meters: Meters::default(),
             left_at: None,
         })
@@ -172,26 +172,26 @@ impl Feed {
         dataset: Arc<Dataset>,
         most_rows: u64,
         list: ReadList,
-        options: &FeedOptions,
-    ) -> Result<Feed, FeedError> {
+        options: &FetchOptions,
+    ) -> Result<Fetch, FetchError> {
         let (plan, options) = stand_in(&dataset, most_rows, options)?;
-        let mut feed = Feed::new(dataset, plan, &options)?;
+        let mut feed = Fetch::new(dataset, plan, &options)?;
         feed.planner.read_list(list);
         Ok(feed)
     }
 
-    /// Whether [`Feed::of_list`] has the memory it needs.
+    /// Whether [`Fetch::of_list`] has the memory it needs.
     pub fn fits_list(
         dataset: &Dataset,
         most_rows: u64,
-        options: &FeedOptions,
-    ) -> Result<(), FeedError> {
+        options: &FetchOptions,
+    ) -> Result<(), FetchError> {
         let (plan, options) = stand_in(dataset, most_rows, options)?;
         let (access, _) = choose_path(dataset, &plan, &options)?;
         sizing::divide(dataset, &plan, &options, access, 0).map(|_| ())
     }
 
-    /// Takes the rows of the batch lent last; [`Feed::recycler`] takes them back.
+    /// Takes the rows of the batch lent last; [`Fetch::recycler`] takes them back.
     pub fn take_rows(&mut self) -> RowTable {
         std::mem::take(&mut self.current.rows)
     }
@@ -222,7 +222,7 @@ impl Feed {
     }
 
     /// The next batch of every record the plan lists; `None` after the last epoch.
-    pub fn next_batch(&mut self) -> Result<Option<&mut Batch>, FeedError> {
+    pub fn next_batch(&mut self) -> Result<Option<&mut RowBatch>, FetchError> {
         self.next_batch_where(&mut |_, _| true)
     }
 
@@ -236,7 +236,7 @@ impl Feed {
     pub fn next_batch_where(
         &mut self,
         keep: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<Option<&mut Batch>, FeedError> {
+    ) -> Result<Option<&mut RowBatch>, FetchError> {
         let asked_at = Instant::now();
         if let Some(left_at) = self.left_at.take() {
             self.meters.compute_s += (asked_at - left_at).as_secs_f64();
@@ -287,7 +287,7 @@ impl Feed {
         }
     }
 
-    fn take_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool, FeedError> {
+    fn take_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Result<bool, FetchError> {
         let began = Instant::now();
         self.issue_steps(keep);
         if self.panes_taken >= self.panes_planned {
@@ -363,7 +363,7 @@ impl Feed {
             pane.table.slice(start..start + len)
         };
         self.batch_of_pane += 1;
-        self.current = Batch {
+        self.current = RowBatch {
             epoch,
             step,
             end,
@@ -390,26 +390,26 @@ impl Recycler {
 fn stand_in(
     dataset: &Dataset,
     most_rows: u64,
-    options: &FeedOptions,
-) -> Result<(Arc<Plan>, FeedOptions), FeedError> {
+    options: &FetchOptions,
+) -> Result<(Arc<Plan>, FetchOptions), FetchError> {
     let records = dataset.records();
     let batching = Batching::Examples(most_rows.clamp(1, records.max(1)));
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, batching, 0),
         Catalog::of(records),
     );
-    let plan = plan.map_err(|error| FeedError::Unsupported {
+    let plan = plan.map_err(|error| FetchError::Unsupported {
         access: options.access.to_string(),
         reason: error.to_string(),
     })?;
-    let options = FeedOptions {
+    let options = FetchOptions {
         scratch_dir: None,
         ..options.clone()
     };
     Ok((Arc::new(plan), options))
 }
 
-fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {
+fn merge_of(access: Access, order: Order, options: &FetchOptions) -> Merge {
     match access {
         // What a page order reads at once is a unit, a run of whole records.
         Access::Direct if matches!(order, Order::Page { .. }) => Merge::Gap(0),
@@ -423,7 +423,7 @@ fn merge_of(access: Access, order: Order, options: &FeedOptions) -> Merge {
 /// Share of the records that a consumer is expected to want. Where it declines some, that is known
 /// afterwards only: runs that skip settled rows to a gap of 1e-3 read 0.5 (`demo:kdd`) to 1
 /// (`demo:higgs`) of the rows an epoch.
-fn wanted_share(options: &FeedOptions) -> f64 {
+fn wanted_share(options: &FetchOptions) -> f64 {
     match &options.share {
         Some(share) => share.wanted_share(),
         None if options.epoch_barrier => 0.75,
@@ -438,15 +438,15 @@ fn wanted_share(options: &FeedOptions) -> f64 {
 pub fn choose_path(
     dataset: &Dataset,
     plan: &Plan,
-    options: &FeedOptions,
-) -> Result<(Access, Option<AccessChoice>), FeedError> {
+    options: &FetchOptions,
+) -> Result<(Access, Option<AccessChoice>), FetchError> {
     let scatter = scatter::case(dataset, plan, options, wanted_share(options));
     match options.access {
         Access::Auto => {}
         Access::Scatter => {
             return match scatter {
                 Ok(_) => Ok((Access::Scatter, None)),
-                Err(reason) => Err(FeedError::Unsupported {
+                Err(reason) => Err(FetchError::Unsupported {
                     access: options.access.to_string(),
                     reason,
                 }),
@@ -477,7 +477,7 @@ pub fn choose_path(
 }
 
 /// What access costs, for sweeps that serve a whole epoch and without scatter.
-fn access_case(dataset: &Dataset, options: &FeedOptions) -> AccessCase {
+fn access_case(dataset: &Dataset, options: &FetchOptions) -> AccessCase {
     let unit = dataset
         .files()
         .first()
@@ -499,7 +499,7 @@ fn access_case(dataset: &Dataset, options: &FeedOptions) -> AccessCase {
 
 /// How a feed begins. One that asks a consumer what it wants does so at fixed places, and scatter's buckets match
 /// its panes: neither begins otherwise than it goes on.
-fn beginning(dataset: &Dataset, options: &FeedOptions, access: Access, sizes: Sizes) -> Beginning {
+fn beginning(dataset: &Dataset, options: &FetchOptions, access: Access, sizes: Sizes) -> Beginning {
     if access == Access::Scatter || options.epoch_barrier {
         return Beginning::Alike;
     }
@@ -518,9 +518,9 @@ fn beginning(dataset: &Dataset, options: &FeedOptions, access: Access, sizes: Si
     }
 }
 
-impl std::fmt::Debug for Feed {
+impl std::fmt::Debug for Fetch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed")
+        f.debug_struct("Fetch")
             .field("access", &self.access)
             .field("sizes", &self.sizes)
             .field("panes_taken", &self.panes_taken)

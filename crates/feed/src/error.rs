@@ -1,0 +1,57 @@
+//! Why a loader could not start or go on.
+
+use std::path::PathBuf;
+
+use pelton_fetch::FetchError;
+use pelton_format::FormatError;
+use pelton_storage::StorageError;
+
+/// Why a loader could not start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FeedError {
+    /// Records could not be read ahead, memory does not suffice, or the loader was interrupted.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// An example could not be read or decoded, augmented or put into its batch.
+    #[error(
+        "{path}: record {record} (at byte {offset}): {problem}; mend or remove it, or leave bad examples out with `on_bad_record` skip", path = path.display()
+    )]
+    Example {
+        /// The file.
+        path: PathBuf,
+        /// Number of the record in its file, from 0.
+        record: u64,
+        /// Byte offset of the record.
+        offset: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A saved state that cannot be gone on from.
+    #[error(
+        "the state of the loader cannot be used: {0}; begin anew, or resume with what it was saved with"
+    )]
+    State(String),
+    /// Stages that do not go together, or not with this data set.
+    #[error("{0}")]
+    Stages(String),
+}
+
+impl From<FormatError> for FeedError {
+    fn from(error: FormatError) -> FeedError {
+        FetchError::from(error).into()
+    }
+}
+
+impl From<StorageError> for FeedError {
+    fn from(error: StorageError) -> FeedError {
+        FetchError::from(error).into()
+    }
+}
+
+impl FeedError {
+    /// Whether the loader was told to end early.
+    pub fn is_interruption(&self) -> bool {
+        matches!(self, FeedError::Fetch(FetchError::Interrupted))
+    }
+}
