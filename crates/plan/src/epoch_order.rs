@@ -17,6 +17,13 @@ pub struct EpochOrder {
     ids: EpochIds,
 }
 
+impl Plan {
+    /// The order of an epoch there and back; `None` for `page`, `queue` and mixtures, which have no inverse.
+    pub fn epoch_order(&self, epoch: u64) -> Option<EpochOrder> {
+        EpochOrder::new(self.clone(), epoch)
+    }
+}
+
 impl EpochOrder {
     pub(crate) fn new(plan: Plan, epoch: u64) -> Option<EpochOrder> {
         let ids = plan.0.sequence.examples.inverted(epoch)?;

@@ -18,9 +18,7 @@ use crate::blocks::Blocks;
 use crate::bucketed::Bucketed;
 use crate::buckets::{BucketLayout, BucketPolicy, Packing};
 use crate::echo::{Echo, EchoPlan};
-use crate::epoch_order::EpochOrder;
 use crate::error::PlanError;
-use crate::hint::Hint;
 use crate::ids::{Examples, Orders};
 use crate::mixture::Mixture;
 use crate::opportunistic::Opportunistic;
@@ -32,9 +30,8 @@ use crate::runs::Runs;
 use crate::selection::Selection;
 use crate::sequence::Sequence;
 use crate::spec::{Catalog, PlanSpec};
-use crate::step_batch::{Draw, StepBatch};
+use crate::step_batch::Draw;
 use crate::units::Units;
-use crate::walk::{Place, Walk};
 
 /// Most records a plan can number.
 const MAX_RECORDS: u64 = 1 << 63;
@@ -161,27 +158,6 @@ impl Plan {
             true => self.0.fresh_steps(epoch),
             false => self.0.batch_echo_of(epoch).appearances(),
         }
-    }
-
-    /// The steps from a place on; from the start of the next epoch where the place lies beyond its epoch's end.
-    ///
-    /// Cost: arithmetic where batches are runs of an order other than `queue`; a pass over the units before for a
-    /// `page` order. What queues or packs replays its epoch up to the place, or goes on from where `hint` stands, if
-    /// that is of this plan and before the place. A hint never changes what comes out.
-    pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
-        Walk::new(self.clone(), from, hint)
-    }
-
-    /// The records of one step, in order: a walk of one step, for a look at it.
-    pub fn step_ids(&self, epoch: u64, step: u64) -> Vec<u64> {
-        let mut batch = StepBatch::default();
-        self.walk(Place { epoch, step }, None).next(&mut batch);
-        batch.ids
-    }
-
-    /// The order of an epoch there and back; `None` for `page`, `queue` and mixtures, which have no inverse.
-    pub fn epoch_order(&self, epoch: u64) -> Option<EpochOrder> {
-        EpochOrder::new(self.clone(), epoch)
     }
 
     /// Draws of a step's batch; `None` where that takes a walk to know, and beyond the end of the epoch.

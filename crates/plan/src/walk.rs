@@ -52,6 +52,24 @@ enum FreshWalk {
     Packed(PackedWalk),
 }
 
+impl Plan {
+    /// The steps from a place on; from the start of the next epoch where the place lies beyond its epoch's end.
+    ///
+    /// Cost: arithmetic where batches are runs of an order other than `queue`; a pass over the units before for a
+    /// `page` order. What queues or packs replays its epoch up to the place, or goes on from where `hint` stands, if
+    /// that is of this plan and before the place. A hint never changes what comes out.
+    pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
+        Walk::new(self.clone(), from, hint)
+    }
+
+    /// The records of one step, in order: a walk of one step, for a look at it.
+    pub fn step_ids(&self, epoch: u64, step: u64) -> Vec<u64> {
+        let mut batch = StepBatch::default();
+        self.walk(Place { epoch, step }, None).next(&mut batch);
+        batch.ids
+    }
+}
+
 impl Walk {
     pub(crate) fn new(plan: Plan, place: Place, hint: Option<&Hint>) -> Walk {
         let mut walk = Walk {
