@@ -134,7 +134,7 @@ pub struct LoaderOptions {
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
-    /// Set by whoever wants the loader to end early, with [`crate::FetchError::Interrupted`].
+    /// Set by whoever wants the loader to end early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
     /// Measured speed of the device that holds the data.
     pub device: DeviceSpeed,
