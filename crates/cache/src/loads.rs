@@ -141,7 +141,9 @@ impl Loads {
     /// Whether the load that serves a record in an epoch lies before a position of its order.
     pub(crate) fn has_passed(&self, (epoch, position): (u64, u64), id: u64) -> bool {
         let order = self.order(epoch);
-        let served = order.load_of(id).and_then(|load| order.load_positions(load));
+        let served = order
+            .load_of(id)
+            .and_then(|load| order.load_positions(load));
         served.is_some_and(|served| served.end <= position)
     }
 }
