@@ -12,7 +12,7 @@ use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
 use crate::stages::{Collate, Stages};
 
-/// Shorter ones are read faster many at a time, as the feed does it.
+/// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory.
 const SHORTEST: f64 = 512.0;
 
 /// Longer ones are copied by system calls in little more time than from memory of one's own.
@@ -71,7 +71,7 @@ impl InPlaceReads {
             && once
             && stream.packing().is_none()
             && copies(dataset, stages, fields)
-            && dataset.record_bytes().mean() >= SHORTEST
+            && (dataset.record_bytes().mean() >= SHORTEST || fits(dataset, options))
             && dataset.reads_in_place()
     }
 
@@ -135,6 +135,13 @@ fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
     let files = files.collect();
     tracing::debug!(bytes = used, room, "files that stay in memory");
     (files, used)
+}
+
+/// Whether all files can be expected to stay in memory: the rest is for batches.
+fn fits(dataset: &Dataset, options: &LoaderOptions) -> bool {
+    let mut files = dataset.files().iter();
+    files.all(|file| file.storage().reads_page_cache())
+        && dataset.bytes() <= options.memory_bytes / 2
 }
 
 /// Whether places in the batch are known before samples are read, and samples have the bytes that are read.

@@ -179,7 +179,9 @@ fn logged(place: &Place, name: &str, ranks: usize) -> Vec<u64> {
 /// Sentences of unequal length, of which some wait in buckets while the loads they came in give way to others.
 fn sentences(place: &Place) {
     let words = |i: usize| "word ".repeat(1 + i * 7 % 23);
-    let text: String = (0..4000).map(|i| format!("{i} {}\n", words(i))).collect();
+    let text: String = (0..4000)
+        .map(|i| format!("line{i} {}\n", words(i)))
+        .collect();
     std::fs::write(place.path("text.txt"), text).unwrap();
 }
 
@@ -204,8 +206,10 @@ fn pipelines_read_through_peers_memory() {
             "--peer-memory 1/4 --mode opportunistic --unit-bytes 2KiB",
         ] {
             let name = format!("log{number}{}", memory.len());
+            // A row of a packed batch has many sentences, and three batches are to lie in a load.
+            let batch = if flags.contains("pack") { 6 } else { 20 };
             let line = format!(
-                "bench text.txt --decode words {flags} --batch 20 --epochs 2 --ranks 3 --cache peers {memory} \
+                "bench text.txt --decode words {flags} --batch {batch} --epochs 2 --ranks 3 --cache peers {memory} \
                  --state {name}.state --log {name}"
             );
             let figures = place.json(&line);
