@@ -1,7 +1,7 @@
 //! Peers' memory among processes, in every pipeline; run by `./test mpi`.
 //!
 //! ```text
-//! mpirun -n 3 mpi_cache           reads everything, with and without checksums
+//! mpirun -n 3 mpi_cache           reads everything
 //! mpirun -n 3 mpi_cache fails 1   the last rank fails while the others read (0 in memory, 1 in loads,
 //!                                 2 ordered); exits with 70
 //! ```
