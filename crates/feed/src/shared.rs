@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use pelton_batch::{DType, Pool};
-use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
+use pelton_format::{Contents, Dataset, Layout, RowTable};
 
 use crate::building::{Building, FixedField, Made, Places};
 use crate::held::Allowance;
@@ -187,9 +187,9 @@ impl Shared {
             path: file.record_path(record),
             record,
             // Each record of a folder is a file of its own.
-            offset: match file.kind() {
-                FormatKind::Folder => 0,
-                _ => place.offset,
+            offset: match file.is_folder() {
+                true => 0,
+                false => place.offset,
             },
             problem: problem.to_owned(),
         }

@@ -54,8 +54,32 @@ impl DataFile {
     }
 
     /// The format.
-    pub fn kind(&self) -> FormatKind {
-        self.kind
+    pub fn kind(&self) -> &FormatKind {
+        &self.kind
+    }
+
+    /// Whether it is a folder, each of whose files is a record.
+    pub fn is_folder(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Whether it is text whose numbers are parsed each time it is read.
+    pub fn is_text_of_numbers(&self) -> bool {
+        matches!(
+            self.decoder,
+            Decoder::Libsvm { .. } | Decoder::Delimited { .. }
+        )
+    }
+
+    /// Whether people find a record by the number of its line.
+    pub(crate) fn has_lines(&self) -> bool {
+        matches!(
+            self.places,
+            Places::Listed {
+                from: LINE_ENDS,
+                ..
+            }
+        )
     }
 
     /// What record reads go through.
@@ -70,24 +94,16 @@ impl DataFile {
 
     /// How its records are found, in words.
     pub fn located_by(&self) -> String {
-        match (&self.places, self.kind) {
-            (Places::Fixed { from, bytes }, _) => {
+        match &self.places {
+            Places::Fixed { from, bytes } => {
                 format!("by arithmetic: {bytes} bytes each from byte {from} on")
             }
-            (Places::Cut { bytes, .. }, _) => {
+            Places::Cut { bytes, .. } => {
                 format!("by arithmetic: {bytes} bytes each, and the last one shorter")
             }
-            (Places::Files(_), _) => "by its place in the listing: each is a file".into(),
-            (Places::Listed { .. }, FormatKind::Packed) => {
-                "by the list of starts in the file".into()
-            }
-            (Places::Listed { .. }, FormatKind::Tar) => {
-                "by a list of starts, from a walk over the headers of members".into()
-            }
-            (Places::Listed { .. }, FormatKind::Tokens(_)) => {
-                "by a list of starts, from a count of words and line ends".into()
-            }
-            (Places::Listed { .. }, _) => "by a list of starts, from a search for line ends".into(),
+            Places::Files(_) => "by its place in the listing: each is a file".into(),
+            Places::Listed { from: IN_FILE, .. } => "by the list of starts in the file".into(),
+            Places::Listed { from, .. } => format!("by a list of starts, {from}"),
         }
     }
 
@@ -197,6 +213,11 @@ impl Stamp {
     }
 }
 
+/// Starts of records that a search for line ends found.
+pub(crate) const LINE_ENDS: &str = "from a search for line ends";
+/// Starts of records that the file lists.
+pub(crate) const IN_FILE: &str = "in the file";
+
 /// Where the records of a file lie.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
@@ -205,16 +226,22 @@ pub(crate) enum Places {
     /// Each `bytes` long, from the start of the file on, but for the last, which ends with it at `end`.
     Cut { bytes: u64, end: u64 },
     /// From each start to the next, the last to `end`.
-    Listed { starts: Arc<EliasFano>, end: u64 },
+    Listed {
+        starts: Arc<EliasFano>,
+        end: u64,
+        /// How the starts were found, in words.
+        from: &'static str,
+    },
     /// Each a file of a set.
     Files(Arc<FileSet>),
 }
 
 impl Places {
-    pub(crate) fn listed(starts: EliasFano, end: u64) -> Places {
+    pub(crate) fn listed(starts: EliasFano, end: u64, from: &'static str) -> Places {
         Places::Listed {
             starts: Arc::new(starts),
             end,
+            from,
         }
     }
 
@@ -227,7 +254,7 @@ impl Places {
                 let start = i * bytes;
                 (start, (*bytes).min(end - start))
             }
-            Places::Listed { starts, end } => {
+            Places::Listed { starts, end, .. } => {
                 let mut walk = starts.walk(i);
                 let start = walk.next().expect("the record exists");
                 (start, walk.next().unwrap_or(*end) - start)

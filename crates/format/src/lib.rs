@@ -13,6 +13,8 @@
 mod class_name;
 mod contents;
 mod error;
+mod format;
+mod formats;
 mod kind;
 mod labels;
 mod rows;
@@ -23,6 +25,7 @@ mod data_file;
 mod dataset;
 mod open;
 mod options;
+mod tables;
 
 mod delimited;
 mod libsvm;

@@ -26,10 +26,10 @@ use crate::error::FormatError;
 use crate::labels::{LabelCollector, MOST_LABELS, MOST_NAMES};
 use crate::libsvm::label_token;
 use crate::located::Located;
+use crate::sample::without_line_end;
 use crate::scan_chunk::{
     Backward, ChunkFound, LineShape, Scan, Stopped, Worker, count_queries, last_index,
 };
-use crate::text::without_line_end;
 
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
+use crate::format::{Opened, Reading};
 use crate::line_scan::Lines;
-use crate::open::{Opened, Reading};
 use crate::options::OpenOptions;
 
 /// What stands for missing cells.
@@ -65,7 +65,7 @@ impl MissingValues {
         opened: &[Opened],
         options: &OpenOptions,
     ) -> Result<Option<MissingValues>, FormatError> {
-        let width = opened.iter().find_map(|file| match &file.reading {
+        let width = opened.iter().find_map(|file| match &file.found.reading {
             Reading::Delimited(rules) => Some(rules.features()),
             _ => None,
         });
@@ -103,7 +103,7 @@ fn means_of(
     let mut sums = vec![(0.0_f64, 0_u64); width];
     let mut row = vec![0.0; width];
     for file in opened {
-        let Reading::Delimited(rules) = &file.reading else {
+        let Reading::Delimited(rules) = &file.found.reading else {
             continue;
         };
         let rules = DelimitedRules {
@@ -112,7 +112,7 @@ fn means_of(
         };
         let read_error = |e| FormatError::io(&file.path, "read it", e);
         let text = File::open(&file.source).map_err(read_error)?;
-        let (from, _) = file.places.get(0);
+        let (from, _) = file.found.places.get(0);
         let mut lines = Lines::new(&text, from, file.stamp.size).map_err(read_error)?;
         while let Some((_, line)) = lines.next().map_err(read_error)? {
             if options.interrupt.load(Ordering::Relaxed) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_storage::{AlignedBuffer, ScratchFile, StorageError};
 
-use crate::data_file::{DataFile, Decoder, Places, StoredClasses};
+use crate::data_file::{DataFile, Decoder, IN_FILE, Places, StoredClasses};
 use crate::dataset::Dataset;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::kind::FormatKind;
@@ -130,7 +130,7 @@ impl PackedCopy {
                     from: file.first_id() * length,
                     bytes: length,
                 },
-                _ => Places::listed(starts.finish(end), end),
+                _ => Places::listed(starts.finish(end), end, IN_FILE),
             });
         }
         Ok(())
@@ -159,7 +159,7 @@ impl PackedCopy {
         };
         let files = self.dataset.files().iter().zip(self.places);
         let files = files.map(|(file, places)| DataFile {
-            kind: FormatKind::Packed,
+            kind: FormatKind::new("prow", None),
             storage: Arc::clone(&storage),
             places,
             decoder: match layout {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, for_each_batch};
 use pelton_feed::FeedOptions;
 use pelton_format::{
-    Contents, DataFile, Dataset, FormatKind, IndexCoding, PackedShape, PackedSummary, PackedWriter,
+    Contents, DataFile, Dataset, IndexCoding, PackedShape, PackedSummary, PackedWriter,
     RecordBytes, Row, members,
 };
 use pelton_run::{Event, RunContext, write_atomically};
@@ -78,7 +78,7 @@ impl FileFigures {
         /// Records looked at, evenly spread.
         const SAMPLED: u64 = 1000;
         const PAGE: u64 = 4096;
-        let is_folder = file.kind() == FormatKind::Folder;
+        let is_folder = file.is_folder();
         let (mut bytes, mut pages) = (0, 0);
         let sampled = file.records().min(SAMPLED);
         for i in 0..sampled {
@@ -280,7 +280,7 @@ pub fn inspect(
     let contents = dataset.contents();
     let is_text = contents == Contents::Features && !bytes.contains(&0);
     let file = &dataset.files()[place.file as usize];
-    let is_folder = file.kind() == FormatKind::Folder;
+    let is_folder = file.is_folder();
     let mut view = RecordView {
         id,
         file: file.record_path(id - file.first_id()).display().to_string(),
