@@ -15,7 +15,7 @@ use crate::in_place::InPlaceReads;
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
-use crate::stages::{self, Collate, Stages};
+use crate::stages::{Collate, Stages};
 use pelton_fetch::FeedError;
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub began: Instant,
     pub recycler: OnceLock<Recycler>,
     /// The field that a record begins as.
-    pub record_name: Arc<str>,
+    pub record_fields: Vec<Arc<str>>,
     /// Fields whose places are known of every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
@@ -103,7 +103,12 @@ impl Shared {
             read_again: AtomicU64::new(0),
             began: Instant::now(),
             recycler: OnceLock::new(),
-            record_name: stages::record_spec(&dataset).name,
+            record_fields: dataset
+                .fields()
+                .0
+                .into_iter()
+                .map(|field| field.name)
+                .collect(),
             fixed: fields.fixed.into(),
             others: fields.others,
             copies: stages.list().is_empty() && as_stored(dataset.contents(), &stages),
@@ -120,6 +125,11 @@ impl Shared {
             made: Condvar::new(),
             room: Condvar::new(),
         }
+    }
+
+    /// The field of records that are one.
+    pub fn record_name(&self) -> Arc<str> {
+        Arc::clone(&self.record_fields[0])
     }
 
     /// The places that are known of every batch.
@@ -349,6 +359,7 @@ pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
         Contents::Pixels {
             planar, channels, ..
         } => channels == 1 || planar == stages.planar,
+        Contents::Fields => false,
         _ => true,
     }
 }

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use pelton_batch::FieldSpecs;
 use pelton_storage::{FileSet, Storage};
 
 use crate::codes::Codes;
 use crate::delimited::{DelimitedRules, decode_delimited_line, is_missing, numeric_label};
 use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
+use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
 use crate::labels::Classes;
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
@@ -71,6 +73,14 @@ impl DataFile {
         )
     }
 
+    /// What fields its records have; none unless they are of fields.
+    pub(crate) fn field_specs(&self) -> FieldSpecs {
+        match &self.decoder {
+            Decoder::Fields { decoder, .. } => decoder.specs().clone(),
+            _ => FieldSpecs::default(),
+        }
+    }
+
     /// Whether people find a record by the number of its line.
     pub(crate) fn has_lines(&self) -> bool {
         matches!(
@@ -110,7 +120,9 @@ impl DataFile {
     /// Bytes that the places and classes of its records take in memory.
     pub(crate) fn index_bytes(&self) -> u64 {
         let codes = match &self.decoder {
-            Decoder::Sample { codes, .. } | Decoder::Pixels { codes, .. } => codes.heap_bytes(),
+            Decoder::Sample { codes, .. }
+            | Decoder::Pixels { codes, .. }
+            | Decoder::Fields { codes, .. } => codes.heap_bytes(),
             _ => 0,
         };
         let names = self.parts.as_ref().map_or(0, |parts| parts.heap_bytes());
@@ -135,7 +147,8 @@ impl DataFile {
             Decoder::PackedDense { .. }
             | Decoder::PackedSparse { .. }
             | Decoder::Sample { .. }
-            | Decoder::Pixels { .. } => Numbering::FromZero,
+            | Decoder::Pixels { .. }
+            | Decoder::Fields { .. } => Numbering::FromZero,
         }
     }
 
@@ -321,6 +334,13 @@ pub(crate) enum Decoder {
         codes: Codes,
         classes: StoredClasses,
     },
+    Fields {
+        decoder: Arc<dyn FieldDecoder>,
+        codes: Codes,
+        /// Of those that do not state their label themselves.
+        listed: StoredClasses,
+        classes: Classes,
+    },
 }
 
 /// What the class numbers of a packed file mean in the data set.
@@ -417,6 +437,7 @@ fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
 
 thread_local! {
     static ENTRIES: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
+    static ROW: RefCell<Vec<u8>> = RefCell::default();
 }
 
 /// Appends a row of the entries that `write` pushes, whose indices ascend: sparse, or where rows are dense with
@@ -474,6 +495,19 @@ impl Decoder {
                     *feature = f32::from(*pixel) / BRIGHTEST;
                 }
                 classes.class(code)
+            }),
+            Decoder::Fields {
+                decoder,
+                codes,
+                listed,
+                classes,
+            } => ROW.with_borrow_mut(|row| {
+                let class = match decoder.decode(bytes, &mut RowWriter::new(row))? {
+                    Some(label) => known(classes, label)?,
+                    None => listed.class(codes.get(record))?,
+                };
+                rows.push_bytes(class, row);
+                Ok(())
             }),
             Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::Storage;
 
 use crate::bad_record::bad_record;
@@ -255,6 +256,12 @@ impl Dataset {
                 codes: sample.codes,
                 classes: StoredClasses::new(file.labels, file.names, &classes),
             },
+            Reading::Fields { decoder, codes } => Decoder::Fields {
+                decoder,
+                codes,
+                listed: StoredClasses::new(file.labels, file.names, &classes),
+                classes,
+            },
             Reading::PackedSparse { coding, features } => Decoder::PackedSparse {
                 coding,
                 features,
@@ -295,6 +302,34 @@ impl Dataset {
     /// What rows hold: features, or bytes of one kind.
     pub fn contents(&self) -> Contents {
         self.contents
+    }
+
+    /// What fields every record has, without its label; pictures of known size as height, width and channels.
+    pub fn fields(&self) -> FieldSpecs {
+        let of_bytes = |name| FieldSpec::new(name, DType::U8, &[None]);
+        let one = match (self.contents, self.layout, self.files.first()) {
+            (Contents::Fields, _, Some(file)) => return file.field_specs(),
+            (
+                Contents::Pixels {
+                    height,
+                    width,
+                    channels,
+                    ..
+                },
+                ..,
+            ) => {
+                let dims = [height, width, channels].map(|length| Some(length as usize));
+                FieldSpec::new("image", DType::U8, &dims)
+            }
+            (_, Layout::Dense { width }, _) => {
+                FieldSpec::new("features", DType::F32, &[Some(width)])
+            }
+            (_, Layout::Sparse, _) => FieldSpec::new("features", DType::F32, &[None]),
+            (Contents::Text | Contents::Tokens { .. }, ..) => of_bytes("text"),
+            (Contents::Members, ..) => of_bytes("members"),
+            _ => of_bytes("bytes"),
+        };
+        FieldSpecs(vec![one])
     }
 
     /// The classes.
@@ -560,7 +595,7 @@ impl<'a> Cursor<'a> {
 fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
-        if (file.found.layout, file.found.contents) != (first.found.layout, first.found.contents) {
+        if what_of(file) != what_of(first) {
             return Err(FormatError::MixedLayouts {
                 path: file.path.clone(),
                 found: describe(file),
@@ -582,7 +617,23 @@ fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatE
     Ok(())
 }
 
+/// What the files of a data set must have in common.
+fn what_of(file: &Opened) -> (Layout, Contents, Option<&FieldSpecs>) {
+    let specs = match &file.found.reading {
+        Reading::Fields { decoder, .. } => Some(decoder.specs()),
+        _ => None,
+    };
+    (file.found.layout, file.found.contents, specs)
+}
+
 fn describe(file: &Opened) -> String {
+    if let (.., Some(specs)) = what_of(file) {
+        let fields = specs.0.iter();
+        let fields: Vec<String> = fields
+            .map(|field| format!("{} ({} {:?})", field.name, field.dtype, field.known()))
+            .collect();
+        return format!("the fields {}", fields.join(", "));
+    }
     match file.found.layout {
         Layout::Dense { width } => format!("dense rows of {width} features"),
         Layout::Sparse => "sparse rows".into(),

@@ -7,13 +7,16 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pelton_batch::FieldSpec;
 use pelton_storage::{FileSet, Storage};
 
+use crate::codes::Codes;
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
 use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places, Stamp};
 use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
+use crate::fields::{FieldDecoder, overhead};
 use crate::kind::{Compression, FormatKind, Head};
 use crate::line_scan::scan_file;
 use crate::located::Located;
@@ -21,7 +24,7 @@ use crate::npy::NpyRules;
 use crate::options::OpenOptions;
 use crate::packed::IndexCoding;
 use crate::rows::Layout;
-use crate::sample::SampleReading;
+use crate::sample::{SampleReading, SampleShape};
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};
 
@@ -104,6 +107,10 @@ pub(crate) enum Reading {
     Sample(SampleReading),
     /// Bytes of a sample as features.
     Pixels(SampleReading),
+    Fields {
+        codes: Codes,
+        decoder: Arc<dyn FieldDecoder>,
+    },
 }
 
 impl Reading {
@@ -121,6 +128,7 @@ impl Reading {
                 let [shape, label] = sample.shape.words();
                 [2 << 8 | shape, label]
             }
+            Reading::Fields { decoder, .. } => [11, decoder.fingerprint()],
         }
     }
 }
@@ -140,6 +148,8 @@ pub(crate) struct Found {
     pub(crate) names: Vec<String>,
     pub(crate) reading: Reading,
     pub(crate) index: IndexSource,
+    /// What places are places of; the file itself where `None`.
+    pub(crate) storage: Option<Arc<dyn Storage>>,
 }
 
 impl Found {
@@ -181,6 +191,29 @@ impl Found {
             names: Vec::new(),
             reading: Reading::Sample(reading),
             index: IndexSource::Arithmetic,
+            storage: None,
+        }
+    }
+
+    /// Records of named arrays, whose rows are of one length where that of their fields is known; `codes` are the
+    /// labels of those that do not state theirs.
+    pub(crate) fn fields(
+        labels: Vec<f64>,
+        records: u64,
+        codes: Codes,
+        decoder: impl FieldDecoder + 'static,
+    ) -> Found {
+        let bytes = |field: &FieldSpec| {
+            overhead(&field.name, field.dims.len()) + field.bytes().unwrap_or(0) as u64
+        };
+        let row: u64 = decoder.specs().0.iter().map(bytes).sum();
+        let one = SampleReading::one_class(SampleShape::Whole);
+        Found {
+            reading: Reading::Fields {
+                codes,
+                decoder: Arc::new(decoder),
+            },
+            ..Found::samples(Contents::Fields, records * (2 + row), labels, one)
         }
     }
 }

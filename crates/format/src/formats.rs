@@ -4,14 +4,17 @@ use crate::cifar::Cifar;
 use crate::folder::Folder;
 use crate::format::Format;
 use crate::idx::Idx;
+use crate::json_lines::JsonLines;
 use crate::kind::{FormatKind, Head, Look};
+use crate::npz::Npz;
+use crate::raw_records::RawRecords;
 use crate::stream::{Bytes, Tokens};
 use crate::tables::{Delimited, Libsvm, Npy, Packed};
 use crate::tar_file::Tar;
 use crate::text::Text;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 13] = [
+static FORMATS: [&dyn Format; 16] = [
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -33,6 +36,9 @@ static FORMATS: [&dyn Format; 13] = [
     &Folder,
     &Tokens,
     &Bytes,
+    &RawRecords,
+    &JsonLines,
+    &Npz,
 ];
 
 impl FormatKind {
@@ -135,8 +141,12 @@ mod tests {
         check("train.bin", b"\0", Some("cifar100"));
         check("other.bin", b"\0", None);
         check("x.tar", b"\0", Some("tar"));
+        check("x.jsonl", b"{}", Some("jsonl"));
+        check("x.npz", b"PK\x03\x04\0", Some("npz"));
         for name in FormatKind::names().split(", ") {
-            let name = name.replace("LENGTH", "4294967295");
+            let name = name
+                .replace("LENGTH", "4294967295")
+                .replace("FIELDS", "u8[3],label:u8");
             let kind = FormatKind::from_name(&name).unwrap();
             assert_eq!(kind.to_string(), name);
         }
@@ -149,6 +159,9 @@ mod tests {
             "bytes:+1",
             "bytes:4294967296",
             "csv:3",
+            "raw",
+            "raw:",
+            "raw:u9",
         ] {
             assert_eq!(FormatKind::from_name(name), None, "{name}");
         }

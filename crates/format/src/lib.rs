@@ -8,11 +8,13 @@
 //! file: it sees the bytes of one record.
 //!
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
-//! lines or runs of tokens of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
+//! lines or runs of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says which; [`members`] splits a sample,
+//! [`fields()`] such a row of arrays.
 
 mod class_name;
 mod contents;
 mod error;
+mod fields;
 mod format;
 mod formats;
 mod kind;
@@ -36,6 +38,10 @@ mod packed;
 mod packed_copy;
 mod packed_reader;
 mod packed_writer;
+
+mod json_lines;
+mod npz;
+mod raw_records;
 
 mod cifar;
 mod codes;
@@ -73,6 +79,7 @@ pub use data_file::{DataFile, IndexSource, Numbering};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
+pub use fields::{Field, fields};
 pub use in_place::{InPlace, InPlaceClass};
 pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;

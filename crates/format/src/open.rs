@@ -84,7 +84,7 @@ pub(crate) fn open_file(
         options,
     };
     let found = format.open(&text, notes)?;
-    let found = match options.features_only {
+    let mut found = match options.features_only {
         true => found.with_pixels_as_features(),
         false => found,
     };
@@ -94,7 +94,10 @@ pub(crate) fn open_file(
             path: path.to_path_buf(),
         });
     }
-    let storage: Arc<dyn Storage> = Arc::new(LocalFile::open(&source, options.storage)?);
+    let storage: Arc<dyn Storage> = match found.storage.take() {
+        Some(storage) => storage,
+        None => Arc::new(LocalFile::open(&source, options.storage)?),
+    };
     Ok(Opened {
         path: path.to_path_buf(),
         source,

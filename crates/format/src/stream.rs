@@ -106,7 +106,7 @@ fn length_of(text: &str) -> Result<NonZeroU32, String> {
     let length = text.parse().ok().filter(|_| !text.starts_with('+'));
     length.ok_or_else(|| {
         format!(
-            "has the length `{text}`: use a whole number from 1 to {}",
+            "has a length that is no whole number from 1 to {}; write tokens:LENGTH or bytes:LENGTH",
             u32::MAX
         )
     })

@@ -2,10 +2,12 @@
 
 use std::fs::File;
 
+use crate::codes::Codes;
 use crate::contents::Contents;
 use crate::data_file::{IN_FILE, IndexSource, LINE_ENDS, Places};
 use crate::delimited::{DelimitedRules, Heading, LabelColumn};
 use crate::error::FormatError;
+use crate::fields::{Column, scan_labels};
 use crate::format::{Format, Found, Match, Reading, Source};
 use crate::kind::{Head, Look};
 use crate::line_scan::first_line_from;
@@ -13,6 +15,7 @@ use crate::located::Located;
 use crate::npy::{self, NpyRules};
 use crate::options::OpenOptions;
 use crate::packed_reader;
+use crate::raw_records::RawDecoder;
 use crate::rows::Layout;
 use crate::scan_chunk::LineShape;
 
@@ -156,6 +159,7 @@ fn lines_found(
         names: contents.names,
         reading,
         index,
+        storage: None,
         places: Places::listed(contents.starts, end, LINE_ENDS),
     }
 }
@@ -186,11 +190,56 @@ impl Format for Npy {
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
         let (path, size, options) = (source.path, source.stamp.size, source.options);
         let header = npy::read_header(path, size)?;
-        let columns = header.columns as usize;
+        let row_bytes = header.row_bytes().unwrap_or(0);
+        let from = header.data_offset;
+        let Some((rows, columns)) = header.matrix() else {
+            let what = match header.shape.first() {
+                None => "it is a single number".to_owned(),
+                Some(_) if row_bytes == 0 => "its rows hold no numbers".to_owned(),
+                Some(&rows) if !options.features_only => {
+                    let array = ("data".to_owned(), header.number, header.row());
+                    return Ok(Found {
+                        records: rows,
+                        bytes: rows * row_bytes,
+                        longest: row_bytes,
+                        places: Places::Fixed {
+                            from,
+                            bytes: row_bytes,
+                        },
+                        ..Found::fields(
+                            vec![0.0],
+                            rows,
+                            Codes::One,
+                            RawDecoder::packed(&[array], None),
+                        )
+                    });
+                }
+                Some(_) => {
+                    format!(
+                        "its {} dimensions of {} are no matrix of features",
+                        header.shape.len(),
+                        header.number
+                    )
+                }
+            };
+            return Err(FormatError::Npy {
+                path: path.to_path_buf(),
+                offset: from,
+                what,
+            });
+        };
+        let columns = columns as usize;
         let (mut label, mut labels) = (None, Vec::new());
         if !has_no_label(columns, options) {
-            let column = npy::label_column(path, &header, &options.label)?;
-            labels = npy::scan_labels(path, &header, column, &options.interrupt)?;
+            let column = npy::label_column(path, columns, &options.label)?;
+            let size = header.number.bytes();
+            let place = Column {
+                from: from + (column * size) as u64,
+                stride: row_bytes,
+                count: rows,
+                dtype: header.number,
+            };
+            labels = scan_labels(path, path, place, &options.interrupt)?;
             label = Some(column);
         }
         let rules = NpyRules {
@@ -198,17 +247,16 @@ impl Format for Npy {
             columns,
             label,
         };
-        let row_bytes = header.columns * header.number.bytes() as u64;
         let features = rules.features() as u64;
         Ok(Found {
             places: Places::Fixed {
-                from: header.data_offset,
+                from,
                 bytes: row_bytes,
             },
-            records: header.rows,
-            bytes: header.rows * row_bytes,
+            records: rows,
+            bytes: rows * row_bytes,
             longest: row_bytes,
-            nonzeros: header.rows.saturating_mul(features),
+            nonzeros: rows.saturating_mul(features),
             layout: Layout::Dense {
                 width: rules.features(),
             },
@@ -218,6 +266,7 @@ impl Format for Npy {
             names: Vec::new(),
             reading: Reading::Npy(rules),
             index: IndexSource::Arithmetic,
+            storage: None,
         })
     }
 }
@@ -276,6 +325,7 @@ impl Format for Packed {
                 },
             },
             index: IndexSource::Arithmetic,
+            storage: None,
         })
     }
 }

@@ -38,6 +38,8 @@ use crate::tar_classes::TarClasses;
 use crate::tar_header::BLOCK;
 use crate::tar_walk::{Broken, ByteSource, Entry, FileWindow, Step, step};
 
+/// Tells its sidecars from others; 4 stood for archives in which a sample may have an extension twice.
+const SHAPE: u64 = 6;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of members";
 /// How far behind an archive's end more of it is looked for.
@@ -149,7 +151,10 @@ impl Format for Tar {
             _ => None,
         };
         let label = key.map_or(0, key_hash);
-        let shape = RecordShape::TarGroups { label };
+        let shape = RecordShape::Classed {
+            format: SHAPE,
+            label,
+        };
         let (located, index) = source.located(shape, 0, notes, || scan(source, key))?;
         let records = located.starts.len();
         if records == 0 {

@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("batch", &[]),
     ("storage", &["key"]),
     ("text", &["storage", "key"]),
-    ("format", &["storage", "text", "key"]),
+    ("format", &["batch", "storage", "text", "key"]),
     ("plan", &["key"]),
     ("comm", &[]),
     ("image", &["key"]),
