@@ -345,15 +345,23 @@ pub(crate) enum Decoder {
 
 /// What the class numbers of a packed file mean in the data set.
 #[derive(Clone, Debug)]
-pub(crate) struct StoredClasses {
-    pub(crate) labels: Arc<[f64]>,
-    pub(crate) names: Arc<[String]>,
-    pub(crate) classes: Arc<[Option<u32>]>,
+pub(crate) enum StoredClasses {
+    /// The same as in the data set: so many.
+    Same(usize),
+    Listed {
+        labels: Arc<[f64]>,
+        names: Arc<[String]>,
+        classes: Arc<[Option<u32>]>,
+    },
 }
 
 impl StoredClasses {
     pub(crate) fn new(labels: Vec<f64>, names: Vec<String>, classes: &Classes) -> StoredClasses {
-        StoredClasses {
+        let mut found = (0..).zip(&labels);
+        if found.all(|(class, label)| classes.class_of(*label) == Some(class)) {
+            return StoredClasses::Same(labels.len());
+        }
+        StoredClasses::Listed {
             names: names.into(),
             classes: labels
                 .iter()
@@ -365,19 +373,28 @@ impl StoredClasses {
 
     #[inline]
     pub(crate) fn class(&self, stored: u32) -> Result<u32, Fault> {
-        match self.classes.get(stored as usize) {
-            Some(Some(class)) => Ok(*class),
-            Some(None) => Err(match self.names.get(stored as usize) {
-                Some(name) => Fault::UnknownClass {
-                    found: name.clone(),
-                },
-                None => Fault::UnknownLabel {
-                    found: self.labels[stored as usize],
-                },
-            }),
-            None => Err(Fault::Malformed {
-                what: "its label is not in the file's list",
-            }),
+        let unlisted = Fault::Malformed {
+            what: "its label is not in the file's list",
+        };
+        match self {
+            StoredClasses::Same(count) if (stored as usize) < *count => Ok(stored),
+            StoredClasses::Same(_) => Err(unlisted),
+            StoredClasses::Listed {
+                labels,
+                names,
+                classes,
+            } => match classes.get(stored as usize) {
+                Some(Some(class)) => Ok(*class),
+                Some(None) => Err(match names.get(stored as usize) {
+                    Some(name) => Fault::UnknownClass {
+                        found: name.clone(),
+                    },
+                    None => Fault::UnknownLabel {
+                        found: labels[stored as usize],
+                    },
+                }),
+                None => Err(unlisted),
+            },
         }
     }
 }

@@ -232,7 +232,7 @@ impl Dataset {
                 labels: {
                     // Names mean nothing to a model of numbers, nor numbers to one of names.
                     let named = match &options.labels {
-                        Some(known) if classes.positive.is_none() => !known.names().is_empty(),
+                        Some(known) if classes.positive.is_none() => known.has_names(),
                         _ => !file.names.is_empty(),
                     };
                     match named {
@@ -340,7 +340,7 @@ impl Dataset {
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
     pub fn labels_are_names(&self) -> bool {
         let is_table = |file: &DataFile| matches!(file.decoder, Decoder::Delimited { .. });
-        !self.labels.names().is_empty() && self.files.iter().any(is_table)
+        self.labels.has_names() && self.files.iter().any(is_table)
     }
 
     /// Entries of all records; every value of dense rows counts, and every byte of rows of bytes.
@@ -659,7 +659,7 @@ fn common_names(
         });
     }
     let names: Vec<String> = match &options.labels {
-        Some(known) if !known.names().is_empty() => known.names().to_vec(),
+        Some(known) if known.has_names() => known.names().to_vec(),
         _ => {
             let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.found.names).collect();
             all.into_iter().cloned().collect()
@@ -698,7 +698,7 @@ fn labels_of(
                 let path = file.path.clone();
                 return Err(FormatError::TooManyLabels {
                     path,
-                    limit: crate::labels::MOST_LABELS,
+                    limit: collector.limit(),
                 });
             }
         }

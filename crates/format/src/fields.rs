@@ -19,7 +19,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
 use crate::fingerprint::mix;
-use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS};
+use crate::labels::{LABEL_LIMIT, LabelCollector};
 
 /// The field that is the label unless another is named.
 const LABEL: &str = "label";
@@ -254,7 +254,7 @@ pub(crate) fn scan_labels(
             let path = path.to_path_buf();
             return Err(FormatError::TooManyLabels {
                 path,
-                limit: MOST_LABELS,
+                limit: labels.limit(),
             });
         }
         if row + 1 < column.count {

@@ -149,14 +149,9 @@ impl PackedCopy {
         self.write()?;
         let layout = self.dataset.layout();
         let features = self.dataset.features();
-        let classes = self.dataset.labels().len() as u32;
         let storage: Arc<dyn pelton_storage::Storage> = Arc::new(self.file);
         // Records hold the data set's own classes.
-        let classes = StoredClasses {
-            labels: self.dataset.labels().values().into(),
-            names: self.dataset.labels().names().into(),
-            classes: (0..classes).map(Some).collect(),
-        };
+        let classes = StoredClasses::Same(self.dataset.labels().len());
         let files = self.dataset.files().iter().zip(self.places);
         let files = files.map(|(file, places)| DataFile {
             kind: FormatKind::new("prow", None),

@@ -74,6 +74,8 @@ impl Format for RawRecords {
             };
             let interrupt = &source.options.interrupt;
             labels = fields::scan_labels(source.path, source.source, column, interrupt)?;
+            // In the order that they have in the data set, so that no table stands between.
+            labels.sort_by(f64::total_cmp);
         }
         Ok(Found {
             records,

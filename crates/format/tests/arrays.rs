@@ -146,6 +146,27 @@ fn raw_records_of_several_files() {
 }
 
 #[test]
+fn tens_of_millions_of_classes() {
+    let folder = tempdir().unwrap();
+    let count = (1u32 << 24) + 9;
+    let bytes: Vec<u8> = (0..count)
+        .rev()
+        .flat_map(|class| [class.to_le_bytes(), [7; 4]].concat())
+        .collect();
+    let path = file(folder.path(), "x.bin", bytes);
+    let dataset = open(&path, &with(&folder, Some("raw:label:u32,u8[4]"), None)).unwrap();
+    assert_eq!(dataset.labels().len(), count as usize);
+    assert!(dataset.labels().is_count());
+    let mut rows = pelton_format::Rows::new(dataset.layout());
+    for id in [0, 5, dataset.records() - 1] {
+        dataset
+            .decode(id, &support::record(&dataset, id), &mut rows)
+            .unwrap();
+    }
+    assert_eq!([0, 1, 2].map(|i| rows.label(i)), [count - 1, count - 6, 0]);
+}
+
+#[test]
 fn objects_a_line() {
     let folder = tempdir().unwrap();
     let text = r#"{"text": "a b", "x": 1, "v": [1, 2.5], "m": [[1, 2], [3, 4]], "label": "dog", "o": {}}

@@ -118,7 +118,8 @@ pub fn index(config: &DataConfig, context: RunContext<'_>) -> Result<IndexFigure
     let opened = data::open(&config, &config.paths, None, interrupt, observer)?;
     let dataset = &opened.dataset;
     let report = dataset.index_report();
-    let labels = dataset.labels().values();
+    let labels = dataset.labels();
+    let listed = 0..labels.len().min(MOST_LABELS) as u32;
     Ok(IndexFigures {
         records: report.records,
         bytes: report.bytes,
@@ -131,14 +132,10 @@ pub fn index(config: &DataConfig, context: RunContext<'_>) -> Result<IndexFigure
         nonzeros: dataset.nonzeros(),
         contents: dataset.contents().to_string(),
         classes: labels.len() as u64,
-        labels: labels[..labels.len().min(MOST_LABELS)].to_vec(),
+        labels: listed.clone().map(|class| labels.value(class)).collect(),
         labels_left_out: labels.len().saturating_sub(MOST_LABELS) as u64,
-        label_names: dataset
-            .labels()
-            .names()
-            .iter()
-            .take(MOST_LABELS)
-            .cloned()
+        label_names: listed
+            .filter_map(|class| labels.name(class).map(str::to_owned))
             .collect(),
         mean_record_bytes: report.bytes as f64 / report.records.max(1) as f64,
         longest_record_bytes: match dataset.record_bytes() {
@@ -286,12 +283,8 @@ pub fn inspect(
         file: file.record_path(id - file.first_id()).display().to_string(),
         offset: if is_folder { 0 } else { place.offset },
         length: place.length,
-        label: dataset.labels().values()[rows.label(0) as usize],
-        label_name: dataset
-            .labels()
-            .names()
-            .get(rows.label(0) as usize)
-            .cloned(),
+        label: dataset.labels().value(rows.label(0)),
+        label_name: dataset.labels().name(rows.label(0)).map(str::to_owned),
         contents: contents.to_string(),
         entries,
         indices: numbering.to_string(),
