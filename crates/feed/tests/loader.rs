@@ -15,7 +15,7 @@ use pelton_feed::{
     Access, AutoEcho, BadExamples, Collate, Cursor, EchoPoint, FeedError, Function, Loader,
     LoaderOptions, LoaderState, Stages, TEXT, Tokenise, Value,
 };
-use pelton_format::{Dataset, FormatKind, OpenOptions};
+use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Order, StreamBatch, StreamPlan, StreamSpec};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
@@ -221,6 +221,21 @@ fn named_arrays_are_fields_of_the_batch() {
             examples += batch.len();
         }
         assert_eq!(examples, if echo == "1" { 200 } else { 400 });
+    }
+    // Another field is the label: the one of that name gives way.
+    let by_x = OpenOptions {
+        label: LabelColumn::Name("x".into()),
+        ..open_options
+    };
+    let raw = dataset.files()[0].path().to_path_buf();
+    let dataset = Arc::new(Dataset::open(&[raw], &by_x).unwrap());
+    let plan = stream(&dataset, &spec(8, "1", "1"));
+    let loader = Loader::new(dataset, plan, Stages::default(), &options()).unwrap();
+    for batch in loader {
+        let batch = batch.unwrap();
+        let x: Vec<i64> = batch.ids.iter().map(|&id| 200 - id as i64).collect();
+        assert_eq!(batch.values::<i64>("label").unwrap(), x);
+        assert_eq!((batch.fields.len(), batch.get("x").is_some()), (2, false));
     }
     let path = folder.path().join("x.jsonl");
     let line = |i: usize| format!("{{\"text\": \"{}\", \"y\": {i}.5}}\n", "a".repeat(i));

@@ -4,53 +4,16 @@
 //! are opened: a decoder sees one record, and the same record must always give the same row. A model keeps the
 //! means that it was trained with, so that other data is read with those.
 
-use std::fmt;
 use std::fs::File;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use serde::{Deserialize, Serialize};
 
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading};
 use crate::line_scan::Lines;
-use crate::options::OpenOptions;
-
-/// What stands for missing cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Missing {
-    /// 0.
-    Zero,
-    /// The mean of the column over the rows that have a value in it; 0 where none has.
-    Mean,
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Missing::Zero => "zero",
-            Missing::Mean => "mean",
-        })
-    }
-}
-
-impl FromStr for Missing {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Missing, String> {
-        match text {
-            "zero" => Ok(Missing::Zero),
-            "mean" => Ok(Missing::Mean),
-            _ => Err(format!(
-                "`{text}` is nothing to fill missing cells in with: use zero or mean"
-            )),
-        }
-    }
-}
+use crate::options::{Missing, OpenOptions};
 
 /// The value that stands for a missing one of each feature.
 pub(crate) struct MissingValues {

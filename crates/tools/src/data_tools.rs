@@ -7,8 +7,8 @@ use std::sync::Arc;
 use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, for_each_batch};
 use pelton_feed::FeedOptions;
 use pelton_format::{
-    Contents, DataFile, Dataset, IndexCoding, PackedShape, PackedSummary, PackedWriter,
-    RecordBytes, Row, members,
+    Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
+    RecordBytes, Row, fields, members,
 };
 use pelton_run::{Event, RunContext, write_atomically};
 use serde::Serialize;
@@ -228,6 +228,14 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
             view.text = Some(String::from_utf8_lossy(row).into_owned());
         }
         Contents::Bytes { .. } => view.text = text_of(row, row.len()),
+        Contents::Fields => {
+            let shown = |field: &Field<'_>| match field.dtype {
+                Some(dtype) => format!("{}: {dtype} {:?}", field.name, field.dims),
+                None => format!("{}: {:?}", field.name, String::from_utf8_lossy(field.bytes)),
+            };
+            let shown = fields(row).map(|all| all.iter().map(shown).collect::<Vec<_>>());
+            view.text = shown.ok().map(|all| all.join(", "));
+        }
         _ => {}
     }
     match Picture::of(contents, row) {
