@@ -46,11 +46,7 @@ impl OpenedData {
     pub fn drop_page_cache(&self) -> Result<(), DataError> {
         let parts = self.dataset.files().iter().flat_map(|file| {
             // Of a folder each file, of a file the whole at once.
-            let records = if file.kind() == FormatKind::Folder {
-                file.records()
-            } else {
-                1
-            };
+            let records = if file.is_folder() { file.records() } else { 1 };
             (0..records).map(|record| match file.decompressed() {
                 Some(copy) => copy.to_path_buf(),
                 None => file.record_path(record),
@@ -252,12 +248,7 @@ pub fn cache_dir(config: &DataConfig) -> PathBuf {
 }
 
 fn format_kind(name: &str) -> Result<FormatKind, DataError> {
-    FormatKind::from_name(name).ok_or_else(|| {
-        DataError::Config(format!(
-            "`format` {name} is not known: use one of {}",
-            FormatKind::names()
-        ))
-    })
+    FormatKind::parse(name).map_err(|why| DataError::Config(format!("`format` {name} {why}")))
 }
 
 /// A column, or a key of samples' members `json`.
@@ -320,7 +311,7 @@ fn measure(dataset: &Dataset) -> DeviceSpeed {
     let Some(largest) = dataset.files().iter().max_by_key(|file| file.records()) else {
         return DeviceSpeed::default();
     };
-    if largest.kind() == FormatKind::Folder {
+    if largest.is_folder() {
         // Each read opens a file: four system calls, and on a device two reads before the one of data.
         return DeviceSpeed {
             random_reads_per_s: 1e5,

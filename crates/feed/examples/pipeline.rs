@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("name a text file and the file that says where the pipeline stands".into());
     };
     let open = OpenOptions {
-        format: Some(FormatKind::Text),
+        format: FormatKind::from_name("text"),
         ..OpenOptions::default()
     };
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&sentences), &open)?);

@@ -132,7 +132,7 @@ impl Dispatcher {
             places if places.others() => {
                 let ids = examples.iter().map(|example| example.id);
                 Places::Offsets {
-                    name: Arc::clone(&self.shared.record_name),
+                    name: self.shared.record_name(),
                     offsets: in_place::offsets(&self.shared, ids),
                 }
             }
@@ -255,7 +255,7 @@ impl Dispatcher {
             offsets.push(end);
         }
         Places::Offsets {
-            name: Arc::clone(&self.shared.record_name),
+            name: self.shared.record_name(),
             offsets,
         }
     }

@@ -15,6 +15,7 @@ pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
         Contents::Pixels {
             planar, channels, ..
         } => channels == 1 || planar == stages.planar,
+        Contents::Fields => false,
         _ => true,
     }
 }

@@ -6,7 +6,9 @@ use pelton_format::Dataset;
 /// The label of every class: a 64-bit integer, or a number where some labels are none.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Labels {
-    /// Whole numbers as they are, of named classes their places in the list of names.
+    /// The number of each class, as which named ones count too.
+    Same,
+    /// Whole numbers as they are.
     Classes(Vec<i64>),
     /// Numbers.
     Numbers(Vec<f32>),
@@ -16,8 +18,11 @@ impl Labels {
     /// Of a data set; `None` where its records have no labels.
     pub fn of(dataset: &Dataset) -> Option<Labels> {
         let labels = dataset.labels();
-        if labels.names().is_empty() && labels.len() < 2 {
+        if !labels.has_names() && labels.len() < 2 {
             return None;
+        }
+        if labels.is_count() {
+            return Some(Labels::Same);
         }
         Some(Labels::of_values(labels.values()))
     }
@@ -32,6 +37,7 @@ impl Labels {
     /// The labels of examples of these classes.
     pub fn array(&self, classes: impl Iterator<Item = u32>) -> Array {
         match self {
+            Labels::Same => Array::of(&classes.map(i64::from).collect::<Vec<i64>>()),
             Labels::Classes(values) => {
                 let labels: Vec<i64> = classes.map(|class| values[class as usize]).collect();
                 Array::of(&labels)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pelton_batch::{DType, Pool};
 use pelton_fetch::FetchError;
-use pelton_format::{Contents, Dataset, FormatKind, Layout, RowTable};
+use pelton_format::{Contents, Dataset, Layout, RowTable};
 
 use crate::building::{Building, FixedField, Made, Places};
 use crate::error::FeedError;
@@ -18,7 +18,7 @@ use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
-use crate::stages::{self, Collate, Stages};
+use crate::stages::{Collate, Stages};
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub began: Instant,
     pub recycler: OnceLock<Recycler>,
     /// The field that a record begins as.
-    pub record_name: Arc<str>,
+    pub record_fields: Vec<Arc<str>>,
     /// Fields whose places are known of every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
@@ -105,7 +105,12 @@ impl Shared {
             read_again: AtomicU64::new(0),
             began: Instant::now(),
             recycler: OnceLock::new(),
-            record_name: stages::record_spec(&dataset).name,
+            record_fields: dataset
+                .fields()
+                .0
+                .into_iter()
+                .map(|field| field.name)
+                .collect(),
             fixed: fields.fixed.into(),
             others: fields.others,
             copies: stages.list().is_empty() && as_stored(dataset.contents(), &stages),
@@ -122,6 +127,11 @@ impl Shared {
             made: Condvar::new(),
             room: Condvar::new(),
         }
+    }
+
+    /// The field of records that are one.
+    pub fn record_name(&self) -> Arc<str> {
+        Arc::clone(&self.record_fields[0])
     }
 
     /// The places that are known of every batch.
@@ -189,9 +199,9 @@ impl Shared {
             path: file.record_path(record),
             record,
             // Each record of a folder is a file of its own.
-            offset: match file.kind() {
-                FormatKind::Folder => 0,
-                _ => place.offset,
+            offset: match file.is_folder() {
+                true => 0,
+                false => place.offset,
             },
             problem: problem.to_owned(),
         }

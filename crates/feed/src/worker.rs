@@ -243,6 +243,7 @@ impl Worker<'_> {
     /// A record as a sample that no stage has seen yet.
     fn record<'r>(&mut self, row: Row<'r>) -> Result<Sample<'r>, String> {
         let value = match (row, self.shared.contents) {
+            (Row::Bytes(bytes), Contents::Fields) => return self.fields_of(bytes),
             (Row::Sparse { .. }, _) => return Err("sparse rows have no samples".to_owned()),
             (Row::Dense(values), _) => Value::Floats(vec![values.len()], Cow::Borrowed(values)),
             (
@@ -266,7 +267,28 @@ impl Worker<'_> {
             }
             (Row::Bytes(bytes), _) => Value::Bytes(Cow::Borrowed(bytes)),
         };
-        let sample = Sample::of(&self.shared.record_name, value);
+        let sample = Sample::of(&self.shared.record_name(), value);
+        Ok(sample.with_spare(std::mem::take(&mut self.spare)))
+    }
+
+    /// A record of several fields.
+    fn fields_of<'r>(&mut self, row: &'r [u8]) -> Result<Sample<'r>, String> {
+        let fields = pelton_format::fields(row).map_err(|fault| fault.to_string())?;
+        let mut sample = Sample::default();
+        for (name, field) in self.shared.record_fields.iter().zip(fields) {
+            if **name != *field.name {
+                return Err(format!(
+                    "the record has `{}` in the place of `{name}`",
+                    field.name
+                ));
+            }
+            let bytes = Cow::Borrowed(field.bytes);
+            let value = match field.dtype {
+                Some(dtype) => Value::Numbers(dtype, field.dims, bytes),
+                None => Value::Bytes(bytes),
+            };
+            sample.set(name, value);
+        }
         Ok(sample.with_spare(std::mem::take(&mut self.spare)))
     }
 

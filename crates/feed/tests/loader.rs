@@ -17,7 +17,7 @@ use pelton_feed::{
 };
 use pelton_fetch::FetchError;
 use pelton_fetch::{Access, Cursor};
-use pelton_format::Dataset;
+use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch};
 use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
@@ -188,6 +188,67 @@ fn batches_are_those_of_the_plan() {
                     assert_eq!(&said, ids);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn named_arrays_are_fields_of_the_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw: Vec<u8> = (0..100u8).flat_map(|i| [i, i, i, 200 - i, i % 3]).collect();
+    let path = folder.path().join("x.bin");
+    fs::write(&path, raw).unwrap();
+    let open_options = OpenOptions {
+        format: FormatKind::from_name("raw:image:u8[3],x:u8,label:u8"),
+        ..OpenOptions::default()
+    };
+    let dataset = Arc::new(Dataset::open(&[path], &open_options).unwrap());
+    for echo in ["1", "2:10"] {
+        let stream = stream(&dataset, &spec(8, echo, "1"));
+        let stages = Stages::default();
+        let loader = Loader::new(Arc::clone(&dataset), stream, stages, &options()).unwrap();
+        let mut examples = 0;
+        for batch in loader {
+            let batch = batch.unwrap();
+            let image: Vec<u8> = batch.ids.iter().flat_map(|&id| [id as u8; 3]).collect();
+            assert_eq!(batch.get("image").unwrap().shape().dims, [batch.len(), 3]);
+            assert_eq!(batch.values::<u8>("image").unwrap(), image);
+            let x: Vec<u8> = batch.ids.iter().map(|&id| 200 - id as u8).collect();
+            assert_eq!(batch.values::<u8>("x").unwrap(), x);
+            let label: Vec<i64> = batch.ids.iter().map(|&id| id as i64 % 3).collect();
+            assert_eq!(batch.values::<i64>("label").unwrap(), label);
+            examples += batch.len();
+        }
+        assert_eq!(examples, if echo == "1" { 200 } else { 400 });
+    }
+    // Another field is the label: the one of that name gives way.
+    let by_x = OpenOptions {
+        label: LabelColumn::Name("x".into()),
+        ..open_options
+    };
+    let raw = dataset.files()[0].path().to_path_buf();
+    let dataset = Arc::new(Dataset::open(&[raw], &by_x).unwrap());
+    let plan = stream(&dataset, &spec(8, "1", "1"));
+    let loader = Loader::new(dataset, plan, Stages::default(), &options()).unwrap();
+    for batch in loader {
+        let batch = batch.unwrap();
+        let x: Vec<i64> = batch.ids.iter().map(|&id| 200 - id as i64).collect();
+        assert_eq!(batch.values::<i64>("label").unwrap(), x);
+        assert_eq!((batch.fields.len(), batch.get("x").is_some()), (2, false));
+    }
+    let path = folder.path().join("x.jsonl");
+    let line = |i: usize| format!("{{\"text\": \"{}\", \"y\": {i}.5}}\n", "a".repeat(i));
+    fs::write(&path, (0..50).map(line).collect::<String>()).unwrap();
+    let dataset = open(&[path]);
+    let stream = stream(&dataset, &spec(8, "1", "1"));
+    let loader = Loader::new(dataset, stream, Stages::default(), &options()).unwrap();
+    for batch in loader {
+        let batch = batch.unwrap();
+        let y: Vec<f64> = batch.ids.iter().map(|&id| id as f64 + 0.5).collect();
+        assert_eq!(batch.values::<f64>("y").unwrap(), y);
+        let text = batch.get("text").unwrap();
+        for (i, id) in batch.ids.iter().enumerate() {
+            assert_eq!(text.sample(i), vec![b'a'; *id as usize]);
         }
     }
 }

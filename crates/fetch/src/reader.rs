@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use pelton_format::{DataFile, Dataset, FormatError, FormatKind, Location, Rows};
+use pelton_format::{DataFile, Dataset, FormatError, Location, Rows};
 
 use crate::error::FetchError;
 use crate::meters::{MeterCounters, Remedies};
@@ -61,16 +61,9 @@ struct Delivery {
 
 impl Shared {
     pub fn new(dataset: Arc<Dataset>, options: &FetchOptions) -> Shared {
-        // Text whose numbers are parsed each time it is read.
-        let is_text = |file: &DataFile| {
-            matches!(
-                file.kind(),
-                FormatKind::Libsvm | FormatKind::Csv | FormatKind::Tsv
-            )
-        };
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let remedies = Remedies {
-            packing: dataset.files().iter().any(is_text),
+            packing: dataset.files().iter().any(DataFile::is_text_of_numbers),
             threads: options.threads < processors,
             memory: true,
         };
@@ -193,7 +186,7 @@ impl Shared {
         }
         self.dataset.check_unchanged()?;
         let file = &self.dataset.files()[self.dataset.locate(id).file as usize];
-        if file.kind() == FormatKind::Folder && !file.path().is_dir() {
+        if file.is_folder() && !file.path().is_dir() {
             return Err(error);
         }
         self.leave_out(id, error)

@@ -20,22 +20,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .is_some()
     {
         let name = arguments.next().unwrap_or_default();
-        let known = name.to_str().and_then(FormatKind::from_name);
-        format = Some(known.ok_or_else(|| format!("use one of {}", FormatKind::names()))?);
+        format = Some(FormatKind::parse(&name.to_string_lossy())?);
     }
     for path in arguments.map(PathBuf::from) {
-        measure(&path, format)?;
+        measure(&path, format.as_ref())?;
     }
     Ok(())
 }
 
-fn measure(path: &Path, format: Option<FormatKind>) -> Result<(), Box<dyn std::error::Error>> {
+fn measure(path: &Path, format: Option<&FormatKind>) -> Result<(), Box<dyn std::error::Error>> {
     let count = match format {
-        Some(FormatKind::Tokens(_)) => "-w",
+        Some(kind) if kind.name() == "tokens" => "-w",
         _ => "-l",
     };
     let options = OpenOptions {
-        format,
+        format: format.cloned(),
         sidecar: false,
         ..OpenOptions::default()
     };

@@ -6,28 +6,23 @@ use std::path::Path;
 
 use crate::data_file::DataFile;
 use crate::error::{Fault, FormatError};
-use crate::kind::FormatKind;
 
 /// Puts the place before a fault; only now are lines counted.
 #[cold]
 pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatError {
     let path = file.record_path(record);
     let (mut offset, _) = file.places.get(record);
-    match file.kind {
-        FormatKind::Libsvm | FormatKind::Csv | FormatKind::Tsv | FormatKind::Text => {
-            line_error(file, record, offset, fault)
-        }
-        _ => {
-            if file.parts.is_some() {
-                offset = 0;
-            }
-            FormatError::Record {
-                path,
-                record,
-                offset,
-                fault,
-            }
-        }
+    if file.has_lines() {
+        return line_error(file, record, offset, fault);
+    }
+    if file.is_folder() {
+        offset = 0;
+    }
+    FormatError::Record {
+        path,
+        record,
+        offset,
+        fault,
     }
 }
 

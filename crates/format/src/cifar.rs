@@ -16,62 +16,95 @@ use crate::contents::Contents;
 use crate::data_file::Places;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
-use crate::kind::FormatKind;
-use crate::open::{Found, Source};
-use crate::sample::{SampleReading, SampleShape};
-
-/// Bytes of the pixels of a record.
-pub(crate) const CIFAR_PIXELS: usize = 3 * 32 * 32;
+use crate::format::{Format, Found, Match, Source};
+use crate::kind::Head;
+use crate::sample::{CIFAR_PIXELS, SampleReading, SampleShape};
 
 /// Names files longer than this are none.
 const MOST_NAME_BYTES: u64 = 64 << 10;
 
-/// Bytes of a record.
-pub(crate) fn record_bytes(kind: FormatKind) -> u64 {
-    let labels = if kind == FormatKind::Cifar100 { 2 } else { 1 };
-    CIFAR_PIXELS as u64 + labels
+/// CIFAR-10 or CIFAR-100 in binary form.
+pub(crate) struct Cifar {
+    name: &'static str,
+    /// Class bytes of a record.
+    classes: u64,
 }
 
-/// Opens a file of CIFAR records.
-pub(crate) fn open(source: &Source<'_>, kind: FormatKind) -> Result<Found, FormatError> {
-    let bytes = record_bytes(kind);
-    let size = source.stamp.size;
-    if !size.is_multiple_of(bytes) {
-        return Err(FormatError::Cifar {
-            path: source.path.to_path_buf(),
-            size,
-            record_bytes: bytes,
-        });
+impl Cifar {
+    pub(crate) const TEN: Cifar = Cifar {
+        name: "cifar10",
+        classes: 1,
+    };
+    pub(crate) const HUNDRED: Cifar = Cifar {
+        name: "cifar100",
+        classes: 2,
+    };
+
+    /// Bytes of a record.
+    fn record_bytes(&self) -> u64 {
+        CIFAR_PIXELS as u64 + self.classes
     }
-    let coarse = matches!(
-        source.options.label,
-        LabelColumn::First | LabelColumn::Position(1)
-    );
-    let (label, labels, names) = match kind {
-        FormatKind::Cifar100 if coarse => (0, 20, "coarse_label_names.txt"),
-        FormatKind::Cifar100 => (1, 100, "fine_label_names.txt"),
-        _ => (0, 10, "batches.meta.txt"),
-    };
-    let records = size / bytes;
-    let contents = Contents::Pixels {
-        height: 32,
-        width: 32,
-        channels: 3,
-        planar: true,
-    };
-    Ok(Found {
-        records,
-        bytes: size,
-        longest: bytes,
-        places: Places::Fixed { from: 0, bytes },
-        names: names_beside(source.path, names, labels),
-        ..Found::samples(
-            contents,
-            records * CIFAR_PIXELS as u64,
-            (0..labels).map(|label| label as f64).collect(),
-            SampleReading::one_class(SampleShape::Cifar { label, labels }),
-        )
-    })
+}
+
+impl Format for Cifar {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// By the names of the published files, whose sizes tell CIFAR-100 from other `train.bin`.
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        let stem = head.name.strip_suffix(".bin")?;
+        let is_named = match self.classes {
+            1 => stem.starts_with("data_batch") || stem == "test_batch",
+            _ => matches!(stem, "train" | "test") && head.size.is_multiple_of(self.record_bytes()),
+        };
+        is_named.then_some(Match::Name)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+        let bytes = self.record_bytes();
+        let size = source.stamp.size;
+        if !size.is_multiple_of(bytes) {
+            return Err(FormatError::Cifar {
+                path: source.path.to_path_buf(),
+                size,
+                record_bytes: bytes,
+            });
+        }
+        let coarse = matches!(
+            source.options.label,
+            LabelColumn::First | LabelColumn::Position(1)
+        );
+        let (label, labels, names) = match self.classes {
+            2 if coarse => (0, 20, "coarse_label_names.txt"),
+            2 => (1, 100, "fine_label_names.txt"),
+            _ => (0, 10, "batches.meta.txt"),
+        };
+        let records = size / bytes;
+        let contents = Contents::Pixels {
+            height: 32,
+            width: 32,
+            channels: 3,
+            planar: true,
+        };
+        Ok(Found {
+            records,
+            bytes: size,
+            longest: bytes,
+            places: Places::Fixed { from: 0, bytes },
+            names: names_beside(source.path, names, labels),
+            ..Found::samples(
+                contents,
+                records * CIFAR_PIXELS as u64,
+                (0..labels).map(|label| label as f64).collect(),
+                SampleReading::one_class(SampleShape::Cifar { label, labels }),
+            )
+        })
+    }
 }
 
 /// The names of the classes, where a sound file of them lies beside the data.

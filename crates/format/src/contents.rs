@@ -37,6 +37,8 @@ pub enum Contents {
     },
     /// A range of a tar file whose members are one sample: see [`members`](crate::members).
     Members,
+    /// Several named arrays: see [`fields`](crate::fields()) and [`Dataset::fields`](crate::Dataset::fields).
+    Fields,
 }
 
 impl fmt::Display for Contents {
@@ -54,6 +56,7 @@ impl fmt::Display for Contents {
             Contents::Tokens { length } => write!(f, "runs of {length} tokens of text"),
             Contents::Bytes { length } => write!(f, "runs of {length} bytes"),
             Contents::Members => f.write_str("samples of tar members"),
+            Contents::Fields => f.write_str("named arrays"),
         }
     }
 }

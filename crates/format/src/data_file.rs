@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use pelton_batch::FieldSpecs;
 use pelton_storage::{FileSet, Storage};
 
 use crate::codes::Codes;
 use crate::delimited::{DelimitedRules, decode_delimited_line, is_missing, numeric_label};
 use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
+use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
 use crate::labels::Classes;
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
@@ -54,8 +56,40 @@ impl DataFile {
     }
 
     /// The format.
-    pub fn kind(&self) -> FormatKind {
-        self.kind
+    pub fn kind(&self) -> &FormatKind {
+        &self.kind
+    }
+
+    /// Whether it is a folder, each of whose files is a record.
+    pub fn is_folder(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Whether it is text whose numbers are parsed each time it is read.
+    pub fn is_text_of_numbers(&self) -> bool {
+        matches!(
+            self.decoder,
+            Decoder::Libsvm { .. } | Decoder::Delimited { .. }
+        )
+    }
+
+    /// What fields its records have; none unless they are of fields.
+    pub(crate) fn field_specs(&self) -> FieldSpecs {
+        match &self.decoder {
+            Decoder::Fields { decoder, .. } => decoder.specs().clone(),
+            _ => FieldSpecs::default(),
+        }
+    }
+
+    /// Whether people find a record by the number of its line.
+    pub(crate) fn has_lines(&self) -> bool {
+        matches!(
+            self.places,
+            Places::Listed {
+                from: LINE_ENDS,
+                ..
+            }
+        )
     }
 
     /// What record reads go through.
@@ -70,31 +104,25 @@ impl DataFile {
 
     /// How its records are found, in words.
     pub fn located_by(&self) -> String {
-        match (&self.places, self.kind) {
-            (Places::Fixed { from, bytes }, _) => {
+        match &self.places {
+            Places::Fixed { from, bytes } => {
                 format!("by arithmetic: {bytes} bytes each from byte {from} on")
             }
-            (Places::Cut { bytes, .. }, _) => {
+            Places::Cut { bytes, .. } => {
                 format!("by arithmetic: {bytes} bytes each, and the last one shorter")
             }
-            (Places::Files(_), _) => "by its place in the listing: each is a file".into(),
-            (Places::Listed { .. }, FormatKind::Packed) => {
-                "by the list of starts in the file".into()
-            }
-            (Places::Listed { .. }, FormatKind::Tar) => {
-                "by a list of starts, from a walk over the headers of members".into()
-            }
-            (Places::Listed { .. }, FormatKind::Tokens(_)) => {
-                "by a list of starts, from a count of words and line ends".into()
-            }
-            (Places::Listed { .. }, _) => "by a list of starts, from a search for line ends".into(),
+            Places::Files(_) => "by its place in the listing: each is a file".into(),
+            Places::Listed { from: IN_FILE, .. } => "by the list of starts in the file".into(),
+            Places::Listed { from, .. } => format!("by a list of starts, {from}"),
         }
     }
 
     /// Bytes that the places and classes of its records take in memory.
     pub(crate) fn index_bytes(&self) -> u64 {
         let codes = match &self.decoder {
-            Decoder::Sample { codes, .. } | Decoder::Pixels { codes, .. } => codes.heap_bytes(),
+            Decoder::Sample { codes, .. }
+            | Decoder::Pixels { codes, .. }
+            | Decoder::Fields { codes, .. } => codes.heap_bytes(),
             _ => 0,
         };
         let names = self.parts.as_ref().map_or(0, |parts| parts.heap_bytes());
@@ -119,7 +147,8 @@ impl DataFile {
             Decoder::PackedDense { .. }
             | Decoder::PackedSparse { .. }
             | Decoder::Sample { .. }
-            | Decoder::Pixels { .. } => Numbering::FromZero,
+            | Decoder::Pixels { .. }
+            | Decoder::Fields { .. } => Numbering::FromZero,
         }
     }
 
@@ -197,6 +226,11 @@ impl Stamp {
     }
 }
 
+/// Starts of records that a search for line ends found.
+pub(crate) const LINE_ENDS: &str = "from a search for line ends";
+/// Starts of records that the file lists.
+pub(crate) const IN_FILE: &str = "in the file";
+
 /// Where the records of a file lie.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
@@ -205,16 +239,22 @@ pub(crate) enum Places {
     /// Each `bytes` long, from the start of the file on, but for the last, which ends with it at `end`.
     Cut { bytes: u64, end: u64 },
     /// From each start to the next, the last to `end`.
-    Listed { starts: Arc<EliasFano>, end: u64 },
+    Listed {
+        starts: Arc<EliasFano>,
+        end: u64,
+        /// How the starts were found, in words.
+        from: &'static str,
+    },
     /// Each a file of a set.
     Files(Arc<FileSet>),
 }
 
 impl Places {
-    pub(crate) fn listed(starts: EliasFano, end: u64) -> Places {
+    pub(crate) fn listed(starts: EliasFano, end: u64, from: &'static str) -> Places {
         Places::Listed {
             starts: Arc::new(starts),
             end,
+            from,
         }
     }
 
@@ -227,7 +267,7 @@ impl Places {
                 let start = i * bytes;
                 (start, (*bytes).min(end - start))
             }
-            Places::Listed { starts, end } => {
+            Places::Listed { starts, end, .. } => {
                 let mut walk = starts.walk(i);
                 let start = walk.next().expect("the record exists");
                 (start, walk.next().unwrap_or(*end) - start)
@@ -294,19 +334,34 @@ pub(crate) enum Decoder {
         codes: Codes,
         classes: StoredClasses,
     },
+    Fields {
+        decoder: Arc<dyn FieldDecoder>,
+        codes: Codes,
+        /// Of those that do not state their label themselves.
+        listed: StoredClasses,
+        classes: Classes,
+    },
 }
 
 /// What the class numbers of a packed file mean in the data set.
 #[derive(Clone, Debug)]
-pub(crate) struct StoredClasses {
-    pub(crate) labels: Arc<[f64]>,
-    pub(crate) names: Arc<[String]>,
-    pub(crate) classes: Arc<[Option<u32>]>,
+pub(crate) enum StoredClasses {
+    /// The same as in the data set: so many.
+    Same(usize),
+    Listed {
+        labels: Arc<[f64]>,
+        names: Arc<[String]>,
+        classes: Arc<[Option<u32>]>,
+    },
 }
 
 impl StoredClasses {
     pub(crate) fn new(labels: Vec<f64>, names: Vec<String>, classes: &Classes) -> StoredClasses {
-        StoredClasses {
+        let mut found = (0..).zip(&labels);
+        if found.all(|(class, label)| classes.class_of(*label) == Some(class)) {
+            return StoredClasses::Same(labels.len());
+        }
+        StoredClasses::Listed {
             names: names.into(),
             classes: labels
                 .iter()
@@ -318,19 +373,28 @@ impl StoredClasses {
 
     #[inline]
     pub(crate) fn class(&self, stored: u32) -> Result<u32, Fault> {
-        match self.classes.get(stored as usize) {
-            Some(Some(class)) => Ok(*class),
-            Some(None) => Err(match self.names.get(stored as usize) {
-                Some(name) => Fault::UnknownClass {
-                    found: name.clone(),
-                },
-                None => Fault::UnknownLabel {
-                    found: self.labels[stored as usize],
-                },
-            }),
-            None => Err(Fault::Malformed {
-                what: "its label is not in the file's list",
-            }),
+        let unlisted = Fault::Malformed {
+            what: "its label is not in the file's list",
+        };
+        match self {
+            StoredClasses::Same(count) if (stored as usize) < *count => Ok(stored),
+            StoredClasses::Same(_) => Err(unlisted),
+            StoredClasses::Listed {
+                labels,
+                names,
+                classes,
+            } => match classes.get(stored as usize) {
+                Some(Some(class)) => Ok(*class),
+                Some(None) => Err(match names.get(stored as usize) {
+                    Some(name) => Fault::UnknownClass {
+                        found: name.clone(),
+                    },
+                    None => Fault::UnknownLabel {
+                        found: labels[stored as usize],
+                    },
+                }),
+                None => Err(unlisted),
+            },
         }
     }
 }
@@ -390,6 +454,7 @@ fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
 
 thread_local! {
     static ENTRIES: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
+    static ROW: RefCell<Vec<u8>> = RefCell::default();
 }
 
 /// Appends a row of the entries that `write` pushes, whose indices ascend: sparse, or where rows are dense with
@@ -447,6 +512,19 @@ impl Decoder {
                     *feature = f32::from(*pixel) / BRIGHTEST;
                 }
                 classes.class(code)
+            }),
+            Decoder::Fields {
+                decoder,
+                codes,
+                listed,
+                classes,
+            } => ROW.with_borrow_mut(|row| {
+                let class = match decoder.decode(bytes, &mut RowWriter::new(row))? {
+                    Some(label) => known(classes, label)?,
+                    None => listed.class(codes.get(record))?,
+                };
+                rows.push_bytes(class, row);
+                Ok(())
             }),
             Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)

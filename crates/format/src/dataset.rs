@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::Storage;
 
 use crate::bad_record::bad_record;
@@ -16,11 +17,11 @@ use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
-use crate::kind::FormatKind;
+use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelCollector, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
-use crate::open::{Opened, Reading, changed, open_file, regular_file};
+use crate::open::open_file;
 use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
@@ -124,7 +125,7 @@ impl Dataset {
             .map(|path| open_file(path, options, &mut notes))
             .collect::<Result<Vec<Opened>, FormatError>>()?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
-        let (layout, contents) = (first.layout, first.contents);
+        let (layout, contents) = (first.found.layout, first.found.contents);
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
         let missing = MissingValues::of(&opened, options)?;
@@ -140,7 +141,11 @@ impl Dataset {
             positive,
             any: options.any_label,
         };
-        let widest = opened.iter().map(|file| file.features).max().unwrap_or(0);
+        let widest = opened
+            .iter()
+            .map(|file| file.found.features)
+            .max()
+            .unwrap_or(0);
         let features = options.features.unwrap_or(widest);
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
@@ -175,12 +180,15 @@ impl Dataset {
 
     fn add(
         &mut self,
-        file: Opened,
+        opened: Opened,
         classes: &Classes,
         missing: Option<&MissingValues>,
         options: &OpenOptions,
     ) {
         let first_id = self.records;
+        let Opened {
+            found: file, stamp, ..
+        } = opened;
         self.records += file.records;
         self.bytes += file.bytes;
         self.longest = self.longest.max(file.longest);
@@ -191,8 +199,8 @@ impl Dataset {
             .positive
             .map_or(u64::MAX, |label| (label + 0.0).to_bits());
         for value in [
-            file.stamp.size,
-            file.sample,
+            stamp.size,
+            opened.sample,
             file.records,
             file.features,
             reading,
@@ -206,7 +214,7 @@ impl Dataset {
             self.fingerprint = mix(self.fingerprint, missing.fingerprint());
         }
         self.index = self.index.max(file.index);
-        self.scan_seconds += file.scan_seconds;
+        self.scan_seconds += opened.scan_seconds;
         let classes = classes.clone();
         let decoder = match file.reading {
             Reading::Libsvm => Decoder::Libsvm {
@@ -224,7 +232,7 @@ impl Dataset {
                 labels: {
                     // Names mean nothing to a model of numbers, nor numbers to one of names.
                     let named = match &options.labels {
-                        Some(known) if classes.positive.is_none() => !known.names().is_empty(),
+                        Some(known) if classes.positive.is_none() => known.has_names(),
                         _ => !file.names.is_empty(),
                     };
                     match named {
@@ -248,6 +256,12 @@ impl Dataset {
                 codes: sample.codes,
                 classes: StoredClasses::new(file.labels, file.names, &classes),
             },
+            Reading::Fields { decoder, codes } => Decoder::Fields {
+                decoder,
+                codes,
+                listed: StoredClasses::new(file.labels, file.names, &classes),
+                classes,
+            },
             Reading::PackedSparse { coding, features } => Decoder::PackedSparse {
                 coding,
                 features,
@@ -256,16 +270,16 @@ impl Dataset {
             },
         };
         self.files.push(DataFile {
-            path: file.path,
-            source: file.source,
-            kind: file.kind,
-            storage: file.storage,
+            path: opened.path,
+            source: opened.source,
+            kind: opened.kind,
+            storage: opened.storage,
             first_id,
             records: file.records,
             places: file.places,
             decoder,
-            stamp: file.stamp,
-            parts: file.parts,
+            stamp,
+            parts: opened.parts,
         });
     }
 
@@ -290,6 +304,34 @@ impl Dataset {
         self.contents
     }
 
+    /// What fields every record has, without its label; pictures of known size as height, width and channels.
+    pub fn fields(&self) -> FieldSpecs {
+        let of_bytes = |name| FieldSpec::new(name, DType::U8, &[None]);
+        let one = match (self.contents, self.layout, self.files.first()) {
+            (Contents::Fields, _, Some(file)) => return file.field_specs(),
+            (
+                Contents::Pixels {
+                    height,
+                    width,
+                    channels,
+                    ..
+                },
+                ..,
+            ) => {
+                let dims = [height, width, channels].map(|length| Some(length as usize));
+                FieldSpec::new("image", DType::U8, &dims)
+            }
+            (_, Layout::Dense { width }, _) => {
+                FieldSpec::new("features", DType::F32, &[Some(width)])
+            }
+            (_, Layout::Sparse, _) => FieldSpec::new("features", DType::F32, &[None]),
+            (Contents::Text | Contents::Tokens { .. }, ..) => of_bytes("text"),
+            (Contents::Members, ..) => of_bytes("members"),
+            _ => of_bytes("bytes"),
+        };
+        FieldSpecs(vec![one])
+    }
+
     /// The classes.
     pub fn labels(&self) -> &LabelMap {
         &self.labels
@@ -297,8 +339,8 @@ impl Dataset {
 
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
     pub fn labels_are_names(&self) -> bool {
-        let is_table = |file: &DataFile| matches!(file.kind(), FormatKind::Csv | FormatKind::Tsv);
-        !self.labels.names().is_empty() && self.files.iter().any(is_table)
+        let is_table = |file: &DataFile| matches!(file.decoder, Decoder::Delimited { .. });
+        self.labels.has_names() && self.files.iter().any(is_table)
     }
 
     /// Entries of all records; every value of dense rows counts, and every byte of rows of bytes.
@@ -527,7 +569,7 @@ impl<'a> Cursor<'a> {
                     length,
                 };
             }
-            Places::Listed { starts, end } => (starts, *end),
+            Places::Listed { starts, end, .. } => (starts, *end),
         };
         let mut walk = match self.walk.take() {
             Some(mut walk) if walk.index() <= i && i - walk.index() <= NEAR => {
@@ -553,7 +595,7 @@ impl<'a> Cursor<'a> {
 fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
-        if (file.layout, file.contents) != (first.layout, first.contents) {
+        if what_of(file) != what_of(first) {
             return Err(FormatError::MixedLayouts {
                 path: file.path.clone(),
                 found: describe(file),
@@ -561,25 +603,41 @@ fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatE
                 expected: describe(first),
             });
         }
-        if let (Layout::Dense { .. }, Some(expected)) = (file.layout, options.features)
-            && expected != file.features
+        if let (Layout::Dense { .. }, Some(expected)) = (file.found.layout, options.features)
+            && expected != file.found.features
         {
             let path = file.path.clone();
             return Err(FormatError::FeatureCount {
                 path,
                 expected,
-                found: file.features,
+                found: file.found.features,
             });
         }
     }
     Ok(())
 }
 
+/// What the files of a data set must have in common.
+fn what_of(file: &Opened) -> (Layout, Contents, Option<&FieldSpecs>) {
+    let specs = match &file.found.reading {
+        Reading::Fields { decoder, .. } => Some(decoder.specs()),
+        _ => None,
+    };
+    (file.found.layout, file.found.contents, specs)
+}
+
 fn describe(file: &Opened) -> String {
-    match file.layout {
+    if let (.., Some(specs)) = what_of(file) {
+        let fields = specs.0.iter();
+        let fields: Vec<String> = fields
+            .map(|field| format!("{} ({} {:?})", field.name, field.dtype, field.known()))
+            .collect();
+        return format!("the fields {}", fields.join(", "));
+    }
+    match file.found.layout {
         Layout::Dense { width } => format!("dense rows of {width} features"),
         Layout::Sparse => "sparse rows".into(),
-        Layout::Bytes => file.contents.to_string(),
+        Layout::Bytes => file.found.contents.to_string(),
     }
 }
 
@@ -589,10 +647,10 @@ fn common_names(
     opened: &mut [Opened],
     options: &OpenOptions,
 ) -> Result<Option<Vec<String>>, FormatError> {
-    let Some(named) = opened.iter().find(|file| !file.names.is_empty()) else {
+    let Some(named) = opened.iter().find(|file| !file.found.names.is_empty()) else {
         return Ok(None);
     };
-    if let Some(numbered) = opened.iter().find(|file| file.names.is_empty()) {
+    if let Some(numbered) = opened.iter().find(|file| file.found.names.is_empty()) {
         return Err(FormatError::MixedLayouts {
             path: numbered.path.clone(),
             found: "classes by number".into(),
@@ -601,9 +659,9 @@ fn common_names(
         });
     }
     let names: Vec<String> = match &options.labels {
-        Some(known) if !known.names().is_empty() => known.names().to_vec(),
+        Some(known) if known.has_names() => known.names().to_vec(),
         _ => {
-            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.names).collect();
+            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.found.names).collect();
             all.into_iter().cloned().collect()
         }
     };
@@ -613,7 +671,7 @@ fn common_names(
         .collect();
     for file in opened {
         let number = |name: &String| numbers.get(name.as_str()).map_or(f64::NAN, |n| *n as f64);
-        file.labels = file.names.iter().map(number).collect();
+        file.found.labels = file.found.names.iter().map(number).collect();
     }
     Ok(Some(names))
 }
@@ -635,18 +693,18 @@ fn labels_of(
     }
     let mut collector = LabelCollector::default();
     for file in opened {
-        for &label in &file.labels {
+        for &label in &file.found.labels {
             if !collector.add(label) {
                 let path = file.path.clone();
                 return Err(FormatError::TooManyLabels {
                     path,
-                    limit: crate::labels::MOST_LABELS,
+                    limit: collector.limit(),
                 });
             }
         }
     }
     let mut values = collector.into_values();
-    if opened.iter().any(|file| file.layout == Layout::Bytes) {
+    if opened.iter().any(|file| file.found.layout == Layout::Bytes) {
         // Classes of images and samples are told by number, so they keep the order of their numbers.
         values.sort_by(f64::total_cmp);
         return Ok(LabelMap::new(values));
@@ -663,7 +721,7 @@ fn positive_value(
     options: &OpenOptions,
 ) -> Result<f64, FormatError> {
     let value = class.value_among(names.unwrap_or_default());
-    let mut labels = opened.iter().flat_map(|file| &file.labels);
+    let mut labels = opened.iter().flat_map(|file| &file.found.labels);
     let has_it = labels.clone().any(|&label| Some(label) == value);
     let has_other = labels.any(|&label| Some(label) != value);
     match value {

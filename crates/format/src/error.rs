@@ -256,6 +256,18 @@ pub enum FormatError {
         /// What to give instead.
         remedy: &'static str,
     },
+    /// A file that does not hold what its format says.
+    #[error("{}: byte {offset}: {what}; {remedy}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where it shows.
+        offset: u64,
+        /// What does not hold.
+        what: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
     /// A folder without images.
     #[error("{}: is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a file, or a folder of images", path.display())]
     NoImages {
@@ -566,6 +578,12 @@ pub enum Fault {
         expected: u64,
         /// Columns of this one.
         found: u64,
+    },
+    /// A line that is no JSON object, or has no label.
+    #[error("{what}")]
+    Json {
+        /// What is wrong.
+        what: String,
     },
     /// No record where one was.
     #[error("holds no record; the file changed after it was indexed: run again")]

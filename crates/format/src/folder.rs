@@ -25,11 +25,10 @@ use crate::data_file::{IndexSource, Places, Stamp};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::folder_index::{self, FolderKey};
+use crate::format::{Format, Found, Opened, Source, regular_file};
 use crate::kind::FormatKind;
 use crate::label_table::LabelTable;
-use crate::open::{Opened, Reading};
 use crate::options::OpenOptions;
-use crate::rows::Layout;
 use crate::sample::{SampleReading, SampleShape};
 
 /// Endings of the names of images.
@@ -84,6 +83,25 @@ pub(crate) struct Remarks {
     pub(crate) unused: u64,
 }
 
+/// What the format is called.
+pub(crate) const NAME: &str = "folder";
+
+/// A folder of image files.
+pub(crate) struct Folder;
+
+impl Format for Folder {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Folders are opened before formats are asked: what comes here is a file.
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+        Err(FormatError::NotAFolder {
+            path: source.path.to_path_buf(),
+        })
+    }
+}
+
 /// Opens a folder of images.
 pub(crate) fn open(
     root: &Path,
@@ -109,25 +127,22 @@ pub(crate) fn open(
     Ok(Opened {
         path: root.to_path_buf(),
         source: root.to_path_buf(),
-        kind: FormatKind::Folder,
+        kind: FormatKind::new(NAME, None),
         storage,
         stamp: Stamp {
             size: bytes,
             modified: None,
         },
         sample: fingerprint(&set),
-        places: Places::Files(Arc::clone(&set)),
-        records,
-        bytes,
-        longest,
-        nonzeros: bytes,
-        layout: Layout::Bytes,
-        contents: Contents::Image,
-        features: 0,
-        labels,
-        names,
-        reading: Reading::Sample(sample),
-        index,
+        found: Found {
+            places: Places::Files(Arc::clone(&set)),
+            records,
+            bytes,
+            longest,
+            names,
+            index,
+            ..Found::samples(Contents::Image, bytes, labels, sample)
+        },
         scan_seconds: began.elapsed().as_secs_f64(),
         parts: Some(set),
     })
@@ -465,7 +480,7 @@ fn look_at(
 
 fn look_at_one(root: &Path, name: &Path) -> Result<SetFile, FormatError> {
     let path = root.join(name);
-    let status = crate::open::regular_file(&path)?;
+    let status = regular_file(&path)?;
     Ok(SetFile {
         name: name.to_path_buf(),
         size: status.len(),

@@ -29,8 +29,8 @@ use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::{mix, sample_file};
 use crate::folder::{Listing, Remarks};
+use crate::format::regular_file;
 use crate::labels::MOST_LABELS;
-use crate::open::regular_file;
 use crate::options::OpenOptions;
 use crate::packed_reader::without_checksum;
 

@@ -18,8 +18,8 @@ use crate::codes::Codes;
 use crate::contents::Contents;
 use crate::data_file::{Places, Stamp};
 use crate::error::FormatError;
-use crate::kind::Compression;
-use crate::open::{Found, Source, decompress, read_head, regular_file};
+use crate::format::{Format, Found, Match, Source, decompress, read_head, regular_file};
+use crate::kind::{Compression, Head};
 use crate::sample::{SampleReading, SampleShape};
 
 /// Most dimensions read: records, rows, columns, channels.
@@ -147,37 +147,55 @@ fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, Format
     )))
 }
 
-/// Opens a file of pictures and the labels that go with it.
-pub(crate) fn open(source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-    let header = whole_header(source.path, source.head, source.stamp.size)?;
-    if header.sizes.len() == 1 {
-        return Err(FormatError::IdxLabels {
-            path: source.path.to_path_buf(),
-            what: "it holds labels and no pictures; name the file of the images, and its labels are found"
-                .into(),
-        });
+/// IDX images with a file of labels beside them, as MNIST has.
+pub(crate) struct Idx;
+
+impl Format for Idx {
+    fn name(&self) -> &'static str {
+        "idx"
     }
-    let records = header.records();
-    let bytes = header.record_bytes().unwrap_or(0);
-    let (labels, codes) = labels_of(source, records, notes)?;
-    Ok(Found {
-        records,
-        bytes: records * bytes,
-        longest: bytes,
-        places: Places::Fixed {
-            from: header.data_offset(),
-            bytes,
-        },
-        ..Found::samples(
-            header.contents(),
-            records * bytes,
-            labels,
-            SampleReading {
-                shape: SampleShape::Whole,
-                codes,
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        let says_idx = ["-idx", ".idx"].iter().any(|part| head.name.contains(part));
+        let is_idx = says_idx || matches!(head.bytes, [0, 0, 8, 1..=4, ..]);
+        (is_idx && !head.ends_in(&["bin"])).then_some(Match::Hint)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let header = whole_header(source.path, source.head, source.stamp.size)?;
+        if header.sizes.len() == 1 {
+            return Err(FormatError::IdxLabels {
+                path: source.path.to_path_buf(),
+                what: "it holds labels and no pictures; name the file of the images, and its labels are found"
+                    .into(),
+            });
+        }
+        let records = header.records();
+        let bytes = header.record_bytes().unwrap_or(0);
+        let (labels, codes) = labels_of(source, records, notes)?;
+        Ok(Found {
+            records,
+            bytes: records * bytes,
+            longest: bytes,
+            places: Places::Fixed {
+                from: header.data_offset(),
+                bytes,
             },
-        )
-    })
+            ..Found::samples(
+                header.contents(),
+                records * bytes,
+                labels,
+                SampleReading {
+                    shape: SampleShape::Whole,
+                    codes,
+                },
+            )
+        })
+    }
 }
 
 /// Where the labels of a file of pictures may lie, best first.

@@ -52,7 +52,7 @@ impl Cut {
                 })
             }
             (SampleShape::Cifar { label, .. }, Places::Fixed { bytes, .. }) => {
-                let skip = bytes.checked_sub(crate::cifar::CIFAR_PIXELS as u64)?;
+                let skip = bytes.checked_sub(crate::sample::CIFAR_PIXELS as u64)?;
                 let class = skip.checked_sub(*label as u64)?;
                 Some(Cut {
                     skip,

@@ -1,122 +1,43 @@
-//! Which format a file is in, by its name and its first bytes.
+//! What a format is called, and what the start of a file looks like.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::number::parse_f64;
 
-/// The formats read here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FormatKind {
-    /// LIBSVM text.
-    Libsvm,
-    /// Comma-separated numbers.
-    Csv,
-    /// Tab-separated numbers.
-    Tsv,
-    /// A NumPy matrix.
-    Npy,
-    /// Pelton's packed rows.
-    Packed,
-    /// Plain text, one record a line.
-    Text,
-    /// IDX images with a file of labels beside them, as MNIST has.
-    Idx,
-    /// CIFAR-10 in binary form.
-    Cifar10,
-    /// CIFAR-100 in binary form.
-    Cifar100,
-    /// A tar file of samples (WebDataset).
-    Tar,
-    /// A folder of image files.
-    Folder,
-    /// Text as one stream, cut every so many words and newlines.
-    Tokens(NonZeroU32),
-    /// Bytes of any file, cut every so many.
-    Bytes(NonZeroU32),
+/// A format by its name, such as `csv`, or by name and argument, such as `tokens:35`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FormatKind {
+    name: &'static str,
+    argument: Option<Arc<str>>,
 }
 
-/// Those that have no length in their names.
-const KINDS: [FormatKind; 11] = [
-    FormatKind::Libsvm,
-    FormatKind::Csv,
-    FormatKind::Tsv,
-    FormatKind::Npy,
-    FormatKind::Packed,
-    FormatKind::Text,
-    FormatKind::Idx,
-    FormatKind::Cifar10,
-    FormatKind::Cifar100,
-    FormatKind::Tar,
-    FormatKind::Folder,
-];
-
 impl FormatKind {
-    /// What messages call the format; without its length, where it has one.
-    pub fn name(self) -> &'static str {
-        match self {
-            FormatKind::Libsvm => "libsvm",
-            FormatKind::Csv => "csv",
-            FormatKind::Tsv => "tsv",
-            FormatKind::Npy => "npy",
-            FormatKind::Packed => "prow",
-            FormatKind::Text => "text",
-            FormatKind::Idx => "idx",
-            FormatKind::Cifar10 => "cifar10",
-            FormatKind::Cifar100 => "cifar100",
-            FormatKind::Tar => "tar",
-            FormatKind::Folder => "folder",
-            FormatKind::Tokens(_) => "tokens",
-            FormatKind::Bytes(_) => "bytes",
+    pub(crate) fn new(name: &'static str, argument: Option<&str>) -> FormatKind {
+        FormatKind {
+            name,
+            argument: argument.map(Arc::from),
         }
     }
 
-    /// The format that is displayed as `name`, such as `csv` or `tokens:35`.
-    pub fn from_name(name: &str) -> Option<FormatKind> {
-        let Some((unit, length)) = name.split_once(':') else {
-            return KINDS.into_iter().find(|kind| kind.name() == name);
-        };
-        // A sign is no digit, though a number may begin with one.
-        let length = length.parse().ok().filter(|_| !length.starts_with('+'))?;
-        match unit {
-            "tokens" => Some(FormatKind::Tokens(length)),
-            "bytes" => Some(FormatKind::Bytes(length)),
-            _ => None,
-        }
+    /// What messages call the format; without its argument, where it has one.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
-    /// Whether its records are rows of features, or pictures of one size, whose pixels can be.
-    pub(crate) fn has_features(self) -> bool {
-        matches!(
-            self,
-            FormatKind::Libsvm
-                | FormatKind::Csv
-                | FormatKind::Tsv
-                | FormatKind::Npy
-                | FormatKind::Packed
-                | FormatKind::Idx
-                | FormatKind::Cifar10
-                | FormatKind::Cifar100
-        )
-    }
-
-    /// The names of all formats, for messages.
-    pub fn names() -> String {
-        let plain = KINDS.map(FormatKind::name).join(", ");
-        format!("{plain}, tokens:LENGTH, bytes:LENGTH")
+    /// What follows the name.
+    pub(crate) fn argument(&self) -> Option<&str> {
+        self.argument.as_deref()
     }
 }
 
 impl fmt::Display for FormatKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FormatKind::Tokens(length) | FormatKind::Bytes(length) => {
-                write!(f, "{}:{length}", self.name())
-            }
-            _ => f.write_str(self.name()),
-        }
+        f.write_str(self.name)?;
+        self.argument
+            .iter()
+            .try_for_each(|argument| write!(f, ":{argument}"))
     }
 }
 
@@ -138,67 +59,61 @@ impl Compression {
     }
 }
 
-/// Magic bytes first, then the name, then what the first lines look like; `None` for anything that
-/// is no text. `path` may end in `.gz` or `.zst` when `head` and `size` are of the decompressed file.
-/// Where only features will do, text that does not look like numbers is taken for a table of numbers all
-/// the same: its first line then says what is wrong with it.
-pub(crate) fn detect(
-    path: &Path,
-    head: &[u8],
-    size: u64,
-    features_only: bool,
-) -> Option<FormatKind> {
-    if head.starts_with(crate::packed::MAGIC) {
-        return Some(FormatKind::Packed);
-    }
-    if head.starts_with(b"\x93NUMPY") {
-        return Some(FormatKind::Npy);
-    }
-    if is_tar(head) {
-        return Some(FormatKind::Tar);
-    }
-    let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
-    let name = name
-        .strip_suffix(".gz")
-        .or(name.strip_suffix(".zst"))
-        .unwrap_or(&name);
-    match name.rsplit_once('.').map(|(_, extension)| extension) {
-        Some("csv") => return Some(FormatKind::Csv),
-        Some("tsv") => return Some(FormatKind::Tsv),
-        Some("libsvm" | "svm" | "svmlight") => return Some(FormatKind::Libsvm),
-        Some("npy") => return Some(FormatKind::Npy),
-        Some("prow") => return Some(FormatKind::Packed),
-        Some("tar" | "tgz") => return Some(FormatKind::Tar),
-        Some("bin") => return cifar(name, size),
-        _ => {}
-    }
-    let says_idx = ["-idx", ".idx"].iter().any(|part| name.contains(part));
-    if says_idx || matches!(head, [0, 0, 8, 1..=4, ..]) {
-        return Some(FormatKind::Idx);
-    }
-    if head.contains(&0) {
-        return None;
-    }
-    Some(match text_kind(name, head) {
-        FormatKind::Text if features_only => numbers_kind(head),
-        kind => kind,
-    })
+/// What the first lines of a text look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Libsvm,
+    Csv,
+    Tsv,
+    Text,
 }
 
-/// The checksum of a first header fits, whatever dialect it is in.
-fn is_tar(head: &[u8]) -> bool {
-    head.first_chunk::<512>()
-        .is_some_and(crate::tar_header::has_checksum)
+/// The start of a file whose format is to be found.
+pub(crate) struct Head<'a> {
+    /// The name in small letters, without what says that it is compressed.
+    pub(crate) name: String,
+    /// The first bytes, decompressed.
+    pub(crate) bytes: &'a [u8],
+    /// Bytes of the file, decompressed.
+    pub(crate) size: u64,
+    /// What its lines look like; `None` where it is no text.
+    pub(crate) look: Option<Look>,
 }
 
-/// By the names of the published files, whose sizes tell CIFAR-100 from other `train.bin`.
-fn cifar(name: &str, size: u64) -> Option<FormatKind> {
-    let stem = name.strip_suffix(".bin")?;
-    if stem.starts_with("data_batch") || stem == "test_batch" {
-        return Some(FormatKind::Cifar10);
+impl Head<'_> {
+    /// `path` may end in `.gz` or `.zst` when `bytes` and `size` are of the decompressed file. Where only features
+    /// will do, text that does not look like numbers is taken for a table of numbers all the same: its first
+    /// line then says what is wrong with it.
+    pub(crate) fn new<'a>(
+        path: &Path,
+        bytes: &'a [u8],
+        size: u64,
+        features_only: bool,
+    ) -> Head<'a> {
+        let name = path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().to_ascii_lowercase();
+        let name = name
+            .strip_suffix(".gz")
+            .or(name.strip_suffix(".zst"))
+            .unwrap_or(&name);
+        let is_text = !bytes.contains(&0) && !name.ends_with(".bin");
+        let look = is_text.then(|| match text_look(name, bytes) {
+            Look::Text if features_only => numbers_look(bytes),
+            look => look,
+        });
+        Head {
+            name: name.to_owned(),
+            bytes,
+            size,
+            look,
+        }
     }
-    let fits = size.is_multiple_of(crate::cifar::record_bytes(FormatKind::Cifar100));
-    (matches!(stem, "train" | "test") && fits).then_some(FormatKind::Cifar100)
+
+    /// Whether the name ends in a dot and one of these.
+    pub(crate) fn ends_in(&self, extensions: &[&str]) -> bool {
+        let extension = self.name.rsplit_once('.').map(|(_, extension)| extension);
+        extension.is_some_and(|extension| extensions.contains(&extension))
+    }
 }
 
 /// The lines that are neither blank nor comments.
@@ -210,26 +125,26 @@ fn lines_of(head: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The format of numbers that a first line is nearest to.
-fn numbers_kind(head: &[u8]) -> FormatKind {
+fn numbers_look(head: &[u8]) -> Look {
     let line = lines_of(head).next().unwrap_or_default();
     if line.contains(&b':') {
-        FormatKind::Libsvm
+        Look::Libsvm
     } else if line.contains(&b',') {
-        FormatKind::Csv
+        Look::Csv
     } else if line.contains(&b'\t') {
-        FormatKind::Tsv
+        Look::Tsv
     } else {
-        FormatKind::Libsvm
+        Look::Libsvm
     }
 }
 
 /// What the lines of a text look like: numbers in some form, or words.
-fn text_kind(name: &str, head: &[u8]) -> FormatKind {
+fn text_look(name: &str, head: &[u8]) -> Look {
     let mut lines = lines_of(head);
     let Some(line) = lines.next() else {
         // Nothing but blank lines and comments so far: as LIBSVM text it is read on, and found to hold
         // no records where none follow.
-        return FormatKind::Libsvm;
+        return Look::Libsvm;
     };
     let is_number = |cell: &[u8]| parse_f64(cell.trim_ascii()).is_ok();
     let is_feature = |token: &[u8]| match memchr::memchr(b':', token) {
@@ -246,7 +161,7 @@ fn text_kind(name: &str, head: &[u8]) -> FormatKind {
         .next()
         .is_some_and(|token| token.split(|byte| *byte == b',').all(is_number));
     if features > 0 && (labelled || 2 * features >= tokens.clone().count()) {
-        return FormatKind::Libsvm;
+        return Look::Libsvm;
     }
     // The first line may be a heading; a file of one line is taken for what its delimiter says, unless
     // its name says text.
@@ -257,15 +172,15 @@ fn text_kind(name: &str, head: &[u8]) -> FormatKind {
         None => !says_text,
     };
     if line.contains(&b',') && has_numbers(b',') {
-        FormatKind::Csv
+        Look::Csv
     } else if line.contains(&b'\t') && has_numbers(b'\t') {
-        FormatKind::Tsv
+        Look::Tsv
     } else if tokens.next().is_some_and(is_number)
         || line.contains(&b':') && !says_text && second.is_none()
     {
-        FormatKind::Libsvm
+        Look::Libsvm
     } else {
-        FormatKind::Text
+        Look::Text
     }
 }
 
@@ -273,72 +188,8 @@ fn text_kind(name: &str, head: &[u8]) -> FormatKind {
 mod tests {
     use super::*;
 
-    fn check(name: &str, head: &[u8], expected: Option<FormatKind>) {
-        assert_eq!(
-            detect(Path::new(name), head, 3074, false),
-            expected,
-            "{name}"
-        );
-    }
-
     #[test]
-    fn by_name_and_content() {
-        check("a9a", b"-1 3:1\n", Some(FormatKind::Libsvm));
-        check("a9a.t", b"# c\n\n+1 3:1\n", Some(FormatKind::Libsvm));
-        check("labels", b"1\n2\n", Some(FormatKind::Libsvm));
-        check("x.CSV", b"1 2", Some(FormatKind::Csv));
-        check("x.csv.gz", b"1 2", Some(FormatKind::Csv));
-        check("x.data", b"1,2,3\n", Some(FormatKind::Csv));
-        check("x.data", b"1\t2\t3\n", Some(FormatKind::Tsv));
-        check("x.csv", b"\x93NUMPY", Some(FormatKind::Npy));
-        check("x.txt", crate::packed::MAGIC, Some(FormatKind::Packed));
-        check("photo", b"\xff\xd8\x00\x10", None);
-        check("comments", b"# a\n\n  \n#", Some(FormatKind::Libsvm));
-        check(
-            "train.en",
-            b"Two men, old and new.\nNo: one.\n",
-            Some(FormatKind::Text),
-        );
-        check(
-            "ptb.train.txt",
-            b" aer banknote \n pierre <unk> N\n",
-            Some(FormatKind::Text),
-        );
-        let prose = b"Dear reader\nyours\n";
-        check("letter", prose, Some(FormatKind::Text));
-        let as_numbers = detect(Path::new("letter"), prose, 99, true);
-        assert_eq!(as_numbers, Some(FormatKind::Libsvm));
-        check("one.txt", b"a, b: c", Some(FormatKind::Text));
-        check(
-            "delicious.txt",
-            b"12920 500 983\n1,2 0:0.5\n",
-            Some(FormatKind::Libsvm),
-        );
-        check("x.data", b"a,b,label\n1,2,3\n", Some(FormatKind::Csv));
-        check("bad", b"cat 1:2 3:4\n", Some(FormatKind::Libsvm));
-        check("train-images-idx3-ubyte.gz", b"\x01", Some(FormatKind::Idx));
-        check("x", b"\0\0\x08\x03\0", Some(FormatKind::Idx));
-        check("data_batch_1.bin", b"\0", Some(FormatKind::Cifar10));
-        check("train.bin", b"\0", Some(FormatKind::Cifar100));
-        check("other.bin", b"\0", None);
-        check("x.tar", b"\0", Some(FormatKind::Tar));
-        for name in FormatKind::names().split(", ") {
-            let name = name.replace("LENGTH", "4294967295");
-            let kind = FormatKind::from_name(&name).unwrap();
-            assert_eq!(kind.to_string(), name);
-        }
-        for name in [
-            "",
-            "tokens",
-            "tokens:",
-            "tokens:0",
-            "bytes:-1",
-            "bytes:+1",
-            "bytes:4294967296",
-            "csv:3",
-        ] {
-            assert_eq!(FormatKind::from_name(name), None, "{name}");
-        }
+    fn compression_by_the_first_bytes() {
         assert_eq!(Compression::of(b"\x1f\x8b\x08"), Some(Compression::Gzip));
         assert_eq!(
             Compression::of(b"\x28\xb5\x2f\xfd"),

@@ -28,7 +28,7 @@ impl LabelTable {
         file: &LabelColumn,
         label: &LabelColumn,
     ) -> Result<LabelTable, FormatError> {
-        let status = crate::open::regular_file(path)?;
+        let status = crate::format::regular_file(path)?;
         if status.len() > MOST_BYTES {
             return Err(FormatError::LabelTable {
                 path: path.to_path_buf(),

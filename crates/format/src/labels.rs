@@ -1,6 +1,7 @@
 //! The classes of a data set: which label values there are and in what order.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use crate::class_name::ClassName;
 use crate::error::Fault;
@@ -11,54 +12,123 @@ const FEW: usize = 8;
 /// The label values of a data set; a class is an index into them.
 ///
 /// The order is LIBLINEAR's, so that models read alike: order of first appearance, except that
-/// {-1, +1} is always [+1, -1].
-#[derive(Clone, Debug, Default, PartialEq)]
+/// {-1, +1} is always [+1, -1]. Classes 0, 1, 2 … take no memory, and names lie in one string, so that there may be
+/// hundreds of millions.
+#[derive(Clone, Debug)]
 pub struct LabelMap {
-    values: Vec<f64>,
-    /// Filled only when there are more than [`FEW`] values.
-    classes: HashMap<u64, u32>,
-    /// What classes are called, where the data says so.
-    names: Vec<String>,
+    list: ClassList,
+    /// Filled for those who ask for all of them.
+    values: OnceLock<Vec<f64>>,
+    names: OnceLock<Vec<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum ClassList {
+    /// The values 0, 1, 2 … below this.
+    Count(usize),
+    /// Numbers, and their classes in ascending order of the numbers.
+    Values(Vec<f64>, Vec<u32>),
+    /// Names side by side, and where each ends. Their values are 0, 1, 2 ….
+    Names(String, Vec<u64>),
+}
+
+impl PartialEq for LabelMap {
+    fn eq(&self, other: &LabelMap) -> bool {
+        self.list == other.list
+    }
+}
+
+impl Default for LabelMap {
+    fn default() -> LabelMap {
+        LabelMap::new(Vec::new())
+    }
+}
+
+impl From<ClassList> for LabelMap {
+    fn from(list: ClassList) -> LabelMap {
+        LabelMap {
+            list,
+            values: OnceLock::new(),
+            names: OnceLock::new(),
+        }
+    }
+}
+
+fn is_counted(values: &[f64]) -> bool {
+    values
+        .iter()
+        .enumerate()
+        .all(|(i, value)| *value == i as f64)
 }
 
 impl LabelMap {
     /// A map over distinct values in the given order.
     pub fn new(values: Vec<f64>) -> LabelMap {
-        let classes = if values.len() <= FEW {
-            HashMap::new()
-        } else {
-            (0u32..)
-                .zip(&values)
-                .map(|(class, value)| (bits(*value), class))
-                .collect()
-        };
-        LabelMap {
-            values,
-            classes,
-            names: Vec::new(),
+        if is_counted(&values) {
+            return ClassList::Count(values.len()).into();
         }
+        let mut ascending: Vec<u32> = match values.len() <= FEW {
+            true => Vec::new(),
+            false => (0..values.len() as u32).collect(),
+        };
+        let value = |class: &u32| values[*class as usize];
+        ascending.sort_unstable_by(|a, b| value(a).total_cmp(&value(b)));
+        ClassList::Values(values, ascending).into()
     }
 
     /// A map over names, whose values are 0, 1, 2 ….
     pub fn named(names: Vec<String>) -> LabelMap {
-        let values = (0..names.len()).map(|i| i as f64).collect();
-        LabelMap {
-            names,
-            ..LabelMap::new(values)
+        if names.is_empty() {
+            return LabelMap::default();
         }
+        let bytes = names.iter().map(String::len).sum();
+        let (mut text, mut ends) = (String::with_capacity(bytes), Vec::new());
+        for name in names {
+            text.push_str(&name);
+            ends.push(text.len() as u64);
+        }
+        ClassList::Names(text, ends).into()
     }
 
-    /// Names of the classes, one each; empty where the data has numbers only.
+    /// Names of the classes, one each; empty where the data has numbers only. The list is made when it is first
+    /// asked for: [`LabelMap::name`] needs none.
     pub fn names(&self) -> &[String] {
-        &self.names
+        self.names.get_or_init(|| {
+            let all = 0..self.len() as u32;
+            all.map_while(|class| self.name(class).map(str::to_owned))
+                .collect()
+        })
+    }
+
+    /// The name of a class; `None` where the data has numbers only, and where there is no such class.
+    pub fn name(&self, class: u32) -> Option<&str> {
+        let ClassList::Names(text, ends) = &self.list else {
+            return None;
+        };
+        let class = class as usize;
+        let end = *ends.get(class)? as usize;
+        let start = class
+            .checked_sub(1)
+            .map_or(0, |before| ends[before] as usize);
+        Some(&text[start..end])
+    }
+
+    /// Whether classes have names.
+    pub fn has_names(&self) -> bool {
+        matches!(self.list, ClassList::Names(..))
+    }
+
+    /// Whether the value of each class is the class itself.
+    pub fn is_count(&self) -> bool {
+        !matches!(self.list, ClassList::Values(..))
     }
 
     /// What a class is called: its name, or else its value. Panics unless `class` is below
     /// [`LabelMap::len`].
     pub fn describe(&self, class: u32) -> String {
-        match self.names.get(class as usize) {
-            Some(name) => name.clone(),
-            None => self.values[class as usize].to_string(),
+        match self.name(class) {
+            Some(name) => name.to_owned(),
+            None => self.value(class).to_string(),
         }
     }
 
@@ -70,37 +140,65 @@ impl LabelMap {
         LabelMap::new(values)
     }
 
-    /// The label values, one a class.
+    /// The label values, one a class. Where they are 0, 1, 2 … the list is made when it is first asked for:
+    /// [`LabelMap::value`] needs none.
     pub fn values(&self) -> &[f64] {
-        &self.values
+        match &self.list {
+            ClassList::Values(values, _) => values,
+            _ => {
+                let all = || (0..self.len()).map(|class| class as f64).collect();
+                self.values.get_or_init(all)
+            }
+        }
+    }
+
+    /// The label value of a class. Panics unless `class` is below [`LabelMap::len`].
+    pub fn value(&self, class: u32) -> f64 {
+        assert!((class as usize) < self.len(), "class {class}");
+        match &self.list {
+            ClassList::Values(values, _) => values[class as usize],
+            _ => f64::from(class),
+        }
     }
 
     /// Number of classes.
     pub fn len(&self) -> usize {
-        self.values.len()
+        match &self.list {
+            ClassList::Count(count) => *count,
+            ClassList::Values(values, _) => values.len(),
+            ClassList::Names(_, ends) => ends.len(),
+        }
     }
 
     /// Whether there is no class.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.len() == 0
     }
 
     /// The class that a person calls so: by its name where classes have names, else by its label value.
     pub fn class_called(&self, class: &ClassName) -> Option<u32> {
-        self.class_of(class.value_among(&self.names)?)
+        self.class_of(class.value_among(self.names())?)
     }
 
     /// The class of a label value.
     #[inline]
     pub fn class_of(&self, value: f64) -> Option<u32> {
-        if self.values.len() <= FEW {
-            return self
-                .values
-                .iter()
-                .position(|known| *known == value)
-                .map(|class| class as u32);
+        match &self.list {
+            ClassList::Values(values, ascending) if ascending.is_empty() => {
+                let class = values.iter().position(|known| *known == value)?;
+                Some(class as u32)
+            }
+            ClassList::Values(values, ascending) => {
+                let wanted = value + 0.0;
+                let known = |class: &u32| (values[*class as usize] + 0.0).total_cmp(&wanted);
+                let place = ascending.binary_search_by(known).ok()?;
+                Some(ascending[place])
+            }
+            _ => {
+                let class = value as u32;
+                (f64::from(class) == value && (class as usize) < self.len()).then_some(class)
+            }
         }
-        self.classes.get(&bits(value)).copied()
     }
 }
 
@@ -113,7 +211,9 @@ pub(crate) fn bits(value: f64) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct LabelCollector {
     values: Vec<f64>,
-    seen: std::collections::HashSet<u64>,
+    /// A bit for each whole number from 0 on that was met.
+    whole: Vec<u64>,
+    others: HashSet<u64>,
 }
 
 /// From this magnitude on not every whole number is an f64, so that two labels may read alike: 2^53.
@@ -129,7 +229,10 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
 }
 
 /// The most distinct labels a classification may have.
-pub(crate) const MOST_LABELS: usize = 1 << 24;
+pub(crate) const MOST_LABELS: usize = 1 << 28;
+
+/// The most of them that are no whole numbers from 0 on: more are targets of a regression.
+const MOST_OTHERS: usize = 1 << 24;
 
 /// The most distinct names of classes in a column: more are no classes, and would fill the memory.
 pub(crate) const MOST_NAMES: usize = 1 << 16;
@@ -140,10 +243,30 @@ impl LabelCollector {
         if self.values.last().is_some_and(|last| *last == value) {
             return true;
         }
-        if self.seen.insert(bits(value)) {
+        let is_new = match value as usize {
+            whole if whole as f64 == value && whole < MOST_LABELS => {
+                let (word, bit) = (whole / 64, 1 << (whole % 64));
+                if self.whole.len() <= word {
+                    self.whole.resize(word + 1, 0);
+                }
+                let is_new = self.whole[word] & bit == 0;
+                self.whole[word] |= bit;
+                is_new
+            }
+            _ => self.others.insert(bits(value)),
+        };
+        if is_new {
             self.values.push(value + 0.0);
         }
-        self.values.len() <= MOST_LABELS
+        self.values.len() <= MOST_LABELS && self.others.len() <= MOST_OTHERS
+    }
+
+    /// The limit that is passed.
+    pub(crate) fn limit(&self) -> usize {
+        match self.others.len() > MOST_OTHERS {
+            true => MOST_OTHERS,
+            false => MOST_LABELS,
+        }
     }
 
     pub(crate) fn into_values(self) -> Vec<f64> {
@@ -207,15 +330,43 @@ mod tests {
             (map.class_of(1.0), map.describe(1)),
             (Some(1), "dog".into())
         );
+        assert_eq!(
+            (map.name(0), map.name(1), map.name(2)),
+            (Some("cat"), Some("dog"), None)
+        );
+        assert_ne!(map, LabelMap::new(vec![0.0, 1.0]));
         assert_eq!(LabelMap::new(vec![2.5]).describe(0), "2.5");
     }
 
     #[test]
+    fn distinct_labels_in_the_order_of_first_appearance() {
+        let mut labels = LabelCollector::default();
+        for value in [3.0, 3.0, -0.0, 0.5, 3.0, 0.0, -1.0, 1e9, 0.5, 64.0] {
+            assert!(labels.add(value));
+        }
+        assert_eq!(labels.into_values(), [3.0, 0.0, 0.5, -1.0, 1e9, 64.0]);
+    }
+
+    #[test]
     fn few_and_many_are_found() {
-        for count in [0usize, 1, 8, 9, 100] {
-            let map = LabelMap::new((0..count).map(|i| i as f64 - 3.0).collect());
-            for class in 0..count {
-                assert_eq!(map.class_of(class as f64 - 3.0), Some(class as u32));
+        for (count, shift) in [0usize, 1, 8, 9, 100]
+            .into_iter()
+            .flat_map(|n| [(n, 0.0), (n, 3.0)])
+        {
+            // Neither ascending nor descending, unless they are counted.
+            let mut values: Vec<f64> = (0..count).map(|i| i as f64 - shift).collect();
+            values.rotate_left(if shift == 0.0 { 0 } else { count / 3 });
+            let map = LabelMap::new(values.clone());
+            assert_eq!(map.is_count(), shift == 0.0 || count == 0);
+            assert_eq!((map.values(), map.len()), (&values[..], count));
+            for (class, value) in (0..).zip(values) {
+                assert_eq!(
+                    (map.class_of(value), map.value(class)),
+                    (Some(class), value)
+                );
+            }
+            for none in [1e9, -4.0, 0.5, f64::NAN, f64::INFINITY] {
+                assert_eq!(map.class_of(none), None, "{none} of {count}");
             }
             assert_eq!(map.class_of(1e9), None);
         }

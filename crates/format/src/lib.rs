@@ -8,11 +8,15 @@
 //! file: it sees the bytes of one record.
 //!
 //! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders),
-//! lines or runs of tokens of text, samples of a tar file. [`Dataset::contents`] says which; [`members`] splits a sample.
+//! lines or runs of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says which; [`members`] splits a sample,
+//! [`fields()`] such a row of arrays.
 
 mod class_name;
 mod contents;
 mod error;
+mod fields;
+mod format;
+mod formats;
 mod kind;
 mod labels;
 mod rows;
@@ -23,6 +27,7 @@ mod data_file;
 mod dataset;
 mod open;
 mod options;
+mod tables;
 
 mod delimited;
 mod libsvm;
@@ -33,6 +38,10 @@ mod packed;
 mod packed_copy;
 mod packed_reader;
 mod packed_writer;
+
+mod json_lines;
+mod npz;
+mod raw_records;
 
 mod cifar;
 mod codes;
@@ -70,13 +79,13 @@ pub use data_file::{DataFile, IndexSource, Numbering};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
+pub use fields::{Field, fields};
 pub use in_place::{InPlace, InPlaceClass};
 pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};
-pub use missing::Missing;
-pub use options::{OpenOptions, RowLayout, StorageChoice};
+pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};

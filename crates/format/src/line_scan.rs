@@ -23,13 +23,13 @@ use crate::codes::Codes;
 use crate::delimited::{LabelCell, label_cell};
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
-use crate::labels::{LabelCollector, MOST_LABELS, MOST_NAMES};
+use crate::labels::{LabelCollector, MOST_NAMES};
 use crate::libsvm::label_token;
 use crate::located::Located;
+use crate::sample::without_line_end;
 use crate::scan_chunk::{
     Backward, ChunkFound, LineShape, Scan, Stopped, Worker, count_queries, last_index,
 };
-use crate::text::without_line_end;
 
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
@@ -185,7 +185,7 @@ impl Merged {
 
     fn label(&mut self, value: f64) {
         if !self.labels.add(value) {
-            self.too_many_labels = Some(MOST_LABELS);
+            self.too_many_labels = Some(self.labels.limit());
         }
     }
 

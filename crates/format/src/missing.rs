@@ -4,53 +4,16 @@
 //! are opened: a decoder sees one record, and the same record must always give the same row. A model keeps the
 //! means that it was trained with, so that other data is read with those.
 
-use std::fmt;
 use std::fs::File;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use serde::{Deserialize, Serialize};
 
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
 use crate::fingerprint::mix;
+use crate::format::{Opened, Reading};
 use crate::line_scan::Lines;
-use crate::open::{Opened, Reading};
-use crate::options::OpenOptions;
-
-/// What stands for missing cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Missing {
-    /// 0.
-    Zero,
-    /// The mean of the column over the rows that have a value in it; 0 where none has.
-    Mean,
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Missing::Zero => "zero",
-            Missing::Mean => "mean",
-        })
-    }
-}
-
-impl FromStr for Missing {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Missing, String> {
-        match text {
-            "zero" => Ok(Missing::Zero),
-            "mean" => Ok(Missing::Mean),
-            _ => Err(format!(
-                "`{text}` is nothing to fill missing cells in with: use zero or mean"
-            )),
-        }
-    }
-}
+use crate::options::{Missing, OpenOptions};
 
 /// The value that stands for a missing one of each feature.
 pub(crate) struct MissingValues {
@@ -65,7 +28,7 @@ impl MissingValues {
         opened: &[Opened],
         options: &OpenOptions,
     ) -> Result<Option<MissingValues>, FormatError> {
-        let width = opened.iter().find_map(|file| match &file.reading {
+        let width = opened.iter().find_map(|file| match &file.found.reading {
             Reading::Delimited(rules) => Some(rules.features()),
             _ => None,
         });
@@ -103,7 +66,7 @@ fn means_of(
     let mut sums = vec![(0.0_f64, 0_u64); width];
     let mut row = vec![0.0; width];
     for file in opened {
-        let Reading::Delimited(rules) = &file.reading else {
+        let Reading::Delimited(rules) = &file.found.reading else {
             continue;
         };
         let rules = DelimitedRules {
@@ -112,7 +75,7 @@ fn means_of(
         };
         let read_error = |e| FormatError::io(&file.path, "read it", e);
         let text = File::open(&file.source).map_err(read_error)?;
-        let (from, _) = file.places.get(0);
+        let (from, _) = file.found.places.get(0);
         let mut lines = Lines::new(&text, from, file.stamp.size).map_err(read_error)?;
         while let Some((_, line)) = lines.next().map_err(read_error)? {
             if options.interrupt.load(Ordering::Relaxed) {

@@ -1,73 +1,64 @@
-//! NumPy's `.npy`: a matrix of numbers, one record a row, one column of which is the label.
+//! NumPy's `.npy`: an array of numbers, one record a row along its first dimension.
 //!
-//! Read are 2-D arrays of f4, f8, i4 or i8, little-endian, in C order, format versions 1 to 3. The
-//! header is a Python dictionary in text; only its three known keys are read and nothing is
-//! evaluated. Values become f32.
+//! Matrices of f4, f8, i4 or i8 are features, one column of which is the label; of any other array each row is one field.
+//! Numbers are little-endian, in C order, format versions 1 to 3. The header is a Python dictionary in text; only its three known keys are read and nothing is
+//! evaluated. Features become f32.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelton_batch::DType;
 
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
-use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS, checked_label};
+use crate::fields::{MOST_DIMENSIONS, number};
+use crate::labels::checked_label;
 
 /// The longest header read; NumPy's own are under 200 bytes.
-const MOST_HEADER_BYTES: usize = 64 << 10;
+pub(crate) const MOST_HEADER_BYTES: usize = 64 << 10;
 
-/// What the numbers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NpyNumber {
-    /// 32-bit floating point.
-    F4,
-    /// 64-bit floating point.
-    F8,
-    /// 32-bit integers.
-    I4,
-    /// 64-bit integers.
-    I8,
-}
-
-impl NpyNumber {
-    /// Bytes a number.
-    pub fn bytes(self) -> usize {
-        match self {
-            NpyNumber::F4 | NpyNumber::I4 => 4,
-            NpyNumber::F8 | NpyNumber::I8 => 8,
-        }
-    }
-
-    fn read(self, bytes: &[u8]) -> f64 {
-        let four = || bytes[..4].try_into().expect("four bytes");
-        let eight = || bytes[..8].try_into().expect("eight bytes");
-        match self {
-            NpyNumber::F4 => f64::from(f32::from_le_bytes(four())),
-            NpyNumber::F8 => f64::from_le_bytes(eight()),
-            NpyNumber::I4 => f64::from(i32::from_le_bytes(four())),
-            NpyNumber::I8 => i64::from_le_bytes(eight()) as f64,
-        }
-    }
-}
-
-/// What the header of a matrix says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the header of an array says.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpyHeader {
     /// What the numbers are.
-    pub number: NpyNumber,
-    /// Number of rows.
-    pub rows: u64,
-    /// Number of columns.
-    pub columns: u64,
+    pub number: DType,
+    /// Lengths of the dimensions.
+    pub shape: Vec<u64>,
     /// Where the first row starts.
     pub data_offset: u64,
+}
+
+impl NpyHeader {
+    /// Dimensions of a row.
+    pub(crate) fn row(&self) -> Vec<usize> {
+        let row = self.shape.iter().skip(1);
+        row.map(|length| *length as usize).collect()
+    }
+
+    /// Bytes of a row; `None` where rows are too long.
+    pub(crate) fn row_bytes(&self) -> Option<u64> {
+        let mut row = self.shape.iter().skip(1);
+        let size = self.number.bytes() as u64;
+        let bytes = row.try_fold(size, |all, length| all.checked_mul(*length));
+        bytes.filter(|bytes| *bytes <= u64::from(u32::MAX) * size)
+    }
+
+    /// Rows and columns, where it is a matrix of numbers that features are made of.
+    pub(crate) fn matrix(&self) -> Option<(u64, u64)> {
+        let of_features = [DType::F32, DType::F64, DType::I32, DType::I64].contains(&self.number);
+        match self.shape[..] {
+            [rows, columns] if of_features => Some((rows, columns)),
+            _ => None,
+        }
+    }
 }
 
 /// How rows are read.
 #[derive(Clone, Copy, Debug)]
 pub struct NpyRules {
     /// What the numbers are.
-    pub number: NpyNumber,
+    pub number: DType,
     /// Numbers a row.
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
@@ -117,19 +108,21 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
             .map(|(_, after)| after.trim_start())
             .ok_or_else(|| wrong(text_from, &format!("its header has no {key}")))
     };
-    let number = match field("descr")?.trim_start_matches(['\'', '"']) {
-        descr if descr.starts_with("<f4") => NpyNumber::F4,
-        descr if descr.starts_with("<f8") => NpyNumber::F8,
-        descr if descr.starts_with("<i4") => NpyNumber::I4,
-        descr if descr.starts_with("<i8") => NpyNumber::I8,
-        descr => {
-            let found: String = descr
-                .chars()
-                .take_while(|c| !"'\",[".contains(*c))
-                .take(20)
-                .collect();
-            return Err(wrong(text_from, &format!("its numbers are {found:?}")));
-        }
+    let number = field("descr")?.trim_start_matches(['\'', '"']);
+    let number: String = number
+        .chars()
+        .take_while(|c| !"'\",[".contains(*c))
+        .take(20)
+        .collect();
+    let number = match number.as_str() {
+        "|u1" | "|b1" => DType::U8,
+        "<u4" => DType::U32,
+        "<i4" => DType::I32,
+        "<i8" => DType::I64,
+        "<f2" => DType::F16,
+        "<f4" => DType::F32,
+        "<f8" => DType::F64,
+        _ => return Err(wrong(text_from, &format!("its numbers are {number:?}"))),
     };
     if !field("fortran_order")?.starts_with("False") {
         return Err(wrong(text_from, "it is in Fortran order"));
@@ -145,18 +138,13 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
         .filter(|size| !size.is_empty())
         .map(|size| size.parse().ok())
         .collect();
-    match sizes.as_deref() {
-        Some(&[rows, columns]) => Ok(NpyHeader {
+    match sizes {
+        Some(shape) if shape.len() <= MOST_DIMENSIONS => Ok(NpyHeader {
             number,
-            rows,
-            columns,
+            shape,
             data_offset: (text_from + length) as u64,
         }),
-        Some(sizes) => Err(wrong(
-            text_from,
-            &format!("it has {} dimensions", sizes.len()),
-        )),
-        None => Err(wrong(text_from, "its shape cannot be read")),
+        _ => Err(wrong(text_from, "its shape cannot be read")),
     }
 }
 
@@ -175,7 +163,7 @@ pub fn decode_npy_row(
     let mut label = None;
     let label_at = rules.label.unwrap_or(usize::MAX);
     for (column, cell) in bytes.chunks_exact(size).enumerate() {
-        let wide = rules.number.read(cell);
+        let wide = number(rules.number, cell);
         let not_finite = || {
             let (column, found) = (column as u64 + 1, format!("{wide:?}"));
             if wide.is_finite() {
@@ -213,16 +201,18 @@ pub(crate) fn read_header(path: &Path, size: u64) -> Result<NpyHeader, FormatErr
         what,
     };
     let header = parse_npy_header(&head).map_err(wrong)?;
-    let expected = header
-        .columns
-        .checked_mul(header.number.bytes() as u64)
-        .and_then(|row| row.checked_mul(header.rows))
+    let data = header.row_bytes().zip(header.shape.first());
+    let end = data
+        .and_then(|(row, rows)| row.checked_mul(*rows))
         .and_then(|data| data.checked_add(header.data_offset));
-    if expected != Some(size) || header.columns > u64::from(u32::MAX) {
-        let what = format!(
-            "a matrix of {} × {} numbers does not fill the file of {size} bytes",
-            header.rows, header.columns
-        );
+    if end != Some(size) {
+        let sizes: Vec<String> = header.shape.iter().map(u64::to_string).collect();
+        let sizes = sizes.join(" × ");
+        let what = match header.matrix() {
+            Some(_) => format!("a matrix of {sizes} numbers"),
+            None => format!("an array of {sizes} numbers"),
+        };
+        let what = format!("{what} does not fill the file of {size} bytes");
         return Err(wrong((header.data_offset, what)));
     }
     Ok(header)
@@ -231,10 +221,9 @@ pub(crate) fn read_header(path: &Path, size: u64) -> Result<NpyHeader, FormatErr
 /// The label's column, from 0.
 pub(crate) fn label_column(
     path: &Path,
-    header: &NpyHeader,
+    columns: usize,
     wanted: &LabelColumn,
 ) -> Result<usize, FormatError> {
-    let columns = header.columns as usize;
     let found = match wanted {
         LabelColumn::First => Some(0),
         LabelColumn::Last => columns.checked_sub(1),
@@ -248,46 +237,6 @@ pub(crate) fn label_column(
             wanted: wanted.describe(),
             columns: format!("1 to {columns}, without names"),
         })
-}
-
-/// Distinct labels in order of first appearance: one pass over the file.
-pub(crate) fn scan_labels(
-    path: &Path,
-    header: &NpyHeader,
-    label: usize,
-    interrupt: &AtomicBool,
-) -> Result<Vec<f64>, FormatError> {
-    let read_error = |e| FormatError::io(path, "read it", e);
-    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    let size = header.number.bytes();
-    let row_bytes = header.columns * size as u64;
-    reader
-        .seek(SeekFrom::Start(header.data_offset + (label * size) as u64))
-        .map_err(read_error)?;
-    let mut labels = LabelCollector::default();
-    let mut cell = [0; 8];
-    for row in 0..header.rows {
-        if interrupt.load(Ordering::Relaxed) {
-            let path = path.to_path_buf();
-            return Err(FormatError::Interrupted { path });
-        }
-        reader.read_exact(&mut cell[..size]).map_err(read_error)?;
-        let value = header.number.read(&cell);
-        if value.abs() < LABEL_LIMIT && !labels.add(value) {
-            let path = path.to_path_buf();
-            return Err(FormatError::TooManyLabels {
-                path,
-                limit: MOST_LABELS,
-            });
-        }
-        if row + 1 < header.rows {
-            reader
-                .seek_relative(row_bytes as i64 - size as i64)
-                .map_err(read_error)?;
-        }
-    }
-    Ok(labels.into_values())
 }
 
 #[cfg(test)]
@@ -315,10 +264,7 @@ mod tests {
         let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 29), }          \n";
         for version in [1, 2, 3] {
             let found = parse_npy_header(&header(version, text)).unwrap();
-            assert_eq!(
-                (found.number, found.rows, found.columns),
-                (NpyNumber::F4, 3, 29)
-            );
+            assert_eq!((found.number, found.matrix()), (DType::F32, Some((3, 29))));
             assert_eq!(found.data_offset as usize, header(version, text).len());
         }
         for cut in 0..header(1, text).len() {
@@ -335,11 +281,15 @@ mod tests {
             "numbers are \">f4\"",
         );
         refuses(&header(1, &text.replace("False", "True")), "Fortran");
-        refuses(&header(1, &text.replace("(3, 29)", "(3,)")), "1 dimensions");
-        refuses(
-            &header(1, &text.replace("(3, 29)", "(3, 2, 1)")),
-            "3 dimensions",
-        );
+        for (shape, row) in [("(3,)", 4), ("(3, 2, 1)", 8), ("()", 4)] {
+            let text = text.replace("(3, 29)", shape);
+            let found = parse_npy_header(&header(1, &text)).unwrap();
+            assert_eq!((found.row_bytes(), found.matrix()), (Some(row), None));
+        }
+        for (name, number) in [("<f2", DType::F16), ("|u1", DType::U8), ("<u4", DType::U32)] {
+            let found = parse_npy_header(&header(1, &text.replace("<f4", name))).unwrap();
+            assert_eq!((found.number, found.matrix()), (number, None));
+        }
         refuses(&header(1, &text.replace("(3, 29)", "(3, -29)")), "shape");
         refuses(
             &header(1, &text.replace("(3, 29)", "(99999999999999999999, 2)")),
@@ -357,7 +307,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let rules = NpyRules {
-            number: NpyNumber::F8,
+            number: DType::F64,
             columns: 3,
             label: Some(1),
         };
@@ -377,7 +327,7 @@ mod tests {
         assert!(fault(&[1e300, 1.0, 0.0]).contains("beyond 32-bit"));
         assert!(fault(&[1.0]).contains("not as long"));
         let rules = NpyRules {
-            number: NpyNumber::I8,
+            number: DType::I64,
             columns: 2,
             label: Some(0),
         };

@@ -1,16 +1,18 @@
 //! How a data set is opened.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use pelton_storage::LocalOptions;
+use serde::{Deserialize, Serialize};
 
 use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
 use crate::kind::FormatKind;
 use crate::labels::LabelMap;
-use crate::missing::Missing;
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
@@ -41,6 +43,39 @@ impl RowLayout {
                     && u128::from(records) * u128::from(features) <= 2 * u128::from(nonzeros)
             }
             RowLayout::Dense => true,
+        }
+    }
+}
+
+/// What stands for missing cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Missing {
+    /// 0.
+    Zero,
+    /// The mean of the column over the rows that have a value in it; 0 where none has.
+    Mean,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::Zero => "zero",
+            Missing::Mean => "mean",
+        })
+    }
+}
+
+impl FromStr for Missing {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Missing, String> {
+        match text {
+            "zero" => Ok(Missing::Zero),
+            "mean" => Ok(Missing::Mean),
+            _ => Err(format!(
+                "`{text}` is nothing to fill missing cells in with: use zero or mean"
+            )),
         }
     }
 }

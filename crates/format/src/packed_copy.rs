@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_storage::{AlignedBuffer, ScratchFile, StorageError};
 
-use crate::data_file::{DataFile, Decoder, Places, StoredClasses};
+use crate::data_file::{DataFile, Decoder, IN_FILE, Places, StoredClasses};
 use crate::dataset::Dataset;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::kind::FormatKind;
@@ -130,7 +130,7 @@ impl PackedCopy {
                     from: file.first_id() * length,
                     bytes: length,
                 },
-                _ => Places::listed(starts.finish(end), end),
+                _ => Places::listed(starts.finish(end), end, IN_FILE),
             });
         }
         Ok(())
@@ -149,17 +149,12 @@ impl PackedCopy {
         self.write()?;
         let layout = self.dataset.layout();
         let features = self.dataset.features();
-        let classes = self.dataset.labels().len() as u32;
         let storage: Arc<dyn pelton_storage::Storage> = Arc::new(self.file);
         // Records hold the data set's own classes.
-        let classes = StoredClasses {
-            labels: self.dataset.labels().values().into(),
-            names: self.dataset.labels().names().into(),
-            classes: (0..classes).map(Some).collect(),
-        };
+        let classes = StoredClasses::Same(self.dataset.labels().len());
         let files = self.dataset.files().iter().zip(self.places);
         let files = files.map(|(file, places)| DataFile {
-            kind: FormatKind::Packed,
+            kind: FormatKind::new("prow", None),
             storage: Arc::clone(&storage),
             places,
             decoder: match layout {

@@ -15,15 +15,18 @@ use crate::folder::{Listing, Remarks};
 use crate::folder_index::{self, FolderKey};
 pub use crate::idx::{IdxHeader, parse_idx_header};
 use crate::json_label::{JsonClass, JsonKey, json_class};
+pub use crate::json_lines::decode_json_line;
 use crate::label_table::LabelTable;
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::members::check_group;
-pub use crate::npy::{NpyHeader, NpyNumber, NpyRules, decode_npy_row, parse_npy_header};
+pub use crate::npy::{NpyHeader, NpyRules, decode_npy_row, parse_npy_header};
+pub use crate::npz::{ZipEntry, read_entries};
 use crate::packed::{
     END_MAGIC, HEADER_BYTES, Header, MAGIC, TRAILER_BYTES, VERSION, decode_packed_dense,
     decode_packed_sparse,
 };
 use crate::packed_reader::tables_from;
+pub use crate::raw_records::{RawLayout, parse as parse_raw_layout};
 use crate::rows::{Layout, Rows};
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};

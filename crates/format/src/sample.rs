@@ -1,10 +1,11 @@
 //! Records that are strings of bytes: which part of a record is the row, and which class it has.
 
-use crate::cifar::CIFAR_PIXELS;
 use crate::codes::Codes;
 use crate::error::Fault;
 use crate::members::check_group;
-use crate::text::without_line_end;
+
+/// Bytes of the pixels of a CIFAR record.
+pub(crate) const CIFAR_PIXELS: usize = 3 * 32 * 32;
 
 /// How a record's bytes become a row of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,4 +100,13 @@ fn class_of_byte(byte: u8, labels: usize) -> Result<u32, Fault> {
         });
     }
     Ok(u32::from(byte))
+}
+
+/// A line without what ends it.
+#[inline]
+pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
+    match line {
+        [text @ .., b'\r', b'\n'] | [text @ .., b'\n'] => text,
+        _ => line,
+    }
 }

@@ -27,8 +27,9 @@ pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x04";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordShape {
     Lines(LineShape),
-    /// Samples of a tar file; `label` tells by which key their classes were found.
-    TarGroups {
+    /// Records of a format whose classes the scan finds; `label` tells by which key.
+    Classed {
+        format: u64,
         label: u64,
     },
     /// Runs of so many tokens of text.
@@ -61,8 +62,7 @@ impl SidecarKey {
                 (2, u64::from(delimiter), label, columns as u64)
             }
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
-            // 4 stands for archives in which a sample may have an extension twice.
-            RecordShape::TarGroups { label } => (6, 0, label, 0),
+            RecordShape::Classed { format, label } => (format, 0, label, 0),
             RecordShape::Tokens(length) => (5, 0, 0, u64::from(length.get())),
         };
         let modified = self.stamp.modified_ns();
@@ -223,7 +223,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     // Only where the shape of the records says nothing of their end may it lie before the file's.
     let is_text = match key.shape {
         RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
-        RecordShape::TarGroups { .. } => false,
+        RecordShape::Classed { .. } => false,
     };
     let sound = found_longest == longest && (end == size || !is_text);
     sound.then_some(Located {

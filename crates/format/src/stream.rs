@@ -11,58 +11,103 @@ use std::num::NonZeroU32;
 use crate::contents::Contents;
 use crate::data_file::Places;
 use crate::error::FormatError;
-use crate::open::{Found, Source};
+use crate::format::{Format, Found, Source};
 use crate::sample::{SampleReading, SampleShape};
 use crate::sidecar::RecordShape;
 use crate::token_scan::scan_tokens;
 
-/// Opens a text as records of `length` tokens.
-pub(crate) fn open_tokens(
-    source: &Source<'_>,
-    length: NonZeroU32,
-    notes: &mut Vec<String>,
-) -> Result<Found, FormatError> {
-    let (from, size) = (source.start(), source.stamp.size);
-    let shape = RecordShape::Tokens(length);
-    let (located, index) = source.located(shape, from, notes, || {
-        let (threads, interrupt) = (source.scan_threads(), &source.options.interrupt);
-        scan_tokens(source.source, length, from, size, threads, interrupt)
-    })?;
-    let length = length.get();
-    Ok(Found {
-        records: located.starts.len(),
-        bytes: located.nonzeros,
-        longest: located.longest,
-        index,
-        places: Places::listed(located.starts, size),
-        ..Found::samples(
-            Contents::Tokens { length },
-            located.nonzeros,
-            vec![0.0],
-            SampleReading::one_class(SampleShape::Tokens { length }),
-        )
-    })
+/// How records of tokens are found, in words.
+const TOKENS: &str = "from a count of words and line ends";
+
+/// Text as one stream, cut every so many words and newlines.
+pub(crate) struct Tokens;
+
+impl Format for Tokens {
+    fn name(&self) -> &'static str {
+        "tokens"
+    }
+
+    fn argument(&self) -> Option<&'static str> {
+        Some("LENGTH")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        length_of(argument).map(drop)
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let length = length_of(source.argument()).expect("it was checked");
+        let (from, size) = (source.start(), source.stamp.size);
+        let shape = RecordShape::Tokens(length);
+        let (located, index) = source.located(shape, from, notes, || {
+            let (threads, interrupt) = (source.scan_threads(), &source.options.interrupt);
+            scan_tokens(source.source, length, from, size, threads, interrupt)
+        })?;
+        let length = length.get();
+        Ok(Found {
+            records: located.starts.len(),
+            bytes: located.nonzeros,
+            longest: located.longest,
+            index,
+            places: Places::listed(located.starts, size, TOKENS),
+            ..Found::samples(
+                Contents::Tokens { length },
+                located.nonzeros,
+                vec![0.0],
+                SampleReading::one_class(SampleShape::Tokens { length }),
+            )
+        })
+    }
 }
 
-/// Opens a file as records of `length` bytes.
-pub(crate) fn open_bytes(source: &Source<'_>, length: NonZeroU32) -> Found {
-    let size = source.stamp.size;
-    let length = length.get();
-    let bytes = u64::from(length);
-    let places = match size.is_multiple_of(bytes) {
-        true => Places::Fixed { from: 0, bytes },
-        false => Places::Cut { bytes, end: size },
-    };
-    Found {
-        records: size.div_ceil(bytes),
-        bytes: size,
-        longest: size.min(bytes),
-        places,
-        ..Found::samples(
-            Contents::Bytes { length },
-            size,
-            vec![0.0],
-            SampleReading::one_class(SampleShape::Bytes { length }),
-        )
+/// Bytes of any file, cut every so many.
+pub(crate) struct Bytes;
+
+impl Format for Bytes {
+    fn name(&self) -> &'static str {
+        "bytes"
     }
+
+    fn argument(&self) -> Option<&'static str> {
+        Some("LENGTH")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        length_of(argument).map(drop)
+    }
+
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+        let length = length_of(source.argument()).expect("it was checked");
+        let size = source.stamp.size;
+        let length = length.get();
+        let bytes = u64::from(length);
+        let places = match size.is_multiple_of(bytes) {
+            true => Places::Fixed { from: 0, bytes },
+            false => Places::Cut { bytes, end: size },
+        };
+        Ok(Found {
+            records: size.div_ceil(bytes),
+            bytes: size,
+            longest: size.min(bytes),
+            places,
+            ..Found::samples(
+                Contents::Bytes { length },
+                size,
+                vec![0.0],
+                SampleReading::one_class(SampleShape::Bytes { length }),
+            )
+        })
+    }
+}
+
+/// What a length is written as.
+fn length_of(text: &str) -> Result<NonZeroU32, String> {
+    // A sign is no digit, though a number may begin with one.
+    let length = text.parse().ok().filter(|_| !text.starts_with('+'));
+    length.ok_or_else(|| {
+        format!(
+            "has a length that is no whole number from 1 to {}; write tokens:LENGTH or bytes:LENGTH",
+            u32::MAX
+        )
+    })
 }

@@ -26,17 +26,22 @@ use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::{FormatError, excerpt};
 use crate::fingerprint::mix;
+use crate::format::{Format, Found, Match, Source};
 use crate::json_label::{JsonFault, JsonKey};
+use crate::kind::Head;
 use crate::labels::MOST_LABELS;
 use crate::located::Located;
 use crate::members::NameParts;
-use crate::open::{Found, Source};
 use crate::sample::{SampleReading, SampleShape};
 use crate::sidecar::RecordShape;
 use crate::tar_classes::TarClasses;
 use crate::tar_header::BLOCK;
 use crate::tar_walk::{Broken, ByteSource, Entry, FileWindow, Step, step};
 
+/// Tells its sidecars from others; 4 stood for archives in which a sample may have an extension twice.
+const SHAPE: u64 = 6;
+/// How records are found, in words.
+const HEADERS: &str = "from a walk over the headers of members";
 /// How far behind an archive's end more of it is looked for.
 const LOOK_BEHIND_END: u64 = 1 << 20;
 /// Mean bytes of a sample that the list of places is made for at first.
@@ -117,42 +122,68 @@ impl Tallies {
     }
 }
 
-/// Opens a tar file.
-pub(crate) fn open(source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-    let key = match &source.options.label {
-        LabelColumn::Json(key) => Some(key),
-        _ => None,
-    };
-    let label = key.map_or(0, key_hash);
-    let shape = RecordShape::TarGroups { label };
-    let (located, index) = source.located(shape, 0, notes, || scan(source, key))?;
-    let records = located.starts.len();
-    if records == 0 {
-        return Err(FormatError::Empty {
-            path: source.path.to_path_buf(),
-        });
+/// A tar file of samples (WebDataset).
+pub(crate) struct Tar;
+
+impl Format for Tar {
+    fn name(&self) -> &'static str {
+        "tar"
     }
-    let path = source.path.display().to_string();
-    notes.extend(Tallies::from_words(&located.tallies).notes(&path, records));
-    let first = located.starts.walk(0).next().unwrap_or(0);
-    let bytes = located.end - first;
-    Ok(Found {
-        records,
-        bytes,
-        longest: located.longest,
-        index,
-        places: Places::listed(located.starts, located.end),
-        names: located.names,
-        ..Found::samples(
-            Contents::Members,
-            bytes,
-            located.labels,
-            SampleReading {
-                shape: SampleShape::Group { label },
-                codes: located.codes,
-            },
+
+    /// By the checksum of the first header, whatever dialect it is in.
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        let first = head.bytes.first_chunk::<512>();
+        match first.is_some_and(crate::tar_header::has_checksum) {
+            true => Some(Match::Magic),
+            false => head.ends_in(&["tar", "tgz"]).then_some(Match::Name),
+        }
+    }
+
+    fn refuses_label(&self, label: &LabelColumn) -> Option<&'static str> {
+        matches!(label, LabelColumn::Name(_)).then_some(
+            "give `label` json:KEY, a key of the members .json, or leave it out for the members .cls",
         )
-    })
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let key = match &source.options.label {
+            LabelColumn::Json(key) => Some(key),
+            _ => None,
+        };
+        let label = key.map_or(0, key_hash);
+        let shape = RecordShape::Classed {
+            format: SHAPE,
+            label,
+        };
+        let (located, index) = source.located(shape, 0, notes, || scan(source, key))?;
+        let records = located.starts.len();
+        if records == 0 {
+            return Err(FormatError::Empty {
+                path: source.path.to_path_buf(),
+            });
+        }
+        let path = source.path.display().to_string();
+        notes.extend(Tallies::from_words(&located.tallies).notes(&path, records));
+        let first = located.starts.walk(0).next().unwrap_or(0);
+        let bytes = located.end - first;
+        Ok(Found {
+            records,
+            bytes,
+            longest: located.longest,
+            index,
+            places: Places::listed(located.starts, located.end, HEADERS),
+            names: located.names,
+            ..Found::samples(
+                Contents::Members,
+                bytes,
+                located.labels,
+                SampleReading {
+                    shape: SampleShape::Group { label },
+                    codes: located.codes,
+                },
+            )
+        })
+    }
 }
 
 /// Tells keys apart in sidecars and fingerprints; 0 stands for none.

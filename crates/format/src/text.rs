@@ -8,37 +8,41 @@
 //! Cost: one parallel scan for newlines, kept in a sidecar; about 2 + log2(mean length) bits a line.
 
 use crate::contents::Contents;
-use crate::data_file::Places;
+use crate::data_file::{LINE_ENDS, Places};
 use crate::error::FormatError;
-use crate::open::{Found, Source};
+use crate::format::{Format, Found, Match, Source};
+use crate::kind::{Head, Look};
 use crate::sample::{SampleReading, SampleShape};
 use crate::scan_chunk::LineShape;
 
-/// Opens a text file.
-pub(crate) fn open(source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-    let (located, index) = source.lines(LineShape::Text, source.start(), notes)?;
-    let end = source.stamp.size;
-    let first = located.starts.walk(0).next().unwrap_or(end);
-    Ok(Found {
-        records: located.starts.len(),
-        bytes: end - first,
-        longest: located.longest,
-        index,
-        places: Places::listed(located.starts, end),
-        ..Found::samples(
-            Contents::Text,
-            located.nonzeros,
-            vec![0.0],
-            SampleReading::one_class(SampleShape::Line),
-        )
-    })
-}
+/// Plain text, one record a line.
+pub(crate) struct Text;
 
-/// A line without what ends it.
-#[inline]
-pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
-    match line {
-        [text @ .., b'\r', b'\n'] | [text @ .., b'\n'] => text,
-        _ => line,
+impl Format for Text {
+    fn name(&self) -> &'static str {
+        "text"
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        (head.look == Some(Look::Text)).then_some(Match::Lines)
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let (located, index) = source.lines(LineShape::Text, source.start(), notes)?;
+        let end = source.stamp.size;
+        let first = located.starts.walk(0).next().unwrap_or(end);
+        Ok(Found {
+            records: located.starts.len(),
+            bytes: end - first,
+            longest: located.longest,
+            index,
+            places: Places::listed(located.starts, end, LINE_ENDS),
+            ..Found::samples(
+                Contents::Text,
+                located.nonzeros,
+                vec![0.0],
+                SampleReading::one_class(SampleShape::Line),
+            )
+        })
     }
 }

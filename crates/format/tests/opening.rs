@@ -238,9 +238,9 @@ fn a_byte_order_mark_and_other_names() {
     assert_eq!(rows(&dataset).unwrap().row(1), Row::Dense(&[5.0]));
     let path = file(folder.path(), "anything", "4,1\n5,0\n");
     let dataset = open(std::slice::from_ref(&path), folder.path()).unwrap();
-    assert_eq!(dataset.files()[0].kind(), FormatKind::Csv);
+    assert_eq!(dataset.files()[0].kind().name(), "csv");
     let forced = OpenOptions {
-        format: Some(FormatKind::Libsvm),
+        format: FormatKind::from_name("libsvm"),
         ..options(folder.path())
     };
     let dataset = Dataset::open(&[path], &forced).unwrap();

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pelton_format::{Dataset, FormatKind, LabelColumn, LabelMap, Layout, OpenOptions, Row};
+use pelton_format::{Dataset, LabelColumn, LabelMap, Layout, OpenOptions, Row};
 use support::{options, real, rows};
 
 /// Every row by the standard library's parser: label, indices from 0, values.
@@ -33,7 +33,7 @@ fn check_libsvm(name: &str, records: u64, features: u64, nonzeros: u64, labels: 
     assert_eq!(dataset.nonzeros(), nonzeros);
     assert_eq!(dataset.labels().values(), labels);
     assert_eq!(dataset.layout(), Layout::Sparse);
-    assert_eq!(dataset.files()[0].kind(), FormatKind::Libsvm);
+    assert_eq!(dataset.files()[0].kind().name(), "libsvm");
     let file = &dataset.files()[0];
     let text = std::fs::read_to_string(file.decompressed().unwrap_or(file.path())).unwrap();
     let expected = plain_libsvm(&text);

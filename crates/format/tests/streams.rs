@@ -3,7 +3,6 @@
 mod support;
 
 use std::fs;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use pelton_format::{
@@ -174,7 +173,7 @@ fn what_holds_no_tokens_is_refused() {
     let words = file(folder.path(), "words", "a b c");
     let both = [words.clone(), words];
     let three = OpenOptions {
-        format: Some(FormatKind::Tokens(NonZeroU32::new(2).unwrap())),
+        format: FormatKind::from_name("tokens:2"),
         ..options
     };
     assert_eq!(Dataset::open(&both, &three).unwrap().records(), 4);

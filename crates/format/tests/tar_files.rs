@@ -6,9 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use pelton_format::{
-    Contents, Dataset, FormatError, FormatKind, IndexSource, Layout, Row, members,
-};
+use pelton_format::{Contents, Dataset, FormatError, IndexSource, Layout, Row, members};
 use proptest::prelude::*;
 use support::tar::{end, entry, gnu_long, header, member, padded, pax, pax_records, seal};
 use support::{file, options, rows};
@@ -84,7 +82,7 @@ fn members_with_one_key_are_a_sample() {
     ];
     assert_eq!(samples(&dataset), expected);
     assert_eq!(dataset.labels().values(), [0.0, 1.0, 3.0]);
-    assert_eq!(dataset.files()[0].kind(), FormatKind::Tar);
+    assert_eq!(dataset.files()[0].kind().name(), "tar");
     let notes = dataset.notes().join("\n");
     for note in [
         "1 links",

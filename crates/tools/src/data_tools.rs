@@ -7,8 +7,8 @@ use std::sync::Arc;
 use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, for_each_batch};
 use pelton_fetch::FetchOptions;
 use pelton_format::{
-    Contents, DataFile, Dataset, FormatKind, IndexCoding, PackedShape, PackedSummary, PackedWriter,
-    RecordBytes, Row, members,
+    Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
+    RecordBytes, Row, fields, members,
 };
 use pelton_run::{Event, RunContext, write_atomically};
 use serde::Serialize;
@@ -78,7 +78,7 @@ impl FileFigures {
         /// Records looked at, evenly spread.
         const SAMPLED: u64 = 1000;
         const PAGE: u64 = 4096;
-        let is_folder = file.kind() == FormatKind::Folder;
+        let is_folder = file.is_folder();
         let (mut bytes, mut pages) = (0, 0);
         let sampled = file.records().min(SAMPLED);
         for i in 0..sampled {
@@ -113,7 +113,8 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
     let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
     let report = dataset.index_report();
-    let labels = dataset.labels().values();
+    let labels = dataset.labels();
+    let listed = 0..labels.len().min(MOST_LABELS) as u32;
     Ok(IndexFigures {
         records: report.records,
         bytes: report.bytes,
@@ -126,14 +127,10 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
         nonzeros: dataset.nonzeros(),
         contents: dataset.contents().to_string(),
         classes: labels.len() as u64,
-        labels: labels[..labels.len().min(MOST_LABELS)].to_vec(),
+        labels: listed.clone().map(|class| labels.value(class)).collect(),
         labels_left_out: labels.len().saturating_sub(MOST_LABELS) as u64,
-        label_names: dataset
-            .labels()
-            .names()
-            .iter()
-            .take(MOST_LABELS)
-            .cloned()
+        label_names: listed
+            .filter_map(|class| labels.name(class).map(str::to_owned))
             .collect(),
         mean_record_bytes: report.bytes as f64 / report.records.max(1) as f64,
         longest_record_bytes: match dataset.record_bytes() {
@@ -226,6 +223,14 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
             view.text = Some(String::from_utf8_lossy(row).into_owned());
         }
         Contents::Bytes { .. } => view.text = text_of(row, row.len()),
+        Contents::Fields => {
+            let shown = |field: &Field<'_>| match field.dtype {
+                Some(dtype) => format!("{}: {dtype} {:?}", field.name, field.dims),
+                None => format!("{}: {:?}", field.name, String::from_utf8_lossy(field.bytes)),
+            };
+            let shown = fields(row).map(|all| all.iter().map(shown).collect::<Vec<_>>());
+            view.text = shown.ok().map(|all| all.join(", "));
+        }
         _ => {}
     }
     match Picture::of(contents, row) {
@@ -270,18 +275,14 @@ pub fn inspect(
     let contents = dataset.contents();
     let is_text = contents == Contents::Features && !bytes.contains(&0);
     let file = &dataset.files()[place.file as usize];
-    let is_folder = file.kind() == FormatKind::Folder;
+    let is_folder = file.is_folder();
     let mut view = RecordView {
         id,
         file: file.record_path(id - file.first_id()).display().to_string(),
         offset: if is_folder { 0 } else { place.offset },
         length: place.length,
-        label: dataset.labels().values()[rows.label(0) as usize],
-        label_name: dataset
-            .labels()
-            .names()
-            .get(rows.label(0) as usize)
-            .cloned(),
+        label: dataset.labels().value(rows.label(0)),
+        label_name: dataset.labels().name(rows.label(0)).map(str::to_owned),
         contents: contents.to_string(),
         entries,
         indices: numbering.to_string(),

@@ -10,8 +10,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_format::{Contents, Dataset, Layout};
+use pelton_batch::FieldSpecs;
+use pelton_format::Dataset;
 
 pub use augment::AugmentImages;
 pub use decode_image::{DecodeImages, Exif};
@@ -133,7 +133,7 @@ impl Stages {
     ///
     /// Errors: stages that do not go together, or not with this data.
     pub fn spec(&self, dataset: &Dataset) -> Result<FieldSpecs, String> {
-        let first = FieldSpecs(vec![record_spec(dataset)]);
+        let first = dataset.fields();
         let mut stages = self.list.iter();
         let mut fields = stages.try_fold(first, |fields, stage| stage.spec(fields))?;
         let augmented = self.list.iter().any(|stage| stage.makes_one_shape());
@@ -165,28 +165,5 @@ impl fmt::Debug for Stages {
             .field("planar", &self.planar)
             .field("collate", &self.collate)
             .finish()
-    }
-}
-
-/// What the records of `dataset` are; pictures of known shape as height, width and channels.
-pub(crate) fn record_spec(dataset: &Dataset) -> FieldSpec {
-    match (dataset.contents(), dataset.layout()) {
-        (
-            Contents::Pixels {
-                height,
-                width,
-                channels,
-                ..
-            },
-            _,
-        ) => {
-            let dims = [height, width, channels].map(|length| Some(length as usize));
-            FieldSpec::new(IMAGE, DType::U8, &dims)
-        }
-        (_, Layout::Dense { width }) => FieldSpec::new(FEATURES, DType::F32, &[Some(width)]),
-        (_, Layout::Sparse) => FieldSpec::new(FEATURES, DType::F32, &[None]),
-        (Contents::Text | Contents::Tokens { .. }, _) => FieldSpec::new(TEXT, DType::U8, &[None]),
-        (Contents::Members, _) => FieldSpec::new(MEMBERS, DType::U8, &[None]),
-        _ => FieldSpec::new(BYTES, DType::U8, &[None]),
     }
 }

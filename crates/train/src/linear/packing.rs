@@ -11,7 +11,7 @@ use std::path::Path;
 use pelton_comm::Comm;
 use pelton_data::{DataError, OpenedData, units_of};
 use pelton_fetch::Share;
-use pelton_format::{FormatKind, PackedCopy};
+use pelton_format::{DataFile, PackedCopy};
 use pelton_run::{Event, Observer};
 use pelton_storage::StorageError;
 
@@ -28,14 +28,13 @@ const LEAST_SPACE: u64 = 4;
 /// Whether a copy pays, if there is space for it.
 pub(super) fn pays(config: &LinearConfig, setup: &Setup, ranks: Ranks<'_>) -> bool {
     let dataset = &setup.data.dataset;
-    let is_text = |kind| matches!(kind, FormatKind::Libsvm | FormatKind::Csv | FormatKind::Tsv);
     !setup.in_core
         && ranks.size() == 1
         && config.epochs >= LEAST_EPOCHS
         // A modelled device is that of the files.
         && setup.data.modelled.is_none()
         && units_of(dataset, config.order).is_none()
-        && dataset.files().iter().all(|file| is_text(file.kind()))
+        && dataset.files().iter().all(DataFile::is_text_of_numbers)
         && PackedCopy::bytes_for(dataset)
             .is_some_and(|bytes| bytes <= dataset.bytes())
 }

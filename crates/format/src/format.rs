@@ -1,0 +1,431 @@
+//! What a format is: how its files are told from others, and how one is opened.
+//!
+//! A format is a file of its own that implements [`Format`], and a line of the list in `formats.rs`.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_batch::FieldSpec;
+use pelton_storage::{FileSet, Storage};
+
+use crate::codes::Codes;
+use crate::compressed::{cache_name, decompressed, default_cache_dir};
+use crate::contents::Contents;
+use crate::data_file::{IndexSource, Places, Stamp};
+use crate::delimited::{DelimitedRules, LabelColumn};
+use crate::error::FormatError;
+use crate::fields::{FieldDecoder, overhead};
+use crate::kind::{Compression, FormatKind, Head};
+use crate::line_scan::scan_file;
+use crate::located::Located;
+use crate::npy::NpyRules;
+use crate::options::OpenOptions;
+use crate::packed::IndexCoding;
+use crate::rows::Layout;
+use crate::sample::{SampleReading, SampleShape};
+use crate::scan_chunk::LineShape;
+use crate::sidecar::{self, RecordShape, SidecarKey};
+
+/// How files of one format are recognised and opened.
+pub(crate) trait Format: Sync {
+    /// What messages call it; `--format` takes it, with `:` and an argument where it has one.
+    fn name(&self) -> &'static str;
+
+    /// What is shown for its argument in the list of names; `None` where it takes none.
+    fn argument(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What is wrong with an argument.
+    fn check(&self, _argument: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Whether a file seems to be in this format, and by what.
+    fn recognise(&self, _head: &Head<'_>) -> Option<Match> {
+        None
+    }
+
+    /// Whether its records are rows of features, or pictures of one size, whose pixels can be.
+    fn has_features(&self) -> bool {
+        false
+    }
+
+    /// Whether it is read in place only, so that compressed files are refused.
+    fn in_place_only(&self) -> bool {
+        false
+    }
+
+    /// What to do about a label that records of this format do not state in such a way.
+    fn refuses_label(&self, label: &LabelColumn) -> Option<&'static str> {
+        matches!(label, LabelColumn::Json(_))
+            .then_some("name a column, or leave it out; json:KEY is for samples of tar files")
+    }
+
+    /// Finds where records lie and how they are read; what the user may want to know is added to `notes`.
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError>;
+}
+
+/// By what a file seems to be in a format; the strongest counts, of equal ones the first in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Match {
+    /// What its first lines look like.
+    Lines,
+    /// Part of its name, or first bytes that others may have.
+    Hint,
+    /// The end of its name.
+    Name,
+    /// First bytes that no other format has.
+    Magic,
+}
+
+/// One file or folder, before it is made part of a data set.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) source: PathBuf,
+    pub(crate) kind: FormatKind,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) stamp: Stamp,
+    pub(crate) sample: u64,
+    pub(crate) found: Found,
+    pub(crate) scan_seconds: f64,
+    pub(crate) parts: Option<Arc<FileSet>>,
+}
+
+/// What a decoder needs besides classes.
+pub(crate) enum Reading {
+    Libsvm,
+    Delimited(DelimitedRules),
+    Npy(NpyRules),
+    PackedDense,
+    PackedSparse {
+        coding: IndexCoding,
+        features: u64,
+    },
+    Sample(SampleReading),
+    /// Bytes of a sample as features.
+    Pixels(SampleReading),
+    Fields {
+        codes: Codes,
+        decoder: Arc<dyn FieldDecoder>,
+    },
+}
+
+impl Reading {
+    /// Which of these it is and the label's column, for fingerprints.
+    pub(crate) fn words(&self) -> [u64; 2] {
+        let column = |label: Option<usize>| label.map_or(u64::MAX, |label| label as u64);
+        match self {
+            Reading::Libsvm => [1, 0],
+            Reading::Delimited(rules) => [1 << 8 | u64::from(rules.delimiter), column(rules.label)],
+            Reading::Npy(rules) => [2, column(rules.label)],
+            Reading::PackedDense => [3, 0],
+            Reading::PackedSparse { .. } => [4, 0],
+            Reading::Sample(sample) => sample.shape.words(),
+            Reading::Pixels(sample) => {
+                let [shape, label] = sample.shape.words();
+                [2 << 8 | shape, label]
+            }
+            Reading::Fields { decoder, .. } => [11, decoder.fingerprint()],
+        }
+    }
+}
+
+/// What the format of a file says of its records.
+pub(crate) struct Found {
+    pub(crate) places: Places,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    pub(crate) longest: u64,
+    pub(crate) nonzeros: u64,
+    pub(crate) layout: Layout,
+    pub(crate) contents: Contents,
+    pub(crate) features: u64,
+    pub(crate) labels: Vec<f64>,
+    /// Names of the labels, where they have names.
+    pub(crate) names: Vec<String>,
+    pub(crate) reading: Reading,
+    pub(crate) index: IndexSource,
+    /// What places are places of; the file itself where `None`.
+    pub(crate) storage: Option<Arc<dyn Storage>>,
+}
+
+impl Found {
+    /// Where records are pictures of one size, rows of their pixels as features; else the same.
+    pub(crate) fn with_pixels_as_features(mut self) -> Found {
+        let is_picture = matches!(self.contents, Contents::Pixels { .. });
+        self.reading = match self.reading {
+            Reading::Sample(sample) if is_picture => {
+                self.features = self.nonzeros / self.records.max(1);
+                self.contents = Contents::Features;
+                self.layout = Layout::Dense {
+                    width: self.features as usize,
+                };
+                Reading::Pixels(sample)
+            }
+            reading => reading,
+        };
+        self
+    }
+
+    /// Records that are strings of bytes, `payload` bytes of rows together; where they lie is filled in
+    /// by whoever knows.
+    pub(crate) fn samples(
+        contents: Contents,
+        payload: u64,
+        labels: Vec<f64>,
+        reading: SampleReading,
+    ) -> Found {
+        Found {
+            places: Places::Fixed { from: 0, bytes: 0 },
+            records: 0,
+            bytes: 0,
+            longest: 0,
+            nonzeros: payload,
+            layout: Layout::Bytes,
+            contents,
+            features: 0,
+            labels,
+            names: Vec::new(),
+            reading: Reading::Sample(reading),
+            index: IndexSource::Arithmetic,
+            storage: None,
+        }
+    }
+
+    /// Records of named arrays, whose rows are of one length where that of their fields is known; `codes` are the
+    /// labels of those that do not state theirs.
+    pub(crate) fn fields(
+        labels: Vec<f64>,
+        records: u64,
+        codes: Codes,
+        decoder: impl FieldDecoder + 'static,
+    ) -> Found {
+        let bytes = |field: &FieldSpec| {
+            overhead(&field.name, field.dims.len()) + field.bytes().unwrap_or(0) as u64
+        };
+        let row: u64 = decoder.specs().0.iter().map(bytes).sum();
+        let one = SampleReading::one_class(SampleShape::Whole);
+        Found {
+            reading: Reading::Fields {
+                codes,
+                decoder: Arc::new(decoder),
+            },
+            ..Found::samples(Contents::Fields, records * (2 + row), labels, one)
+        }
+    }
+}
+
+/// Status of a regular file: opening a pipe would hang.
+pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
+    let status = fs::metadata(path).map_err(|e| FormatError::io(path, "examine it", e))?;
+    if status.is_file() {
+        return Ok(status);
+    }
+    let found = if status.is_dir() {
+        "a folder"
+    } else {
+        "a device, pipe or socket"
+    };
+    Err(FormatError::NotAFile {
+        path: path.to_path_buf(),
+        found,
+    })
+}
+
+pub(crate) fn read_head(path: &Path) -> Result<Vec<u8>, FormatError> {
+    let mut head = Vec::new();
+    File::open(path)
+        .map_err(|e| FormatError::io(path, "open it", e))?
+        .take(64 << 10)
+        .read_to_end(&mut head)
+        .map_err(|e| FormatError::io(path, "read it", e))?;
+    Ok(head)
+}
+
+fn cache_dir(options: &OpenOptions) -> PathBuf {
+    options.cache_dir.clone().unwrap_or_else(default_cache_dir)
+}
+
+/// The decompressed copy of a file, and a note that says where it lies.
+pub(crate) fn decompress(
+    path: &Path,
+    compression: Compression,
+    stamp: &Stamp,
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<PathBuf, FormatError> {
+    let (copy, fresh) = decompressed(
+        path,
+        compression,
+        stamp,
+        &cache_dir(options),
+        &options.interrupt,
+    )?;
+    let done = if fresh {
+        "decompressed to"
+    } else {
+        "read from its decompressed copy"
+    };
+    notes.push(format!("{}: {done} {}", path.display(), copy.display()));
+    if regular_file(&copy)?.len() == 0 {
+        return Err(FormatError::Empty {
+            path: path.to_path_buf(),
+        });
+    }
+    Ok(copy)
+}
+
+/// A file about to be looked through.
+pub(crate) struct Source<'a> {
+    /// As it was given.
+    pub(crate) path: &'a Path,
+    /// Which format it is opened in.
+    pub(crate) kind: &'a FormatKind,
+    /// Where its bytes lie, decompressed.
+    pub(crate) source: &'a Path,
+    pub(crate) stamp: Stamp,
+    pub(crate) sample: u64,
+    pub(crate) head: &'a [u8],
+    pub(crate) options: &'a OpenOptions,
+}
+
+impl Source<'_> {
+    /// What follows the format's name.
+    pub(crate) fn argument(&self) -> &str {
+        self.kind.argument().unwrap_or_default()
+    }
+
+    /// Past a byte order mark.
+    pub(crate) fn start(&self) -> u64 {
+        if self.head.starts_with(b"\xef\xbb\xbf") {
+            3
+        } else {
+            0
+        }
+    }
+
+    /// How many threads scan.
+    pub(crate) fn scan_threads(&self) -> usize {
+        match self.options.scan_threads {
+            0 => std::thread::available_parallelism().map_or(2, usize::from),
+            threads => threads,
+        }
+    }
+
+    /// Where the lines from `from` on lie.
+    pub(crate) fn lines(
+        &self,
+        shape: LineShape,
+        from: u64,
+        notes: &mut Vec<String>,
+    ) -> Result<(Located, IndexSource), FormatError> {
+        self.located(RecordShape::Lines(shape), from, notes, || {
+            let (threads, interrupt) = (self.scan_threads(), &self.options.interrupt);
+            scan_file(
+                self.source,
+                shape,
+                from,
+                self.stamp.size,
+                threads,
+                interrupt,
+            )
+        })
+    }
+
+    /// From the sidecar where there is a good one, otherwise by a scan that leaves one.
+    pub(crate) fn located(
+        &self,
+        shape: RecordShape,
+        from: u64,
+        notes: &mut Vec<String>,
+        scan: impl FnOnce() -> Result<Located, FormatError>,
+    ) -> Result<(Located, IndexSource), FormatError> {
+        let key = SidecarKey {
+            shape,
+            from,
+            stamp: self.stamp,
+            sample: self.sample,
+        };
+        let places = self.sidecar_places();
+        for place in &places {
+            if let Some(contents) = sidecar::load(place, &key) {
+                tracing::debug!(index = %place.display(), "index read");
+                return Ok((contents, IndexSource::Sidecar));
+            }
+            if place.exists() {
+                tracing::info!(index = %place.display(), "index of other data or damaged: made anew");
+            }
+        }
+        let contents = scan()?;
+        let now = Stamp::of(&regular_file(self.source)?);
+        if now != self.stamp {
+            return Err(changed(self.path, &self.stamp, &now));
+        }
+        let mut failure = None;
+        for place in &places {
+            if let Some(folder) = place.parent() {
+                // A failure shows when the file is written.
+                let _ = fs::create_dir_all(folder);
+            }
+            match sidecar::store(place, &key, &contents) {
+                Ok(()) => {
+                    tracing::info!(index = %place.display(), "index written");
+                    return Ok((contents, IndexSource::Built));
+                }
+                Err(error) => failure = Some((place, error)),
+            }
+        }
+        if let Some((place, error)) = failure {
+            notes.push(format!(
+                "{}: its index cannot be kept at {} ({error}), so it is scanned anew each time",
+                self.path.display(),
+                place.display()
+            ));
+        }
+        Ok((contents, IndexSource::Built))
+    }
+
+    /// Beside the data first, then in the cache folder. A folder marked read-only is left alone even
+    /// where the user's rights would let a file be put there.
+    fn sidecar_places(&self) -> Vec<PathBuf> {
+        if !self.options.sidecar {
+            return Vec::new();
+        }
+        let mut beside = self.source.as_os_str().to_owned();
+        beside.push(".pelton-index");
+        let beside = PathBuf::from(beside);
+        let folder = match beside.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let read_only = fs::metadata(folder).is_ok_and(|status| status.permissions().readonly());
+        let name = cache_name(self.source, &self.stamp, ".pelton-index");
+        let cached = cache_dir(self.options).join(name);
+        if read_only {
+            vec![cached]
+        } else {
+            vec![beside, cached]
+        }
+    }
+}
+
+pub(crate) fn changed(path: &Path, expected: &Stamp, found: &Stamp) -> FormatError {
+    let path = path.to_path_buf();
+    if expected.size != found.size {
+        return FormatError::Changed {
+            path,
+            what: "its size",
+            expected: format!("{} bytes", expected.size),
+            found: format!("{} bytes", found.size),
+        };
+    }
+    FormatError::Changed {
+        path,
+        what: "its time of last change, in ns",
+        expected: expected.modified_ns().to_string(),
+        found: found.modified_ns().to_string(),
+    }
+}

@@ -1,0 +1,336 @@
+//! Formats of features: how files of LIBSVM text, tables, matrices and packed rows are recognised and opened.
+
+use std::fs::File;
+
+use crate::codes::Codes;
+use crate::contents::Contents;
+use crate::data_file::{IN_FILE, IndexSource, LINE_ENDS, Places};
+use crate::delimited::{DelimitedRules, Heading, LabelColumn};
+use crate::error::FormatError;
+use crate::fields::{Column, scan_labels};
+use crate::format::{Format, Found, Match, Reading, Source};
+use crate::kind::{Head, Look};
+use crate::line_scan::first_line_from;
+use crate::located::Located;
+use crate::npy::{self, NpyRules};
+use crate::options::OpenOptions;
+use crate::packed_reader;
+use crate::raw_records::RawDecoder;
+use crate::rows::Layout;
+use crate::scan_chunk::LineShape;
+
+/// LIBSVM text.
+pub(crate) struct Libsvm;
+
+impl Format for Libsvm {
+    fn name(&self) -> &'static str {
+        "libsvm"
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        match head.ends_in(&["libsvm", "svm", "svmlight"]) {
+            true => Some(Match::Name),
+            false => (head.look == Some(Look::Libsvm)).then_some(Match::Lines),
+        }
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let (contents, index) = source.lines(LineShape::Libsvm, source.start(), notes)?;
+        let features = contents
+            .index_end
+            .saturating_sub(u64::from(!source.options.zero_based));
+        if let [queries, comments] = contents.tallies[..] {
+            let counts = [(queries, "query numbers (qid)"), (comments, "comments")];
+            let skipped = counts.iter().filter(|(count, _)| *count > 0);
+            let skipped: Vec<String> = skipped
+                .map(|(count, what)| format!("{count} {what}"))
+                .collect();
+            if !skipped.is_empty() {
+                let path = source.path.display();
+                notes.push(format!("{path}: skipped {}", skipped.join(" and ")));
+            }
+        }
+        Ok(lines_found(
+            source,
+            contents,
+            index,
+            Layout::Sparse,
+            features,
+            Reading::Libsvm,
+        ))
+    }
+}
+
+/// Numbers with a delimiter between them.
+pub(crate) struct Delimited {
+    pub(crate) name: &'static str,
+    pub(crate) delimiter: u8,
+    pub(crate) look: Look,
+}
+
+impl Format for Delimited {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        match head.ends_in(&[self.name]) {
+            true => Some(Match::Name),
+            false => (head.look == Some(self.look)).then_some(Match::Lines),
+        }
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let delimiter = self.delimiter;
+        let file =
+            File::open(source.source).map_err(|e| FormatError::io(source.path, "open it", e))?;
+        let first = first_line_from(&file, source.start(), source.stamp.size)
+            .map_err(|e| FormatError::io(source.path, "read it", e))?;
+        let Some((start, line)) = first else {
+            return Err(FormatError::Empty {
+                path: source.path.to_path_buf(),
+            });
+        };
+        let heading = Heading::read(line.trim_ascii_end(), delimiter);
+        let columns = heading.columns;
+        let wanted = &source.options.label;
+        let is_named = matches!(wanted, LabelColumn::Name(name) if heading.names(name));
+        let label = match has_no_label(columns, source.options) && !is_named {
+            true => None,
+            false => Some(heading.label(source.path, wanted)?),
+        };
+        let from = if heading.is_header(label, wanted) {
+            start + line.len() as u64
+        } else {
+            start
+        };
+        let shape = LineShape::Delimited {
+            delimiter,
+            label,
+            columns,
+        };
+        let (contents, index) = source.lines(shape, from, notes)?;
+        let rules = DelimitedRules {
+            delimiter,
+            columns,
+            label,
+            missing: None,
+        };
+        let width = rules.features();
+        let (layout, reading) = (Layout::Dense { width }, Reading::Delimited(rules));
+        Ok(lines_found(
+            source,
+            contents,
+            index,
+            layout,
+            width as u64,
+            reading,
+        ))
+    }
+}
+
+fn lines_found(
+    source: &Source<'_>,
+    contents: Located,
+    index: IndexSource,
+    layout: Layout,
+    features: u64,
+    reading: Reading,
+) -> Found {
+    let end = source.stamp.size;
+    let first = contents.starts.walk(0).next().unwrap_or(end);
+    Found {
+        records: contents.starts.len(),
+        bytes: end - first,
+        longest: contents.longest,
+        nonzeros: contents.nonzeros,
+        layout,
+        contents: Contents::Features,
+        features,
+        labels: contents.labels,
+        names: contents.names,
+        reading,
+        index,
+        storage: None,
+        places: Places::listed(contents.starts, end, LINE_ENDS),
+    }
+}
+
+/// A NumPy matrix.
+pub(crate) struct Npy;
+
+impl Format for Npy {
+    fn name(&self) -> &'static str {
+        "npy"
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        if head.bytes.starts_with(b"\x93NUMPY") {
+            return Some(Match::Magic);
+        }
+        head.ends_in(&["npy"]).then_some(Match::Name)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn in_place_only(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+        let (path, size, options) = (source.path, source.stamp.size, source.options);
+        let header = npy::read_header(path, size)?;
+        let row_bytes = header.row_bytes().unwrap_or(0);
+        let from = header.data_offset;
+        let Some((rows, columns)) = header.matrix() else {
+            let what = match header.shape.first() {
+                None => "it is a single number".to_owned(),
+                Some(_) if row_bytes == 0 => "its rows hold no numbers".to_owned(),
+                Some(&rows) if !options.features_only => {
+                    let array = ("data".to_owned(), header.number, header.row());
+                    return Ok(Found {
+                        records: rows,
+                        bytes: rows * row_bytes,
+                        longest: row_bytes,
+                        places: Places::Fixed {
+                            from,
+                            bytes: row_bytes,
+                        },
+                        ..Found::fields(
+                            vec![0.0],
+                            rows,
+                            Codes::One,
+                            RawDecoder::packed(&[array], None),
+                        )
+                    });
+                }
+                Some(_) => {
+                    format!(
+                        "its {} dimensions of {} are no matrix of features",
+                        header.shape.len(),
+                        header.number
+                    )
+                }
+            };
+            return Err(FormatError::Npy {
+                path: path.to_path_buf(),
+                offset: from,
+                what,
+            });
+        };
+        let columns = columns as usize;
+        let (mut label, mut labels) = (None, Vec::new());
+        if !has_no_label(columns, options) {
+            let column = npy::label_column(path, columns, &options.label)?;
+            let size = header.number.bytes();
+            let place = Column {
+                from: from + (column * size) as u64,
+                stride: row_bytes,
+                count: rows,
+                dtype: header.number,
+            };
+            labels = scan_labels(path, path, place, &options.interrupt)?;
+            label = Some(column);
+        }
+        let rules = NpyRules {
+            number: header.number,
+            columns,
+            label,
+        };
+        let features = rules.features() as u64;
+        Ok(Found {
+            places: Places::Fixed {
+                from,
+                bytes: row_bytes,
+            },
+            records: rows,
+            bytes: rows * row_bytes,
+            longest: row_bytes,
+            nonzeros: rows.saturating_mul(features),
+            layout: Layout::Dense {
+                width: rules.features(),
+            },
+            contents: Contents::Features,
+            features,
+            labels,
+            names: Vec::new(),
+            reading: Reading::Npy(rules),
+            index: IndexSource::Arithmetic,
+            storage: None,
+        })
+    }
+}
+
+/// Pelton's packed rows.
+pub(crate) struct Packed;
+
+impl Format for Packed {
+    fn name(&self) -> &'static str {
+        "prow"
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        if head.bytes.starts_with(crate::packed::MAGIC) {
+            return Some(Match::Magic);
+        }
+        head.ends_in(&["prow"]).then_some(Match::Name)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn in_place_only(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
+        let tables = packed_reader::read_tables(source.path)?;
+        let header = tables.header;
+        let features = header.shape.features;
+        let from = crate::packed::HEADER_BYTES;
+        let row_bytes = header.record_bytes().unwrap_or(0);
+        Ok(Found {
+            places: match tables.offsets {
+                Some(starts) => Places::listed(starts, header.records_end, IN_FILE),
+                None => Places::Fixed {
+                    from,
+                    bytes: row_bytes,
+                },
+            },
+            records: header.records,
+            bytes: header.records_end - from,
+            longest: header.longest,
+            nonzeros: header.nonzeros,
+            layout: header.shape.layout,
+            contents: Contents::Features,
+            features,
+            labels: tables.labels,
+            names: Vec::new(),
+            reading: match header.shape.layout {
+                Layout::Dense { .. } => Reading::PackedDense,
+                Layout::Sparse | Layout::Bytes => Reading::PackedSparse {
+                    coding: header.shape.index_coding,
+                    features,
+                },
+            },
+            index: IndexSource::Arithmetic,
+            storage: None,
+        })
+    }
+}
+
+/// Whether rows of so many columns are the features of a model alone, labels being of no use.
+fn has_no_label(columns: usize, options: &OpenOptions) -> bool {
+    options.any_label && options.features == Some(columns as u64)
+}

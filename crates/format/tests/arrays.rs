@@ -1,0 +1,383 @@
+//! Records of named arrays: raw records, JSON Lines, `.npy` of any rank and `.npz`.
+
+mod support;
+
+use std::path::Path;
+
+use pelton_batch::DType;
+use pelton_format::{
+    Contents, Dataset, FormatError, FormatKind, IndexSource, LabelColumn, OpenOptions, Row, fields,
+};
+use support::{file, options, rows};
+use tempfile::{TempDir, tempdir};
+
+/// What a test says of a field: name, type, dimensions and bytes.
+type Shown = (String, Option<DType>, Vec<usize>, Vec<u8>);
+
+fn shown(name: &str, dtype: Option<DType>, dims: &[usize], bytes: &[u8]) -> Shown {
+    (name.into(), dtype, dims.to_vec(), bytes.to_vec())
+}
+
+/// The fields and the label of every record.
+fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
+    assert_eq!(dataset.contents(), Contents::Fields);
+    assert!(!dataset.reads_in_place());
+    let rows = rows(dataset).unwrap();
+    assert_eq!(rows.stored_values() as u64, dataset.nonzeros());
+    let specs = dataset.fields();
+    (0..rows.len())
+        .map(|i| {
+            let Row::Bytes(row) = rows.row(i) else {
+                panic!("rows of bytes");
+            };
+            let row = fields(row).unwrap();
+            for (spec, field) in specs.0.iter().zip(&row) {
+                assert_eq!(
+                    (&*spec.name, spec.dims.len()),
+                    (field.name, field.dims.len())
+                );
+                assert_eq!(spec.dtype, field.dtype.unwrap_or(DType::U8));
+                let fits = |(known, length): (&Option<usize>, &usize)| {
+                    known.is_none_or(|known| known == *length)
+                };
+                assert!(spec.dims.iter().zip(&field.dims).all(fits));
+            }
+            assert_eq!(specs.0.len(), row.len());
+            let row = row.into_iter();
+            let row = row.map(|field| shown(field.name, field.dtype, &field.dims, field.bytes));
+            (row.collect(), dataset.labels().describe(rows.label(i)))
+        })
+        .collect()
+}
+
+fn with(folder: &TempDir, format: Option<&str>, label: Option<&str>) -> OpenOptions {
+    OpenOptions {
+        format: format.map(|name| FormatKind::parse(name).unwrap()),
+        label: label.map_or(LabelColumn::Last, |name| LabelColumn::Name(name.into())),
+        ..options(folder.path())
+    }
+}
+
+fn open(path: &Path, options: &OpenOptions) -> Result<Dataset, FormatError> {
+    Dataset::open(&[path.to_path_buf()], options)
+}
+
+fn refuses(path: &Path, options: &OpenOptions, message: &str) {
+    let error = open(path, options).unwrap_err().to_string();
+    assert!(error.contains(message), "{error}");
+}
+
+#[test]
+fn raw_records_of_several_files() {
+    let folder = tempdir().unwrap();
+    let record = |i: u8| [&[i; 6][..], &u32::from(i).to_le_bytes(), &[3 - i]].concat();
+    let first = file(
+        folder.path(),
+        "a.bin",
+        [b"head".to_vec(), record(0), record(1)].concat(),
+    );
+    let second = file(
+        folder.path(),
+        "b.bin",
+        [b"head".to_vec(), record(2)].concat(),
+    );
+    let spelling = "raw:header[4],image:u8[2,3],u32,label:u8";
+    let dataset = Dataset::open(
+        &[first.clone(), second],
+        &with(&folder, Some(spelling), None),
+    )
+    .unwrap();
+    let expected = |i: u8| {
+        let image = shown("image", Some(DType::U8), &[2, 3], &[i; 6]);
+        let number = u32::from(i).to_le_bytes();
+        let number = shown("data2", Some(DType::U32), &[], &number);
+        (vec![image, number], (3 - i).to_string())
+    };
+    assert_eq!(records(&dataset), [expected(0), expected(1), expected(2)]);
+    assert_eq!(dataset.files()[0].kind().to_string(), spelling);
+    assert_eq!(dataset.labels().values(), [1.0, 2.0, 3.0]);
+    // Without a label all records are of one class.
+    let pad = with(&folder, Some("raw:header[4],u8[6],pad[5]"), None);
+    let plain = open(&first, &pad).unwrap();
+    assert_eq!(
+        records(&plain)[1].0,
+        [shown("data", Some(DType::U8), &[6], &[1; 6])]
+    );
+    assert_ne!(plain.fingerprint(), dataset.fingerprint());
+    let other = with(
+        &folder,
+        Some("raw:header[4],u8[10],class:u8"),
+        Some("class"),
+    );
+    assert_eq!(open(&first, &other).unwrap().labels().values(), [2.0, 3.0]);
+
+    refuses(
+        &first,
+        &with(&folder, Some("raw:u8[7]"), None),
+        "no whole number of records of 7",
+    );
+    refuses(
+        &first,
+        &with(&folder, Some("raw:header[99],u8"), None),
+        "no whole number",
+    );
+    let no_label = with(&folder, Some("raw:header[4],u8[10],class:u8"), Some("x"));
+    refuses(&first, &no_label, "its columns are data, class");
+    let an_array = with(&folder, Some("raw:header[4],u8,label:u8[10]"), None);
+    refuses(&first, &an_array, "one number each");
+    let features = OpenOptions {
+        features_only: true,
+        ..with(&folder, Some(spelling), None)
+    };
+    refuses(&first, &features, "no features");
+    let two = [
+        first.clone(),
+        file(folder.path(), "c.jsonl", "{\"a\": 1}\n"),
+    ];
+    let mixed = Dataset::open(&two, &with(&folder, None, None)).unwrap_err();
+    assert!(
+        matches!(mixed, FormatError::UnknownFormat { .. }),
+        "{mixed}"
+    );
+    let bad = [&[0u8; 4][..], &f32::NAN.to_le_bytes()].concat();
+    let bad = file(folder.path(), "nan.bin", bad);
+    let nan = open(&bad, &with(&folder, Some("raw:u8[4],label:f32"), None)).unwrap();
+    assert!(rows(&nan).unwrap_err().to_string().contains("NaN"));
+}
+
+#[test]
+fn tens_of_millions_of_classes() {
+    let folder = tempdir().unwrap();
+    let count = (1u32 << 24) + 9;
+    let bytes: Vec<u8> = (0..count)
+        .rev()
+        .flat_map(|class| [class.to_le_bytes(), [7; 4]].concat())
+        .collect();
+    let path = file(folder.path(), "x.bin", bytes);
+    let dataset = open(&path, &with(&folder, Some("raw:label:u32,u8[4]"), None)).unwrap();
+    assert_eq!(dataset.labels().len(), count as usize);
+    assert!(dataset.labels().is_count());
+    let mut rows = pelton_format::Rows::new(dataset.layout());
+    for id in [0, 5, dataset.records() - 1] {
+        dataset
+            .decode(id, &support::record(&dataset, id), &mut rows)
+            .unwrap();
+    }
+    assert_eq!([0, 1, 2].map(|i| rows.label(i)), [count - 1, count - 6, 0]);
+}
+
+#[test]
+fn objects_a_line() {
+    let folder = tempdir().unwrap();
+    let text = r#"{"text": "a b", "x": 1, "v": [1, 2.5], "m": [[1, 2], [3, 4]], "label": "dog", "o": {}}
+
+{"label": "cat", "v": [], "m": [[5, 6]], "x": -2, "text": "", "o": 1, "more": true}
+"#;
+    let path = file(folder.path(), "x.jsonl", text);
+    let floats =
+        |numbers: &[f64]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
+    let whole =
+        |numbers: &[i64]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
+    let expected = [
+        (
+            vec![
+                shown("m", Some(DType::I64), &[2, 2], &whole(&[1, 2, 3, 4])),
+                shown("text", None, &[3], b"a b"),
+                shown("v", Some(DType::F64), &[2], &floats(&[1.0, 2.5])),
+                shown("x", Some(DType::I64), &[], &whole(&[1])),
+            ],
+            "dog".to_owned(),
+        ),
+        (
+            vec![
+                shown("m", Some(DType::I64), &[1, 2], &whole(&[5, 6])),
+                shown("text", None, &[0], b""),
+                shown("v", Some(DType::F64), &[0], &[]),
+                shown("x", Some(DType::I64), &[], &whole(&[-2])),
+            ],
+            "cat".to_owned(),
+        ),
+    ];
+    for source in [IndexSource::Built, IndexSource::Sidecar] {
+        let dataset = open(&path, &with(&folder, None, None)).unwrap();
+        assert_eq!(dataset.index_report().source, source);
+        assert_eq!(records(&dataset), expected);
+        assert_eq!(dataset.labels().names(), ["cat", "dog"]);
+        let note = dataset.notes().join(" ");
+        assert!(note.contains("under o, so"), "{note}");
+    }
+    // Another label is another index; what was the label is a field then.
+    let dataset = open(&path, &with(&folder, None, Some("x"))).unwrap();
+    assert_eq!(dataset.labels().values(), [-2.0, 1.0]);
+    let names: Vec<String> = records(&dataset)[0].0.iter().map(|f| f.0.clone()).collect();
+    assert_eq!(names, ["label", "m", "text", "v"]);
+    assert_eq!(dataset.index_report().source, IndexSource::Built);
+}
+
+#[test]
+fn lines_that_are_no_objects() {
+    let folder = tempdir().unwrap();
+    let check = |text: &str, label: Option<&str>, message: &str| {
+        let path = file(folder.path(), "bad.jsonl", text);
+        refuses(&path, &with(&folder, None, label), message);
+    };
+    check("{\"a\": 1}\n[1]\n", None, "line 2: it is no object");
+    check("{\"a\": 1}\n\n{\"a\": \n", None, "line 3: EOF");
+    check(
+        "{\"a\": 1, \"label\": 1}\n{\"a\": 1, \"label\": \"x\"}",
+        None,
+        "line 2: its label",
+    );
+    check(
+        "{\"a\": 1, \"b\": 1}\n{\"a\": 1}\n",
+        Some("b"),
+        "is nothing",
+    );
+    check("{\"a\": 1, \"label\": null}\n", None, "is null");
+    check("{\"a\": 1, \"label\": 1e300}\n", None, "2^53");
+    check("{\"label\": 1}\n", None, "no key has");
+    check("{\"a\": 1}\n{\"b\": 1}\n", None, "no key has");
+    check("{\"a\": [[1], [1, 2]]}\n", None, "no key has");
+    check("\n\n", None, "holds no records");
+    let path = file(folder.path(), "x.jsonl", "{\"a\": 1}\n");
+    let other = file(folder.path(), "y.jsonl", "{\"b\": 1}\n");
+    let mixed = Dataset::open(&[path, other], &with(&folder, None, None)).unwrap_err();
+    assert!(mixed.to_string().contains("the fields b"), "{mixed}");
+}
+
+/// An `.npy` file.
+fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), data].concat()
+}
+
+#[test]
+fn arrays_of_any_rank() {
+    let folder = tempdir().unwrap();
+    let data: Vec<u8> = (0..24).collect();
+    let check = |descr: &str, shape: &str, dtype: DType, dims: &[usize], count: usize| {
+        let path = file(folder.path(), "x.npy", npy(descr, shape, &data));
+        let dataset = open(&path, &with(&folder, None, None)).unwrap();
+        let found = records(&dataset);
+        assert_eq!(found.len(), count);
+        for (record, row) in found.iter().zip(data.chunks(24 / count)) {
+            assert_eq!(record.0, [shown("data", Some(dtype), dims, row)]);
+        }
+    };
+    check("|u1", "(4, 2, 3)", DType::U8, &[2, 3], 4);
+    check("|u1", "(8, 3)", DType::U8, &[3], 8);
+    check("<f4", "(6,)", DType::F32, &[], 6);
+    check("<f2", "(2, 6)", DType::F16, &[6], 2);
+    check("<f8", "(3, 1, 1)", DType::F64, &[1, 1], 3);
+    let bad = |descr: &str, shape: &str, message: &str| {
+        let path = file(folder.path(), "bad.npy", npy(descr, shape, &data));
+        refuses(&path, &with(&folder, None, None), message);
+    };
+    bad("|u1", "()", "does not fill");
+    bad("|u1", "(5, 5)", "an array of 5 × 5 numbers does not fill");
+    bad("<f4", "(5, 5)", "a matrix of 5 × 5 numbers does not fill");
+    bad("<c8", "(3,)", "its numbers are \"<c8\"");
+    let path = file(folder.path(), "one.npy", npy("|u1", "(4, 2, 3)", &data));
+    let features = OpenOptions {
+        features_only: true,
+        ..with(&folder, None, None)
+    };
+    refuses(&path, &features, "3 dimensions of uint8");
+}
+
+/// A zip file of entries that are stored, or say that they are compressed in some way.
+fn zip(entries: &[(&str, Vec<u8>)], method: u16) -> Vec<u8> {
+    let (mut bytes, mut table) = (Vec::new(), Vec::new());
+    for (name, data) in entries {
+        let start = bytes.len() as u32;
+        let sizes = [(data.len() as u32).to_le_bytes(); 2].concat();
+        let common = [&[20, 0, 0, 0][..], &method.to_le_bytes(), &[0; 8], &sizes].concat();
+        let name_bytes = (name.len() as u16).to_le_bytes();
+        // As NumPy writes them: 20 bytes of an extra field, which the table does not have.
+        bytes.extend(b"PK\x03\x04");
+        bytes.extend([&common[..], &name_bytes, &[20, 0], name.as_bytes()].concat());
+        bytes.extend([&[1, 0, 16, 0][..], &[0; 16]].concat());
+        bytes.extend(data);
+        table.extend(b"PK\x01\x02\x14\0");
+        table.extend([&common[..], &name_bytes, &[0; 12]].concat());
+        table.extend(start.to_le_bytes());
+        table.extend(name.as_bytes());
+    }
+    let (at, length) = (bytes.len() as u32, table.len() as u32);
+    bytes.extend(table);
+    bytes.extend(b"PK\x05\x06\0\0\0\0");
+    bytes.extend((entries.len() as u16).to_le_bytes().repeat(2));
+    bytes.extend([length.to_le_bytes(), at.to_le_bytes()].concat());
+    bytes.extend([0, 0]);
+    bytes
+}
+
+#[test]
+fn arrays_of_a_zip_file() {
+    let folder = tempdir().unwrap();
+    let image: Vec<u8> = (0..18).collect();
+    let weight: Vec<u8> = [0.5f32, 1.5, 2.5]
+        .iter()
+        .flat_map(|w| w.to_le_bytes())
+        .collect();
+    let label: Vec<u8> = [7i64, 8, 7].iter().flat_map(|n| n.to_le_bytes()).collect();
+    let entries = [
+        ("image.npy", npy("|u1", "(3, 2, 3)", &image)),
+        ("label.npy", npy("<i8", "(3,)", &label)),
+        ("weight.npy", npy("<f4", "(3,)", &weight)),
+    ];
+    let whole = zip(&entries, 0);
+    let path = file(folder.path(), "x.npz", &whole);
+    let dataset = open(&path, &with(&folder, None, None)).unwrap();
+    let expected: Vec<_> = (0..3)
+        .map(|i| {
+            let image = shown("image", Some(DType::U8), &[2, 3], &image[6 * i..][..6]);
+            let weight = shown("weight", Some(DType::F32), &[], &weight[4 * i..][..4]);
+            (vec![image, weight], ["7", "8", "7"][i].to_owned())
+        })
+        .collect();
+    assert_eq!(records(&dataset), expected);
+    let bad = |bytes: Vec<u8>, message: &str| {
+        let path = file(folder.path(), "bad.npz", bytes);
+        refuses(&path, &with(&folder, None, None), message);
+    };
+    bad(zip(&entries, 8), "image.npy is compressed");
+    bad(zip(&[("a.txt", vec![1])], 0), "is no array");
+    bad(zip(&[], 0), "no entries");
+    bad(
+        zip(&[entries[0].clone(), entries[0].clone()], 0),
+        "comes twice",
+    );
+    let short = ("short.npy", npy("|u1", "(2,)", &[1, 2]));
+    bad(
+        zip(&[entries[0].clone(), short], 0),
+        "short has 2 rows where image has 3",
+    );
+    let cut = ("cut.npy", npy("|u1", "(3,)", &[1, 2]));
+    bad(zip(&[cut], 0), "not as long as its shape");
+    bad(
+        zip(&[("one.npy", npy("|u1", "()", &[1]))], 0),
+        "a single number",
+    );
+    bad(
+        zip(&[("no.npy", vec![1, 2, 3])], 0),
+        "no.npy: its first bytes",
+    );
+    bad(whole[..whole.len() - 8].to_vec(), "its end is not");
+    let wide = with(&folder, None, Some("image"));
+    refuses(&path, &wide, "one number a row");
+    for cut in 0..whole.len() {
+        let path = file(folder.path(), "cut.npz", &whole[..cut]);
+        assert!(open(&path, &with(&folder, None, None)).is_err(), "{cut}");
+    }
+    // Any byte of the table may be another: no panic, and no more memory than the file has.
+    for at in whole.len() - 200..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0xff;
+        let path = file(folder.path(), "damaged.npz", &bytes);
+        if let Ok(dataset) = open(&path, &with(&folder, None, None)) {
+            assert_eq!(dataset.records(), 3);
+        }
+    }
+}
