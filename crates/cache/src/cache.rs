@@ -16,7 +16,7 @@ use crate::loader::{Loader, LoaderThread};
 use crate::loads::Loads;
 use crate::meters::CacheMeters;
 use crate::peer_file::PeerFile;
-use crate::peers::{Peers, Slots};
+use crate::peers::{OfLoads, Peers, Slots};
 use crate::placement::Placement;
 use crate::resident::{Resident, Table};
 use crate::runs::Runs;
@@ -31,8 +31,11 @@ pub struct CacheOptions {
     /// stand 16 MiB while data is loaded from a backend that demands aligned reads, and 8 MiB for each
     /// thread that reads from it what is not in memory.
     pub memory_bytes: u64,
-    /// Epoch and step at which reading begins.
+    /// Epoch, and position of its order, at which reading begins.
     pub start: (u64, u64),
+    /// Whether records are read after the consumer has said that it wants nothing before them, as those are that wait
+    /// in a bucket or come out once more. They come from the backend at once.
+    pub stragglers: bool,
     /// The epoch before which reading ends; `None` where that is not known. Loads of later epochs are not
     /// begun.
     pub end_epoch: Option<u64>,
@@ -48,6 +51,7 @@ impl Default for CacheOptions {
         CacheOptions {
             memory_bytes: 1 << 30,
             start: (0, 0),
+            stragglers: false,
             end_epoch: None,
             patience: Duration::from_secs(10),
             interrupt: Arc::default(),
@@ -111,7 +115,7 @@ impl fmt::Display for Pipeline {
 ///     let storage = Arc::clone(cache.dataset().files()[0].storage());
 ///     let bytes = read_ranges(&storage, &[(place.offset, place.length as usize)])?;
 ///     assert_eq!(bytes, [b"+1 3:5\n"]);
-///     cache.received(0, 2);
+///     cache.received(0, 3);
 ///     cache.finish(&comm)
 /// })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -191,16 +195,18 @@ impl PeerCache {
         Arc::clone(&self.placement)
     }
 
-    /// This rank's consumer has received its part of all steps up to this one, or has none. Once every rank
-    /// has said so of the last step that uses a load, the load gives way to what comes next. Call it after
-    /// each step, in order, also where this rank has no part of the step.
+    /// This rank's consumer has its part of all records before `position` of an epoch's order, or has none of them.
+    /// Once every rank has said so of the end of a load, the load gives way to what comes next. Call it after each
+    /// step, in order, also where this rank has no part of the step.
     ///
     /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and
     /// the load after next is not read before this one is received. One that looks further waits for
-    /// [`CacheOptions::patience`] and then reads from the backend ([`CacheMeters::early_bytes`]).
-    pub fn received(&self, epoch: u64, step: u64) {
+    /// [`CacheOptions::patience`] and then reads from the backend ([`CacheMeters::early_bytes`]). What is read of a
+    /// load that has passed comes from the backend at once where [`CacheOptions::stragglers`] says that there is such
+    /// ([`CacheMeters::passed_bytes`]); else it is taken to be of the next epoch.
+    pub fn received(&self, epoch: u64, position: u64) {
         if let Some(loading) = &self.loading {
-            loading.turns.want((epoch, step + 1));
+            loading.turns.want((epoch, position));
         }
     }
 
@@ -235,6 +241,9 @@ impl PeerCache {
 
 fn prepare(dataset: &Dataset, plan: &Plan) -> Result<Space, CacheError> {
     let (planned, records) = (plan.records(), dataset.records());
+    if plan.loads().is_some() && plan.examples() != records {
+        return Err(CacheError::PartOfData);
+    }
     if planned != records {
         return Err(CacheError::OtherPlan { planned, records });
     }
@@ -249,14 +258,15 @@ fn exchange(
     plan: &Plan,
     options: &CacheOptions,
 ) -> Result<Vec<u64>, CacheError> {
-    let (epoch, step) = options.start;
+    let (epoch, position) = options.start;
     let own = [
         options.memory_bytes,
         dataset.fingerprint(),
         plan.fingerprint(),
         epoch,
-        step,
+        position,
         options.end_epoch.unwrap_or(u64::MAX),
+        u64::from(options.stragglers),
     ];
     let mut all = vec![0; own.len() * comm.size()];
     comm.all_gather(&own, &mut all)?;
@@ -343,14 +353,18 @@ fn start_loads(
     options: &CacheOptions,
 ) -> Result<PeerCache, CacheError> {
     let loads = Arc::new(Loads::new(Arc::clone(&space), Arc::clone(plan), memory));
-    let first = loads.load_of_step(options.start);
+    let first = loads.load_of_position(options.start);
     loads.check_epoch(first.epoch)?;
     let end_epoch = options.end_epoch.unwrap_or(u64::MAX);
     let half = loads.halves[comm.rank()];
     let spare = [Some(allocate(comm, half)?), Some(allocate(comm, half)?)];
     let turns = Arc::new(Turns::new(options.start, options.patience));
     let slots = Slots::default();
-    let peers = Peers::new(comm.rank(), space, options, Some(Arc::clone(&turns)), slots);
+    let of_loads = OfLoads {
+        turns: Arc::clone(&turns),
+        stragglers: options.stragglers.then(|| Arc::clone(&loads)),
+    };
+    let peers = Peers::new(comm.rank(), space, options, Some(of_loads), slots);
     let peers = Arc::new(peers);
     let mut loader = Loader {
         comm: comm.duplicate()?,

@@ -50,6 +50,11 @@ pub enum CacheError {
         /// Records of the data.
         records: u64,
     },
+    /// The plan leaves some records out, and its loads are of the others alone.
+    #[error(
+        "data larger than the ranks' memory is taken whole; leave filters and mixtures out, or raise `peer_memory` until it holds the data"
+    )]
+    PartOfData,
     /// Another rank could not load its part.
     #[error("rank {rank} could not load its part: {reason}")]
     PeerFailed {

@@ -1,7 +1,7 @@
 //! The loader: a thread of each rank that refills one half of its memory for loads while the other is read.
 //!
 //! Loads alternate between two windows. Load n + 2 takes the window of load n as soon as every rank's
-//! consumer has received the last batch that uses load n. All loaders then close that window together,
+//! consumer has what it wants of load n. All loaders then close that window together,
 //! each reads its part of the new load's units, and they open it together: three collective operations a
 //! load, on a communicator of their own.
 //!
@@ -82,8 +82,8 @@ impl Loader {
         while self.next.epoch < self.end_epoch {
             let go_on = match &self.held[self.made % 2] {
                 Some((old, _)) => {
-                    let step = self.loads.step_after(*old);
-                    self.turns.wait_for_consumer(step, &self.comm)?
+                    let position = self.loads.position_after(*old);
+                    self.turns.wait_for_consumer(position, &self.comm)?
                 }
                 None => true,
             };

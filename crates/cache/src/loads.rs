@@ -115,42 +115,35 @@ impl Loads {
         })
     }
 
-    /// The load that serves a step's first record.
-    pub(crate) fn load_of_step(&self, (epoch, step): (u64, u64)) -> LoadNumber {
+    /// The load that serves a position of an epoch's order; that of the next epoch beyond its end.
+    pub(crate) fn load_of_position(&self, (epoch, position): (u64, u64)) -> LoadNumber {
         let order = self.order(epoch);
-        let Some(positions) = order.step_positions(step) else {
-            return LoadNumber {
-                epoch: epoch + 1,
-                load: 0,
-            };
-        };
         // Few loads: no need to search.
         let serves = |load: &u64| {
             let served = order.load_positions(*load);
-            served.is_some_and(|served| served.end > positions.start)
+            served.is_some_and(|served| served.end > position)
         };
-        let load = (0..self.count()).find(serves).unwrap_or(0);
-        LoadNumber { epoch, load }
+        match (0..self.count()).find(serves) {
+            Some(load) => LoadNumber { epoch, load },
+            None => LoadNumber {
+                epoch: epoch + 1,
+                load: 0,
+            },
+        }
     }
 
-    /// The first step that needs nothing of a load or of those before it.
-    pub(crate) fn step_after(&self, number: LoadNumber) -> (u64, u64) {
-        let LoadNumber { epoch, load } = number;
+    /// The first position that needs nothing of a load or of those before it.
+    pub(crate) fn position_after(&self, number: LoadNumber) -> (u64, u64) {
+        let served = self.order(number.epoch).load_positions(number.load);
+        (number.epoch, served.map_or(0, |served| served.end))
+    }
+
+    /// Whether the load that serves a record in an epoch lies before a position of its order.
+    pub(crate) fn has_passed(&self, (epoch, position): (u64, u64), id: u64) -> bool {
         let order = self.order(epoch);
-        let end = order.load_positions(load).map_or(0, |served| served.end);
-        let starts_before = |step| {
-            let positions = order.step_positions(step);
-            positions.is_some_and(|positions| positions.start < end)
-        };
-        let (mut low, mut high) = (0, self.plan.steps(epoch));
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if starts_before(middle) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        (epoch, low)
+        let served = order
+            .load_of(id)
+            .and_then(|load| order.load_positions(load));
+        served.is_some_and(|served| served.end <= position)
     }
 }

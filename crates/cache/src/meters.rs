@@ -15,6 +15,8 @@ pub struct CacheMeters {
     /// The part of `backend_bytes` that served reads of what was not yet in memory and for which memory
     /// would not have become free, because the reader looked too far ahead.
     pub early_bytes: u64,
+    /// The part of `backend_bytes` that served reads of loads that had passed.
+    pub passed_bytes: u64,
     /// Bytes that a new load found in this rank's memory and did not read again.
     pub kept_bytes: u64,
     /// Seconds spent loading, the wait for other ranks' loading included.
@@ -30,6 +32,7 @@ pub(crate) struct Counters {
     pub(crate) remote_bytes: AtomicU64,
     pub(crate) backend_bytes: AtomicU64,
     pub(crate) early_bytes: AtomicU64,
+    pub(crate) passed_bytes: AtomicU64,
     pub(crate) kept_bytes: AtomicU64,
     load_ns: AtomicU64,
     wait_ns: AtomicU64,
@@ -57,6 +60,7 @@ impl Counters {
             remote_bytes: of(&self.remote_bytes),
             backend_bytes: of(&self.backend_bytes),
             early_bytes: of(&self.early_bytes),
+            passed_bytes: of(&self.passed_bytes),
             kept_bytes: of(&self.kept_bytes),
             load_s: of(&self.load_ns) as f64 * 1e-9,
             wait_s: of(&self.wait_ns) as f64 * 1e-9,

@@ -15,6 +15,7 @@ use pelton_storage::RangeRead;
 use crate::CacheError;
 use crate::CacheOptions;
 use crate::backend::{BackendRead, Bounce, read_pieces};
+use crate::loads::Loads;
 use crate::meters::{Counters, add};
 use crate::resident::Resident;
 use crate::runs::Place;
@@ -27,13 +28,21 @@ pub(crate) struct Peers {
     pub(crate) rank: usize,
     pub(crate) space: Arc<Space>,
     pub(crate) counters: Counters,
-    /// For readers of what is not resident yet; `None` where what is resident never changes.
-    turns: Option<Arc<Turns>>,
+    /// For readers of what is not resident; `None` where what is resident never changes.
+    of_loads: Option<OfLoads>,
     interrupt: Arc<AtomicBool>,
     /// What can be read now. Held for reading during a batch of gets, so that no window is closed under
     /// one.
     slots: RwLock<Slots>,
     bounces: Mutex<Vec<Bounce>>,
+}
+
+/// What readers know of loads that come and go.
+#[derive(Debug)]
+pub(crate) struct OfLoads {
+    pub(crate) turns: Arc<Turns>,
+    /// Where records are read of loads that have passed.
+    pub(crate) stragglers: Option<Arc<Loads>>,
 }
 
 /// Windows that are open for reading: one, or two halves.
@@ -52,6 +61,7 @@ struct Found<'b> {
     local_bytes: u64,
     remote_bytes: u64,
     early_bytes: u64,
+    passed_bytes: u64,
     /// Some range waits for what is not resident.
     incomplete: bool,
 }
@@ -61,14 +71,14 @@ impl Peers {
         rank: usize,
         space: Arc<Space>,
         options: &CacheOptions,
-        turns: Option<Arc<Turns>>,
+        of_loads: Option<OfLoads>,
         slots: Slots,
     ) -> Peers {
         Peers {
             rank,
             space,
             counters: Counters::default(),
-            turns,
+            of_loads,
             interrupt: Arc::clone(&options.interrupt),
             slots: RwLock::new(slots),
             bounces: Mutex::default(),
@@ -93,7 +103,7 @@ impl Peers {
         for read in &mut *reads {
             read.filled = 0;
         }
-        let Some(turns) = &self.turns else {
+        let Some(OfLoads { turns, .. }) = &self.of_loads else {
             self.read_resident(span, reads, true)?;
             return Ok(());
         };
@@ -145,6 +155,7 @@ impl Peers {
         add(&self.counters.local_bytes, found.local_bytes);
         add(&self.counters.remote_bytes, found.remote_bytes);
         add(&self.counters.early_bytes, found.early_bytes);
+        add(&self.counters.passed_bytes, found.passed_bytes);
         Ok(!found.incomplete)
     }
 
@@ -163,10 +174,16 @@ impl Peers {
         let mut rest = &mut read.buffer[read.filled..wanted];
         while !rest.is_empty() {
             let at = read.offset + read.filled as u64;
-            let source = slots.source(span, at);
+            let mut source = slots.source(span, at);
             if source.kind == Kind::Absent && !from_backend {
-                found.incomplete = true;
-                return;
+                let Some(until) = self.passed_until(span, at) else {
+                    found.incomplete = true;
+                    return;
+                };
+                source = Source {
+                    kind: Kind::Passed,
+                    until,
+                };
             }
             let until = usize::try_from(source.until - at).unwrap_or(usize::MAX);
             let length = rest.len().min(until);
@@ -186,10 +203,21 @@ impl Peers {
                 }
                 kind => {
                     found.early_bytes += u64::from(kind == Kind::Absent) * length as u64;
+                    found.passed_bytes += u64::from(kind == Kind::Passed) * length as u64;
                     found.backend.push(BackendRead { offset: at, buffer });
                 }
             }
         }
+    }
+
+    /// Where the record at `at` of a file ends, if its load has passed and it is wanted nevertheless.
+    fn passed_until(&self, span: &FileSpan, at: u64) -> Option<u64> {
+        let of_loads = self.of_loads.as_ref()?;
+        let loads = of_loads.stragglers.as_ref()?;
+        let place = span.base + (at - span.start);
+        let id = self.space.record_at(place);
+        let passed = loads.has_passed(of_loads.turns.wanted(), id);
+        passed.then(|| self.space.record(id).end - span.base + span.start)
     }
 
     fn read_backend(&self, span: &FileSpan, reads: Vec<BackendRead<'_>>) -> Result<(), CacheError> {
@@ -230,6 +258,8 @@ enum Kind {
     Backend,
     /// A load that is not in memory now.
     Absent,
+    /// A load that was in memory, and comes no more in this epoch.
+    Passed,
 }
 
 impl Slots {

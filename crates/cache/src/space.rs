@@ -116,6 +116,11 @@ impl Space {
         start..start + place.length
     }
 
+    /// The record that the byte at `at` belongs to.
+    pub(crate) fn record_at(&self, at: u64) -> u64 {
+        self.first_record_from(at + 1).saturating_sub(1)
+    }
+
     /// The first record that begins at `at` or behind it; their number where there is none.
     pub(crate) fn first_record_from(&self, at: u64) -> u64 {
         let records = self.dataset.records();

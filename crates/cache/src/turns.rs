@@ -25,7 +25,7 @@ pub(crate) struct Turns {
 struct State {
     /// Loads that were opened for reading so far.
     opened: u64,
-    /// The first step that the consumer has not received.
+    /// Epoch and position of its order before which the consumer wants nothing any more.
     wanted: (u64, u64),
     /// Since when the loader has waited for the consumer.
     idle_since: Option<Instant>,
@@ -76,9 +76,14 @@ impl Turns {
         self.change(|state| state.opened += 1);
     }
 
-    /// The consumer wants nothing before `step` any more.
-    pub(crate) fn want(&self, step: (u64, u64)) {
-        self.change(|state| state.wanted = state.wanted.max(step));
+    /// The consumer wants nothing before `position` any more.
+    pub(crate) fn want(&self, position: (u64, u64)) {
+        self.change(|state| state.wanted = state.wanted.max(position));
+    }
+
+    /// What the consumer wants nothing before.
+    pub(crate) fn wanted(&self) -> (u64, u64) {
+        self.lock().wanted
     }
 
     /// Ends the loader where it waits.
@@ -128,15 +133,15 @@ impl Turns {
         }
     }
 
-    /// Waits until the consumer wants nothing before `step`; `false` where it is to stop instead.
+    /// Waits until the consumer wants nothing before `position`; `false` where it is to stop instead.
     pub(crate) fn wait_for_consumer(
         &self,
-        step: (u64, u64),
+        position: (u64, u64),
         comm: &Comm,
     ) -> Result<bool, CacheError> {
         let mut state = self.lock();
         state.idle_since = Some(Instant::now());
-        while state.wanted < step && !state.stop {
+        while state.wanted < position && !state.stop {
             (state, _) = self
                 .changed
                 .wait_timeout(state, LOOK)

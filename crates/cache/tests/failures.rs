@@ -16,7 +16,7 @@ use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::{
     DeviceModel, Faults, Faulty, MemoryStorage, StorageError, ThrottleMode, Throttled,
 };
-use support::{Data, even, plan_in_loads, ragged, units_of};
+use support::{Data, even, plan_in_loads, ragged, received, units_of};
 
 const RANKS: usize = 3;
 const UNIT_BYTES: u64 = 512;
@@ -76,7 +76,7 @@ fn consume_for_ever(
         ids.clear();
         ids.extend(plan.step_ids(epoch, step));
         data.check(&read, &ids)?;
-        cache.received(epoch, step);
+        received(cache, plan, (epoch, step));
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ fn readers_wait_for_refills_that_lag() {
             ids.clear();
             ids.extend(plan.step_ids(epoch, step));
             data.check(&cache.dataset(), &ids)?;
-            cache.received(epoch, step);
+            received(&cache, &plan, (epoch, step));
         }
         cache.finish(&comm)
     });

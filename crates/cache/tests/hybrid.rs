@@ -10,7 +10,10 @@ use pelton_comm::run_ranks;
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::conformance::check_storage;
-use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged, units_of};
+use support::{
+    Data, bytes_read, consume, even, plan_in_loads, position_of, quarter, ragged, received,
+    units_of,
+};
 
 const UNIT_BYTES: u64 = 512;
 
@@ -88,7 +91,7 @@ fn a_run_goes_on_in_the_middle() {
         let before = bytes_read(&backend);
         run_ranks(3, |comm| {
             let options = CacheOptions {
-                start,
+                start: position_of(&plan, start),
                 ..options(memory, 2)
             };
             let cache = PeerCache::new(&comm, &dataset, &plan, &options)?;
@@ -132,7 +135,7 @@ fn holders_are_where_records_are_read_from() {
                 let own: Vec<u64> = of_own.map(|(id, _)| *id).collect();
                 data.check(&read, &own)?;
                 assert_eq!(cache.holder(epoch, ids[0]), holders[0]);
-                cache.received(epoch, step);
+                received(&cache, &plan, (epoch, step));
             }
         }
         let meters = cache.finish(&comm)?;
@@ -155,12 +158,12 @@ fn readers_may_be_ahead_of_the_consumer() {
     let meters = run_ranks(2, |comm| {
         let cache = PeerCache::new(&comm, &dataset, &plan, &options(memory, 2))?;
         let (read, done) = (cache.dataset(), AtomicU64::new(0));
-        let received = AtomicU64::new(0);
+        let taken = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let reader = || {
                 let mut ids = Vec::new();
                 for number in 0..2 * steps {
-                    while number > received.load(Ordering::Acquire) + ahead {
+                    while number > taken.load(Ordering::Acquire) + ahead {
                         std::thread::yield_now();
                     }
                     ids.clear();
@@ -174,8 +177,8 @@ fn readers_may_be_ahead_of_the_consumer() {
                 while done.load(Ordering::Acquire) <= number {
                     std::thread::yield_now();
                 }
-                cache.received(number / steps, number % steps);
-                received.store(number + 1, Ordering::Release);
+                received(&cache, &plan, (number / steps, number % steps));
+                taken.store(number + 1, Ordering::Release);
             }
         });
         cache.finish(&comm)

@@ -9,7 +9,7 @@ use pelton_cache::{CacheError, CacheMeters, CacheOptions, PeerCache, Pipeline};
 use pelton_comm::run_ranks;
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::conformance::check_storage;
-use support::{Data, bytes_read, even, ragged};
+use support::{Data, bytes_read, even, ragged, received};
 
 fn plan_of(data: &Data) -> Arc<Plan> {
     let records = data.dataset.records();
@@ -42,7 +42,7 @@ fn check(data: &Data, ranks: usize) -> Vec<CacheMeters> {
             ids.clear();
             ids.extend(plan.step_ids(0, step));
             data.check(&read, &ids)?;
-            cache.received(0, step);
+            received(&cache, &plan, (0, step));
         }
         let all: Vec<u64> = (0..plan.records()).collect();
         data.check(&read, &all)?;

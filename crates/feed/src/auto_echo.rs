@@ -176,6 +176,7 @@ impl Repeats {
             fresh_batch: 0,
             keep_batch: false,
             batch_copy: 0,
+            drawn: 0,
             is_repeat: false,
         };
         let building = Arc::new(Building::new(head, examples, None, places, chunk));

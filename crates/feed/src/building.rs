@@ -138,6 +138,8 @@ pub(crate) struct Head {
     pub fresh_batch: u64,
     pub keep_batch: bool,
     pub batch_copy: u32,
+    /// Positions of the epoch's order before this were drawn by now.
+    pub drawn: u64,
     /// The batch is that one again, which the consumer's side has kept.
     pub is_repeat: bool,
 }

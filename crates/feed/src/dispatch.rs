@@ -308,6 +308,7 @@ fn head_of(step: &PlannedStep) -> Head {
         fresh_batch: step.fresh_batch,
         keep_batch: step.keep_batch,
         batch_copy: step.batch_copy,
+        drawn: step.drawn,
         is_repeat: step.is_repeat,
     }
 }

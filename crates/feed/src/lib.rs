@@ -29,7 +29,7 @@ pub use building::BadExample;
 pub use error::FeedError;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
-pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions};
+pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions, Near};
 pub use sample::{Sample, Value};
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{

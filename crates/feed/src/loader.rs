@@ -19,8 +19,8 @@
 //! even then the fresh examples keep their order, and each comes once.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -100,8 +100,12 @@ pub struct Loader {
     /// Fresh batches that the plan repeats, by number.
     kept: HashMap<u64, Batch>,
     place: Cursor,
+    /// Positions of the epoch's order before this were drawn by batches handed out.
+    drawn: u64,
     /// Hints of the plan for it.
     hints: Hints,
+    /// Fingerprint of the stages, once a state has asked for it.
+    fingerprint: OnceLock<Option<u64>>,
     failed: bool,
     /// Records that were bad, each once.
     bad: HashSet<u64>,
@@ -148,7 +152,8 @@ impl Loader {
             options.start,
             options.hint.as_ref(),
             options.end_epoch,
-        );
+        )
+        .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
             Some(_) => Input::InPlace(Box::new(planner)),
@@ -176,7 +181,9 @@ impl Loader {
                 )
             }),
             place: options.start,
+            drawn: 0,
             hints,
+            fingerprint: OnceLock::new(),
             shared,
             stream,
             tasks: Some(tasks),
@@ -197,6 +204,12 @@ impl Loader {
     /// Where the next batch stands: its epoch and step.
     pub fn place(&self) -> Cursor {
         self.place
+    }
+
+    /// The position of the epoch's order before which every example was drawn for the batches handed out. Some of
+    /// these may still wait in a bucket.
+    pub fn drawn(&self) -> u64 {
+        self.drawn
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, FeedError> {
@@ -221,7 +234,9 @@ impl Loader {
         LoaderState::new(
             &self.shared.dataset,
             &self.stream,
-            &self.shared.stages,
+            *self
+                .fingerprint
+                .get_or_init(|| self.shared.stages.fingerprint()),
             self.place,
             self.repeats.as_ref().map_or(0, Repeats::batches),
             steps::hint_at(&self.hints, self.place).as_ref(),
@@ -314,6 +329,7 @@ impl Loader {
             self.kept.clear();
         }
         self.place = head.end;
+        self.drawn = head.drawn;
         steps::forget_before(&self.hints, self.place);
         if let Some(repeats) = &mut self.repeats {
             repeats.hold(std::mem::take(&mut made.held));

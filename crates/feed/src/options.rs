@@ -5,8 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_fetch::Cursor;
-use pelton_fetch::{Access, DeviceSpeed};
+use pelton_fetch::{Access, Cursor, DeviceSpeed, Holder};
 use pelton_plan::Hint;
 
 /// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
@@ -102,6 +101,16 @@ impl Default for AutoEcho {
     }
 }
 
+/// Which rank holds a record in an epoch; must say the same on all ranks.
+#[derive(Clone)]
+pub struct Near(pub Holder);
+
+impl fmt::Debug for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Near")
+    }
+}
+
 /// How a [`crate::Loader`] runs.
 #[derive(Clone, Debug)]
 pub struct LoaderOptions {
@@ -134,7 +143,10 @@ pub struct LoaderOptions {
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
-    /// Set by whoever wants the loader to end early, with [`crate::FetchError::Interrupted`].
+    /// Which rank holds a record: with it a rank takes of each batch those that it holds, as far as equal shares go,
+    /// where nothing is echoed or packed.
+    pub near: Option<Near>,
+    /// Set by whoever wants the loader to end early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
     /// Measured speed of the device that holds the data.
     pub device: DeviceSpeed,
@@ -159,6 +171,7 @@ impl LoaderOptions {
             end_epoch: None,
             rank: 0,
             world_size: 1,
+            near: None,
             interrupt: Arc::default(),
             device: DeviceSpeed::default(),
         }

@@ -42,7 +42,7 @@ impl LoaderState {
     pub(crate) fn new(
         dataset: &Dataset,
         stream: &Plan,
-        stages: &Stages,
+        stages: Option<u64>,
         place: Cursor,
         auto_batches: u64,
         hint: Option<&Hint>,
@@ -51,7 +51,7 @@ impl LoaderState {
             version: VERSION,
             data: format!("{:016x}", dataset.fingerprint()),
             plan: format!("{:016x}", stream.fingerprint()),
-            stages: stages.fingerprint().map(|digest| format!("{digest:016x}")),
+            stages: stages.map(|digest| format!("{digest:016x}")),
             epoch: place.epoch,
             step: place.next,
             auto_batches,

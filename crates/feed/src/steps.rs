@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, share_of};
+use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, assign_slots, share_of};
 
-use pelton_fetch::{Cursor, ReadList};
+use pelton_fetch::{Cursor, Holder, ReadList};
 
 /// Where the sample of a draw comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub(crate) struct PlannedStep {
     pub keep_batch: bool,
     /// How often the batch came out before.
     pub batch_copy: u32,
+    /// Positions of the epoch's order before this were drawn by now.
+    pub drawn: u64,
 }
 
 /// Walks a plan and tells the feed what to read.
@@ -63,6 +65,9 @@ pub(crate) struct StepPlanner {
     held_batches: HashSet<u64>,
     batch: StepBatch,
     mine: Vec<u32>,
+    /// Which rank holds a record, where a rank takes those that it holds.
+    near: Option<Holder>,
+    drawn: u64,
 }
 
 /// The hints of the walk, each with the place where it was taken, in the order they were taken. The consumer is at
@@ -117,6 +122,16 @@ impl StepPlanner {
             held_batches: HashSet::new(),
             batch: StepBatch::default(),
             mine: Vec::new(),
+            near: None,
+            drawn: 0,
+        }
+    }
+
+    /// Where this rank takes of each batch the examples that it holds, as far as equal shares allow.
+    pub fn near(self, holder: Option<Holder>) -> StepPlanner {
+        StepPlanner {
+            near: holder,
+            ..self
         }
     }
 
@@ -148,12 +163,16 @@ impl StepPlanner {
         if place.step == 0 {
             self.held.clear();
             self.held_batches.clear();
+            self.drawn = 0;
         }
         self.take_hint(place);
         if !self.walk.next(&mut self.batch) {
             return None;
         }
+        let newest = self.batch.positions.iter().max();
+        self.drawn = self.drawn.max(newest.map_or(0, |newest| newest + 1));
         let mut step = PlannedStep {
+            drawn: self.drawn,
             place: Cursor {
                 epoch: place.epoch,
                 next: place.step,
@@ -164,11 +183,27 @@ impl StepPlanner {
             padded_length: self.batch.padded_length,
             ..PlannedStep::default()
         };
-        self.mine.clear();
-        share_of(&self.batch, self.rank, self.world_size, &mut self.mine);
+        self.take_share(place.epoch);
         self.hold_batch(&mut step);
         self.take_draws(&mut step);
         Some(step)
+    }
+
+    /// The draws, or packed rows, that are this rank's. Those that appear more than once have a rank by themselves.
+    fn take_share(&mut self, epoch: u64) {
+        let batch = &self.batch;
+        let once =
+            batch.copies.iter().all(|&copy| copy == 0) && batch.lasts.iter().all(|&last| last);
+        match &self.near {
+            Some(holder) if once && batch.row_draws.is_empty() => {
+                let holders: Vec<u32> = batch.ids.iter().map(|&id| holder(epoch, id)).collect();
+                let takers = assign_slots(&holders, self.world_size);
+                let mine = (0..).zip(takers).filter(|(_, taker)| *taker == self.rank);
+                self.mine.clear();
+                self.mine.extend(mine.map(|(slot, _)| slot));
+            }
+            _ => share_of(batch, self.rank, self.world_size, &mut self.mine),
+        }
     }
 
     /// Takes a hint each few steps, where the plan has any.

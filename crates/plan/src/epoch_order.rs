@@ -1,9 +1,10 @@
 //! The order of one epoch, there and back.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::ids::EpochIds;
-use crate::plan::{Groups, Plan};
+use crate::pipeline::{Groups, Pipeline};
 use crate::runs::Runs;
 
 /// Where each record stands in one epoch of an order that has an inverse, and which record stands where.
@@ -12,14 +13,14 @@ use crate::runs::Runs;
 /// one, and nothing otherwise.
 #[derive(Debug)]
 pub struct EpochOrder {
-    plan: Plan,
+    plan: Arc<Pipeline>,
     epoch: u64,
     ids: EpochIds,
 }
 
 impl EpochOrder {
-    pub(crate) fn new(plan: Plan, epoch: u64) -> Option<EpochOrder> {
-        let ids = plan.0.sequence.examples.inverted(epoch)?;
+    pub(crate) fn new(plan: Arc<Pipeline>, epoch: u64) -> Option<EpochOrder> {
+        let ids = plan.sequence.examples.inverted(epoch)?;
         Some(EpochOrder { plan, epoch, ids })
     }
 
@@ -50,14 +51,14 @@ impl EpochOrder {
 
     /// Replaces each record by its position, the records being in any order. Asserts that the order has them.
     pub fn positions_of_each(&self, places: &mut [u64]) {
-        match &self.plan.0.selection {
+        match &self.plan.selection {
             Some(selection) => {
                 for place in &mut *places {
                     *place = selection.rank(*place);
                 }
             }
             None => {
-                let records = self.plan.records();
+                let records = self.plan.records;
                 let exist = places.iter().all(|&id| id < records);
                 assert!(exist, "a record of {records} is outside");
             }
@@ -67,7 +68,7 @@ impl EpochOrder {
 
     /// The positions of neighbouring records, `out[i]` that of `ids.start + i`. Asserts that the order has them.
     pub fn positions_of(&self, ids: Range<u64>, out: &mut [u64]) {
-        match (&self.plan.0.selection, &self.ids) {
+        match (&self.plan.selection, &self.ids) {
             (None, EpochIds::Full(order)) => order.fill_positions(ids.start, out),
             _ => {
                 for (slot, id) in out.iter_mut().zip(ids) {
@@ -81,7 +82,7 @@ impl EpochOrder {
     /// The positions that a step covers; `None` where steps are no runs of the order, as where examples are echoed or
     /// put together by length, or where the epoch has no such step.
     pub fn step_positions(&self, step: u64) -> Option<Range<u64>> {
-        let plan = &*self.plan.0;
+        let plan = &*self.plan;
         let is_plain = plan.sequence.echo.echo().is_none() && plan.batch_echo.is_none();
         match (&plan.groups, &self.ids) {
             (Groups::Runs(runs), _) if !is_plain || step >= runs.steps() => None,
@@ -111,7 +112,7 @@ impl EpochOrder {
 
     /// The load of an `opportunistic` order that reads a record. Asserts that the order has the record.
     pub fn load_of(&self, id: u64) -> Option<u64> {
-        let selection = self.plan.0.selection.as_ref();
+        let selection = self.plan.selection.as_ref();
         match &self.ids {
             EpochIds::Loads(loads) => {
                 Some(loads.load_of(selection.map_or(id, |selection| selection.rank(id))))
@@ -121,7 +122,7 @@ impl EpochOrder {
     }
 
     fn to_records(&self, places: &mut [u64]) {
-        if let Some(selection) = &self.plan.0.selection {
+        if let Some(selection) = &self.plan.selection {
             for place in places {
                 *place = selection.get(*place);
             }
@@ -129,7 +130,7 @@ impl EpochOrder {
     }
 
     fn check(&self, start: u64, count: usize) {
-        let examples = self.plan.0.sequence.examples.len;
+        let examples = self.plan.sequence.examples.len;
         assert!(
             start <= examples && count as u64 <= examples - start,
             "{count} from {start} on, of {examples}"

@@ -34,6 +34,8 @@ mod spec;
 
 mod plan;
 
+mod pipeline;
+
 mod walk;
 
 mod hint;

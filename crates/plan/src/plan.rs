@@ -17,7 +17,7 @@ use crate::batching::{Batching, Cuts};
 use crate::blocks::Blocks;
 use crate::bucketed::Bucketed;
 use crate::buckets::{BucketLayout, BucketPolicy, Packing};
-use crate::echo::{Echo, EchoPlan};
+use crate::echo::Echo;
 use crate::epoch_order::EpochOrder;
 use crate::error::PlanError;
 use crate::hint::Hint;
@@ -26,6 +26,7 @@ use crate::mixture::Mixture;
 use crate::opportunistic::Opportunistic;
 use crate::order::Order;
 use crate::packed::Packed;
+use crate::pipeline::{Groups, Pipeline};
 use crate::queue::Queue;
 use crate::randomness::Randomness;
 use crate::runs::Runs;
@@ -67,42 +68,7 @@ const MAX_LOADS: u64 = 1 << 24;
 /// # Ok::<(), pelton_plan::PlanError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Plan(pub(crate) Arc<Inner>);
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    records: u64,
-    order: Order,
-    batching: Batching,
-    pub(crate) sequence: Sequence,
-    pub(crate) groups: Groups,
-    pub(crate) selection: Option<Selection>,
-    pub(crate) batch_echo: Echo,
-    pub(crate) fingerprint: u64,
-}
-
-/// How appearances are put into batches.
-#[derive(Debug)]
-pub(crate) enum Groups {
-    Runs(Runs),
-    Bucketed(Box<Bucketed>),
-    Packed(Box<Packed>),
-}
-
-impl Inner {
-    fn fresh_steps(&self, epoch: u64) -> u64 {
-        match &self.groups {
-            Groups::Runs(runs) => runs.steps(),
-            Groups::Bucketed(bucketed) => bucketed.steps(&self.sequence, epoch),
-            Groups::Packed(packed) => packed.steps(&self.sequence, epoch),
-        }
-    }
-
-    pub(crate) fn batch_echo_of(&self, epoch: u64) -> EchoPlan {
-        let (fresh, seed) = (self.fresh_steps(epoch), self.sequence.examples.seed);
-        EchoPlan::of_batches(fresh, self.batch_echo, seed)
-    }
-}
+pub struct Plan(Arc<Pipeline>);
 
 impl Plan {
     /// A plan over a catalog of records.
@@ -138,7 +104,7 @@ impl Plan {
             echo_word(spec.echo),
             echo_word(spec.batch_echo),
         ];
-        Ok(Plan(Arc::new(Inner {
+        Ok(Plan(Arc::new(Pipeline {
             records: over.records,
             order: spec.order,
             batching: spec.batching,
@@ -169,7 +135,7 @@ impl Plan {
     /// `page` order. What queues or packs replays its epoch up to the place, or goes on from where `hint` stands, if
     /// that is of this plan and before the place. A hint never changes what comes out.
     pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
-        Walk::new(self.clone(), from, hint)
+        Walk::new(Arc::clone(&self.0), from, hint)
     }
 
     /// The records of one step, in order: a walk of one step, for a look at it.
@@ -181,7 +147,7 @@ impl Plan {
 
     /// The order of an epoch there and back; `None` for `page`, `queue` and mixtures, which have no inverse.
     pub fn epoch_order(&self, epoch: u64) -> Option<EpochOrder> {
-        EpochOrder::new(self.clone(), epoch)
+        EpochOrder::new(Arc::clone(&self.0), epoch)
     }
 
     /// Draws of a step's batch; `None` where that takes a walk to know, and beyond the end of the epoch.

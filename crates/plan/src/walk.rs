@@ -1,12 +1,13 @@
 //! One step after another, from any place.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::bucketed::BucketedWalk;
 use crate::echo::{EchoPlan, Echoes};
 use crate::hint::{Hint, Standing};
 use crate::packed::PackedWalk;
-use crate::plan::{Groups, Inner, Plan};
+use crate::pipeline::{Groups, Pipeline};
 use crate::runs::RunsWalk;
 use crate::step_batch::StepBatch;
 
@@ -22,7 +23,7 @@ pub struct Place {
 /// The steps of a plan from a place on, through all epochs.
 #[derive(Debug)]
 pub struct Walk {
-    plan: Plan,
+    plan: Arc<Pipeline>,
     next: Place,
     /// `None` at the start of an epoch.
     of_epoch: Option<EpochWalk>,
@@ -53,16 +54,15 @@ enum FreshWalk {
 }
 
 impl Walk {
-    pub(crate) fn new(plan: Plan, place: Place, hint: Option<&Hint>) -> Walk {
+    pub(crate) fn new(plan: Arc<Pipeline>, place: Place, hint: Option<&Hint>) -> Walk {
         let mut walk = Walk {
             plan,
             next: place,
             of_epoch: None,
         };
         if place.step > 0 {
-            let standing =
-                hint.and_then(|hint| hint.standing(walk.plan.fingerprint(), place.epoch));
-            walk.of_epoch = EpochWalk::new(&walk.plan.0, place, standing.as_ref());
+            let standing = hint.and_then(|hint| hint.standing(walk.plan.fingerprint, place.epoch));
+            walk.of_epoch = EpochWalk::new(&walk.plan, place, standing.as_ref());
             if walk.of_epoch.is_none() {
                 walk.next = after(place.epoch);
             }
@@ -79,7 +79,7 @@ impl Walk {
     ///
     /// Cost: what it takes from the order, and for the first step of an epoch whatever entering it costs.
     pub fn next(&mut self, batch: &mut StepBatch) -> bool {
-        let plan = &*self.plan.0;
+        let plan = &*self.plan;
         if self.of_epoch.is_none() {
             self.of_epoch = EpochWalk::new(plan, self.next, None);
         }
@@ -104,7 +104,7 @@ impl Walk {
     /// A hint by which another walk of this plan gets to [`place`](Self::place), or to any later step of its epoch, in
     /// little time; `None` where none is needed or possible.
     pub fn hint(&self) -> Option<Hint> {
-        let plan = &*self.plan.0;
+        let plan = &*self.plan;
         let of_epoch = self.of_epoch.as_ref();
         let of_epoch = of_epoch.filter(|_| plan.sequence.examples.is_sought())?;
         let standing = match &of_epoch.echoed {
@@ -124,7 +124,7 @@ fn after(epoch: u64) -> Place {
 
 impl EpochWalk {
     /// `None` where the epoch ends before the place.
-    fn new(plan: &Inner, place: Place, hint: Option<&Standing>) -> Option<EpochWalk> {
+    fn new(plan: &Pipeline, place: Place, hint: Option<&Standing>) -> Option<EpochWalk> {
         if plan.batch_echo.is_none() {
             let fresh = FreshWalk::new(plan, place, hint)?;
             let echoed = None;
@@ -152,7 +152,7 @@ impl EpochWalk {
     }
 
     /// The batch at a place. Asserts that the epoch has it.
-    fn next(&mut self, plan: &Inner, place: Place, batch: &mut StepBatch) {
+    fn next(&mut self, plan: &Pipeline, place: Place, batch: &mut StepBatch) {
         let Some(Echoed {
             plan: echo,
             batches,
@@ -187,7 +187,7 @@ impl EpochWalk {
 
 impl FreshWalk {
     /// `None` where the epoch ends before the place.
-    fn new(plan: &Inner, place: Place, hint: Option<&Standing>) -> Option<FreshWalk> {
+    fn new(plan: &Pipeline, place: Place, hint: Option<&Standing>) -> Option<FreshWalk> {
         let (sequence, Place { epoch, step }) = (&plan.sequence, place);
         let hint = hint.filter(|hint| hint.step <= step);
         Some(match &plan.groups {
@@ -200,7 +200,7 @@ impl FreshWalk {
     }
 
     /// Adds the next batch to an empty one; false after the last.
-    fn next(&mut self, plan: &Inner, out: &mut StepBatch) -> bool {
+    fn next(&mut self, plan: &Pipeline, out: &mut StepBatch) -> bool {
         let sequence = &plan.sequence;
         match (self, &plan.groups) {
             (FreshWalk::Runs(walk), Groups::Runs(runs)) => walk.next(runs, sequence, out),
@@ -210,7 +210,7 @@ impl FreshWalk {
         }
     }
 
-    fn has_more(&self, plan: &Inner) -> bool {
+    fn has_more(&self, plan: &Pipeline) -> bool {
         match (self, &plan.groups) {
             (FreshWalk::Runs(walk), Groups::Runs(runs)) => walk.has_more(runs),
             (FreshWalk::Bucketed(walk), _) => walk.has_more(&plan.sequence),
@@ -219,7 +219,7 @@ impl FreshWalk {
         }
     }
 
-    fn standing(&self, plan: &Inner) -> Option<Standing> {
+    fn standing(&self, plan: &Pipeline) -> Option<Standing> {
         match (self, &plan.groups) {
             (FreshWalk::Bucketed(walk), _) => walk.standing(),
             (FreshWalk::Packed(walk), Groups::Packed(packed)) => Some(walk.standing(packed)),
@@ -230,7 +230,7 @@ impl FreshWalk {
     /// Makes the batches of a window, which come next.
     fn make(
         &mut self,
-        plan: &Inner,
+        plan: &Pipeline,
         batches: Range<u64>,
         into: &mut Vec<StepBatch>,
         stood: &mut [Option<Standing>; 2],

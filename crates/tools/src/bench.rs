@@ -76,20 +76,23 @@ fn measure(
         Some(share) => (opened.dataset.bytes() as f64 * share) as u64,
         None => config.memory_bytes,
     };
+    let (order, batch) = match &config.cache {
+        Some(peers) => Peers::order(config, peers, &opened.dataset, comm)?,
+        None => (config.order, DEFAULT_BATCH),
+    };
+    let batching = Batching::Examples(config.batch.unwrap_or(batch));
+    let plan = Arc::new(plan_of(&opened.dataset, order, batching, config.seed)?);
     let peers = match &config.cache {
-        Some(cache) => Some(Peers::load(config, cache, opened, comm, interrupt)?),
+        Some(cache) => {
+            let followed = (Arc::clone(&plan), (0, 0));
+            let peers = Peers::load(config, cache, opened, followed, comm, interrupt)?;
+            Some(peers)
+        }
         None => None,
     };
     let dataset = peers
         .as_ref()
         .map_or_else(|| Arc::clone(&opened.dataset), Peers::dataset);
-    let plan = match &peers {
-        Some(peers) => Arc::clone(&peers.plan),
-        None => {
-            let batching = Batching::Examples(config.batch.unwrap_or(DEFAULT_BATCH));
-            Arc::new(plan_of(&dataset, config.order, batching, config.seed)?)
-        }
-    };
     let options = FetchOptions {
         access: config.access,
         threads: config.threads.max(1),
@@ -102,7 +105,7 @@ fn measure(
         ..FetchOptions::with_memory(memory_bytes)
     };
     let options = match &peers {
-        Some(peers) => peers.feed_options(options),
+        Some(peers) => peers.fetch_options(options),
         None => options,
     };
     let mut feed = Fetch::new(Arc::clone(&dataset), Arc::clone(&plan), &options)?;
@@ -115,7 +118,7 @@ fn measure(
     let received = |batch: &RowBatch| {
         first_batch_s.get_or_insert_with(|| began.elapsed().as_secs_f64());
         if let Some(peers) = &peers {
-            peers.received(batch);
+            peers.received_step(batch);
         }
     };
     let touched = touch(&mut feed, config.epochs, received, interrupt, observer);
@@ -178,12 +181,14 @@ fn measure_stages(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<BenchReport, DataError> {
-    if config.cache.is_some() {
-        let text = "`cache` peers serves rows as they are stored; leave out it or the stages";
-        return Err(DataError::Config(text.to_string()));
+    let mut config = config.clone();
+    if let Some(peers) = &config.cache {
+        let (order, batch) = Peers::order(&config, peers, &opened.dataset, comm)?;
+        config.order = order;
+        config.batch = config.batch.or(Some(batch.min(stages::DEFAULT_BATCH)));
     }
+    let config = &config;
     let prepared = stages::prepare(config, &stages.pipeline, opened, comm, interrupt, observer)?;
-    comm.barrier()?;
     let report = prepared.run(config, stages, opened, (comm, began), interrupt, observer)?;
     report.over_ranks(comm)
 }

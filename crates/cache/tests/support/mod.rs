@@ -192,6 +192,22 @@ pub fn quarter(data: &Data, ranks: usize, unit_bytes: u64) -> (u64, u64) {
     }
 }
 
+/// The position of an epoch's order at which a step begins.
+pub fn position_of(plan: &Plan, (epoch, step): (u64, u64)) -> (u64, u64) {
+    let order = plan.epoch_order(epoch).unwrap();
+    let positions = order.step_positions(step);
+    (
+        epoch,
+        positions.map_or(plan.examples(), |positions| positions.start),
+    )
+}
+
+/// This rank's consumer has its part of a step.
+pub fn received(cache: &PeerCache, plan: &Plan, (epoch, step): (u64, u64)) {
+    let (epoch, position) = position_of(plan, (epoch, step + 1));
+    cache.received(epoch, position);
+}
+
 /// Reads this rank's part of the steps from `start` to the end of `epochs`, in plan order; `each` is asked
 /// before each step.
 pub fn consume(
@@ -212,7 +228,7 @@ pub fn consume(
             ids.extend(plan.step_ids(epoch, step));
             let slots = local_slots(ids.len() as u64, comm.rank() as u32, comm.size() as u32);
             data.check(&read, &ids[slots.start as usize..slots.end as usize])?;
-            cache.received(epoch, step);
+            received(cache, plan, (epoch, step));
         }
     }
     Ok(())

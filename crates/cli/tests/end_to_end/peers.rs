@@ -156,3 +156,91 @@ fn capacity_is_predicted_from_stated_figures() {
     place.refuses("plan-capacity --nodes 0", 2, &["--nodes 0"]);
     place.refuses("plan-capacity --backend-reads 0", 2, &["--backend-reads"]);
 }
+
+/// Ids of every rank's log, in order.
+fn logged(place: &Place, name: &str, ranks: usize) -> Vec<u64> {
+    let logs = (0..ranks).map(|rank| match rank {
+        0 => place.path(name),
+        rank => place.path(&format!("{name}.{rank}")),
+    });
+    let mut ids: Vec<u64> = logs
+        .flat_map(|path| {
+            let bytes = std::fs::read(path).unwrap();
+            let (ids, _) = bytes.as_chunks();
+            ids.iter()
+                .map(|&id| u64::from_le_bytes(id))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Sentences of unequal length, of which some wait in buckets while the loads they came in give way to others.
+fn sentences(place: &Place) {
+    let words = |i: usize| "word ".repeat(1 + i * 7 % 23);
+    let text: String = (0..4000).map(|i| format!("{i} {}\n", words(i))).collect();
+    std::fs::write(place.path("text.txt"), text).unwrap();
+}
+
+/// Every example comes once as often as it should, from memory for a quarter, whatever the pipeline on top.
+#[test]
+fn pipelines_read_through_peers_memory() {
+    let place = Place::new();
+    sentences(&place);
+    for (number, flags) in [
+        "",
+        "--buckets auto",
+        "--buckets static:8,16 --echo before:2:256",
+        "--buckets pack:64",
+        "--echo after:3",
+    ]
+    .iter()
+    .enumerate()
+    {
+        for memory in [
+            "",
+            "--peer-memory 1/4",
+            "--peer-memory 1/4 --mode opportunistic --unit-bytes 2KiB",
+        ] {
+            let name = format!("log{number}{}", memory.len());
+            let line = format!(
+                "bench text.txt --decode words {flags} --batch 20 --epochs 2 --ranks 3 --cache peers {memory} \
+                 --state {name}.state --log {name}"
+            );
+            let figures = place.json(&line);
+            let examples = count(&figures, "examples");
+            let ids = logged(&place, &name, 3);
+            let copies = examples / 4000;
+            if !flags.contains("pack") {
+                assert_eq!((examples % 4000, ids.len() as u64), (0, examples), "{line}");
+                let each = ids
+                    .chunk_by(|a, b| a == b)
+                    .all(|same| same.len() as u64 == copies);
+                assert!(each, "{line}");
+            }
+            assert_eq!(
+                count(&figures, "fresh_examples"),
+                2 * 4000,
+                "{line}: {figures}"
+            );
+            let memory_bytes = count(&figures, "local_bytes") + count(&figures, "remote_bytes");
+            assert!(memory_bytes > 0, "{line}: {figures}");
+        }
+    }
+}
+
+/// A run through peers' memory that was saved in the middle of buckets and echo goes on with what is left, also on
+/// another number of ranks.
+#[test]
+fn a_pipeline_through_peers_memory_goes_on() {
+    let place = Place::new();
+    sentences(&place);
+    let line = "bench text.txt --decode words --buckets auto --echo before:2:256 --batch 20 --cache peers \
+                --peer-memory 1/4 --mode opportunistic:9 --unit-bytes 2KiB --state state --log log";
+    place.json(&format!("{line} --ranks 3 --epochs 1"));
+    place.json(&format!("{line} --ranks 2 --epochs 2"));
+    let ids = logged(&place, "log", 3);
+    assert_eq!(ids.len(), 4 * 4000);
+    assert!(ids.chunk_by(|a, b| a == b).all(|same| same.len() == 4));
+}

@@ -1,13 +1,15 @@
-//! A feed's data in the memory of all ranks.
+//! Data of a fetch or a loader in the memory of all ranks.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use pelton_cache::{CacheOptions, PeerCache};
 use pelton_comm::Comm;
 use pelton_data::{DataError, OpenedData, plan_of};
-use pelton_fetch::{Access, FetchOptions, RowBatch};
+use pelton_feed::{LoaderOptions, Near};
+use pelton_fetch::{Access, FetchOptions, Holder, RowBatch};
 use pelton_format::Dataset;
-use pelton_plan::{Batching, Order, Plan};
+use pelton_plan::{Batching, EpochOrder, Order, Plan};
 use pelton_run::Interrupt;
 
 use super::config::BenchConfig;
@@ -19,30 +21,26 @@ use super::report::BenchReport;
 /// Stands for no rank among the holders of records.
 const NOBODY: u32 = u32::MAX;
 
-/// Peers' memory under the feeds of a measurement.
+/// Peers' memory under a measurement.
 pub(super) struct Peers {
     pub plan: Arc<Plan>,
     cache: PeerCache,
     ranks: u64,
     near: bool,
     mode: Mode,
+    /// The order of the epoch that is taken.
+    epoch_order: RefCell<Option<EpochOrder>>,
 }
 
 impl Peers {
-    /// Makes the plan and brings into memory what is to be there at the start.
-    pub fn load(
+    /// The order in which the data is taken, and the examples of a batch, where those are not given.
+    pub fn order(
         config: &BenchConfig,
         peers: &PeerConfig,
-        opened: &OpenedData,
+        dataset: &Dataset,
         comm: &Comm,
-        interrupt: &Interrupt,
-    ) -> Result<Peers, DataError> {
-        let dataset = &opened.dataset;
-        let ranks = comm.size() as u64;
-        let memory_bytes = match peers.memory_share {
-            Some(share) => (dataset.bytes() as f64 * share) as u64,
-            None => peers.memory_bytes,
-        };
+    ) -> Result<(Order, u64), DataError> {
+        let memory_bytes = memory_bytes(peers, dataset);
         let order = match peers.mode {
             Mode::Opportunistic { loads } if memory_bytes < dataset.bytes() => match loads {
                 Some(loads) => Order::Opportunistic {
@@ -53,17 +51,32 @@ impl Peers {
             },
             _ => config.order,
         };
-        let batch = config.batch.unwrap_or_else(|| match order {
+        let batch = match order {
             Order::Opportunistic { loads, .. } if loads > 1 => {
                 largest_batch(dataset.records(), loads).min(DEFAULT_BATCH)
             }
             _ => DEFAULT_BATCH,
-        });
-        let plan = plan_of(dataset, order, Batching::Examples(batch), config.seed)?;
-        let plan = Arc::new(plan);
+        };
+        Ok((order, batch))
+    }
+
+    /// Brings into memory what is to be there when `plan` is followed from `start` on, an epoch and a position of its
+    /// order.
+    pub fn load(
+        config: &BenchConfig,
+        peers: &PeerConfig,
+        opened: &OpenedData,
+        (plan, start): (Arc<Plan>, (u64, u64)),
+        comm: &Comm,
+        interrupt: &Interrupt,
+    ) -> Result<Peers, DataError> {
+        let dataset = &opened.dataset;
+        let ranks = comm.size() as u64;
         check_batches(&plan)?;
         let options = CacheOptions {
-            memory_bytes: memory_bytes.div_ceil(ranks),
+            memory_bytes: memory_bytes(peers, dataset).div_ceil(ranks),
+            start,
+            stragglers: config.stages.is_some(),
             end_epoch: Some(config.epochs),
             interrupt: Arc::clone(interrupt),
             ..CacheOptions::default()
@@ -75,6 +88,7 @@ impl Peers {
             ranks,
             near: peers.near,
             mode: peers.mode,
+            epoch_order: RefCell::default(),
         })
     }
 
@@ -83,28 +97,77 @@ impl Peers {
         self.cache.dataset()
     }
 
-    /// Options of a feed over that data: every record by its own read, looking ahead by a sixteenth of a load.
+    /// How that data is read: every record by its own read, looking ahead by a sixteenth of a load.
     /// Batches at the end of a load that wait for a pane with records of the next one keep the load in memory,
     /// and the loader idle, until that pane has been read; reads of memory need no longer look. With half a
     /// load, 4 ranks on 2 cores take 15 % longer.
-    pub fn feed_options(&self, mut options: FetchOptions) -> FetchOptions {
-        if options.access == Access::Auto {
-            options.access = Access::Direct;
-        }
-        if let Some(loads) = self.plan.loads().filter(|loads| *loads > 1) {
-            options.look_ahead = Some(self.plan.records() / loads / self.ranks / 16);
-        }
-        if self.near {
-            let placement = self.cache.placement();
-            let holder = move |epoch, id| placement.holder(epoch, id).unwrap_or(NOBODY);
-            options.share = options.share.map(|share| share.near(Arc::new(holder)));
-        }
-        options
+    fn reading(&self, access: Access) -> (Access, Option<u64>) {
+        let access = match access {
+            Access::Auto => Access::Direct,
+            access => access,
+        };
+        let loads = self.plan.loads().filter(|loads| *loads > 1);
+        let look_ahead = loads.map(|loads| self.plan.records() / loads / self.ranks / 16);
+        (access, look_ahead)
     }
 
-    /// The consumer has taken `batch`.
-    pub fn received(&self, batch: &RowBatch) {
-        self.cache.received(batch.epoch, batch.step);
+    /// Which rank holds a record, where slots go to the ranks that do.
+    fn holder(&self) -> Option<Holder> {
+        let placement = self.near.then(|| self.cache.placement())?;
+        Some(Arc::new(move |epoch, id| {
+            placement.holder(epoch, id).unwrap_or(NOBODY)
+        }))
+    }
+
+    /// Options of a fetch over that data.
+    pub fn fetch_options(&self, options: FetchOptions) -> FetchOptions {
+        let (access, look_ahead) = self.reading(options.access);
+        FetchOptions {
+            access,
+            look_ahead: look_ahead.or(options.look_ahead),
+            share: match (options.share, self.holder()) {
+                (Some(share), Some(holder)) => Some(share.near(holder)),
+                (share, _) => share,
+            },
+            ..options
+        }
+    }
+
+    /// Options of a loader over that data.
+    pub fn loader_options(&self, options: LoaderOptions) -> LoaderOptions {
+        let (access, look_ahead) = self.reading(options.access);
+        LoaderOptions {
+            access,
+            look_ahead: look_ahead.or(options.look_ahead),
+            near: self.holder().map(Near),
+            ..options
+        }
+    }
+
+    /// The consumer has taken a batch of steps that are runs of the order.
+    pub fn received_step(&self, batch: &RowBatch) {
+        if self.plan.loads().is_none() {
+            // Nothing waits for it.
+            return;
+        }
+        let mut order = self.epoch_order.borrow_mut();
+        if order
+            .as_ref()
+            .is_none_or(|order| order.epoch() != batch.epoch)
+        {
+            *order = self.plan.epoch_order(batch.epoch);
+        }
+        let positions = order
+            .as_ref()
+            .and_then(|order| order.step_positions(batch.step));
+        if let Some(positions) = positions {
+            self.cache.received(batch.epoch, positions.end);
+        }
+    }
+
+    /// The consumer has taken all that was drawn before a position of an epoch's order, or it waits in a bucket.
+    pub fn received(&self, epoch: u64, drawn: u64) {
+        self.cache.received(epoch, drawn);
     }
 
     /// Gives the memory back and adds this rank's figures. All ranks call it.
@@ -117,6 +180,14 @@ impl Peers {
         report.backend_bytes = meters.backend_bytes;
         report.load_s = meters.load_s;
         Ok(())
+    }
+}
+
+/// Memory of all ranks together.
+fn memory_bytes(peers: &PeerConfig, dataset: &Dataset) -> u64 {
+    match peers.memory_share {
+        Some(share) => (dataset.bytes() as f64 * share) as u64,
+        None => peers.memory_bytes,
     }
 }
 
@@ -148,7 +219,7 @@ fn check_batches(plan: &Plan) -> Result<(), DataError> {
     let Some(loads) = plan.loads().filter(|loads| *loads > 1) else {
         return Ok(());
     };
-    let (load, batch) = (plan.records() / loads, plan.step_len(0, 0).unwrap_or(0));
+    let (load, batch) = (plan.records() / loads, plan.largest_batch());
     if 3 * batch <= load {
         return Ok(());
     }

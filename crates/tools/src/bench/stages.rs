@@ -12,14 +12,16 @@ use pelton_feed::{
     AugmentImages, DecodeImages, EchoPoint, Exif, LABEL, Loader, LoaderMeters, LoaderOptions,
     Stages, TakeMember, Tokenise,
 };
+use pelton_fetch::Cursor;
 use pelton_format::{Contents, Dataset};
 use pelton_image::Layout;
-use pelton_plan::{Batching, Catalog, Part, Plan, PlanSpec, Selection};
+use pelton_plan::{Batching, Catalog, Part, Place, Plan, PlanSpec, Selection, StepBatch};
 use pelton_run::{Event, Interrupt, MetricsEndpoint, Observer, cpu_seconds, peak_rss_bytes};
 use pelton_text::{Ends, Vocabulary};
 
 use super::config::{BenchConfig, StagesConfig};
 use super::kept_classes;
+use super::peers::Peers;
 use super::progress::Progress;
 use super::prometheus::prometheus_text;
 use super::report::BenchReport;
@@ -27,7 +29,7 @@ use crate::pipeline::{DecodeSetting, EchoSetting, PipelineConfig};
 use crate::vocabulary;
 
 /// Examples of a batch where nothing is said.
-const DEFAULT_BATCH: u64 = 64;
+pub(super) const DEFAULT_BATCH: u64 = 64;
 /// Time between two looks at the counters for whoever asks for them.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
@@ -177,7 +179,7 @@ fn stream(
         )?),
         _ => None,
     };
-    // What is not text is as long as its record has bytes; the end of a line is none of a text's.
+    // What is not text is as long as its record has bytes, without the end of a line.
     let length_of = |id: u64| match &lengths {
         Some(lengths) => lengths[id as usize],
         None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
@@ -305,12 +307,23 @@ impl Prepared {
                 progress.log_to(log)?;
             }
         }
+        let peers = match &config.cache {
+            Some(cache) => {
+                let followed = (Arc::clone(stream), drawn_before(stream, &options));
+                let peers = Peers::load(config, cache, opened, followed, comm, interrupt)?;
+                options = peers.loader_options(options);
+                Some(peers)
+            }
+            None => None,
+        };
+        let read_through = peers.as_ref().map(Peers::dataset);
         let mut loader = Loader::new(
-            Arc::clone(dataset),
+            read_through.unwrap_or_else(|| Arc::clone(dataset)),
             Arc::clone(stream),
             self.stages.clone(),
             &options,
         )?;
+        comm.barrier()?;
         let open_s = began.elapsed().as_secs_f64();
         let mut first_batch_s = None;
         let epoch_steps = stream.steps(0);
@@ -338,6 +351,9 @@ impl Prepared {
             for (_, array) in batch.fields.iter().filter(|(name, _)| *name != LABEL) {
                 let pages = array.bytes().iter().step_by(4096);
                 checksum += pages.map(|&byte| f64::from(byte)).sum::<f64>();
+            }
+            if let Some(peers) = &peers {
+                peers.received(batch.epoch, loader.drawn());
             }
             consume(stages.compute, interrupt);
             if let Some(endpoint) = &endpoint
@@ -391,8 +407,27 @@ impl Prepared {
         report.wall_s = wall_s;
         report.dropped = self.dropped * config.epochs;
         report.mixture = realised;
+        drop(loader);
+        if let Some(peers) = peers {
+            peers.finish(comm, &mut report)?;
+        }
         Ok(report)
     }
+}
+
+/// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that
+/// were not drawn before; some that were may still wait in a bucket.
+fn drawn_before(plan: &Plan, options: &LoaderOptions) -> (u64, u64) {
+    let Cursor { epoch, next } = options.start;
+    if next == 0 {
+        return (epoch, 0);
+    }
+    let mut batch = StepBatch::default();
+    let place = Place { epoch, step: next };
+    plan.walk(place, options.hint.as_ref()).next(&mut batch);
+    let newest = batch.positions.iter().max();
+    let drawn = newest.map_or(0, |newest| newest + 1);
+    (batch.epoch, drawn.saturating_sub(batch.len() as u64))
 }
 
 /// What is known of a bad record.
