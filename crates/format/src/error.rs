@@ -132,26 +132,6 @@ pub enum FormatError {
         /// The version found.
         found: u32,
     },
-    /// An `.npy` file that is damaged or holds something other than a plain matrix.
-    #[error("{}: byte {offset}: {what}; save a 2-D little-endian f4, f8, i4 or i8 array in C order", path.display())]
-    Npy {
-        /// The file.
-        path: PathBuf,
-        /// Where it shows.
-        offset: u64,
-        /// What is wrong.
-        what: String,
-    },
-    /// An IDX file whose header and size do not hold together, or that holds something other than bytes.
-    #[error("{}: byte {offset}: {what}; expected an IDX file of unsigned bytes, whole", path.display())]
-    Idx {
-        /// The file.
-        path: PathBuf,
-        /// Where it shows.
-        offset: u64,
-        /// What is wrong.
-        what: String,
-    },
     /// The labels of IDX images are not there or do not fit.
     #[error("{}: {what}", path.display())]
     IdxLabels {

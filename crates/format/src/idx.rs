@@ -120,10 +120,11 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
 
 /// The header of a file of `size` bytes whose data fill the rest of it.
 fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
-    let refuse = |(offset, what)| FormatError::Idx {
+    let refuse = |(offset, what)| FormatError::Malformed {
         path: path.to_path_buf(),
         offset,
         what,
+        remedy: "expected an IDX file of unsigned bytes, whole",
     };
     let header = parse_idx_header(head).map_err(refuse)?;
     let expected = header

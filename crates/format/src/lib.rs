@@ -23,6 +23,7 @@ mod rows;
 mod scale;
 
 mod bad_record;
+mod common_labels;
 mod data_file;
 mod dataset;
 mod open;

@@ -15,6 +15,9 @@ use crate::error::{Fault, FormatError};
 use crate::fields::{MOST_DIMENSIONS, number};
 use crate::labels::checked_label;
 
+/// What to do about a file that holds something else than is wanted.
+pub(crate) const REMEDY: &str = "save a 2-D little-endian f4, f8, i4 or i8 array in C order";
+
 /// The longest header read; NumPy's own are under 200 bytes.
 pub(crate) const MOST_HEADER_BYTES: usize = 64 << 10;
 
@@ -195,10 +198,11 @@ pub(crate) fn read_header(path: &Path, size: u64) -> Result<NpyHeader, FormatErr
     file.take(MOST_HEADER_BYTES as u64 + 12)
         .read_to_end(&mut head)
         .map_err(|e| FormatError::io(path, "read it", e))?;
-    let wrong = |(offset, what)| FormatError::Npy {
+    let wrong = |(offset, what)| FormatError::Malformed {
         path: path.to_path_buf(),
         offset,
         what,
+        remedy: REMEDY,
     };
     let header = parse_npy_header(&head).map_err(wrong)?;
     let data = header.row_bytes().zip(header.shape.first());

@@ -222,10 +222,11 @@ impl Format for Npy {
                     )
                 }
             };
-            return Err(FormatError::Npy {
+            return Err(FormatError::Malformed {
                 path: path.to_path_buf(),
                 offset: from,
                 what,
+                remedy: npy::REMEDY,
             });
         };
         let columns = columns as usize;

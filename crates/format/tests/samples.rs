@@ -222,7 +222,7 @@ fn bad_idx_files() {
         &good,
         "x-labels-idx1-ubyte: byte 4: its header states 2 values",
     );
-    assert!(matches!(error, FormatError::Idx { .. }));
+    assert!(matches!(error, FormatError::Malformed { .. }));
     file(folder.path(), "x-labels-idx1-ubyte", good.clone());
     refuse(&good, "holds 2 labels");
     file(folder.path(), "x-labels-idx1-ubyte", idx(&[2], &[0, 1]));

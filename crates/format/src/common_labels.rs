@@ -1,0 +1,107 @@
+//! The labels that the files of a data set have together.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::class_name::ClassName;
+use crate::error::FormatError;
+use crate::format::Opened;
+use crate::labels::{LabelCollector, LabelMap};
+use crate::options::OpenOptions;
+use crate::rows::Layout;
+
+/// The names of the classes of all files in order, where they have names; each file's label values
+/// become numbers in that list, and a name that is not known no number.
+pub(crate) fn common_names(
+    opened: &mut [Opened],
+    options: &OpenOptions,
+) -> Result<Option<Vec<String>>, FormatError> {
+    let Some(named) = opened.iter().find(|file| !file.found.names.is_empty()) else {
+        return Ok(None);
+    };
+    if let Some(numbered) = opened.iter().find(|file| file.found.names.is_empty()) {
+        return Err(FormatError::MixedLayouts {
+            path: numbered.path.clone(),
+            found: "classes by number".into(),
+            first: named.path.clone(),
+            expected: "classes by name".into(),
+        });
+    }
+    let names: Vec<String> = match &options.labels {
+        Some(known) if known.has_names() => known.names().to_vec(),
+        _ => {
+            let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.found.names).collect();
+            all.into_iter().cloned().collect()
+        }
+    };
+    let numbers: HashMap<&str, usize> = (0..)
+        .zip(&names)
+        .map(|(number, name)| (name.as_str(), number))
+        .collect();
+    for file in opened {
+        let number = |name: &String| numbers.get(name.as_str()).map_or(f64::NAN, |n| *n as f64);
+        file.found.labels = file.found.names.iter().map(number).collect();
+    }
+    Ok(Some(names))
+}
+
+/// The classes in their order.
+pub(crate) fn labels_of(
+    opened: &[Opened],
+    names: Option<Vec<String>>,
+    positive: Option<f64>,
+    options: &OpenOptions,
+) -> Result<LabelMap, FormatError> {
+    if let Some(labels) = &options.labels {
+        return Ok(labels.clone());
+    }
+    if positive.is_some() {
+        return Ok(LabelMap::new(vec![1.0, -1.0]));
+    }
+    if let Some(names) = names {
+        return Ok(LabelMap::named(names));
+    }
+    let mut collector = LabelCollector::default();
+    for file in opened {
+        for &label in &file.found.labels {
+            if !collector.add(label) {
+                let path = file.path.clone();
+                return Err(FormatError::TooManyLabels {
+                    path,
+                    limit: collector.limit(),
+                });
+            }
+        }
+    }
+    let mut values = collector.into_values();
+    if opened.iter().any(|file| file.found.layout == Layout::Bytes) {
+        // Classes of images and samples are told by number, so they keep the order of their numbers.
+        values.sort_by(f64::total_cmp);
+        return Ok(LabelMap::new(values));
+    }
+    Ok(LabelMap::from_first_appearance(values))
+}
+
+/// The label value that stands for +1. Unless labels are known from before, some records must have it, and some
+/// another.
+pub(crate) fn positive_value(
+    opened: &[Opened],
+    class: &ClassName,
+    names: Option<&[String]>,
+    options: &OpenOptions,
+) -> Result<f64, FormatError> {
+    let value = class.value_among(names.unwrap_or_default());
+    let mut labels = opened.iter().flat_map(|file| &file.found.labels);
+    let has_it = labels.clone().any(|&label| Some(label) == value);
+    let has_other = labels.any(|&label| Some(label) != value);
+    match value {
+        Some(value) if options.labels.is_some() || has_it && has_other => Ok(value),
+        _ => Err(FormatError::OneSided {
+            path: opened
+                .first()
+                .map(|file| file.path.clone())
+                .unwrap_or_default(),
+            positive: class.to_string(),
+            found: if has_it { "every" } else { "no" },
+        }),
+    }
+}
