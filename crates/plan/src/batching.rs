@@ -208,7 +208,7 @@ mod tests {
         ] {
             let error = Cuts::new(batching, 10, 1.0).unwrap_err();
             assert_eq!(error, PlanError::EmptyBatch);
-            assert!(error.to_string().contains("--batch 1"));
+            assert!(error.to_string().contains("`batch` 1"));
         }
         let error = Cuts::new(Batching::Batches(11), 10, 1.0).unwrap_err();
         assert_eq!(

@@ -36,7 +36,7 @@ pub enum PlanError {
     /// Blocks of zero or more than one per record.
     #[error(
         "order block:{blocks} cannot cut {records} records: give from 1 to {records} blocks, for \
-         instance --order block:{}", .records.min(&40)
+         instance `order` block:{}", .records.min(&40)
     )]
     BlockCount {
         /// Blocks asked for.
@@ -46,12 +46,12 @@ pub enum PlanError {
     },
     /// A shuffle buffer without room.
     #[error(
-        "order queue:0 has no room for a record: give at least 1, for instance --order queue:10000"
+        "order queue:0 has no room for a record: give at least 1, for instance `order` queue:10000"
     )]
     EmptyQueue,
     /// A shuffle buffer, or a table of blocks, larger than a plan keeps in memory.
     #[error(
-        "order {order} needs a table of {entries} entries: give {limit} or fewer, or use --order \
+        "order {order} needs a table of {entries} entries: give {limit} or fewer, or use `order` \
          full, which needs no table"
     )]
     TableTooLarge {
@@ -79,12 +79,12 @@ pub enum PlanError {
     },
     /// Units of zero bytes.
     #[error(
-        "units of 0 bytes hold no record: give at least 1 byte, for instance --order page:4096 or \
-         --order opportunistic:8:1048576"
+        "units of 0 bytes hold no record: give at least 1 byte, for instance `order` page:4096 or \
+         `order` opportunistic:8:1048576"
     )]
     EmptyUnit,
     /// A batch of zero examples, or zero batches.
-    #[error("a batch of no examples never ends an epoch: give --batch 1 or more")]
+    #[error("a batch of no examples never ends an epoch: give `batch` 1 or more")]
     EmptyBatch,
     /// More batches than records.
     #[error(
@@ -98,8 +98,8 @@ pub enum PlanError {
     },
     /// More batches than units of a `page` order, which are not cut.
     #[error(
-        "order page:{unit_bytes} cannot make {batches} batches of {}: give smaller units, as in --order \
-         page:1, or ask for fewer batches (--blocks, or more --memory)",
+        "order page:{unit_bytes} cannot make {batches} batches of {}: give smaller units, as in `order` \
+         page:1, or ask for fewer batches (`blocks`, or more `memory`)",
         units_there(*.records, *.units, *.unit_bytes)
     )]
     TooManyUnitBatches {
@@ -244,7 +244,7 @@ pub enum PlanError {
     /// A batching that says nothing about the size of a bucket's batch.
     #[error(
         "batching {batching} does not go with buckets, which drop nothing: give a number of examples, for \
-         instance --batch 32"
+         instance `batch` 32"
     )]
     BucketBatching {
         /// The batching.
@@ -311,7 +311,7 @@ pub enum PlanError {
     },
     /// A mixture in an order of its own.
     #[error(
-        "order {order} does not go with a mixture, which draws its parts in random order: give --order full, or \
+        "order {order} does not go with a mixture, which draws its parts in random order: give `order` full, or \
          leave the mixture out"
     )]
     MixtureOrder {
@@ -384,7 +384,7 @@ pub enum PlanError {
     },
     /// Units were given to an order that has none.
     #[error(
-        "order {order} does not read in units: give --order page or opportunistic:LOADS, or leave \
+        "order {order} does not read in units: give `order` page or opportunistic:LOADS, or leave \
          the units out"
     )]
     UnitsUnused {
@@ -412,5 +412,5 @@ fn fewer_loads(loads: u64, units: u64, records: u64) -> String {
     }
     // A unit of one byte is one record.
     let most = loads.clamp(1, records);
-    format!("{fewer}, or smaller units, as in --order opportunistic:{most}:1")
+    format!("{fewer}, or smaller units, as in `order` opportunistic:{most}:1")
 }
