@@ -1,17 +1,15 @@
 //! Data sets of bytes: text, IDX, CIFAR and folders, sound and not.
 
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::support::{file, options, real, record, rows};
 use pelton_format::{
     Contents, Dataset, FormatError, FormatKind, InPlaceClass, IndexSource, LabelColumn, Layout,
     OpenOptions, RecordBytes, Row,
 };
 use pelton_storage::StorageError;
-use support::{file, options, real, record, rows};
 use tempfile::tempdir;
 
 fn open(path: PathBuf, options: &OpenOptions) -> Result<Dataset, FormatError> {

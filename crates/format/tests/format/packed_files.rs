@@ -1,9 +1,8 @@
 //! Packed files: round trips, and nothing damaged is ever taken for sound.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{file, options, real, rows};
 use pelton_format::raw::{decode_packed_file, mend_packed_file};
 use pelton_format::{
     Dataset, FormatError, IndexCoding, LabelMap, Layout, OpenOptions, PackedCopy, PackedShape,
@@ -11,7 +10,6 @@ use pelton_format::{
 };
 use pelton_storage::{AlignedBuffer, RangeRead};
 use proptest::prelude::*;
-use support::{file, options, real, rows};
 use tempfile::tempdir;
 
 const CODINGS: [IndexCoding; 2] = [IndexCoding::Plain, IndexCoding::VarintDelta];

@@ -1,15 +1,13 @@
 //! Records that cannot be read follow the policy for bad records: files of a folder that vanish or are cut
 //! off after they were listed, and ranges that the device refuses or gives in part.
 
-mod fixtures;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fixtures::{BadSector, open};
+use crate::fixtures::{BadSector, open};
 use pelton_feed::{BadExamples, FeedError, Loader, LoaderOptions, Stages};
 use pelton_fetch::FetchError;
 use pelton_fetch::{Access, Fetch, FetchOptions, OnBadRecord};

@@ -1,11 +1,9 @@
 //! Pictures of one size as rows of features.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::{file, options, rows};
 use pelton_format::{Contents, Dataset, FormatError, LabelMap, Layout, OpenOptions, Row};
-use support::{file, options, rows};
 use tempfile::tempdir;
 
 fn open(path: PathBuf, options: &OpenOptions) -> Result<Dataset, FormatError> {

@@ -1,14 +1,12 @@
 //! Files that shrink, grow or are rewritten while a feed reads them: on every access path the feed
 //! ends with an error that names the file, whichever read it happens at.
 
-mod fixtures;
-
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fixtures::Watched;
+use crate::fixtures::Watched;
 use pelton_fetch::{Access, Fetch, FetchError, FetchOptions};
 use pelton_format::{Dataset, FormatError, OpenOptions};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};

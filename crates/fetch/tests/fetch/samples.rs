@@ -1,13 +1,11 @@
 //! Rows of bytes take every path that rows of features take: each order and access path yields the
 //! plan's sequence, and each row holds the bytes and the class of its record.
 
-mod fixtures;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fixtures::{PATHS, open, options, planned};
+use crate::fixtures::{PATHS, open, options, planned};
 use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, OnBadRecord};
 use pelton_format::{Contents, Dataset, Layout, Row, members};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};

@@ -1,13 +1,11 @@
 //! Random pipelines: mixture, filter, buckets or packing, echo, order, stages. Each goes on exactly from a random
 //! step, on any number of ranks, whatever the threads, the access path and the memory.
 
-mod fixtures;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use fixtures::open;
+use crate::fixtures::open;
 use pelton_batch::Shape;
 use pelton_feed::{
     EchoPoint, Function, Loader, LoaderOptions, LoaderState, Stages, TEXT, TOKENS, Tokenise, Value,

@@ -1,14 +1,12 @@
 //! Samples read in place are those that the feed reads, in the same batches, with the same policy for what cannot
 //! be read.
 
-mod fixtures;
-
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fixtures::{BadSector, Watched};
+use crate::fixtures::{BadSector, Watched};
 use pelton_batch::{Batch, DType, Shape};
 use pelton_feed::{Collate, FeedError, Loader, LoaderMeters, LoaderOptions, Stages};
 use pelton_fetch::FetchError;

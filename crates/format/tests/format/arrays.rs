@@ -1,14 +1,12 @@
 //! Records of named arrays: raw records, JSON Lines, `.npy` of any rank and `.npz`.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::{file, options, rows};
 use pelton_batch::DType;
 use pelton_format::{
     Contents, Dataset, FormatError, FormatKind, IndexSource, LabelColumn, OpenOptions, Row, fields,
 };
-use support::{file, options, rows};
 use tempfile::{TempDir, tempdir};
 
 /// What a test says of a field: name, type, dimensions and bytes.
@@ -160,7 +158,7 @@ fn tens_of_millions_of_classes() {
     let mut rows = pelton_format::Rows::new(dataset.layout());
     for id in [0, 5, dataset.records() - 1] {
         dataset
-            .decode(id, &support::record(&dataset, id), &mut rows)
+            .decode(id, &crate::support::record(&dataset, id), &mut rows)
             .unwrap();
     }
     assert_eq!([0, 1, 2].map(|i| rows.label(i)), [count - 1, count - 6, 0]);

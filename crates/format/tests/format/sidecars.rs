@@ -1,12 +1,10 @@
 //! Sidecars are used when they fit and never trusted otherwise.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::{file, options, rows};
 use pelton_format::{Dataset, IndexSource, LabelColumn, OpenOptions};
-use support::{file, options, rows};
 use tempfile::tempdir;
 
 const TEXT: &str = "1 1:1 5:2\n-1 2:1\n1 3:1 4:1 9:1\n";

@@ -1,28 +1,25 @@
 //! Loaders hand out exactly what the plan says, whatever the stages, threads, access path and place they
 //! begin at.
 
-mod fixtures;
-
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fixtures::open;
+use crate::fixtures::open;
 use pelton_batch::{Array, Batch, Layout};
 use pelton_feed::{
     AutoEcho, BadExamples, Collate, EchoPoint, FeedError, Function, Loader, LoaderOptions,
-    LoaderState, Stages, TEXT, Tokenise, Value,
+    LoaderState, Stages, TEXT, Value,
 };
+use pelton_fetch::Access;
 use pelton_fetch::FetchError;
-use pelton_fetch::{Access, Cursor};
 use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch};
-use pelton_text::{Ends, Vocabulary, VocabularyOptions};
 
 /// Lines whose content says which they are, of different lengths.
-fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
+pub fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
     let line = |id: u64| format!("id {id} {}", "word ".repeat((id * 7 % 13) as usize));
     let text: Vec<String> = (0..records).map(line).collect();
     let path = folder.join("lines.txt");
@@ -30,7 +27,7 @@ fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
     open(&[path])
 }
 
-fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
+pub fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
     PlanSpec {
         echo: echo.parse().unwrap(),
         batch_echo: batch_echo.parse().unwrap(),
@@ -38,11 +35,11 @@ fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
     }
 }
 
-fn stream(dataset: &Dataset, spec: &PlanSpec) -> Arc<Plan> {
+pub fn stream(dataset: &Dataset, spec: &PlanSpec) -> Arc<Plan> {
     Arc::new(Plan::new(spec, Catalog::of(dataset.records())).unwrap())
 }
 
-fn options() -> LoaderOptions {
+pub fn options() -> LoaderOptions {
     LoaderOptions {
         end_epoch: Some(2),
         threads: 3,
@@ -57,12 +54,12 @@ fn said(bytes: &[u8]) -> u64 {
 }
 
 /// The one field beside the labels.
-fn data(batch: &Batch) -> &Array {
+pub fn data(batch: &Batch) -> &Array {
     batch.fields.iter().next().unwrap().1
 }
 
 /// Samples of a batch, as bytes, padding included.
-fn samples(batch: &Batch) -> Vec<Vec<u8>> {
+pub fn samples(batch: &Batch) -> Vec<Vec<u8>> {
     let array = data(batch);
     match array.shape().layout {
         Layout::Padded { .. } => {
@@ -78,9 +75,9 @@ fn samples(batch: &Batch) -> Vec<Vec<u8>> {
 }
 
 /// What is compared of a batch: its place, its ids and copies, and its samples.
-type Seen = (u64, u64, Vec<u64>, Vec<u32>, Vec<Vec<u8>>);
+pub type Seen = (u64, u64, Vec<u64>, Vec<u32>, Vec<Vec<u8>>);
 
-fn seen(batch: &Batch) -> Seen {
+pub fn seen(batch: &Batch) -> Seen {
     (
         batch.epoch,
         batch.step,
@@ -90,7 +87,7 @@ fn seen(batch: &Batch) -> Seen {
     )
 }
 
-fn run(
+pub fn run(
     dataset: &Arc<Dataset>,
     stream: &Arc<Plan>,
     stages: &Stages,
@@ -111,7 +108,7 @@ fn run(
 }
 
 /// The ids and copies that the plan lists.
-fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
+pub fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
     let mut batch = StepBatch::default();
     let mut all = Vec::new();
     let mut walk = stream.walk(Place::default(), None);
@@ -123,15 +120,15 @@ fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)> {
 }
 
 /// Marks every sample with the random key of its appearance, in place of an augmentation.
-fn marked() -> Stages {
+pub fn marked() -> Stages {
     ragged().then(marking())
 }
 
-fn ragged() -> Stages {
+pub fn ragged() -> Stages {
     Stages::default().collated(Collate::Ragged)
 }
 
-fn marking() -> Function {
+pub fn marking() -> Function {
     Function::at_appearance(|sample, appearance| {
         let Some(Value::Bytes(bytes)) = sample.get_mut(TEXT) else {
             return Err("lines are bytes".into());
@@ -576,151 +573,6 @@ fn repeats_fill_the_waiting_only() {
     let meters = loader.meters();
     // Threads that a busy machine holds up for that long may cost a few.
     assert!(meters.echoed_examples <= 100, "{}", meters.echoed_examples);
-}
-
-#[test]
-fn a_state_of_something_else_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = lines(folder.path(), 50);
-    let first = stream(&dataset, &spec(8, "1", "1"));
-    let other = stream(&dataset, &spec(9, "1", "1"));
-    let loader = Loader::new(
-        Arc::clone(&dataset),
-        Arc::clone(&first),
-        marked(),
-        &options(),
-    )
-    .unwrap();
-    let state = loader.state();
-    let refused = |state: &LoaderState, stream: &Plan| {
-        let error = state
-            .resume(&dataset, stream, &marked(), &options())
-            .unwrap_err();
-        assert!(matches!(error, FeedError::State(_)));
-        error.to_string()
-    };
-    assert!(refused(&state, &other).contains("another order"));
-    let mut beyond = state.clone();
-    beyond.step = 8;
-    assert!(refused(&beyond, &first).contains("beyond"));
-    let elsewhere = tempfile::tempdir().unwrap();
-    let data = lines(elsewhere.path(), 49);
-    let error = state
-        .resume(&data, &first, &marked(), &options())
-        .unwrap_err();
-    assert!(error.to_string().contains("other data"), "{error}");
-    let json = state.to_json();
-    for text in [
-        "",
-        "{}",
-        "[1]",
-        &json.replace("\"version\":3", "\"version\":4"),
-        &json.replace("\"version\":3", "\"version\":2"),
-        &json[..20],
-    ] {
-        let error = LoaderState::from_json(text).unwrap_err();
-        assert!(matches!(error, FeedError::State(_)), "{text}: {error}");
-    }
-    assert_eq!(LoaderState::from_json(&json).unwrap(), state);
-    let options = state
-        .resume(&dataset, &first, &marked(), &options())
-        .unwrap();
-    assert_eq!(options.start, Cursor::default());
-}
-
-/// A pipeline that numbers words by the vocabulary of `text`.
-fn of_words(text: &str, end: bool) -> Stages {
-    let vocabulary = Vocabulary::from_sentences([text], &VocabularyOptions::default()).unwrap();
-    let ends = Ends { begin: false, end };
-    Stages::default().then(Tokenise::by(Arc::new(vocabulary), ends))
-}
-
-#[test]
-fn a_state_of_another_vocabulary_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = lines(folder.path(), 50);
-    let stream = stream(&dataset, &spec(8, "1", "1"));
-    let state_of = |stages: &Stages| {
-        let (dataset, stream) = (Arc::clone(&dataset), Arc::clone(&stream));
-        let mut loader = Loader::new(dataset, stream, stages.clone(), &options()).unwrap();
-        loader.next().unwrap().unwrap();
-        loader.state()
-    };
-    let resume =
-        |state: &LoaderState, stages: &Stages| state.resume(&dataset, &stream, stages, &options());
-    let words = of_words("id word", true);
-    let state = state_of(&words);
-    // Words counted otherwise have the same numbers.
-    let options = resume(&state, &of_words("id word id", true)).unwrap();
-    assert_eq!(options.start, Cursor { epoch: 0, next: 1 });
-
-    let refused = |state: &LoaderState, stages: &Stages, reason: &str| {
-        let error = resume(state, stages).unwrap_err();
-        assert!(matches!(error, FeedError::State(_)));
-        assert!(error.to_string().contains(reason), "{error}");
-    };
-    for other in [
-        of_words("id words", true),
-        of_words("word word id", true),
-        of_words("id word", false),
-    ] {
-        refused(&state, &other, "another vocabulary");
-    }
-    refused(&state, &marked(), "of a pipeline that decodes text");
-    let plain = state_of(&marked());
-    resume(&plain, &marked()).unwrap();
-    refused(&plain, &words, "does not decode text");
-
-    for version in 1..3 {
-        let json = format!(
-            "{{\"version\":{version},\"data\":\"0\",\"plan\":\"0\",\"epoch\":0,\"step\":1}}"
-        );
-        let error = LoaderState::from_json(&json).unwrap_err().to_string();
-        let says = format!("it has version {version} and this program reads version 3");
-        assert!(error.contains(&says), "{error}");
-    }
-}
-
-/// A state holds a hint of the last 64 steps, and one without it, or with a damaged one, means the same batches.
-#[test]
-fn a_state_goes_on_with_its_hint_and_without() {
-    let folder = tempfile::tempdir().unwrap();
-    let dataset = lines(folder.path(), 3000);
-    let spec = PlanSpec {
-        buckets: Some("static:9,10,20".parse().unwrap()),
-        ..spec(7, "2:16", "1")
-    };
-    let length_of = |id| dataset.locate(id).length as u32;
-    let over = Catalog::of(dataset.records()).with_lengths(&length_of);
-    let stream = Arc::new(Plan::new(&spec, over).unwrap());
-    let planned = planned(&stream, 2);
-    let new = |options: &LoaderOptions| {
-        Loader::new(Arc::clone(&dataset), Arc::clone(&stream), marked(), options).unwrap()
-    };
-    let mut loader = new(&options());
-    for (step, expected) in planned.iter().enumerate() {
-        let batch = loader.next().unwrap().unwrap();
-        assert_eq!((&batch.ids, &batch.copies), (&expected.2, &expected.3));
-        // Nothing is gained by a hint of the first steps of an epoch.
-        if step % 97 != 96 || expected.1 < 64 {
-            continue;
-        }
-        let json = loader.state().to_json();
-        let hint = json.split("\"hint\":\"").nth(1).expect("a hint");
-        let (hint, _) = hint.split_once('"').unwrap();
-        let damaged = json.replace(hint, &hint.replace('a', "b"));
-        let without = json.replace(&format!(",\"hint\":\"{hint}\""), "");
-        assert!(without.len() < json.len());
-        for json in [&json, &damaged, &without] {
-            let state = LoaderState::from_json(json).unwrap();
-            let options = state.resume(&dataset, &stream, &marked(), &options());
-            let mut resumed = new(&options.unwrap());
-            for expected in planned[step + 1..].iter().take(3) {
-                let batch = resumed.next().unwrap().unwrap();
-                assert_eq!((&batch.ids, &batch.copies), (&expected.2, &expected.3));
-            }
-        }
-    }
 }
 
 #[test]

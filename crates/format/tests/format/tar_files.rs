@@ -1,15 +1,13 @@
 //! Tar files of samples: every dialect, and every way in which one can be bad.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::tar::{end, entry, gnu_long, header, member, padded, pax, pax_records, seal};
+use crate::support::{file, options, rows};
 use pelton_format::{Contents, Dataset, FormatError, IndexSource, Layout, Row, members};
 use proptest::prelude::*;
-use support::tar::{end, entry, gnu_long, header, member, padded, pax, pax_records, seal};
-use support::{file, options, rows};
 use tempfile::tempdir;
 
 fn open(folder: &Path, parts: &[Vec<u8>]) -> Result<Dataset, FormatError> {
@@ -313,7 +311,7 @@ fn groups_that_do_not_hold_together() {
         &[member("a.jpg", b"1"), member("a.cls", b"1"), end()],
     )
     .unwrap();
-    let good = support::record(&dataset, 0);
+    let good = crate::support::record(&dataset, 0);
     let decode = |bytes: &[u8]| {
         let mut rows = pelton_format::Rows::new(Layout::Bytes);
         let outcome = dataset.decode(0, bytes, &mut rows);

@@ -1,11 +1,9 @@
 //! Every access path yields the plan's sequence exactly, from any starting place, within the
 //! budget, and reads no more than it should.
 
-mod fixtures;
-
 use std::sync::{Arc, Mutex};
 
-use fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
+use crate::fixtures::{PATHS, Watched, batches, dense, open, options, planned, sparse, value_of};
 use pelton_fetch::{Access, Cursor, Fetch, FetchOptions, OnBadRecord};
 use pelton_format::{Dataset, Layout};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};

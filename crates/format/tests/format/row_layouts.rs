@@ -1,9 +1,7 @@
 //! Rows that files store sparse, decoded as dense ones.
 
-mod support;
-
+use crate::support::{file, options, rows};
 use pelton_format::{Dataset, Layout, OpenOptions, Row, RowLayout};
-use support::{file, options, rows};
 use tempfile::tempdir;
 
 fn opened(text: &str, rows: RowLayout, features: Option<u64>) -> Dataset {

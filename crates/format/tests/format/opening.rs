@@ -1,15 +1,13 @@
 //! What may be wrong with files, and what every error says.
 
-mod support;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::support::{file, options, record, rows};
 use pelton_format::{
     Dataset, FormatError, FormatKind, IndexSource, LabelColumn, Layout, OpenOptions, RecordBytes,
     Row,
 };
-use support::{file, options, record, rows};
 use tempfile::tempdir;
 
 fn open(paths: &[PathBuf], folder: &Path) -> Result<Dataset, FormatError> {

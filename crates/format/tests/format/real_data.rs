@@ -1,9 +1,7 @@
 //! Known counts and rows of real data sets.
 
-mod support;
-
+use crate::support::{options, real, rows};
 use pelton_format::{Dataset, LabelColumn, LabelMap, Layout, OpenOptions, Row};
-use support::{options, real, rows};
 
 /// Every row by the standard library's parser: label, indices from 0, values.
 fn plain_libsvm(text: &str) -> Vec<(f64, Vec<u32>, Vec<f32>)> {

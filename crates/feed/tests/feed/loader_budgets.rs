@@ -1,11 +1,9 @@
 //! A loader that is refused for its memory names a budget that holds it, and a window of the echo that fits into the
 //! budget it was given: neither is one byte or one example off.
 
-mod fixtures;
-
 use std::sync::Arc;
 
-use fixtures::open;
+use crate::fixtures::open;
 use pelton_feed::{EchoPoint, FeedError, Loader, LoaderOptions, Stages};
 use pelton_fetch::FetchError;
 use pelton_format::Dataset;

@@ -1,15 +1,13 @@
 //! Text and bytes as one stream: records of so many tokens or bytes.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{file, options, real, rows};
 use pelton_format::{
     Contents, Dataset, FormatError, FormatKind, IndexSource, OpenOptions, RecordBytes, Row,
 };
 use proptest::prelude::*;
-use support::{file, options, real, rows};
 use tempfile::tempdir;
 
 fn kind(name: &str) -> FormatKind {

@@ -1,11 +1,9 @@
 //! The shares of all ranks are the global batches, however slots are dealt out and records are read; a
 //! rank with records of its own reads those only.
 
-mod fixtures;
-
 use std::sync::Arc;
 
-use fixtures::{PATHS, batches, dense, options, planned, sparse};
+use crate::fixtures::{PATHS, batches, dense, options, planned, sparse};
 use pelton_fetch::{Access, Cursor, Fetch, FetchError, FetchOptions, Share, choose_path};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use proptest::prelude::*;

@@ -1,13 +1,11 @@
 //! Classes of tar samples from their members `json`.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::tar::{end, member};
+use crate::support::{file, options, rows};
 use pelton_format::{Dataset, FormatError, IndexSource, JsonFault, LabelColumn, OpenOptions};
-use support::tar::{end, member};
-use support::{file, options, rows};
 use tempfile::tempdir;
 
 fn options_with(folder: &Path, key: &str) -> OpenOptions {

@@ -1,0 +1,9 @@
+//! Loaders, in one program, so that it is linked once.
+
+mod fixtures;
+mod in_place;
+mod loader;
+mod loader_budgets;
+mod loader_random;
+mod states;
+mod unreadable_records;

@@ -1,0 +1,15 @@
+//! Files of every format, in one program, so that it is linked once.
+
+mod arrays;
+mod folder_indexes;
+mod json_labels;
+mod opening;
+mod packed_files;
+mod pixels;
+mod real_data;
+mod row_layouts;
+mod samples;
+mod sidecars;
+mod streams;
+mod support;
+mod tar_files;
