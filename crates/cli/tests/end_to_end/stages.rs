@@ -254,11 +254,6 @@ fn a_log_that_was_cut_or_removed_is_refused() {
         place.refuses(&line(2, ranks), 2, &parts);
         assert!(!place.path(last).exists());
         place.write(last, &whole);
-        // A state of two lines, as it once was.
-        let lengths: Vec<String> = logged.iter().map(ToString::to_string).collect();
-        let mut old = state.clone();
-        old.as_object_mut().unwrap().remove("log_bytes");
-        place.write("s", format!("{old}\n{}\n", lengths.join(" ")));
         assert_eq!(place.json(&line(2, ranks))["examples"], 600);
         let logs = ["l", "l.1"].iter().filter(|log| place.path(log).exists());
         assert_eq!(logs.map(|log| logged_ids(&place, log)).sum::<usize>(), 1200);

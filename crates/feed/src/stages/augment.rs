@@ -66,7 +66,7 @@ impl Stage for AugmentImages {
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
         let Some(image) = input.get(IMAGE) else {
             return Err(format!(
-                "augmentation is for pictures, and here are {}; decode them first, or leave augmentation out",
+                "augmentation is for pictures, and here are {}; decode them with `decode` image, or leave `augment` out",
                 input.names()
             ));
         };

@@ -69,7 +69,7 @@ pub(crate) fn check_record(fields: &FieldSpecs, wants: &str) -> Result<(), Strin
     match there {
         true => Ok(()),
         false => Err(format!(
-            "{wants} is for records of bytes, and this data has {}; leave it out",
+            "{wants} is for records of bytes, and this data has {}; leave `decode` out",
             fields.names()
         )),
     }
@@ -99,7 +99,7 @@ impl Stage for TakeMember {
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
         if input.get(MEMBERS).is_none() {
             return Err(format!(
-                "members are those of tar samples, and this data has {}; give a tar file, or leave the member out",
+                "members are those of tar samples, and this data has {}; give a tar file, or leave `decode` member out",
                 input.names()
             ));
         }
