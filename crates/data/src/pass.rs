@@ -22,6 +22,7 @@ pub struct Pass {
     feed: Fetch,
     what: &'static str,
     interrupt: Interrupt,
+    steps: u64,
 }
 
 impl Pass {
@@ -45,6 +46,7 @@ impl Pass {
             ..FetchOptions::with_memory(MEMORY + 8 * dataset.record_bytes().max())
         };
         Ok(Pass {
+            steps: plan.steps(0),
             feed: Fetch::new(Arc::clone(dataset), Arc::new(plan), &options)?,
             what,
             interrupt: Arc::clone(interrupt),
@@ -58,7 +60,7 @@ impl Pass {
         with: impl FnOnce(&RowBatch),
     ) -> Result<bool, DataError> {
         let stopped = DataError::Stopped { job: self.what };
-        let total = self.feed.plan().steps(0);
+        let total = self.steps;
         let batch = match self.feed.next_batch() {
             Ok(Some(batch)) => batch,
             Ok(None) => return Ok(false),

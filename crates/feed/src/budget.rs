@@ -176,7 +176,7 @@ impl Case<'_> {
         if self.in_place {
             return Ok(division);
         }
-        match Fetch::fits_list(self.dataset, rank_batch, &division.feed_options(options)) {
+        match Fetch::fits_steps(self.dataset, rank_batch, &division.feed_options(options)) {
             Err(FetchError::BudgetTooSmall { what, .. }) => {
                 Err(too_small(format!("batches and, to read ahead, {what}")))
             }

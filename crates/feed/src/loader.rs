@@ -42,7 +42,7 @@ use crate::options::{BadExamples, LoaderOptions};
 use crate::shared::{Front, Shared};
 use crate::stages::{LABEL, Stages};
 use crate::state::LoaderState;
-use crate::steps::{self, Hints, StepPlanner};
+use crate::steps::{self, Hints, QueuedSteps, StepPlanner};
 use crate::worker::{self, Tasks};
 
 /// Bad examples that are kept for the report.
@@ -420,9 +420,13 @@ fn feed_of(
     options: &LoaderOptions,
 ) -> Result<Input, FeedError> {
     let queue = steps::Queue::default();
-    let list = planner.into_list(Arc::clone(&queue));
+    let steps = QueuedSteps {
+        planner,
+        queue: Arc::clone(&queue),
+        most: division.rank_batch,
+    };
     let feed_options = division.feed_options(options);
-    let feed = Fetch::of_list(dataset, division.rank_batch, list, &feed_options)?;
+    let feed = Fetch::of_steps(dataset, Box::new(steps), &feed_options)?;
     Ok(Input::Fetch(Box::new(feed), queue))
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, assign_slots, share_of};
 
-use pelton_fetch::{Cursor, Holder, ReadList};
+use pelton_fetch::{Cursor, Holder, Steps};
 
 /// Where the sample of a draw comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,29 @@ const HINT_STEPS: u64 = 64;
 /// Steps that were planned and are not yet begun.
 pub(crate) type Queue = Arc<Mutex<VecDeque<PlannedStep>>>;
 
+/// What a fetch reads for a planner's steps, each of which is put into the queue as it is planned.
+pub(crate) struct QueuedSteps {
+    pub planner: StepPlanner,
+    pub queue: Queue,
+    /// Most ids of a step.
+    pub most: u64,
+}
+
+impl Steps for QueuedSteps {
+    fn next(&mut self, ids: &mut Vec<u64>) -> Option<Cursor> {
+        let step = self.planner.next_step()?;
+        ids.extend_from_slice(&step.reads);
+        let place = step.place;
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(step);
+        Some(place)
+    }
+
+    fn most(&self) -> u64 {
+        self.most
+    }
+}
+
 impl StepPlanner {
     pub fn new(
         stream: &Plan,
@@ -138,20 +161,6 @@ impl StepPlanner {
     /// The hints that it takes.
     pub fn hints(&self) -> Hints {
         Arc::clone(&self.hints)
-    }
-
-    /// What the feed reads; each step is put into `queue` as it is planned.
-    pub fn into_list(mut self, queue: Queue) -> ReadList {
-        Box::new(move |ids| {
-            let step = self.next_step()?;
-            ids.extend_from_slice(&step.reads);
-            let place = step.place;
-            queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push_back(step);
-            Some(place)
-        })
     }
 
     /// The next step; `None` after the last epoch, and where epochs have no steps.

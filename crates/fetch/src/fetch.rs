@@ -4,17 +4,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_format::{Dataset, RowTable};
-use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
+use pelton_plan::{Order, Plan};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
+use crate::cursor::Cursor;
+use crate::demand::{Demand, Spread};
 use crate::error::FetchError;
 use crate::meters::Meters;
 use crate::options::{Access, FetchOptions};
 use crate::pane::Pane;
-use crate::planner::{Cursor, PlannedBatch, Planner, ReadList};
+use crate::planner::{Followed, PlannedBatch, Planner, Steps};
 use crate::ranges::Merge;
 use crate::reader::{Reader, Shared};
 use crate::scatter::{self, Scatter};
+use crate::scatter_budget;
 use crate::sizing::{self, Sizes};
 
 /// One batch: the rows of one step in the plan's order.
@@ -70,7 +73,6 @@ pub struct Fetch {
     // Declared first so that its threads end before what they share.
     loader: Loader,
     shared: Arc<Shared>,
-    plan: Arc<Plan>,
     planner: Planner,
     access: Access,
     choice: Option<AccessChoice>,
@@ -88,7 +90,7 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// A feed of `plan` over `dataset`. Nothing is read before the first [`Fetch::next_batch`].
+    /// A fetch of the steps of `plan` over `dataset`. Nothing is read before the first [`Fetch::next_batch`].
     ///
     /// Errors: a budget that cannot hold two batches and the read buffers; an access path that
     /// cannot serve the order.
@@ -102,32 +104,65 @@ impl Fetch {
             plan.records(),
             "the plan is for another data set"
         );
-        let (access, choice) = choose_path(&dataset, &plan, options)?;
+        let demand = Demand::of_plan(&plan, options);
+        Fetch::following(dataset, &demand, Followed::Plan(Arc::clone(&plan)), options)
+    }
+
+    /// A fetch of steps that are named one by one, of records spread over the whole data set.
+    ///
+    /// Errors: as those of [`Fetch::new`].
+    pub fn of_steps(
+        dataset: Arc<Dataset>,
+        steps: Box<dyn Steps>,
+        options: &FetchOptions,
+    ) -> Result<Fetch, FetchError> {
+        let demand = Demand::of_steps(&dataset, steps.most());
+        Fetch::following(dataset, &demand, Followed::Steps(steps), options)
+    }
+
+    /// Whether there is memory for steps of so many records.
+    pub fn fits_steps(
+        dataset: &Dataset,
+        most: u64,
+        options: &FetchOptions,
+    ) -> Result<(), FetchError> {
+        let demand = Demand::of_steps(dataset, most);
+        let (access, _) = path_for(dataset, &demand, options)?;
+        sizing::divide(dataset, &demand, options, access, 0).map(|_| ())
+    }
+
+    fn following(
+        dataset: Arc<Dataset>,
+        demand: &Demand<'_>,
+        followed: Followed,
+        options: &FetchOptions,
+    ) -> Result<Fetch, FetchError> {
+        let (access, choice) = path_for(&dataset, demand, options)?;
         let scatter_bytes = match access {
-            Access::Scatter => scatter::reserved_bytes(&dataset, options),
+            Access::Scatter => scatter_budget::reserved_bytes(&dataset, options),
             _ => 0,
         };
-        let sizes = sizing::divide(&dataset, &plan, options, access, scatter_bytes)?;
+        let sizes = sizing::divide(&dataset, demand, options, access, scatter_bytes)?;
         let beginning = beginning(&dataset, options, access, sizes);
         tracing::info!(
             %access,
             asked = %options.access,
-            order = %plan.order(),
+            order = ?demand.plan.map(Plan::order),
             budget = options.memory_bytes,
             ?sizes,
             ?beginning,
             "access path taken"
         );
         let shared = Arc::new(Shared::new(Arc::clone(&dataset), options));
-        let loader = match access {
-            Access::Scatter => Loader::Scatter(Scatter::new(
+        let loader = match (access, &followed) {
+            (Access::Scatter, Followed::Plan(plan)) => Loader::Scatter(Scatter::new(
                 Arc::clone(&shared),
-                Arc::clone(&plan),
+                Arc::clone(plan),
                 options,
                 sizes,
             )),
             _ => {
-                let merge = merge_of(access, plan.order(), options);
+                let merge = merge_of(access, demand.plan.map(Plan::order), options);
                 Loader::Reader(Reader::new(
                     Arc::clone(&shared),
                     sizes,
@@ -137,7 +172,7 @@ impl Fetch {
             }
         };
         let mut planner = Planner::new(
-            Arc::clone(&plan),
+            followed,
             options,
             sizes.pane_batches,
             access == Access::Scatter,
@@ -149,7 +184,6 @@ impl Fetch {
             planner,
             loader,
             shared,
-            plan,
             access,
             choice,
             sizes,
@@ -164,31 +198,6 @@ impl Fetch {
             meters: Meters::default(),
             left_at: None,
         })
-    }
-
-    /// A feed that reads, at each step, what `list` says: at most `most_rows` records, spread over the whole
-    /// data set.
-    pub fn of_list(
-        dataset: Arc<Dataset>,
-        most_rows: u64,
-        list: ReadList,
-        options: &FetchOptions,
-    ) -> Result<Fetch, FetchError> {
-        let (plan, options) = stand_in(&dataset, most_rows, options)?;
-        let mut feed = Fetch::new(dataset, plan, &options)?;
-        feed.planner.read_list(list);
-        Ok(feed)
-    }
-
-    /// Whether [`Fetch::of_list`] has the memory it needs.
-    pub fn fits_list(
-        dataset: &Dataset,
-        most_rows: u64,
-        options: &FetchOptions,
-    ) -> Result<(), FetchError> {
-        let (plan, options) = stand_in(dataset, most_rows, options)?;
-        let (access, _) = choose_path(dataset, &plan, &options)?;
-        sizing::divide(dataset, &plan, &options, access, 0).map(|_| ())
     }
 
     /// Takes the rows of the batch lent last; [`Fetch::recycler`] takes them back.
@@ -214,11 +223,6 @@ impl Fetch {
     /// Why that path was chosen, where the choice was left to the feed.
     pub fn access_choice(&self) -> Option<&AccessChoice> {
         self.choice.as_ref()
-    }
-
-    /// The plan being executed.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
     }
 
     /// The next batch of every record the plan lists; `None` after the last epoch.
@@ -386,33 +390,10 @@ impl Recycler {
     }
 }
 
-/// The plan that stands in for a list of steps where the budget is divided and the access path chosen.
-fn stand_in(
-    dataset: &Dataset,
-    most_rows: u64,
-    options: &FetchOptions,
-) -> Result<(Arc<Plan>, FetchOptions), FetchError> {
-    let records = dataset.records();
-    let batching = Batching::Examples(most_rows.clamp(1, records.max(1)));
-    let plan = Plan::new(
-        &PlanSpec::new(Order::Full, batching, 0),
-        Catalog::of(records),
-    );
-    let plan = plan.map_err(|error| FetchError::Unsupported {
-        access: options.access.to_string(),
-        reason: error.to_string(),
-    })?;
-    let options = FetchOptions {
-        scratch_dir: None,
-        ..options.clone()
-    };
-    Ok((Arc::new(plan), options))
-}
-
-fn merge_of(access: Access, order: Order, options: &FetchOptions) -> Merge {
+fn merge_of(access: Access, order: Option<Order>, options: &FetchOptions) -> Merge {
     match access {
         // What a page order reads at once is a unit, a run of whole records.
-        Access::Direct if matches!(order, Order::Page { .. }) => Merge::Gap(0),
+        Access::Direct if matches!(order, Some(Order::Page { .. })) => Merge::Gap(0),
         Access::Window { gap_bytes } => {
             Merge::Gap(gap_bytes.unwrap_or_else(|| options.device.break_even_gap_bytes()))
         }
@@ -440,7 +421,21 @@ pub fn choose_path(
     plan: &Plan,
     options: &FetchOptions,
 ) -> Result<(Access, Option<AccessChoice>), FetchError> {
-    let scatter = scatter::case(dataset, plan, options, wanted_share(options));
+    path_for(dataset, &Demand::of_plan(plan, options), options)
+}
+
+fn path_for(
+    dataset: &Dataset,
+    demand: &Demand<'_>,
+    options: &FetchOptions,
+) -> Result<(Access, Option<AccessChoice>), FetchError> {
+    let scatter = match demand.plan {
+        Some(plan) => scatter::case(dataset, plan, options, wanted_share(options)),
+        None => Err(
+            "the steps of a pipeline are not known an epoch before; use direct or window"
+                .to_string(),
+        ),
+    };
     match options.access {
         Access::Auto => {}
         Access::Scatter => {
@@ -454,7 +449,7 @@ pub fn choose_path(
         }
         access => return Ok((access, None)),
     }
-    if !matches!(plan.order(), Order::Full | Order::Block { .. }) {
+    if demand.spread() == Spread::Neighbours {
         // Sequential, queue, page and opportunistic orders read runs of neighbours: merging is all
         // they need.
         return Ok((Access::Window { gap_bytes: None }, None));
@@ -464,7 +459,7 @@ pub fn choose_path(
     let records = options.records_of(dataset.records()).max(1);
     let resident = options.memory_bytes as f64 / (sizing::pane_row_bytes(dataset) * records) as f64;
     let window = Access::Window { gap_bytes: None };
-    let sweep_share = match sizing::divide(dataset, plan, options, window, 0) {
+    let sweep_share = match sizing::divide(dataset, demand, options, window, 0) {
         Ok(sizes) => sizes.rows_of_sweep() as f64 / records as f64,
         Err(_) => resident / 2.0,
     };

@@ -17,6 +17,8 @@
 //! where the time went.
 
 mod access;
+mod cursor;
+mod demand;
 mod error;
 mod fetch;
 mod kept;
@@ -27,14 +29,16 @@ mod planner;
 mod ranges;
 mod reader;
 mod scatter;
+mod scatter_budget;
 mod share;
 mod sizing;
 
 pub use access::{AccessChoice, choose_access};
+pub use cursor::Cursor;
 pub use error::FetchError;
 pub use fetch::{Fetch, Recycler, RowBatch, choose_path};
 pub use meters::{MeterCounters, Meters, Remedies, Verdict};
 pub use options::{Access, DeviceSpeed, FetchOptions, OnBadRecord};
-pub use planner::{Cursor, ReadList};
+pub use planner::Steps;
 pub use share::{Holder, Owner, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pelton_plan::{Order, Plan};
 
-use crate::planner::Cursor;
+use crate::cursor::Cursor;
 use crate::share::Share;
 
 /// How the records of a pane are brought into memory. The sequence of examples is the same on

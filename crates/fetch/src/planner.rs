@@ -7,18 +7,10 @@ use std::sync::Arc;
 
 use pelton_plan::{EpochOrder, Place, Plan, StepBatch, Walk};
 
+use crate::cursor::Cursor;
 use crate::kept::Kept;
 use crate::options::FetchOptions;
 use crate::share::Share;
-
-/// A place in the endless sequence of batches: the next one to be produced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cursor {
-    /// Epoch, from 0.
-    pub epoch: u64,
-    /// The step within the epoch.
-    pub next: u64,
-}
 
 /// One batch of a pane.
 #[derive(Clone, Debug)]
@@ -47,17 +39,29 @@ pub(crate) struct PlannedPane {
     pub kept: Option<Kept>,
 }
 
-/// Appends the ids that the next step reads and says which step it is; `None` after the last.
-pub type ReadList = Box<dyn FnMut(&mut Vec<u64>) -> Option<Cursor> + Send>;
+/// Steps that somebody names one by one, for instance of a pipeline.
+pub trait Steps: Send {
+    /// Appends the ids that the next step reads and says which step it is; `None` after the last.
+    fn next(&mut self, ids: &mut Vec<u64>) -> Option<Cursor>;
+
+    /// Most ids of a step.
+    fn most(&self) -> u64;
+}
+
+/// What a planner follows.
+pub(crate) enum Followed {
+    /// The steps of a plan.
+    Plan(Arc<Plan>),
+    /// Steps that are named one by one.
+    Steps(Box<dyn Steps>),
+}
 
 pub(crate) struct Planner {
-    plan: Arc<Plan>,
+    followed: Followed,
     /// Where the plan was walked to, the step that came last, and the order of the epoch, where it has an inverse.
     walk: Option<Walk>,
     batch: StepBatch,
     order: Option<EpochOrder>,
-    /// What is read instead of the plan's batches.
-    list: Option<ReadList>,
     cursor: Cursor,
     end_epoch: u64,
     share: Option<Share>,
@@ -71,17 +75,16 @@ pub(crate) struct Planner {
 
 impl Planner {
     pub fn new(
-        plan: Arc<Plan>,
+        followed: Followed,
         options: &FetchOptions,
         batches_per_pane: u64,
         tracks: bool,
     ) -> Planner {
         Planner {
-            plan,
+            followed,
             walk: None,
             batch: StepBatch::default(),
             order: None,
-            list: None,
             cursor: options.start,
             end_epoch: options.end_epoch.unwrap_or(u64::MAX),
             share: options.share.clone(),
@@ -92,9 +95,11 @@ impl Planner {
         }
     }
 
-    /// Plans what `list` says instead of the plan's batches.
-    pub fn read_list(&mut self, list: ReadList) {
-        self.list = Some(list);
+    fn plan(&self) -> Option<&Arc<Plan>> {
+        match &self.followed {
+            Followed::Plan(plan) => Some(plan),
+            Followed::Steps(_) => None,
+        }
     }
 
     /// Makes the first pane one of `batches`, and each further one twice as long until they are as long as
@@ -121,7 +126,8 @@ impl Planner {
         if self.cursor.next >= self.epoch_end() {
             epoch += 1;
         }
-        (epoch < self.end_epoch && self.plan.records() > 0).then_some(epoch)
+        let some = self.plan().is_none_or(|plan| plan.records() > 0);
+        (epoch < self.end_epoch && some).then_some(epoch)
     }
 
     /// Whether the next batch is the first of its epoch.
@@ -135,7 +141,9 @@ impl Planner {
     }
 
     fn epoch_end(&self) -> u64 {
-        self.plan.steps(self.cursor.epoch)
+        // Whoever names steps knows where epochs end.
+        self.plan()
+            .map_or(u64::MAX, |plan| plan.steps(self.cursor.epoch))
     }
 
     /// The next pane: up to `batches_per_pane` batches of one epoch from which `keep`
@@ -143,8 +151,8 @@ impl Planner {
     pub fn plan_pane(&mut self, keep: &mut dyn FnMut(u64, u64) -> bool) -> Option<PlannedPane> {
         let most = self.next_pane;
         self.next_pane = most.saturating_mul(2).min(self.batches_per_pane);
-        if let Some(list) = &mut self.list {
-            return listed_pane(list, most);
+        if let Followed::Steps(steps) = &mut self.followed {
+            return named_pane(&mut **steps, most);
         }
         let epoch = self.next_epoch()?;
         if epoch != self.cursor.epoch {
@@ -200,10 +208,10 @@ impl Planner {
             return true;
         }
         let (epoch, next) = (self.cursor.epoch, self.cursor.next);
-        let Some(loads) = self.plan.loads() else {
+        let Some(loads) = self.plan().and_then(|plan| plan.loads()) else {
             return next.is_multiple_of(self.batches_per_pane);
         };
-        if next >= self.plan.steps(epoch) {
+        if next >= self.epoch_end() {
             return true;
         }
         let order = self.order(epoch);
@@ -243,7 +251,7 @@ impl Planner {
             .as_ref()
             .is_none_or(|order| order.epoch() != epoch)
         {
-            self.order = self.plan.epoch_order(epoch);
+            self.order = self.plan().and_then(|plan| plan.epoch_order(epoch));
         }
         self.order.as_ref()
     }
@@ -256,7 +264,10 @@ impl Planner {
         };
         let walk = match self.walk.take().filter(|walk| walk.place() == place) {
             Some(walk) => walk,
-            None => self.plan.walk(place, None),
+            None => match &self.followed {
+                Followed::Plan(plan) => plan.walk(place, None),
+                Followed::Steps(_) => unreachable!("named steps are taken in panes"),
+            },
         };
         self.walk.insert(walk).next(&mut self.batch);
         ids.extend_from_slice(&self.batch.ids);
@@ -275,12 +286,12 @@ impl Planner {
     }
 }
 
-/// The next `batches` steps of a list.
-fn listed_pane(list: &mut ReadList, batches: u64) -> Option<PlannedPane> {
+/// The next `batches` steps that are named.
+fn named_pane(steps: &mut dyn Steps, batches: u64) -> Option<PlannedPane> {
     let mut pane = PlannedPane::default();
     while (pane.batches.len() as u64) < batches {
         let start = pane.ids.len();
-        let Some(place) = list(&mut pane.ids) else {
+        let Some(place) = steps.next(&mut pane.ids) else {
             break;
         };
         pane.batches.push(PlannedBatch {
@@ -307,7 +318,12 @@ mod tests {
         let spec = PlanSpec::new(Order::Full, 200, 3);
         let plan = Plan::new(&spec, Catalog::of(20_000)).unwrap();
         let options = FetchOptions::with_memory(1 << 20);
-        Planner::new(Arc::new(plan), &options, batches_per_pane, false)
+        Planner::new(
+            Followed::Plan(Arc::new(plan)),
+            &options,
+            batches_per_pane,
+            false,
+        )
     }
 
     fn lengths(panes: &[PlannedPane]) -> Vec<usize> {
@@ -315,15 +331,21 @@ mod tests {
     }
 
     #[test]
-    fn the_panes_of_a_list_grow_to_their_size() {
-        let mut steps = 0..100;
-        let list: ReadList = Box::new(move |ids| {
-            let next = steps.next()?;
-            ids.extend([next; 200]);
-            Some(Cursor { epoch: 0, next })
-        });
-        let mut planner = planner(16);
-        planner.read_list(list);
+    fn the_panes_of_named_steps_grow_to_their_size() {
+        struct Hundred(std::ops::Range<u64>);
+        impl Steps for Hundred {
+            fn next(&mut self, ids: &mut Vec<u64>) -> Option<Cursor> {
+                let next = self.0.next()?;
+                ids.extend([next; 200]);
+                Some(Cursor { epoch: 0, next })
+            }
+
+            fn most(&self) -> u64 {
+                200
+            }
+        }
+        let steps = Followed::Steps(Box::new(Hundred(0..100)));
+        let mut planner = Planner::new(steps, &FetchOptions::with_memory(1 << 20), 16, false);
         planner.begin_with(2);
         let panes = std::iter::from_fn(|| planner.plan_pane(&mut |_, _| true));
         let panes: Vec<PlannedPane> = panes.collect();

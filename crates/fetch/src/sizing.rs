@@ -7,12 +7,12 @@
 //! amplification is (1/T)·(1 − e^(−T·r)) for r records a page.
 
 use pelton_format::{Dataset, Layout};
-use pelton_plan::{Order, Plan};
 
+use crate::demand::{Demand, Spread};
 use crate::error::FetchError;
 use crate::kept::BYTES_PER_POSITION;
 use crate::options::{Access, FetchOptions};
-use crate::scatter;
+use crate::scatter_budget::{panes_ahead, reserved_bytes};
 use crate::share::Share;
 
 /// Most sections to a sweep; beyond it little is gained (n = 32 serves 9 % more than n = 16).
@@ -69,7 +69,7 @@ pub fn pane_row_bytes(dataset: &Dataset) -> u64 {
 pub fn largest_batch(dataset: &Dataset, options: &FetchOptions) -> u64 {
     let task_bytes = task_bytes(dataset, options);
     let other_bytes = match options.access {
-        Access::Scatter => scatter::reserved_bytes(dataset, options),
+        Access::Scatter => reserved_bytes(dataset, options),
         _ => 0,
     };
     let available = available_bytes(options, task_bytes, other_bytes);
@@ -83,7 +83,7 @@ fn two_panes_row_bytes(dataset: &Dataset, options: &FetchOptions, access: Access
     let row = pane_row_bytes(dataset);
     match access {
         Access::Scatter => {
-            let ahead = scatter::panes_ahead(options);
+            let ahead = panes_ahead(options);
             let ranks = options.share.as_ref().map_or(0, Share::world_size);
             let bits = f64::from(ranks) * BYTES_PER_POSITION * (1 + ahead) as f64;
             2 * (row - 4) + 16 * ahead + bits.ceil() as u64
@@ -117,18 +117,14 @@ fn available_bytes(options: &FetchOptions, task_bytes: u64, other: u64) -> u64 {
 /// Divides the budget for an access path other than `Auto`; `other_bytes` of it are already taken.
 pub(crate) fn divide(
     dataset: &Dataset,
-    plan: &Plan,
+    demand: &Demand<'_>,
     options: &FetchOptions,
     access: Access,
     other_bytes: u64,
 ) -> Result<Sizes, FetchError> {
     let task_bytes = task_bytes(dataset, options);
     let row_bytes = pane_row_bytes(dataset);
-    let batch_rows = (0..plan.steps(0).min(2))
-        .map(|step| options.rows_of(plan, step))
-        .max()
-        .unwrap_or(1)
-        .max(1);
+    let batch_rows = demand.batch_rows;
     let batch_bytes = batch_rows * row_bytes;
     let available = available_bytes(options, task_bytes, other_bytes);
     let two_batches = batch_rows * two_panes_row_bytes(dataset, options, access);
@@ -147,7 +143,7 @@ pub(crate) fn divide(
         .look_ahead
         .map_or(u64::MAX, |records| (records / batch_rows).max(2));
     let batches_in_memory = (available / batch_bytes).min(most_batches);
-    let sweeps = matches!(plan.order(), Order::Full)
+    let sweeps = demand.spread() == Spread::Everywhere
         && !options.epoch_barrier
         && options.look_ahead.is_none();
     let (sections, ahead, pane_batches) = match access {
@@ -167,13 +163,13 @@ pub(crate) fn divide(
             (sections, 1, pane.max(1))
         }
         // A bucket of fixed blocks is one block, so that it is found under any block order.
-        Access::Scatter if matches!(plan.order(), Order::Block { .. }) => (1, 1, 1),
+        Access::Scatter if demand.spread() == Spread::Blocks => (1, 1, 1),
         Access::Scatter => (1, 1, (available / two_batches).min(most_batches / 2)),
         _ => (1, 1, batches_in_memory / 2),
     };
     Ok(Sizes {
         task_bytes,
-        pane_batches: pane_batches.clamp(1, plan.steps(0).max(1)),
+        pane_batches: pane_batches.clamp(1, demand.steps.max(1)),
         batch_rows,
         sections,
         ahead,

@@ -121,7 +121,13 @@ fn measure(
             peers.received_step(batch);
         }
     };
-    let touched = touch(&mut feed, config.epochs, received, interrupt, observer);
+    let touched = touch(
+        &mut feed,
+        (config.epochs, plan.steps(0)),
+        received,
+        interrupt,
+        observer,
+    );
     // Which read noticed the interruption is no concern of whoever asked for it.
     let checksum = touched.map_err(|error| match error.is_interruption() {
         true => DataError::Stopped { job: "measuring" },
@@ -196,12 +202,11 @@ fn measure_stages(
 /// Takes every batch and adds up the first value of every row.
 fn touch(
     feed: &mut Fetch,
-    epochs: u64,
+    (epochs, steps): (u64, u64),
     mut received: impl FnMut(&RowBatch),
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<f64, DataError> {
-    let steps = feed.plan().steps(0);
     let total = epochs.saturating_mul(steps);
     let mut checksum = 0.0;
     while let Some(batch) = feed.next_batch()? {

@@ -1,5 +1,6 @@
 //! Loaders, in one program, so that it is linked once.
 
+#[path = "../../../fetch/tests/fetch/fixtures/mod.rs"]
 mod fixtures;
 mod in_place;
 mod loader;

@@ -52,12 +52,13 @@ use self::buckets::{BlockLayout, BucketMap, EpochBuckets, Grid, order_of};
 use self::stage::{BufferSizes, FirstPass, PaneLoad, Stage};
 use self::worker::Worker;
 use crate::access::ScatterCase;
+use crate::cursor::Cursor;
 use crate::error::FetchError;
-use crate::kept;
 use crate::options::FetchOptions;
 use crate::pane::PaneBuild;
-use crate::planner::{Cursor, PlannedPane};
+use crate::planner::PlannedPane;
 use crate::reader::Shared;
+use crate::scatter_budget::{buffer_bytes, panes_ahead, tail_bytes};
 use crate::share::Share;
 use crate::sizing::{Sizes, pane_row_bytes};
 
@@ -72,39 +73,6 @@ const BUCKETS_PER_BATCH: u64 = 8;
 const SMALLEST_BLOCK: u64 = 8 << 10;
 /// Most bytes of records in a segment to which several blocks add rows.
 const LARGEST_SHARED_SEGMENT: u64 = 64 << 10;
-
-/// Panes that are planned beyond those there is memory for, so that loading goes on while the
-/// consumer plans; none where the consumer's choice of records follows from what it has learnt.
-pub(crate) fn panes_ahead(options: &FetchOptions) -> u64 {
-    u64::from(!options.epoch_barrier)
-}
-
-/// Bytes of the budget that bucket buffers may take, for tails and for transfers. A consumer that
-/// declines records learns from batch to batch, so that larger batches save it reading; its buckets
-/// are many and their blocks small.
-fn buffer_bytes(options: &FetchOptions) -> u64 {
-    let part = if options.epoch_barrier { 8 } else { 4 };
-    options.memory_bytes / part
-}
-
-/// Bytes of them for tails.
-fn tail_bytes(options: &FetchOptions) -> u64 {
-    let buffers = buffer_bytes(options);
-    if options.epoch_barrier {
-        buffers / 4 * 3
-    } else {
-        buffers / 2
-    }
-}
-
-/// Bytes of the budget that are not for panes.
-pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
-    let kept = match options.epoch_barrier {
-        true => dataset.records() as f64 * kept::BYTES_PER_POSITION,
-        false => 0.0,
-    };
-    buffer_bytes(options) + kept as u64
-}
 
 /// How epochs are cut into buckets. With a barrier panes are single batches, of which there may be
 /// more than the budget has buckets for: a bucket that two of them share is read for both.

@@ -1,0 +1,60 @@
+//! What memory is divided for and a path is chosen by: the steps that a fetch follows, as far as they are known before.
+
+use pelton_format::Dataset;
+use pelton_plan::{Order, Plan};
+
+use crate::options::FetchOptions;
+
+/// The steps that a fetch follows, as far as they are known before.
+#[derive(Clone, Copy)]
+pub(crate) struct Demand<'a> {
+    /// The plan, where the steps are those of one.
+    pub plan: Option<&'a Plan>,
+    /// Most rows of a batch.
+    pub batch_rows: u64,
+    /// Batches of an epoch.
+    pub steps: u64,
+}
+
+/// How the records of a step lie among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spread {
+    /// Anywhere.
+    Everywhere,
+    /// Anywhere, and those of a step are together in every epoch.
+    Blocks,
+    /// In runs of neighbours.
+    Neighbours,
+}
+
+impl<'a> Demand<'a> {
+    /// The part of a plan's steps that a fetch with these options yields.
+    pub fn of_plan(plan: &'a Plan, options: &FetchOptions) -> Demand<'a> {
+        let steps = plan.steps(0);
+        let rows = (0..steps.min(2)).map(|step| options.rows_of(plan, step));
+        Demand {
+            plan: Some(plan),
+            batch_rows: rows.max().unwrap_or(1).max(1),
+            steps,
+        }
+    }
+
+    /// Steps of `most` records at most, from anywhere.
+    pub fn of_steps(dataset: &Dataset, most: u64) -> Demand<'a> {
+        let batch_rows = most.clamp(1, dataset.records().max(1));
+        Demand {
+            plan: None,
+            batch_rows,
+            steps: dataset.records().div_ceil(batch_rows),
+        }
+    }
+
+    /// How the records of a step lie.
+    pub fn spread(&self) -> Spread {
+        match self.plan.map(Plan::order) {
+            None | Some(Order::Full) => Spread::Everywhere,
+            Some(Order::Block { .. }) => Spread::Blocks,
+            Some(_) => Spread::Neighbours,
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What the scatter path takes of the memory beside panes.
+
+use pelton_format::Dataset;
+
+use crate::kept;
+use crate::options::FetchOptions;
+
+/// Panes that are planned beyond those there is memory for, so that loading goes on while the
+/// consumer plans; none where the consumer's choice of records follows from what it has learnt.
+pub(crate) fn panes_ahead(options: &FetchOptions) -> u64 {
+    u64::from(!options.epoch_barrier)
+}
+
+/// Bytes of the budget that bucket buffers may take, for tails and for transfers. A consumer that
+/// declines records learns from batch to batch, so that larger batches save it reading; its buckets
+/// are many and their blocks small.
+pub(crate) fn buffer_bytes(options: &FetchOptions) -> u64 {
+    let part = if options.epoch_barrier { 8 } else { 4 };
+    options.memory_bytes / part
+}
+
+/// Bytes of them for tails.
+pub(crate) fn tail_bytes(options: &FetchOptions) -> u64 {
+    let buffers = buffer_bytes(options);
+    if options.epoch_barrier {
+        buffers / 4 * 3
+    } else {
+        buffers / 2
+    }
+}
+
+/// Bytes of the budget that are not for panes.
+pub(crate) fn reserved_bytes(dataset: &Dataset, options: &FetchOptions) -> u64 {
+    let kept = match options.epoch_barrier {
+        true => dataset.records() as f64 * kept::BYTES_PER_POSITION,
+        false => 0.0,
+    };
+    buffer_bytes(options) + kept as u64
+}
