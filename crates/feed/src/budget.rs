@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pelton_fetch::FetchError;
+use pelton_fetch::Spread;
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 
@@ -24,8 +25,10 @@ const FEED_SHARE: f64 = 0.6;
 const HELD_ENTRY: u64 = 160;
 /// Records that each reading thread can ask for together: with two threads, a device's queue of 64.
 const RECORDS_IN_FLIGHT: u64 = 32;
-/// Records that the feed is ahead, in bytes, where memory allows more: what a deep queue of reads needs.
-const LOOK_AHEAD_BYTES: u64 = 64 << 20;
+/// Bytes of a fetch that holds hardly more than read buffers.
+const READ_BUFFERS: f64 = (1 << 20) as f64;
+/// Bytes of a step's plan for each of its records, while it waits to be read.
+const PLANNED_BYTES: u64 = 64;
 
 /// How the memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +43,10 @@ pub(crate) struct Division {
     pub feed_bytes: u64,
     /// Bytes for files that stay in memory, where there is no feed.
     pub resident_bytes: u64,
-    /// Records that the feed is ahead.
-    pub look_ahead: u64,
+    /// Records that the fetch is ahead at most.
+    pub look_ahead: Option<u64>,
+    /// How the records of a step lie.
+    pub spread: Spread,
 }
 
 /// What the memory is divided for.
@@ -162,21 +167,26 @@ impl Case<'_> {
             false => 0,
         };
         let resident_bytes = left - samples_bytes;
+        let feed_share = resident_bytes as f64 * FEED_SHARE;
+        let of_records = record as f64 / (record + PLANNED_BYTES) as f64;
+        // Read buffers, which are most of little memory, need no plan.
+        let feed_bytes = (feed_share * of_records).max(feed_share.min(READ_BUFFERS));
         let division = Division {
             rank_batch,
             room: (LEAST_ROOM + more) as usize,
             samples_bytes,
-            feed_bytes: (resident_bytes as f64 * FEED_SHARE) as u64,
+            feed_bytes: feed_bytes as u64,
             resident_bytes,
             look_ahead: options
                 .look_ahead
-                .unwrap_or(LOOK_AHEAD_BYTES / record.max(1))
-                .max(2 * rank_batch),
+                .map(|records| records.max(2 * rank_batch)),
+            spread: Spread::of_order(stream.order()),
         };
         if self.in_place {
             return Ok(division);
         }
-        match Fetch::fits_steps(self.dataset, rank_batch, &division.feed_options(options)) {
+        let steps = (rank_batch, division.spread);
+        match Fetch::fits_steps(self.dataset, steps, &division.feed_options(options)) {
             Err(FetchError::BudgetTooSmall { what, .. }) => {
                 Err(too_small(format!("batches and, to read ahead, {what}")))
             }
@@ -218,7 +228,7 @@ impl Division {
                 // Counted by the loader, with those that cannot be decoded.
                 _ => OnBadRecord::Skip { limit: None },
             },
-            look_ahead: Some(self.look_ahead),
+            look_ahead: self.look_ahead,
             records_in_flight: RECORDS_IN_FLIGHT,
             interrupt: Arc::clone(&options.interrupt),
             device: options.device,

@@ -424,6 +424,7 @@ fn feed_of(
         planner,
         queue: Arc::clone(&queue),
         most: division.rank_batch,
+        spread: division.spread,
     };
     let feed_options = division.feed_options(options);
     let feed = Fetch::of_steps(dataset, Box::new(steps), &feed_options)?;

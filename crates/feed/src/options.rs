@@ -122,7 +122,7 @@ pub struct LoaderOptions {
     pub read_threads: usize,
     /// How records are read.
     pub access: Access,
-    /// Records that are read ahead at most, two batches at least; `None` for as many as keep a deep queue busy.
+    /// Records that are read ahead at most, two batches at least; `None` for as many as the budget holds.
     /// Records arrive in groups of about half as many, for which the first batch waits where the source is slow.
     pub look_ahead: Option<u64>,
     /// What happens to bad examples.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_plan::{Draw, Hint, Place, Plan, StepBatch, Walk, assign_slots, share_of};
 
-use pelton_fetch::{Cursor, Holder, Steps};
+use pelton_fetch::{Cursor, Holder, Spread, Steps};
 
 /// Where the sample of a draw comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,8 @@ pub(crate) struct QueuedSteps {
     pub queue: Queue,
     /// Most ids of a step.
     pub most: u64,
+    /// How they lie.
+    pub spread: Spread,
 }
 
 impl Steps for QueuedSteps {
@@ -122,6 +124,10 @@ impl Steps for QueuedSteps {
 
     fn most(&self) -> u64 {
         self.most
+    }
+
+    fn spread(&self) -> Spread {
+        self.spread
     }
 }
 

@@ -14,17 +14,30 @@ pub(crate) struct Demand<'a> {
     pub batch_rows: u64,
     /// Batches of an epoch.
     pub steps: u64,
+    /// How the records of a step lie.
+    pub spread: Spread,
 }
 
 /// How the records of a step lie among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spread {
+pub enum Spread {
     /// Anywhere.
     Everywhere,
     /// Anywhere, and those of a step are together in every epoch.
     Blocks,
     /// In runs of neighbours.
     Neighbours,
+}
+
+impl Spread {
+    /// Of the steps of an order.
+    pub fn of_order(order: Order) -> Spread {
+        match order {
+            Order::Full => Spread::Everywhere,
+            Order::Block { .. } => Spread::Blocks,
+            _ => Spread::Neighbours,
+        }
+    }
 }
 
 impl<'a> Demand<'a> {
@@ -36,25 +49,18 @@ impl<'a> Demand<'a> {
             plan: Some(plan),
             batch_rows: rows.max().unwrap_or(1).max(1),
             steps,
+            spread: Spread::of_order(plan.order()),
         }
     }
 
-    /// Steps of `most` records at most, from anywhere.
-    pub fn of_steps(dataset: &Dataset, most: u64) -> Demand<'a> {
+    /// Steps of `most` records at most.
+    pub fn of_steps(dataset: &Dataset, most: u64, spread: Spread) -> Demand<'a> {
         let batch_rows = most.clamp(1, dataset.records().max(1));
         Demand {
             plan: None,
             batch_rows,
             steps: dataset.records().div_ceil(batch_rows),
-        }
-    }
-
-    /// How the records of a step lie.
-    pub fn spread(&self) -> Spread {
-        match self.plan.map(Plan::order) {
-            None | Some(Order::Full) => Spread::Everywhere,
-            Some(Order::Block { .. }) => Spread::Blocks,
-            Some(_) => Spread::Neighbours,
+            spread,
         }
     }
 }

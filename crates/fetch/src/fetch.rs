@@ -108,7 +108,7 @@ impl Fetch {
         Fetch::following(dataset, &demand, Followed::Plan(Arc::clone(&plan)), options)
     }
 
-    /// A fetch of steps that are named one by one, of records spread over the whole data set.
+    /// A fetch of steps that are named one by one, for instance those of a pipeline.
     ///
     /// Errors: as those of [`Fetch::new`].
     pub fn of_steps(
@@ -116,17 +116,17 @@ impl Fetch {
         steps: Box<dyn Steps>,
         options: &FetchOptions,
     ) -> Result<Fetch, FetchError> {
-        let demand = Demand::of_steps(&dataset, steps.most());
+        let demand = Demand::of_steps(&dataset, steps.most(), steps.spread());
         Fetch::following(dataset, &demand, Followed::Steps(steps), options)
     }
 
-    /// Whether there is memory for steps of so many records.
+    /// Whether there is memory for steps of so many records that lie so.
     pub fn fits_steps(
         dataset: &Dataset,
-        most: u64,
+        (most, spread): (u64, Spread),
         options: &FetchOptions,
     ) -> Result<(), FetchError> {
-        let demand = Demand::of_steps(dataset, most);
+        let demand = Demand::of_steps(dataset, most, spread);
         let (access, _) = path_for(dataset, &demand, options)?;
         sizing::divide(dataset, &demand, options, access, 0).map(|_| ())
     }
@@ -449,7 +449,7 @@ fn path_for(
         }
         access => return Ok((access, None)),
     }
-    if demand.spread() == Spread::Neighbours {
+    if demand.spread == Spread::Neighbours {
         // Sequential, queue, page and opportunistic orders read runs of neighbours: merging is all
         // they need.
         return Ok((Access::Window { gap_bytes: None }, None));

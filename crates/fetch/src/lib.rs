@@ -35,6 +35,7 @@ mod sizing;
 
 pub use access::{AccessChoice, choose_access};
 pub use cursor::Cursor;
+pub use demand::Spread;
 pub use error::FetchError;
 pub use fetch::{Fetch, Recycler, RowBatch, choose_path};
 pub use meters::{MeterCounters, Meters, Remedies, Verdict};

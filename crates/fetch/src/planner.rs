@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pelton_plan::{EpochOrder, Place, Plan, StepBatch, Walk};
 
 use crate::cursor::Cursor;
+use crate::demand::Spread;
 use crate::kept::Kept;
 use crate::options::FetchOptions;
 use crate::share::Share;
@@ -46,6 +47,9 @@ pub trait Steps: Send {
 
     /// Most ids of a step.
     fn most(&self) -> u64;
+
+    /// How the records of a step lie.
+    fn spread(&self) -> Spread;
 }
 
 /// What a planner follows.
@@ -342,6 +346,10 @@ mod tests {
 
             fn most(&self) -> u64 {
                 200
+            }
+
+            fn spread(&self) -> Spread {
+                Spread::Everywhere
             }
         }
         let steps = Followed::Steps(Box::new(Hundred(0..100)));

@@ -143,7 +143,7 @@ pub(crate) fn divide(
         .look_ahead
         .map_or(u64::MAX, |records| (records / batch_rows).max(2));
     let batches_in_memory = (available / batch_bytes).min(most_batches);
-    let sweeps = demand.spread() == Spread::Everywhere
+    let sweeps = demand.spread == Spread::Everywhere
         && !options.epoch_barrier
         && options.look_ahead.is_none();
     let (sections, ahead, pane_batches) = match access {
@@ -163,7 +163,7 @@ pub(crate) fn divide(
             (sections, 1, pane.max(1))
         }
         // A bucket of fixed blocks is one block, so that it is found under any block order.
-        Access::Scatter if demand.spread() == Spread::Blocks => (1, 1, 1),
+        Access::Scatter if demand.spread == Spread::Blocks => (1, 1, 1),
         Access::Scatter => (1, 1, (available / two_batches).min(most_batches / 2)),
         _ => (1, 1, batches_in_memory / 2),
     };

@@ -143,6 +143,8 @@ struct Merged {
     /// The limit that the labels have passed.
     too_many_labels: Option<usize>,
     queries: u64,
+    /// Colons of LIBSVM text, those of query numbers included.
+    colons: u64,
     comments: u64,
     index_end: u64,
     nonzeros: u64,
@@ -157,6 +159,7 @@ impl Merged {
             names: BTreeSet::new(),
             too_many_labels: None,
             queries: 0,
+            colons: 0,
             comments: 0,
             index_end: 0,
             nonzeros: 0,
@@ -206,9 +209,11 @@ impl Merged {
             .into_iter()
             .for_each(|name| self.name(name));
         self.queries += found.queries;
+        self.colons += found.colons;
         self.index_end = self.index_end.max(found.index_end);
         self.nonzeros += match scan.shape {
-            LineShape::Libsvm => found.colons - found.queries.min(found.colons),
+            // A query number that begins in one chunk may have its colon in the next.
+            LineShape::Libsvm => 0,
             LineShape::Text => found.text_bytes,
             LineShape::Delimited { .. } => found.starts.len() as u64 * scan.shape.features(),
         };
@@ -242,7 +247,7 @@ impl Merged {
             },
             labels,
             index_end: self.index_end,
-            nonzeros: self.nonzeros,
+            nonzeros: self.nonzeros + self.colons.saturating_sub(self.queries),
             longest: self.longest,
         })
     }
@@ -268,9 +273,8 @@ fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
                     .split(|byte| matches!(byte, b'#' | b'\n'))
                     .next()
                     .unwrap_or_default();
-                let queries = count_queries(line);
-                merged.queries += queries;
-                merged.nonzeros += memchr::memchr_iter(b':', line).count() as u64 - queries;
+                merged.queries += count_queries(line);
+                merged.colons += memchr::memchr_iter(b':', line).count() as u64;
                 if let Backward::Index { index, .. } = last_index(line, line.len()) {
                     merged.index_end = merged.index_end.max(index + 1);
                 }

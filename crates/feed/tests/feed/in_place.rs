@@ -356,7 +356,7 @@ fn what_must_go_through_the_feed_does() {
         ..options("fail")
     };
     assert!(!was_in_place(&of(&device)), "data on a device");
-    // Records of few bytes are read many at a time.
+    // Records of few bytes are read many at a time, unless their file stays in memory.
     let path = write(
         folder.path(),
         "short",
@@ -366,7 +366,16 @@ fn what_must_go_through_the_feed_does() {
         format: FormatKind::from_name("bytes:9"),
         ..OpenOptions::default()
     };
-    let dataset = open(&[path], short);
+    let dataset = open(&[path], short.clone());
     let (_, meters) = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap();
+    assert!(was_in_place(&meters));
+    let small = LoaderOptions {
+        memory_bytes: 1 << 20,
+        ..options("fail")
+    };
+    let large: Vec<u8> = content(1, 900_000).collect();
+    let path = write(folder.path(), "large", large);
+    let dataset = open(&[path], short);
+    let (_, meters) = all(loader(&dataset, Collate::Auto, &small)).unwrap();
     assert!(!was_in_place(&meters));
 }
