@@ -209,11 +209,13 @@ impl Merged {
             .into_iter()
             .for_each(|name| self.name(name));
         self.queries += found.queries;
-        self.colons += found.colons;
         self.index_end = self.index_end.max(found.index_end);
         self.nonzeros += match scan.shape {
-            // A query number that begins in one chunk may have its colon in the next.
-            LineShape::Libsvm => 0,
+            LineShape::Libsvm => {
+                // A query number that begins in one chunk may have its colon in the next.
+                self.colons += found.colons;
+                0
+            }
             LineShape::Text => found.text_bytes,
             LineShape::Delimited { .. } => found.starts.len() as u64 * scan.shape.features(),
         };
