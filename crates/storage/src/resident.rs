@@ -47,8 +47,9 @@ pub struct Resident {
 
 impl Resident {
     /// After so many ranges of a block it pays to read it: each by itself takes 0.35 to 0.7 µs more than a copy, and a
-    /// block 50 µs, or 500 where a virtual machine must first get memory from its host.
-    pub const PAYS_AFTER: u16 = 512;
+    /// block some 50 µs, or 140 in memory that was not used before. 3 KB records over 20 epochs come at 1.72 M a
+    /// second, and at 1.11 M with four times as many ranges (`bench/results/resident.csv`).
+    pub const PAYS_AFTER: u16 = 128;
 
     /// Keeps `inner` in memory, as large as it is now: each block once `direct` ranges of it were read directly, at
     /// most 65 000.
