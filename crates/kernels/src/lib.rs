@@ -9,6 +9,9 @@ pub mod matrix;
 pub mod simd;
 
 mod gemm;
+mod product;
+mod source;
+mod tile;
 
-pub use gemm::gemm;
+pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use matrix::Matrix;
