@@ -12,10 +12,13 @@ pub mod simd;
 mod cross_entropy;
 mod gemm;
 mod math;
+mod product;
+mod source;
 mod sums;
+mod tile;
 
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
-pub use gemm::gemm;
+pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use matrix::Matrix;
 
 #[cfg(test)]
