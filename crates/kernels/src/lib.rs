@@ -6,9 +6,20 @@
 //! not depend on their number, except where an item says so.
 
 pub mod matrix;
+pub mod optimizer;
 pub mod simd;
 
+mod cross_entropy;
 mod gemm;
+mod math;
+mod product;
+mod source;
+mod sums;
+mod tile;
 
-pub use gemm::gemm;
+pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
+pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use matrix::Matrix;
+
+#[cfg(test)]
+mod tests;
