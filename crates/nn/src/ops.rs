@@ -74,10 +74,10 @@ pub struct LossOptions {
     pub smoothing: f32,
 }
 
-/// What a loss counted, without smoothing or scale.
+/// What a loss counted, without its scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Sum of −log p of the targets.
+    /// Sum of the losses of the rows; −log p of the targets where nothing is smoothed.
     pub loss: f64,
     /// Rows that have a target.
     pub rows: u64,
@@ -131,12 +131,20 @@ pub(crate) fn reshape<B: Backend>(x: F<B>, shape: &[usize]) -> F<B> {
 
 /// Backends that nets run on. See the [module](self).
 pub trait Ops: Backend {
-    /// A convolution.
-    fn conv2d(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>, at: Window) -> F<Self> {
+    /// A convolution, with a ReLU behind it or none.
+    fn conv2d(
+        x: F<Self>,
+        weight: F<Self>,
+        bias: Option<F<Self>>,
+        at: Window,
+        relu: bool,
+    ) -> F<Self> {
         let x = t::<Self, 4>(x).permute([0, 3, 1, 2]);
         let weight = t::<Self, 4>(weight).permute([0, 3, 1, 2]);
         let options = ConvOptions::new([at.stride; 2], [at.padding; 2], [1, 1], 1);
-        f(module::conv2d(x, weight, bias.map(t::<Self, 1>), options).permute([0, 2, 3, 1]))
+        let y = module::conv2d(x, weight, bias.map(t::<Self, 1>), options);
+        let y = y.permute([0, 2, 3, 1]);
+        f(if relu { burn_tensor::activation::relu(y) } else { y })
     }
 
     /// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU that `mode` may ask
@@ -289,7 +297,6 @@ pub trait Ops: Backend {
         let correct = best.equal(index.clone()).float() * has.clone();
         let log_p = log_softmax(logits, 1);
         let of_target = log_p.clone().gather(1, index) * has.clone();
-        let plain = of_target.clone().detach().sum().neg();
         let mut loss = of_target.sum().neg() * (1.0 - options.smoothing);
         if options.smoothing > 0.0 {
             let all = (log_p * has.clone()).sum().neg();
@@ -297,7 +304,7 @@ pub trait Ops: Backend {
         }
         let read = |x: Tensor<Self, 1>| f64::from(numbers::<Self>(f(x))[0]);
         let counts = Counts {
-            loss: read(plain),
+            loss: read(loss.clone().detach()),
             rows: targets.iter().filter(|&&y| y >= 0).count() as u64,
             correct: read(correct.sum()) as u64,
         };

@@ -1,0 +1,1 @@
+//! Convolutions and what goes with them.
