@@ -8,10 +8,13 @@
 pub mod matrix;
 pub mod simd;
 
+mod conv;
 mod gemm;
 mod product;
 mod source;
 mod tile;
+mod window;
 
+pub use conv::Conv;
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use matrix::Matrix;
