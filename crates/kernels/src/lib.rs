@@ -10,14 +10,17 @@ pub mod optimizer;
 pub mod simd;
 
 mod cross_entropy;
+mod conv;
 mod gemm;
 mod math;
 mod product;
 mod source;
 mod sums;
 mod tile;
+mod window;
 
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
+pub use conv::Conv;
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use matrix::Matrix;
 
