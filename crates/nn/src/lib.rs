@@ -24,4 +24,4 @@ pub use ops::{Counts, LossOptions, NO_TARGET, Ops, Window};
 pub use optimiser::{Rule, Update};
 pub use parameters::{NamedArray, PARAMETERS};
 pub use schedule::{Course, GrowingBatch, Growth, Schedule};
-pub use trainer::{Device, Input, Precision, StepOptions, StepReport, Trainer, trainer};
+pub use trainer::{Device, Input, StepOptions, Trainer, Words, trainer};

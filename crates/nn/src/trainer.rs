@@ -132,8 +132,8 @@ impl Ops for burn_cuda::Cuda {}
 #[cfg(feature = "cuda")]
 impl Ops for Autodiff<burn_cuda::Cuda> {}
 
-/// Multiplications of parameters that a segment has at most, as a part of the net: gradients of a segment are summed
-/// over the ranks while those of the one before it are made.
+/// Segments of a net on several ranks: the gradients of one are summed over the ranks while those of the one before it
+/// are made.
 const SEGMENTS: usize = 4;
 
 type Inner<B> = <B as AutodiffBackend>::InnerBackend;
@@ -155,6 +155,8 @@ struct OnDevice<B: AutodiffBackend> {
 struct Segment {
     layers: Range<usize>,
     parameters: Range<usize>,
+    /// A parameter of another segment that it uses too.
+    tied: Option<usize>,
     /// LSTM layers before it.
     lstms: usize,
 }
@@ -166,9 +168,10 @@ fn segments(net: &Net, most: usize) -> Vec<Segment> {
     let mut from = Segment {
         layers: 0..0,
         parameters: 0..0,
+        tied: None,
         lstms: 0,
     };
-    let (mut summary, mut flow) = (Default::default(), net.input);
+    let (mut summary, mut flow) = (crate::layer::Summary::default(), net.input);
     let (mut done, mut lstms) = (0, 0);
     for (at, layer) in net.layers.iter().enumerate() {
         flow = layer
@@ -177,6 +180,10 @@ fn segments(net: &Net, most: usize) -> Vec<Segment> {
         from.layers.end = at + 1;
         from.parameters.end = summary.parameters.len();
         lstms += usize::from(matches!(layer, Layer::Lstm { .. }));
+        if let Layer::Linear { tied: Some(name), .. } = layer {
+            let name = format!("{name}.weight");
+            from.tied = summary.parameters.iter().position(|p| p.name == name);
+        }
         let so_far: usize = summary.parameters.iter().map(|p| p.len()).sum();
         // A ReLU belongs to the convolution before it.
         let cut = !matches!(net.layers.get(at + 1), Some(Layer::Relu) | None);
@@ -248,7 +255,7 @@ where
         }
     }
 
-    /// Sums the gradients of a segment over the ranks, from `start` to `finish`.
+    /// The gradients of a segment after one another.
     fn flat(&self, segment: &Segment) -> Vec<f32> {
         let mut all = Vec::new();
         for gradient in self.gradients[segment.parameters.clone()].iter().flatten() {
@@ -269,43 +276,12 @@ where
         }
     }
 
-    /// Runs the net without a tape.
-    fn infer(&mut self, input: Input<'_>) -> Result<(F<Inner<B>>, Vec<i64>), NnError> {
-        let (value, sequences, targets) = self.prepare::<Inner<B>>(input)?;
-        let carried = matches!(input, Input::Words(words) if words.carried);
-        let mut states = if carried { std::mem::take(&mut self.carried) } else { vec![] };
-        let mut pass = Pass {
-            parameters: &mut self.parameters,
-            summary: &self.net.summary,
-            next: 0,
-            states: &mut states,
-            next_state: 0,
-            sequences: &sequences,
-            training: false,
-            key: 0,
-            device: &self.device,
-        };
-        let Value::Numbers(logits) = pass.run(&self.net.layers, value) else {
-            unreachable!("nets end in numbers")
-        };
-        if carried {
-            self.carried = states;
-        }
-        let rows = dims::<Inner<B>>(&logits).iter().product::<usize>() / self.net.classes;
-        Ok((reshape::<Inner<B>>(logits, &[rows, self.net.classes]), targets))
-    }
-}
-
-impl<B> Trainer for OnDevice<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
-    fn net(&self) -> &Net {
-        &self.net
-    }
-
-    fn gradients(&mut self, input: Input<'_>, options: &StepOptions) -> Result<Counts, NnError> {
+    fn gradients_with(
+        &mut self,
+        comm: &Comm,
+        input: Input<'_>,
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
         let (value, sequences, targets) = self.prepare::<B>(input)?;
         let roles: Vec<Role> = self.net.summary.parameters.iter().map(|p| p.role).collect();
         let mut leaves: Vec<F<B>> = self
@@ -364,13 +340,13 @@ where
         let (loss, counts) = B::cross_entropy(logits, &targets, options.loss);
 
         // Backward, the last segment first.
-        let comm = self.comm.duplicate_or_self();
         let mut pending = Vec::new();
         let mut next = Some((begins, loss));
         for at in (0..self.segments.len()).rev() {
             let (begins, end) = next.take().expect("one for each segment");
             let mut gradients = B::backward(end);
-            for index in self.touched(at) {
+            let segment = &self.segments[at];
+            for index in segment.parameters.clone().chain(segment.tied.clone()) {
                 if let Some(gradient) = B::grad_remove(&leaves[index], &mut gradients) {
                     let sum = &mut self.gradients[index];
                     *sum = Some(match sum.take() {
@@ -387,22 +363,63 @@ where
             }
             drop(gradients);
             if options.last && comm.size() > 1 {
-                pending.push((at, self.flat(&self.segments[at])));
+                let flat = self.flat(&self.segments[at]);
+                pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));
             }
         }
-        let _ = &mut pending;
         for (index, leaf) in leaves.into_iter().enumerate() {
             if roles[index] == Role::Statistic {
                 self.parameters[index] = B::inner(leaf);
             }
         }
-        for (at, flat) in pending {
+        for (at, sums) in pending {
             let segment = self.segments[at].clone();
-            let mut flat = flat;
-            self.comm.all_reduce(&mut flat, Reduction::Sum)?;
-            self.unflatten(&segment, &flat);
+            self.unflatten(&segment, &sums.wait()?);
         }
         Ok(counts)
+    }
+
+    /// Runs the net without a tape.
+    fn infer(&mut self, input: Input<'_>) -> Result<(F<Inner<B>>, Vec<i64>), NnError> {
+        let (value, sequences, targets) = self.prepare::<Inner<B>>(input)?;
+        let carried = matches!(input, Input::Words(words) if words.carried);
+        let mut states = if carried { std::mem::take(&mut self.carried) } else { vec![] };
+        let mut pass = Pass {
+            parameters: &mut self.parameters,
+            summary: &self.net.summary,
+            next: 0,
+            states: &mut states,
+            next_state: 0,
+            sequences: &sequences,
+            training: false,
+            key: 0,
+            device: &self.device,
+        };
+        let Value::Numbers(logits) = pass.run(&self.net.layers, value) else {
+            unreachable!("nets end in numbers")
+        };
+        if carried {
+            self.carried = states;
+        }
+        let rows = dims::<Inner<B>>(&logits).iter().product::<usize>() / self.net.classes;
+        Ok((reshape::<Inner<B>>(logits, &[rows, self.net.classes]), targets))
+    }
+}
+
+impl<B> Trainer for OnDevice<B>
+where
+    B: AutodiffBackend + Ops,
+    Inner<B>: Ops,
+{
+    fn net(&self) -> &Net {
+        &self.net
+    }
+
+    fn gradients(&mut self, input: Input<'_>, options: &StepOptions) -> Result<Counts, NnError> {
+        let comm = std::mem::replace(&mut self.comm, Comm::alone());
+        let counts = self.gradients_with(&comm, input, options);
+        self.comm = comm;
+        counts
     }
 
     fn gradient_norm(&self) -> f64 {

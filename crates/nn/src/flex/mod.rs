@@ -59,3 +59,17 @@ impl Ops for Flex {
         loss::update(update, slots);
     }
 }
+
+impl Ops for Autodiff<Flex> {
+    fn relu(x: F<Self>) -> F<Self> {
+        rows::relu_taped(x)
+    }
+
+    fn linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
+        rows::linear_taped(x, weight, bias)
+    }
+
+    fn cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+        loss::taped(logits, targets, options)
+    }
+}
