@@ -2,6 +2,7 @@
 //! of that version, and against numbers that PyTorch computed (`expected.py` wrote `expected.txt`).
 
 mod cross_entropy;
+mod lstm;
 mod math;
 mod optimizer;
 
