@@ -9,6 +9,7 @@ pub mod matrix;
 pub mod optimizer;
 pub mod simd;
 
+mod attention;
 mod block;
 mod cross_entropy;
 mod disjoint;
@@ -21,6 +22,7 @@ mod sums;
 mod team;
 mod tile;
 
+pub use attention::Attention;
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
