@@ -9,19 +9,26 @@ pub mod matrix;
 pub mod optimizer;
 pub mod simd;
 
+mod attention;
+mod block;
 mod cross_entropy;
 mod conv;
+mod disjoint;
 mod gemm;
+mod lstm;
 mod math;
 mod product;
 mod source;
 mod sums;
+mod team;
 mod tile;
 mod window;
 
+pub use attention::Attention;
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
 pub use conv::Conv;
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
+pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
 pub use matrix::Matrix;
 
 #[cfg(test)]

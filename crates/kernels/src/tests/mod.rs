@@ -1,7 +1,9 @@
 //! Every operator at every level of instructions: against a plain version in f64, against finite differences
 //! of that version, and against numbers that PyTorch computed (`expected.py` wrote `expected.txt`).
 
+mod attention;
 mod cross_entropy;
+mod lstm;
 mod math;
 mod optimizer;
 
