@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pelton_tools::bench::Mode;
+use pelton_tools::bench::PeerMode;
 use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
@@ -477,7 +477,7 @@ pub struct BenchArguments {
     /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic[:LOADS]
     /// (from what is in memory, load by load; by default as few loads an epoch as fit)
     #[arg(long, default_value = "ordered", requires = "cache")]
-    pub mode: Mode,
+    pub mode: PeerMode,
     /// Bytes that --mode opportunistic reads from the backend at once
     #[arg(long, default_value = "1MiB", requires = "cache")]
     pub unit_bytes: Memory,

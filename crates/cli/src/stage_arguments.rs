@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_tools::pipeline::{DecodeSetting, EchoSetting, LengthRange, PipelineConfig};
-use pelton_tools::{BucketPolicy, Collate, Exif, Pipeline};
+use pelton_tools::{
+    BucketPolicy, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, Pipeline, PipelineConfig,
+};
 use pelton_train::ClassName;
 
 /// What happens to records behind reading; naming any of it takes records through stages.

@@ -2,33 +2,10 @@
 
 use std::path::PathBuf;
 
+use pelton_feed::as_text;
 use pelton_format::{ClassName, Missing, RowLayout};
 use pelton_storage::LocalMode;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-/// A value that is written and read as its text.
-pub mod as_text {
-    use super::*;
-    use std::fmt::Display;
-    use std::str::FromStr;
-
-    /// Writes it so.
-    pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(value)
-    }
-
-    /// Reads it so.
-    pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
-    where
-        T: FromStr,
-        T::Err: Display,
-        D: Deserializer<'de>,
-    {
-        String::deserialize(from)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+use serde::{Deserialize, Serialize};
 
 /// Where the data lies and how it is read as rows with labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -13,33 +13,31 @@ use std::sync::Arc;
 
 use pelton_comm::Comm;
 use pelton_format::Dataset;
-use pelton_run::{Event, Interrupt, Observer};
+use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::WholeFile;
 use pelton_text::Tokenizer;
 
-use crate::config::DataConfig;
 use crate::error::DataError;
-use crate::open as data;
+use crate::open::OpenedData;
 use crate::texts::Texts;
 
 const MAGIC: &[u8; 8] = b"PLTLEN\x01\n";
 
 /// Tokens of each record, its end counted as one: as they were kept, or counted and kept now. Of several ranks the
 /// first counts and keeps them before the others look for them.
-pub fn record_lengths(
-    dataset: &Arc<Dataset>,
-    data: &DataConfig,
+pub(crate) fn record_lengths(
+    opened: &OpenedData,
     tokenizer: Tokenizer,
-    comm: &Comm,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    in_turn(comm, || kept(dataset, data, tokenizer, interrupt, observer))
+    in_turn(context.comm, || {
+        kept(opened, tokenizer, context.interrupt, context.observer)
+    })
 }
 
 /// What `keep` returns; the first rank calls it before all others, which find what it left in the cache folder. All
 /// ranks call it.
-pub fn in_turn<T>(
+pub(crate) fn in_turn<T>(
     comm: &Comm,
     keep: impl FnOnce() -> Result<T, DataError>,
 ) -> Result<T, DataError> {
@@ -53,8 +51,7 @@ pub fn in_turn<T>(
 }
 
 fn kept(
-    dataset: &Arc<Dataset>,
-    data: &DataConfig,
+    opened: &OpenedData,
     tokenizer: Tokenizer,
     interrupt: &Interrupt,
     observer: Observer<'_>,
@@ -63,7 +60,8 @@ fn kept(
         Tokenizer::Whitespace => ".pelton-word-lengths",
         Tokenizer::Bytes => ".pelton-byte-lengths",
     };
-    let path = dataset.cache_path(&data::cache_dir(data), suffix);
+    let dataset = &opened.dataset;
+    let path = dataset.cache_path(&opened.cache_dir, suffix);
     match load(&path, dataset.records()) {
         Ok(lengths) => return Ok(lengths),
         Err(error) => tracing::debug!(path = %path.display(), %error, "no lengths were kept"),

@@ -30,6 +30,8 @@ pub struct OpenedData {
     pub paths: Vec<PathBuf>,
     /// Test files that belong to the data: those of a demo set.
     pub test: Vec<String>,
+    /// Folder of what is derived from the data and kept.
+    pub cache_dir: PathBuf,
 }
 
 impl OpenedData {
@@ -176,6 +178,7 @@ fn open_files(
         modelled: None,
         paths: files,
         test,
+        cache_dir: cache_dir(config),
     })
 }
 
@@ -240,7 +243,7 @@ fn demo(
 }
 
 /// Folder of derived and generated files.
-pub fn cache_dir(config: &DataConfig) -> PathBuf {
+fn cache_dir(config: &DataConfig) -> PathBuf {
     config
         .cache_dir
         .clone()

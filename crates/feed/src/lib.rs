@@ -3,6 +3,10 @@
 //! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
 //! within a memory budget, and come out in exactly the plan's order.
 
+pub mod as_text;
+
+mod config;
+
 mod auto_echo;
 mod budget;
 mod building;
@@ -26,6 +30,7 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
+pub use config::{DecodeSetting, EchoSetting, LengthRange, PipelineConfig};
 pub use error::FeedError;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};

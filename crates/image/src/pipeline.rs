@@ -139,6 +139,27 @@ impl Pipeline {
         self
     }
 
+    /// The same without chance, as pictures are looked at to measure what was trained: a crop from anywhere becomes
+    /// one of the middle, `rrc:S` after the shorter side is resized to 256/224 of S, as ImageNet is measured; flips,
+    /// changes of colour and black squares fall away.
+    pub fn evaluation(&self) -> Pipeline {
+        let mut all = self.clone();
+        all.stages = Vec::with_capacity(self.stages.len() + 1);
+        for stage in &self.stages {
+            match *stage {
+                Augment::Flip { .. } | Augment::Jitter { .. } | Augment::CutOut { .. } => {}
+                Augment::RandomCrop { side, .. } => all.stages.push(Augment::Crop { side }),
+                Augment::RandomResizedCrop { side, .. } => {
+                    let resized = (side * 256).div_ceil(224).min(MOST_SIDE);
+                    all.stages.push(Augment::ResizeShorter { side: resized });
+                    all.stages.push(Augment::Crop { side });
+                }
+                stage => all.stages.push(stage),
+            }
+        }
+        all
+    }
+
     /// The stages.
     pub fn stages(&self) -> &[Augment] {
         &self.stages

@@ -334,3 +334,20 @@ fn sizes_are_known_where_they_are_fixed() {
     check_size("rrc:224,flip,normalise", Some((224, 224)), (224, 224));
     check_size("randomcrop:300:20", Some((300, 300)), (300, 300));
 }
+
+/// What chance decided becomes what a measurement looks at; the rest stays.
+#[test]
+fn for_evaluation_chance_is_left_out() {
+    for (training, measured) in [
+        ("randomcrop:32:4,flip,normalise", "crop:32,normalise"),
+        (
+            "rrc:224,flip,jitter:0.4,grey,cutout:16",
+            "resize:256,crop:224,grey",
+        ),
+        ("resize:40x30,crop:28", "resize:40x30,crop:28"),
+        ("rrc:8192", "resize:8192,crop:8192"),
+    ] {
+        let training: Pipeline = training.parse().unwrap();
+        assert_eq!(training.evaluation(), measured.parse().unwrap());
+    }
+}

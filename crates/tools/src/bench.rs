@@ -1,8 +1,6 @@
 //! The job `bench`: how fast batches arrive, without training.
 
 mod config;
-mod kept_classes;
-mod peers;
 mod progress;
 mod prometheus;
 mod report;
@@ -12,22 +10,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_comm::Comm;
 use pelton_feed::StageMeters;
 use pelton_fetch::{Fetch, FetchOptions, RowBatch, Share};
 use pelton_format::Row;
 use pelton_plan::Batching;
 
-use config::DEFAULT_BATCH;
-pub use config::{BenchConfig, Mode, PeerConfig, StagesConfig};
-use peers::Peers;
+pub use config::{BenchConfig, StagesConfig};
+pub use pelton_data::{PeerConfig, PeerMode};
 pub use report::BenchReport;
 
 use pelton_data::{
-    self as data, DataError, OpenedData, check_limit, check_some_left, met_by_all, plan_of,
-    problem_of,
+    self as data, DataError, Filling, OpenedData, Peers, check_limit, check_some_left, met_by_all,
+    plan_of, problem_of,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes};
+
+/// Examples of a batch where nothing is said.
+const DEFAULT_BATCH: u64 = 4096;
 
 /// Runs the feed for some epochs and touches every row once. Of several ranks each takes its share of every batch
 /// within a memory budget of its own; the figures are of all of them together.
@@ -36,17 +35,18 @@ pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchR
     check(config)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, &mut context)?;
-    let RunContext {
-        comm,
-        interrupt,
-        observer,
-        ..
-    } = context;
     if config.cold {
         opened.drop_page_cache()?;
-        comm.barrier()?;
+        context.comm.barrier()?;
     }
-    measure(config, &opened, comm, began, interrupt, observer)
+    let memory_bytes = match config.memory_share {
+        Some(share) => (opened.dataset.bytes() as f64 * share) as u64,
+        None => config.memory_bytes,
+    };
+    match &config.stages {
+        Some(stages) => stages::measure(config, stages, memory_bytes, &opened, began, &mut context),
+        None => measure(config, memory_bytes, &opened, began, &mut context),
+    }
 }
 
 fn check(config: &BenchConfig) -> Result<(), DataError> {
@@ -63,30 +63,29 @@ fn check(config: &BenchConfig) -> Result<(), DataError> {
 
 fn measure(
     config: &BenchConfig,
+    memory_bytes: u64,
     opened: &OpenedData,
-    comm: &Comm,
     began: Instant,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<BenchReport, DataError> {
-    if let Some(stages) = &config.stages {
-        return measure_stages(config, stages, opened, comm, began, interrupt, observer);
-    }
-    let memory_bytes = match config.memory_share {
-        Some(share) => (opened.dataset.bytes() as f64 * share) as u64,
-        None => config.memory_bytes,
-    };
+    let (comm, interrupt) = (context.comm, context.interrupt);
+    let observer = &mut *context.observer;
     let (order, batch) = match &config.cache {
-        Some(peers) => Peers::order(config, peers, &opened.dataset, comm)?,
+        Some(peers) => Peers::order(peers, config.order, config.seed, &opened.dataset, comm)?,
         None => (config.order, DEFAULT_BATCH),
     };
     let batching = Batching::Examples(config.batch.unwrap_or(batch));
     let plan = Arc::new(plan_of(&opened.dataset, order, batching, config.seed)?);
     let peers = match &config.cache {
         Some(cache) => {
-            let followed = (Arc::clone(&plan), (0, 0));
-            let peers = Peers::load(config, cache, opened, followed, comm, interrupt)?;
-            Some(peers)
+            let filling = Filling {
+                plan: Arc::clone(&plan),
+                start: (0, 0),
+                end_epoch: Some(config.epochs),
+                stragglers: false,
+            };
+            let dataset = &opened.dataset;
+            Some(Peers::load(cache, dataset, filling, comm, interrupt)?)
         }
         None => None,
     };
@@ -173,29 +172,8 @@ fn measure(
     drop(feed);
     drop(dataset);
     if let Some(peers) = peers {
-        peers.finish(comm, &mut report)?;
+        report.add_peers(&peers.finish(comm)?);
     }
-    report.over_ranks(comm)
-}
-
-fn measure_stages(
-    config: &BenchConfig,
-    stages: &StagesConfig,
-    opened: &OpenedData,
-    comm: &Comm,
-    began: Instant,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<BenchReport, DataError> {
-    let mut config = config.clone();
-    if let Some(peers) = &config.cache {
-        let (order, batch) = Peers::order(&config, peers, &opened.dataset, comm)?;
-        config.order = order;
-        config.batch = config.batch.or(Some(batch.min(stages::DEFAULT_BATCH)));
-    }
-    let config = &config;
-    let prepared = stages::prepare(config, &stages.pipeline, opened, comm, interrupt, observer)?;
-    let report = prepared.run(config, stages, opened, (comm, began), interrupt, observer)?;
     report.over_ranks(comm)
 }
 

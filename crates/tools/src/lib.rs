@@ -7,10 +7,11 @@ pub mod buckets;
 pub mod capacity;
 pub mod data_tools;
 pub mod picture;
-pub mod pipeline;
 pub mod vocabulary;
 
-pub use pelton_feed::{BadExamples, Collate, Exif};
+pub use pelton_feed::{
+    BadExamples, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, PipelineConfig,
+};
 pub use pelton_image::Pipeline;
 pub use pelton_plan::BucketPolicy;
 pub use pelton_run::write_atomically;

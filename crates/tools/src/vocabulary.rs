@@ -1,40 +1,17 @@
-//! The job `vocabulary`: which words a text has and how often, with numbers in a file; and the vocabulary of a
-//! pipeline that decodes words.
-//!
-//! A vocabulary is counted once without limits and kept in the cache folder under a name that only the same data
-//! finds ([`Dataset::cache_path`]); what `--min-count` and `--max-size` leave follows from it without another pass.
-//! One thread puts the texts of a step side by side while all count: a million sentences of the Penn Treebank
-//! (121 MB) take 0.7 s on two busy cores, and reading the count again takes milliseconds
-//! (`bench/results/first_batch.csv`). Counting records one by one as they lie in a batch was rejected: batches are lent one at a time, so
-//! that one thread would count.
+//! The job `vocabulary`: which words a text has and how often, with numbers in a file.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::sync_channel;
-use std::thread;
-use std::time::Duration;
-
-use pelton_comm::Comm;
-use pelton_format::{Contents, Dataset};
-use pelton_text::{Special, Tokenizer, Vocabulary, VocabularyOptions};
-use rayon::iter::{ParallelBridge, ParallelIterator};
-use serde::Serialize;
 
 use pelton_data as data;
-use pelton_data::{DataConfig, DataError, Texts, in_turn};
-use pelton_run::{Event, Interrupt, Observer, RunContext};
+use pelton_data::{DataConfig, DataError, kept_vocabulary};
+use pelton_run::RunContext;
+use pelton_text::{Special, Vocabulary};
+use serde::Serialize;
 
-/// What the names of kept vocabularies end with.
-const SUFFIX: &str = ".pelton-vocabulary";
 /// First bytes of every file that holds a vocabulary.
 const HEAD: &[u8] = b"pelton-vocabulary ";
-/// Steps whose texts wait to be counted.
-const STEPS_AHEAD: usize = 4;
-/// How often a pass that waits for them to be counted looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(2);
 /// Words that the figures list.
 const TOP: u32 = 10;
 
@@ -100,7 +77,7 @@ pub fn vocabulary(
     check_out(config)?;
     let data = config.data.with_bytes();
     let opened = data::open(&data, &data.paths, None, &mut context)?;
-    let all = kept(&opened.dataset, &data, context.interrupt, context.observer)?;
+    let all = kept_vocabulary(&opened, context.interrupt, context.observer)?;
     let limited = all.limited(config.min_count, config.max_size)?;
     limited.save(&config.out)?;
     Ok(figures(&all, &limited, &config.out))
@@ -155,138 +132,4 @@ fn figures(all: &Vocabulary, limited: &Vocabulary, out: &Path) -> VocabularyFigu
             })
             .collect(),
     }
-}
-
-/// The vocabulary of a pipeline: that of a file, or of the data. Of several ranks the first counts and keeps it
-/// before the others look for it.
-///
-/// Errors: a file that is no vocabulary or one of other tokens; data that holds no text; an interruption.
-pub(crate) fn of_pipeline(
-    dataset: &Arc<Dataset>,
-    data: &DataConfig,
-    tokenizer: Tokenizer,
-    file: Option<&Path>,
-    comm: &Comm,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<Vocabulary, DataError> {
-    if let Some(path) = file {
-        return saved(path, tokenizer);
-    }
-    if tokenizer == Tokenizer::Bytes {
-        return Ok(Vocabulary::from_text(b"", &without_limits(tokenizer))?);
-    }
-    in_turn(comm, || kept(dataset, data, interrupt, observer))
-}
-
-/// The vocabulary of a file, whose tokens must be those of `tokenizer`.
-fn saved(path: &Path, tokenizer: Tokenizer) -> Result<Vocabulary, DataError> {
-    let name = |tokenizer| match tokenizer {
-        Tokenizer::Whitespace => "words",
-        Tokenizer::Bytes => "bytes",
-    };
-    let vocabulary = Vocabulary::load(path)?;
-    match vocabulary.tokenizer() {
-        found if found == tokenizer => Ok(vocabulary),
-        found => Err(DataError::Config(format!(
-            "{}: numbers {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
-            path.display(),
-            name(found),
-            name(tokenizer),
-            name(found)
-        ))),
-    }
-}
-
-/// All words of the data: as they were kept, or counted and kept now.
-fn kept(
-    dataset: &Arc<Dataset>,
-    data: &DataConfig,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<Vocabulary, DataError> {
-    let path = dataset.cache_path(&data::cache_dir(data), SUFFIX);
-    match Vocabulary::load(&path) {
-        Ok(vocabulary) if vocabulary.tokenizer() == Tokenizer::Whitespace => {
-            tracing::info!(path = %path.display(), "vocabulary read that was kept");
-            return Ok(vocabulary);
-        }
-        Ok(_) => {}
-        Err(error) => tracing::debug!(%error, "no vocabulary was kept"),
-    }
-    let vocabulary = counted(dataset, interrupt, observer)?;
-    // What was counted from a file that changed meanwhile is kept under no name.
-    dataset.check_unchanged()?;
-    if let Some(folder) = path.parent() {
-        // A failure shows when the file is written.
-        let _ = fs::create_dir_all(folder);
-    }
-    match vocabulary.save(&path) {
-        Ok(()) => {
-            tracing::info!(path = %path.display(), "vocabulary counted and kept");
-        }
-        Err(error) => observer(Event::Note(&format!(
-            "the vocabulary is not kept and is counted anew next time: {error}"
-        ))),
-    }
-    Ok(vocabulary)
-}
-
-fn without_limits(tokenizer: Tokenizer) -> VocabularyOptions {
-    VocabularyOptions {
-        tokenizer,
-        ..VocabularyOptions::default()
-    }
-}
-
-/// Counts the words of all texts on all threads.
-fn counted(
-    dataset: &Arc<Dataset>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<Vocabulary, DataError> {
-    let options = without_limits(Tokenizer::Whitespace);
-    let mut texts = Texts::new(dataset, "counting words", interrupt)?;
-    let mut found = 0_u64;
-    let (sender, receiver) = sync_channel::<Vec<u8>>(STEPS_AHEAD);
-    // An interruption leaves this thread behind: what it adds up and sorts is for nobody then.
-    let counter = thread::spawn(move || {
-        let chunks = receiver.into_iter().par_bridge().map(|chunk| [chunk]);
-        Vocabulary::from_chunks(chunks, &options)
-    });
-    loop {
-        // Words are cut at line ends as at blanks, so that texts may stand side by side.
-        let mut joined = Vec::new();
-        let more = texts.next_step(observer, |_, text| {
-            found += 1;
-            joined.extend_from_slice(text);
-            joined.push(b'\n');
-        })?;
-        // Nobody receives any more where counting failed, which says why below.
-        if !more || sender.send(joined).is_err() {
-            break;
-        }
-    }
-    drop(sender);
-    while !counter.is_finished() {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(DataError::Stopped {
-                job: "counting words",
-            });
-        }
-        thread::sleep(LOOK);
-    }
-    let counted = match counter.join() {
-        Ok(counted) => counted.map_err(DataError::from),
-        Err(panic) => std::panic::resume_unwind(panic),
-    };
-    if counted.is_ok() && found == 0 && dataset.contents() == Contents::Members {
-        let files = dataset.files().iter();
-        let first = files.map(|file| file.path().display().to_string()).next();
-        return Err(DataError::Config(format!(
-            "{}: no sample has a member .txt, so that there is no text; name other files",
-            first.unwrap_or_default()
-        )));
-    }
-    counted
 }

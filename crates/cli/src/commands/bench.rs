@@ -4,9 +4,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use pelton_tools::BadExamples;
 use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
-use pelton_tools::pipeline::PipelineConfig;
+use pelton_tools::{BadExamples, PipelineConfig};
 use pelton_train::OnBadRecord;
 
 use crate::arguments::{BenchArguments, CacheKind};

@@ -34,7 +34,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
     (
         "data",
         &[
-            "run", "feed", "fetch", "cache", "comm", "plan", "format", "text", "storage", "key",
+            "run", "feed", "fetch", "batch", "cache", "comm", "image", "plan", "format", "text",
+            "storage", "key",
         ],
     ),
     (
@@ -47,8 +48,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
     (
         "tools",
         &[
-            "data", "run", "feed", "fetch", "batch", "cache", "comm", "image", "plan", "format",
-            "text", "storage", "key",
+            "data", "run", "feed", "fetch", "batch", "comm", "image", "plan", "format", "text",
+            "storage", "key",
         ],
     ),
     (

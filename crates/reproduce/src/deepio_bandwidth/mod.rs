@@ -18,7 +18,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_storage::LocalMode;
-use pelton_tools::bench::{BenchConfig, BenchReport, Mode, bench};
+use pelton_tools::bench::{BenchConfig, BenchReport, PeerMode, bench};
 use pelton_train::TrainError;
 
 use super::experiment::SetConfig;
@@ -88,8 +88,8 @@ fn one_set(
     let experiment = &config.experiment;
     let mut ways = vec![Way::Anywhere, Way::Near];
     for &memory in experiment.memory.iter().filter(|memory| **memory < 1.0) {
-        ways.push(Way::Hybrid(Mode::Ordered, memory));
-        let in_loads = |loads| Way::Hybrid(Mode::Opportunistic { loads }, memory);
+        ways.push(Way::Hybrid(PeerMode::Ordered, memory));
+        let in_loads = |loads| Way::Hybrid(PeerMode::Opportunistic { loads }, memory);
         ways.push(in_loads(None));
         if memory == TRADED_AT {
             ways.extend(experiment.loads.iter().map(|&loads| in_loads(Some(loads))));
@@ -231,10 +231,10 @@ fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     let rate = |measured: &Measured| measured.median(|run| run.bytes_per_s);
     let mut rows = Vec::new();
     for measured in all {
-        let Way::Hybrid(Mode::Opportunistic { loads }, memory) = measured.way else {
+        let Way::Hybrid(PeerMode::Opportunistic { loads }, memory) = measured.way else {
             continue;
         };
-        let other = Way::Hybrid(Mode::Ordered, memory);
+        let other = Way::Hybrid(PeerMode::Ordered, memory);
         let ordered = all
             .iter()
             .find(|other_run| other_run.way == other && other_run.ranks == measured.ranks);

@@ -1,7 +1,7 @@
 //! What the capacity model says of the runs measured here, and of more nodes.
 
 use pelton_storage::{DeviceModel, PAGE_BYTES};
-use pelton_tools::bench::Mode;
+use pelton_tools::bench::PeerMode;
 use pelton_tools::capacity::{Cluster, Pipeline, Workload, predict};
 use serde_json::{Value, json};
 
@@ -40,12 +40,12 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
     for measured in all {
         let (pipeline, near) = match measured.way {
             Way::Backend => (Pipeline::Backend, false),
-            Way::Hybrid(Mode::Ordered, _) => (Pipeline::Ordered, true),
-            Way::Hybrid(Mode::Opportunistic { .. }, _) => (Pipeline::Opportunistic, true),
+            Way::Hybrid(PeerMode::Ordered, _) => (Pipeline::Ordered, true),
+            Way::Hybrid(PeerMode::Opportunistic { .. }, _) => (Pipeline::Opportunistic, true),
             Way::Anywhere | Way::Near => continue,
         };
         let loads = match measured.way {
-            Way::Hybrid(Mode::Opportunistic { loads }, _) => loads,
+            Way::Hybrid(PeerMode::Opportunistic { loads }, _) => loads,
             _ => None,
         };
         let ranks = measured.ranks as f64;

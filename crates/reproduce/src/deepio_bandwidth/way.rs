@@ -1,6 +1,6 @@
 //! Ways to serve an epoch, and what several runs of one gave.
 
-use pelton_tools::bench::{BenchReport, Mode, PeerConfig};
+use pelton_tools::bench::{BenchReport, PeerConfig, PeerMode};
 use serde_json::json;
 
 use crate::experiment::SetConfig;
@@ -17,7 +17,7 @@ pub(super) enum Way {
     /// All data in memory, slots to the ranks that hold their records.
     Near,
     /// Memory for this share of the data.
-    Hybrid(Mode, f64),
+    Hybrid(PeerMode, f64),
     /// The backend alone.
     Backend,
 }
@@ -29,7 +29,7 @@ impl Way {
             Way::Near => "in memory, slots to their holders".to_string(),
             Way::Hybrid(mode, memory) => {
                 let loads = match mode {
-                    Mode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
+                    PeerMode::Opportunistic { loads: Some(loads) } => format!(" in {loads} loads"),
                     _ => String::new(),
                 };
                 format!("hybrid, {mode}{loads}, memory {memory} of the data")
@@ -50,7 +50,7 @@ impl Way {
     /// use in the second epoch; other ways take as long for every epoch.
     pub fn epochs(self) -> u64 {
         match self {
-            Way::Hybrid(Mode::Opportunistic { .. }, _) => 3,
+            Way::Hybrid(PeerMode::Opportunistic { .. }, _) => 3,
             _ => 1,
         }
     }
@@ -59,7 +59,7 @@ impl Way {
         let mode = match self {
             Way::Backend => return None,
             Way::Hybrid(mode, _) => mode,
-            _ => Mode::Ordered,
+            _ => PeerMode::Ordered,
         };
         Some(PeerConfig {
             memory_bytes: 0,

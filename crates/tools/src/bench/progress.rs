@@ -11,10 +11,8 @@ use std::time::{Duration, Instant};
 
 use pelton_batch::Batch;
 use pelton_comm::Comm;
-use pelton_feed::{FeedError, LoaderOptions, LoaderState, Stages};
+use pelton_feed::{FeedError, LoaderState};
 use pelton_fetch::Cursor;
-use pelton_format::Dataset;
-use pelton_plan::Plan;
 use pelton_storage::WholeFile;
 use serde_json::Value;
 
@@ -105,25 +103,9 @@ impl<'a> Progress<'a> {
         cut.map_err(|error| cannot_use(log, &error))
     }
 
-    /// Whether there was a state to go on from.
-    pub fn goes_on(&self) -> bool {
-        self.state.is_some()
-    }
-
-    /// Options with which the pipeline goes on from where the file says, or begins where there was none.
-    pub fn resume(
-        &self,
-        dataset: &Dataset,
-        stream: &Plan,
-        stages: &Stages,
-        options: &LoaderOptions,
-    ) -> Result<LoaderOptions, DataError> {
-        match &self.state {
-            Some(state) => state
-                .resume(dataset, stream, stages, options)
-                .map_err(|error| of_file(&self.path, &error)),
-            None => Ok(options.clone()),
-        }
+    /// The state to go on from, where there was one.
+    pub fn state(&self) -> Option<&LoaderState> {
+        self.state.as_ref()
     }
 
     /// Appends the batch's ids, then, from time to time, says that what the log holds was consumed: what a process
@@ -217,7 +199,7 @@ fn saved(bytes: &[u8]) -> Result<(LoaderState, Vec<u64>), FeedError> {
 }
 
 /// An error about a state, with the file that holds it.
-fn of_file(path: &Path, error: &FeedError) -> DataError {
+pub(super) fn of_file(path: &Path, error: &FeedError) -> DataError {
     DataError::Config(format!("{}: {error}", path.display()))
 }
 

@@ -1,7 +1,7 @@
 //! What was measured.
 
 use pelton_comm::{Comm, Reduction};
-use pelton_data::DataError;
+use pelton_data::{DataError, PeerFigures};
 use pelton_feed::{Exif, StageMeters};
 use serde::Serialize;
 
@@ -115,6 +115,17 @@ impl BenchReport {
         self.bytes_per_s = self.used_bytes as f64 / self.taking_s();
         self.read_amplification = self.read_bytes as f64 / self.used_bytes.max(1) as f64;
         self
+    }
+
+    /// Adds what this rank read through peers' memory.
+    pub(super) fn add_peers(&mut self, figures: &PeerFigures) {
+        let meters = &figures.meters;
+        self.mode = Some(figures.mode.to_string());
+        self.pipeline = Some(figures.pipeline.clone());
+        self.local_bytes = meters.local_bytes;
+        self.remote_bytes = meters.remote_bytes;
+        self.backend_bytes = meters.backend_bytes;
+        self.load_s = meters.load_s;
     }
 
     /// The figures of all ranks: sums, and the time of the slowest.

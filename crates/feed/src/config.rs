@@ -4,46 +4,82 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use pelton_feed::{AutoEcho, BadExamples, Collate, DecodeImages, EchoPoint, Exif};
 use pelton_format::ClassName;
 use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
 use pelton_text::Tokenizer;
+use serde::{Deserialize, Serialize};
+
+use crate::as_text;
+use crate::options::{AutoEcho, BadExamples, EchoPoint};
+use crate::stages::{Collate, DecodeImages, Exif};
 
 /// What happens to records on their way to batches.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct PipelineConfig {
     /// How records become samples.
+    #[serde(with = "as_text")]
     pub decode: DecodeSetting,
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<PathBuf>,
     /// What is done with orientations that pictures state.
+    #[serde(with = "as_text")]
     pub exif: Exif,
     /// Augmentation of pictures.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub augment: Option<Pipeline>,
     /// Repeats.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub echo: Option<EchoSetting>,
     /// How examples are put together by length.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BucketPolicy>,
     /// How samples are put together.
+    #[serde(with = "as_text")]
     pub collate: Collate,
     /// Whether a last batch that is not full is left out.
     pub drop_last: bool,
     /// Whether pictures are put out as all of one channel before the next.
     pub planar: bool,
     /// Shares of the files in a mixture, in the order of the files.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Vec<f64>>,
     /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub keep_lengths: Option<LengthRange>,
     /// Classes of records that are kept; where empty, all.
     pub keep_classes: Vec<ClassName>,
     /// What happens to bad examples.
+    #[serde(with = "as_text")]
     pub bad_examples: BadExamples,
     /// Threads that read.
     pub read_threads: usize,
 }
 
-/// A line of help for each setting whose parser lies in another crate.
+impl Default for PipelineConfig {
+    fn default() -> PipelineConfig {
+        PipelineConfig {
+            decode: DecodeSetting::None,
+            vocabulary: None,
+            exif: Exif::Ignore,
+            augment: None,
+            echo: None,
+            buckets: None,
+            collate: Collate::Auto,
+            drop_last: false,
+            planar: false,
+            mix: None,
+            keep_lengths: None,
+            keep_classes: Vec::new(),
+            bad_examples: BadExamples::Fail,
+            read_threads: 2,
+        }
+    }
+}
+
+/// A line of help for each setting whose parser lies in another module.
 impl PipelineConfig {
     /// On `exif`.
     pub const EXIF_HELP: &str = "What is done with the orientation that pictures state in EXIF, as those of phones do: ignore (default, as torchvision has it), or apply";
@@ -158,21 +194,52 @@ impl FromStr for EchoSetting {
     }
 }
 
+impl fmt::Display for EchoSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EchoSetting::Examples(echo, EchoPoint::BeforeAugment) => write!(f, "before:{echo}"),
+            EchoSetting::Examples(echo, EchoPoint::AfterAugment) => write!(f, "after:{echo}"),
+            EchoSetting::Batches(echo) => {
+                write!(f, "batch:{}:{}", echo.factor(), echo.window())
+            }
+            EchoSetting::Auto(auto) => write!(f, "auto:{}", auto.most),
+        }
+    }
+}
+
 impl EchoSetting {
     /// A line of help.
     pub const HELP: &str = "Repeats: before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held";
 
-    pub(crate) fn of_examples(this: Option<EchoSetting>) -> Echo {
-        match this {
-            Some(EchoSetting::Examples(echo, _)) => echo,
+    /// Repeats of examples that it asks of a plan.
+    pub fn of_examples(self) -> Echo {
+        match self {
+            EchoSetting::Examples(echo, _) => echo,
             _ => Echo::NONE,
         }
     }
 
-    pub(crate) fn of_batches(this: Option<EchoSetting>) -> Echo {
-        match this {
-            Some(EchoSetting::Batches(echo)) => echo,
+    /// Repeats of batches that it asks of a plan.
+    pub fn of_batches(self) -> Echo {
+        match self {
+            EchoSetting::Batches(echo) => echo,
             _ => Echo::NONE,
+        }
+    }
+
+    /// Where repeats of examples come in.
+    pub fn point(self) -> EchoPoint {
+        match self {
+            EchoSetting::Examples(_, point) => point,
+            _ => EchoPoint::default(),
+        }
+    }
+
+    /// Repeats by waiting.
+    pub fn auto(self) -> Option<AutoEcho> {
+        match self {
+            EchoSetting::Auto(auto) => Some(auto),
+            _ => None,
         }
     }
 }
@@ -194,6 +261,12 @@ impl LengthRange {
     /// Whether a record of this length is kept.
     pub fn contains(self, length: u32) -> bool {
         (self.from..=self.to).contains(&length)
+    }
+}
+
+impl fmt::Display for LengthRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{}", self.from, self.to)
     }
 }
 
@@ -244,6 +317,9 @@ mod tests {
         assert_eq!(echo("after:1.5"), after);
         assert_eq!(echo("batch:3"), EchoSetting::Batches(of("3:4")));
         assert_eq!(echo("batch:3:9"), EchoSetting::Batches(of("3:9")));
+        for text in ["before:2:64", "after:1.5", "batch:3:4", "auto:5"] {
+            assert_eq!(echo(text).to_string(), text);
+        }
         assert!(matches!(echo("auto:5"), EchoSetting::Auto(auto) if auto.most == 5.0));
         for text in [
             "", "2", "before", "before:0", "batch:x", "auto:0", "auto:x", "never:2",
@@ -251,6 +327,25 @@ mod tests {
             assert!(text.parse::<EchoSetting>().is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn a_configuration_is_written_and_read() {
+        let config = PipelineConfig {
+            decode: DecodeSetting::Image("png".to_owned()),
+            augment: Some("rrc:8,flip".parse().unwrap()),
+            echo: Some("batch:1.5:1024".parse().unwrap()),
+            buckets: Some("static:3,9".parse().unwrap()),
+            mix: Some(vec![0.5, 0.5]),
+            keep_lengths: Some("3..".parse().unwrap()),
+            ..PipelineConfig::default()
+        };
+        for config in [config, PipelineConfig::default()] {
+            let text = serde_json::to_string(&config).unwrap();
+            let read: PipelineConfig = serde_json::from_str(&text).unwrap();
+            assert_eq!(read, config, "{text}");
+        }
+    }
+
     #[test]
     fn lengths_are_a_range_with_both_ends() {
         let range = |text: &str| text.parse::<LengthRange>();
@@ -261,6 +356,7 @@ mod tests {
         assert_eq!(kept("5..60"), [false, true, true, false]);
         assert_eq!(kept("..5"), [true, true, false, false]);
         assert_eq!(kept("60.."), [false, false, true, true]);
+        assert_eq!(range("..5").unwrap().to_string(), "0..5");
         for text in ["", "5", "60..5", "a..b", "-1..5"] {
             assert!(range(text).unwrap_err().contains("give FROM..TO"), "{text}");
         }

@@ -1,33 +1,111 @@
 //! Data of a fetch or a loader in the memory of all ranks.
 
 use std::cell::RefCell;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use pelton_cache::{CacheOptions, PeerCache};
+use pelton_cache::{CacheMeters, CacheOptions, PeerCache};
 use pelton_comm::Comm;
-use pelton_data::{DataError, OpenedData, plan_of};
 use pelton_feed::{LoaderOptions, Near};
 use pelton_fetch::{Access, FetchOptions, Holder, RowBatch};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, EpochOrder, Order, Plan};
 use pelton_run::Interrupt;
 
-use super::config::BenchConfig;
-use super::config::DEFAULT_BATCH;
-use super::config::Mode;
-use super::config::PeerConfig;
-use super::report::BenchReport;
+use crate::error::DataError;
+use crate::plan::plan_of;
 
+/// Examples of a batch where nothing is said.
+const DEFAULT_BATCH: u64 = 4096;
 /// Stands for no rank among the holders of records.
 const NOBODY: u32 = u32::MAX;
 
-/// Peers' memory under a measurement.
-pub(super) struct Peers {
+/// Peers' memory between the backend and the feeds.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Memory of all ranks together, in bytes.
+    pub memory_bytes: u64,
+    /// The same as a share of the data; wins where present.
+    pub memory_share: Option<f64>,
+    /// What happens where that does not hold the data.
+    pub mode: PeerMode,
+    /// Bytes that the opportunistic mode reads at once.
+    pub unit_bytes: u64,
+    /// Whether slots of a batch go to the ranks that hold their records.
+    pub near: bool,
+}
+
+/// In which order records are taken when memory does not hold all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerMode {
+    /// Exactly the order asked for; what is not in memory is read from the backend by itself.
+    Ordered,
+    /// From what is in memory, load by load.
+    Opportunistic {
+        /// Loads of an epoch; where absent, as few as fit. More leave memory for a part of the data that is read
+        /// once, and shuffle less.
+        loads: Option<u64>,
+    },
+}
+
+impl fmt::Display for PeerMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PeerMode::Ordered => "ordered",
+            PeerMode::Opportunistic { .. } => "opportunistic",
+        })
+    }
+}
+
+impl FromStr for PeerMode {
+    type Err = String;
+
+    /// `ordered`, `opportunistic` or `opportunistic:LOADS`.
+    fn from_str(text: &str) -> Result<PeerMode, String> {
+        match text.split_once(':') {
+            None if text == "ordered" => Ok(PeerMode::Ordered),
+            None if text == "opportunistic" => Ok(PeerMode::Opportunistic { loads: None }),
+            Some(("opportunistic", loads)) => match loads.parse() {
+                Ok(loads) if loads > 0 => Ok(PeerMode::Opportunistic { loads: Some(loads) }),
+                _ => Err(format!("{loads} is no number of loads; give 1 or more")),
+            },
+            _ => Err("give ordered, opportunistic or opportunistic:LOADS".to_string()),
+        }
+    }
+}
+
+/// How peers' memory is filled for a fetch or a loader.
+#[derive(Clone, Debug)]
+pub struct Filling {
+    /// What is followed.
     pub plan: Arc<Plan>,
+    /// From where: an epoch and a position of its order.
+    pub start: (u64, u64),
+    /// First epoch that is not read; `None` goes on for ever.
+    pub end_epoch: Option<u64>,
+    /// Whether examples may wait in buckets, so that some are read after those behind them.
+    pub stragglers: bool,
+}
+
+/// What a rank read through peers' memory.
+#[derive(Clone, Debug)]
+pub struct PeerFigures {
+    /// In which order records were taken.
+    pub mode: PeerMode,
+    /// Which way was chosen.
+    pub pipeline: String,
+    /// Bytes and seconds.
+    pub meters: CacheMeters,
+}
+
+/// Peers' memory under a fetch or a loader.
+pub struct Peers {
+    plan: Arc<Plan>,
     cache: PeerCache,
     ranks: u64,
     near: bool,
-    mode: Mode,
+    mode: PeerMode,
     /// The order of the epoch that is taken.
     epoch_order: RefCell<Option<EpochOrder>>,
 }
@@ -35,21 +113,22 @@ pub(super) struct Peers {
 impl Peers {
     /// The order in which the data is taken, and the examples of a batch, where those are not given.
     pub fn order(
-        config: &BenchConfig,
         peers: &PeerConfig,
+        order: Order,
+        seed: u64,
         dataset: &Dataset,
         comm: &Comm,
     ) -> Result<(Order, u64), DataError> {
         let memory_bytes = memory_bytes(peers, dataset);
         let order = match peers.mode {
-            Mode::Opportunistic { loads } if memory_bytes < dataset.bytes() => match loads {
+            PeerMode::Opportunistic { loads } if memory_bytes < dataset.bytes() => match loads {
                 Some(loads) => Order::Opportunistic {
                     loads,
                     unit_bytes: peers.unit_bytes,
                 },
-                None => in_loads(config, peers, dataset, memory_bytes, comm.size())?,
+                None => in_loads(peers, seed, dataset, memory_bytes, comm.size())?,
             },
-            _ => config.order,
+            _ => order,
         };
         let batch = match order {
             Order::Opportunistic { loads, .. } if loads > 1 => {
@@ -60,24 +139,22 @@ impl Peers {
         Ok((order, batch))
     }
 
-    /// Brings into memory what is to be there when `plan` is followed from `start` on, an epoch and a position of its
-    /// order.
+    /// Brings into memory what is to be there first. All ranks call it.
     pub fn load(
-        config: &BenchConfig,
         peers: &PeerConfig,
-        opened: &OpenedData,
-        (plan, start): (Arc<Plan>, (u64, u64)),
+        dataset: &Arc<Dataset>,
+        filling: Filling,
         comm: &Comm,
         interrupt: &Interrupt,
     ) -> Result<Peers, DataError> {
-        let dataset = &opened.dataset;
         let ranks = comm.size() as u64;
+        let plan = filling.plan;
         check_batches(&plan)?;
         let options = CacheOptions {
             memory_bytes: memory_bytes(peers, dataset).div_ceil(ranks),
-            start,
-            stragglers: config.stages.is_some(),
-            end_epoch: Some(config.epochs),
+            start: filling.start,
+            stragglers: filling.stragglers,
+            end_epoch: filling.end_epoch,
             interrupt: Arc::clone(interrupt),
             ..CacheOptions::default()
         };
@@ -170,16 +247,13 @@ impl Peers {
         self.cache.received(epoch, drawn);
     }
 
-    /// Gives the memory back and adds this rank's figures. All ranks call it.
-    pub fn finish(self, comm: &Comm, report: &mut BenchReport) -> Result<(), DataError> {
-        report.mode = Some(self.mode.to_string());
-        report.pipeline = Some(self.cache.pipeline().to_string());
-        let meters = self.cache.finish(comm)?;
-        report.local_bytes = meters.local_bytes;
-        report.remote_bytes = meters.remote_bytes;
-        report.backend_bytes = meters.backend_bytes;
-        report.load_s = meters.load_s;
-        Ok(())
+    /// Gives the memory back. All ranks call it.
+    pub fn finish(self, comm: &Comm) -> Result<PeerFigures, DataError> {
+        Ok(PeerFigures {
+            mode: self.mode,
+            pipeline: self.cache.pipeline().to_string(),
+            meters: self.cache.finish(comm)?,
+        })
     }
 }
 
@@ -193,8 +267,8 @@ fn memory_bytes(peers: &PeerConfig, dataset: &Dataset) -> u64 {
 
 /// The opportunistic order of the fewest loads that the memory of all ranks holds by twos.
 fn in_loads(
-    config: &BenchConfig,
     peers: &PeerConfig,
+    seed: u64,
     dataset: &Dataset,
     memory_bytes: u64,
     ranks: usize,
@@ -203,7 +277,7 @@ fn in_loads(
     let order = |loads| Order::Opportunistic { loads, unit_bytes };
     // Of one load, which any batch fits.
     let batching = Batching::Examples(DEFAULT_BATCH);
-    let one_load = plan_of(dataset, order(1), batching, config.seed)?;
+    let one_load = plan_of(dataset, order(1), batching, seed)?;
     let units = one_load.units().expect("the order has units");
     let loads = pelton_cache::loads_for(dataset, units, memory_bytes, ranks);
     loads.map(order).ok_or_else(|| {

@@ -6,27 +6,25 @@
 
 use std::sync::Arc;
 
-use pelton_comm::Comm;
 use pelton_feed::BadExamples;
 use pelton_fetch::OnBadRecord;
 use pelton_format::{ClassName, Dataset};
 use pelton_plan::Selection;
+use pelton_run::RunContext;
 
-use pelton_data::{DataError, Pass};
-use pelton_run::{Interrupt, Observer};
+use crate::error::DataError;
+use crate::pass::Pass;
 
 /// Classes that a message names.
 const MOST_NAMED: usize = 20;
 
 /// The records of the named classes. A record of which the class cannot be told is kept where the policy goes on
 /// with bad examples, so that it is counted as one.
-pub(super) fn records_of(
+pub(crate) fn records_of(
     dataset: &Arc<Dataset>,
     names: &[ClassName],
     bad_examples: BadExamples,
-    comm: &Comm,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Selection, DataError> {
     let mut wanted = vec![false; dataset.labels().len()];
     for name in names {
@@ -34,7 +32,7 @@ pub(super) fn records_of(
     }
     let kept = match dataset.lists_classes() {
         true => of_listed(dataset, &wanted, bad_examples)?,
-        false => of_read(dataset, &wanted, bad_examples, comm, interrupt, observer)?,
+        false => of_read(dataset, &wanted, bad_examples, context)?,
     };
     let selection = Selection::new(dataset.records(), |id| {
         kept[id as usize / 64] >> (id % 64) & 1 == 1
@@ -90,19 +88,22 @@ fn of_read(
     dataset: &Arc<Dataset>,
     wanted: &[bool],
     bad_examples: BadExamples,
-    comm: &Comm,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
+    context: &mut RunContext<'_>,
 ) -> Result<Vec<u64>, DataError> {
     // What is not read stays kept.
     let mut kept = vec![u64::MAX; dataset.records().div_ceil(64) as usize];
-    if comm.rank() == 0 {
+    if context.comm.rank() == 0 {
         let on_bad_record = match bad_examples {
             BadExamples::Fail => OnBadRecord::Fail,
             _ => OnBadRecord::Skip { limit: None },
         };
-        let mut pass = Pass::new(dataset, "looking for classes", on_bad_record, interrupt)?;
-        while pass.next_step(observer, |batch| {
+        let mut pass = Pass::new(
+            dataset,
+            "looking for classes",
+            on_bad_record,
+            context.interrupt,
+        )?;
+        while pass.next_step(context.observer, |batch| {
             for i in 0..batch.rows.len() {
                 let (id, class) = (batch.rows.id(i), batch.rows.label(i));
                 let keeps = wanted[class as usize];
@@ -110,6 +111,6 @@ fn of_read(
             }
         })? {}
     }
-    comm.broadcast(&mut kept, 0)?;
+    context.comm.broadcast(&mut kept, 0)?;
     Ok(kept)
 }

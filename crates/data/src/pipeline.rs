@@ -1,0 +1,462 @@
+//! From a configuration and data to loaders: the plan, the stages and the options that all jobs on batches share.
+//!
+//! A job prepares its pipeline once, takes a loader from the beginning or from a saved state, and for measuring what
+//! it has trained the same pipeline over other data ([`PreparedPipeline::evaluation`]). Over ranks each takes its share
+//! of every batch; all of them call everything here.
+
+use std::sync::Arc;
+
+use pelton_batch::Batch;
+use pelton_comm::Comm;
+use pelton_feed::{
+    AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
+    LoaderState, PipelineConfig, Stages, TakeMember, Tokenise,
+};
+use pelton_fetch::{Access, Cursor};
+use pelton_format::Contents;
+use pelton_image::Layout;
+use pelton_plan::{Order, Place, Plan, PlanSpec, StepBatch};
+use pelton_run::RunContext;
+use pelton_text::{Ends, Vocabulary};
+
+use crate::bad_records::{check_limit_on, check_some_left};
+use crate::error::DataError;
+use crate::kept_vocabulary::pipeline_vocabulary;
+use crate::open::OpenedData;
+use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
+use crate::pipeline_plan::pipeline_plan;
+
+/// Examples of a batch where nothing is said.
+const DEFAULT_BATCH: u64 = 64;
+
+/// What a job asks of its pipeline beside what happens to records.
+#[derive(Clone, Debug)]
+pub struct PipelineTerms {
+    /// Order of the epochs; opportunistic loads of peers' memory take its place.
+    pub order: Order,
+    /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
+    pub batch: Option<u64>,
+    /// The seed.
+    pub seed: u64,
+    /// Epochs; `None` goes on for ever.
+    pub epochs: Option<u64>,
+    /// Bytes that each rank's loader may hold.
+    pub memory_bytes: u64,
+    /// Threads that decode and augment.
+    pub threads: usize,
+    /// How records are read.
+    pub access: Access,
+    /// Where present, the data is read through the memory of all ranks.
+    pub cache: Option<PeerConfig>,
+}
+
+/// A pipeline over data, from which loaders are taken.
+pub struct PreparedPipeline {
+    config: PipelineConfig,
+    terms: PipelineTerms,
+    opened: OpenedData,
+    vocabulary: Option<Arc<Vocabulary>>,
+    plan: Arc<Plan>,
+    stages: Stages,
+    options: LoaderOptions,
+}
+
+impl PreparedPipeline {
+    /// The pipeline that `config` describes over the data, whose words and lengths are counted first where it needs
+    /// them.
+    ///
+    /// Errors: settings that do not go together or with the data; a vocabulary, order or policy that cannot be; an
+    /// interruption.
+    pub fn new(
+        config: &PipelineConfig,
+        terms: &PipelineTerms,
+        opened: &OpenedData,
+        context: &mut RunContext<'_>,
+    ) -> Result<PreparedPipeline, DataError> {
+        let decode = &config.decode;
+        if config.exif == Exif::Apply && !matches!(decode, DecodeSetting::Image(_)) {
+            return Err(DataError::Config(format!(
+                "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
+            )));
+        }
+        let vocabulary = match (decode, config.vocabulary.as_deref()) {
+            (DecodeSetting::Text(tokenizer), file) => {
+                let vocabulary = pipeline_vocabulary(opened, *tokenizer, file, context)?;
+                Some(Arc::new(vocabulary))
+            }
+            (_, Some(file)) => {
+                return Err(DataError::Config(format!(
+                    "`vocabulary` {} does nothing with `decode` {decode}; give `decode` words, or leave it out",
+                    file.display(),
+                )));
+            }
+            (_, None) => None,
+        };
+        PreparedPipeline::with_vocabulary(config, terms, opened, vocabulary, context)
+    }
+
+    fn with_vocabulary(
+        config: &PipelineConfig,
+        terms: &PipelineTerms,
+        opened: &OpenedData,
+        vocabulary: Option<Arc<Vocabulary>>,
+        context: &mut RunContext<'_>,
+    ) -> Result<PreparedPipeline, DataError> {
+        let stages = stages_of(config, opened, vocabulary.as_ref())?;
+        let mut terms = terms.clone();
+        let mut batch = DEFAULT_BATCH;
+        if let Some(peers) = &terms.cache {
+            let (order, seed) = (terms.order, terms.seed);
+            let (order, most) = Peers::order(peers, order, seed, &opened.dataset, context.comm)?;
+            terms.order = order;
+            batch = most.min(DEFAULT_BATCH);
+        }
+        let tokenizer = vocabulary.as_ref().map(|vocabulary| vocabulary.tokenizer());
+        let spec = PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed);
+        let plan = pipeline_plan(config, spec, opened, tokenizer, context)?;
+        let options = LoaderOptions {
+            threads: terms.threads.max(1),
+            read_threads: config.read_threads,
+            access: terms.access,
+            bad_examples: config.bad_examples,
+            echo_point: config.echo.map(|echo| echo.point()).unwrap_or_default(),
+            auto_echo: config.echo.and_then(|echo| echo.auto()),
+            end_epoch: terms.epochs,
+            rank: context.comm.rank() as u32,
+            world_size: context.comm.size() as u32,
+            interrupt: Arc::clone(context.interrupt),
+            device: opened.device,
+            ..LoaderOptions::with_memory(terms.memory_bytes)
+        };
+        Ok(PreparedPipeline {
+            config: config.clone(),
+            terms,
+            opened: opened.clone(),
+            vocabulary,
+            plan: Arc::new(plan),
+            stages,
+            options,
+        })
+    }
+
+    /// The same decoding over other data, for measuring what was trained: every record once, in the order of the
+    /// files, in batches of one shape or padded to their longest; by the same vocabulary, without repeats, without
+    /// chance in the augmentation ([`pelton_image::Pipeline::evaluation`]), and read where it lies.
+    ///
+    /// Each of its epochs is one evaluation; it has no end, so that one loader serves them all.
+    pub fn evaluation(
+        &self,
+        opened: &OpenedData,
+        context: &mut RunContext<'_>,
+    ) -> Result<PreparedPipeline, DataError> {
+        let config = PipelineConfig {
+            augment: self.config.augment.as_ref().map(|all| all.evaluation()),
+            echo: None,
+            buckets: None,
+            drop_last: false,
+            mix: None,
+            keep_lengths: None,
+            ..self.config.clone()
+        };
+        let terms = PipelineTerms {
+            order: Order::Sequential,
+            epochs: None,
+            cache: None,
+            ..self.terms.clone()
+        };
+        let vocabulary = self.vocabulary.clone();
+        PreparedPipeline::with_vocabulary(&config, &terms, opened, vocabulary, context)
+    }
+
+    /// With another budget for each loader, where a job divides its own among several.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: u64) -> PreparedPipeline {
+        self.terms.memory_bytes = bytes;
+        self.options.memory_bytes = bytes;
+        self
+    }
+
+    /// The plan: which examples every step uses.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// What happens to records.
+    pub fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    /// How loaders run.
+    pub fn options(&self) -> &LoaderOptions {
+        &self.options
+    }
+
+    /// The vocabulary that text is decoded with.
+    pub fn vocabulary(&self) -> Option<&Arc<Vocabulary>> {
+        self.vocabulary.as_ref()
+    }
+
+    /// A loader from the beginning, or from a state that one of this pipeline saved. All ranks call it.
+    ///
+    /// Errors: a state of other data or another pipeline; a budget that does not hold what is needed.
+    pub fn loader(
+        &self,
+        from: Option<&LoaderState>,
+        comm: &Comm,
+    ) -> Result<PipelineLoader, DataError> {
+        let mut options = match from {
+            Some(state) => state.resume(
+                &self.opened.dataset,
+                &self.plan,
+                &self.stages,
+                &self.options,
+            )?,
+            None => self.options.clone(),
+        };
+        let mut dataset = Arc::clone(&self.opened.dataset);
+        let mut peers = None;
+        if let Some(cache) = &self.terms.cache {
+            let filling = Filling {
+                plan: Arc::clone(&self.plan),
+                start: drawn_before(&self.plan, &options),
+                end_epoch: options.end_epoch,
+                stragglers: true,
+            };
+            let loaded = Peers::load(cache, &dataset, filling, comm, &self.options.interrupt)?;
+            options = loaded.loader_options(options);
+            dataset = loaded.dataset();
+            peers = Some(loaded);
+        }
+        let (plan, stages) = (Arc::clone(&self.plan), self.stages.clone());
+        Ok(PipelineLoader {
+            loader: Loader::new(dataset, plan, stages, &options)?,
+            peers,
+            limit: options.bad_examples.limit(),
+        })
+    }
+}
+
+/// A [`Loader`], with the memory of peers that it reads through.
+pub struct PipelineLoader {
+    loader: Loader,
+    peers: Option<Peers>,
+    /// Most records that may be bad.
+    limit: Option<u64>,
+}
+
+impl PipelineLoader {
+    /// Refuses more bad records over all ranks than the policy allows, and an end where all were bad; `went_on` is
+    /// whether it began from a state, when what was left may well have been bad. All ranks call it.
+    pub fn check_bad(&self, comm: &Comm, went_on: bool) -> Result<(), DataError> {
+        let loader = &self.loader;
+        let (meters, bad) = (loader.meters(), loader.bad_ids());
+        let problem = |id: u64| {
+            let known = meters.bad_examples.iter().find(|bad| bad.id == id);
+            known.map_or_else(|| format!("record {id}"), |bad| bad.problem.clone())
+        };
+        check_limit_on(comm, self.limit, &bad, problem)?;
+        if went_on {
+            return Ok(());
+        }
+        check_some_left(comm, meters.fresh_examples, &bad, || {
+            let first = meters.bad_examples.iter().min_by_key(|bad| bad.id);
+            first.map(|bad| (bad.id, bad.problem.clone()))
+        })
+    }
+
+    /// Ends the loader and gives back peers' memory, of which the figures come, where there was any. All ranks call it.
+    pub fn finish(self, comm: &Comm) -> Result<Option<PeerFigures>, DataError> {
+        drop(self.loader);
+        self.peers.map(|peers| peers.finish(comm)).transpose()
+    }
+}
+
+impl std::ops::Deref for PipelineLoader {
+    type Target = Loader;
+
+    fn deref(&self) -> &Loader {
+        &self.loader
+    }
+}
+
+impl Iterator for PipelineLoader {
+    type Item = Result<Batch, FeedError>;
+
+    fn next(&mut self) -> Option<Result<Batch, FeedError>> {
+        let next = self.loader.next();
+        if let (Some(Ok(batch)), Some(peers)) = (&next, &self.peers) {
+            peers.received(batch.epoch, self.loader.drawn());
+        }
+        next
+    }
+}
+
+/// The stages from a record to a sample of a batch.
+fn stages_of(
+    config: &PipelineConfig,
+    opened: &OpenedData,
+    vocabulary: Option<&Arc<Vocabulary>>,
+) -> Result<Stages, DataError> {
+    let decode = &config.decode;
+    let ends = Ends {
+        begin: false,
+        end: true,
+    };
+    let stages = Stages::default()
+        .planar(config.planar)
+        .collated(config.collate);
+    let stages = match (decode, vocabulary) {
+        (DecodeSetting::Text(_), Some(vocabulary)) => {
+            stages.then(Tokenise::by(Arc::clone(vocabulary), ends))
+        }
+        (DecodeSetting::Image(kind), _) => {
+            let decode = DecodeImages::of(kind).ok_or_else(|| {
+                DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))
+            })?;
+            stages.then(decode.with_exif(config.exif))
+        }
+        (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
+        _ => stages,
+    };
+    let Some(augment) = config.augment.clone() else {
+        return Ok(stages);
+    };
+    let mut augment = augment.with_layout(match config.planar {
+        true => Layout::Chw,
+        false => Layout::Hwc,
+    });
+    if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
+        let grey = augment.with_channels(1);
+        augment = grey.map_err(|error| DataError::Config(error.to_string()))?;
+    }
+    Ok(stages.then(AugmentImages::by(augment)))
+}
+
+/// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that
+/// were not drawn before; some that were may still wait in a bucket.
+fn drawn_before(plan: &Plan, options: &LoaderOptions) -> (u64, u64) {
+    let Cursor { epoch, next } = options.start;
+    if next == 0 {
+        return (epoch, 0);
+    }
+    let mut batch = StepBatch::default();
+    let place = Place { epoch, step: next };
+    plan.walk(place, options.hint.as_ref()).next(&mut batch);
+    let newest = batch.positions.iter().max();
+    let drawn = newest.map_or(0, |newest| newest + 1);
+    (batch.epoch, drawn.saturating_sub(batch.len() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DataConfig;
+    use crate::open::open;
+    use pelton_run::Interrupt;
+
+    /// 100 sentences of 1 to 7 words.
+    fn sentences(folder: &std::path::Path, name: &str, records: usize) -> String {
+        let path = folder.join(name);
+        let lines = (0..records).map(|i| format!("word{i}{}\n", " the".repeat(i % 7)));
+        std::fs::write(&path, lines.collect::<String>()).unwrap();
+        path.display().to_string()
+    }
+
+    fn terms() -> PipelineTerms {
+        PipelineTerms {
+            order: Order::Full,
+            batch: Some(8),
+            seed: 3,
+            epochs: Some(2),
+            memory_bytes: 8 << 20,
+            threads: 2,
+            access: Access::Auto,
+            cache: None,
+        }
+    }
+
+    /// As a training job uses it: loaders that begin, go on, and measure on other data by the same vocabulary.
+    #[test]
+    fn loaders_begin_go_on_and_evaluate() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = DataConfig {
+            paths: vec![sentences(folder.path(), "train.txt", 100)],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        }
+        .with_bytes();
+        let test = vec![sentences(folder.path(), "test.txt", 20)];
+        let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+        let observer = &mut |_: pelton_run::Event<'_>| {};
+        let mut context = RunContext::new(&comm, &interrupt, observer);
+        let opened = open(&data, &data.paths, None, &mut context).unwrap();
+        let opened_test = open(&data, &test, None, &mut context).unwrap();
+        let config = PipelineConfig {
+            decode: "words".parse().unwrap(),
+            buckets: Some("auto".parse().unwrap()),
+            echo: Some("before:2:8".parse().unwrap()),
+            ..PipelineConfig::default()
+        };
+        let pipeline = PreparedPipeline::new(&config, &terms(), &opened, &mut context).unwrap();
+        let mut loader = pipeline.loader(None, &comm).unwrap();
+        let mut ids = Vec::new();
+        let mut states = Vec::new();
+        loop {
+            states.push(loader.state());
+            let Some(batch) = loader.next() else { break };
+            ids.push(batch.unwrap().ids);
+        }
+        assert_eq!(ids.concat().len(), 400, "two epochs, each example twice");
+        loader.check_bad(&comm, false).unwrap();
+        for at in [0, 1, ids.len() / 2, ids.len()] {
+            let again = pipeline.loader(Some(&states[at]), &comm).unwrap();
+            let rest: Vec<Vec<u64>> = again.map(|batch| batch.unwrap().ids).collect();
+            assert_eq!(rest, ids[at..], "from batch {at}");
+        }
+
+        let measured = pipeline.evaluation(&opened_test, &mut context).unwrap();
+        let numbers = |word: &[u8]| pipeline.vocabulary().unwrap().id(word);
+        assert_eq!(measured.vocabulary().unwrap().id(b"the"), numbers(b"the"));
+        let mut loader = measured.loader(None, &comm).unwrap();
+        for epoch in 0..2 {
+            let steps = measured.plan().steps(epoch) as usize;
+            let batches = loader.by_ref().take(steps);
+            let ids = batches.flat_map(|batch| batch.unwrap().ids);
+            assert_eq!(ids.collect::<Vec<u64>>(), (0..20).collect::<Vec<u64>>());
+        }
+    }
+
+    #[test]
+    fn settings_that_do_nothing_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = DataConfig {
+            paths: vec![sentences(folder.path(), "train.txt", 9)],
+            ..DataConfig::default()
+        }
+        .with_bytes();
+        let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+        let observer = &mut |_: pelton_run::Event<'_>| {};
+        let mut context = RunContext::new(&comm, &interrupt, observer);
+        let opened = open(&data, &data.paths, None, &mut context).unwrap();
+        let mut check = |config: PipelineConfig, part: &str| {
+            let refused = PreparedPipeline::new(&config, &terms(), &opened, &mut context);
+            let error = refused.err().unwrap().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        let exif = PipelineConfig {
+            exif: Exif::Apply,
+            ..PipelineConfig::default()
+        };
+        check(exif, "`exif` apply does nothing with `decode` none");
+        let vocabulary = PipelineConfig {
+            vocabulary: Some("words.bin".into()),
+            ..PipelineConfig::default()
+        };
+        check(vocabulary, "`vocabulary` words.bin does nothing");
+        let mix = PipelineConfig {
+            mix: Some(vec![0.5, 0.5]),
+            ..PipelineConfig::default()
+        };
+        check(mix, "`mix` names 2 shares for 1 files");
+    }
+}

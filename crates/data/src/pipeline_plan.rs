@@ -1,0 +1,113 @@
+//! The plan of a pipeline: which records it keeps, from which files in which shares, and in which batches.
+
+use pelton_feed::{EchoSetting, PipelineConfig};
+use pelton_format::Dataset;
+use pelton_plan::{Batching, Catalog, Echo, Part, Plan, PlanSpec, Selection};
+use pelton_run::RunContext;
+use pelton_text::Tokenizer;
+
+use crate::error::DataError;
+use crate::kept_classes;
+use crate::kept_lengths::record_lengths;
+use crate::open::OpenedData;
+use crate::plan::units_of;
+
+/// The plan of a pipeline, of which `spec` says order, batch and seed. Lengths are in tokens where there is a tokenizer.
+pub(crate) fn pipeline_plan(
+    config: &PipelineConfig,
+    spec: PlanSpec,
+    opened: &OpenedData,
+    tokenizer: Option<Tokenizer>,
+    context: &mut RunContext<'_>,
+) -> Result<Plan, DataError> {
+    let dataset = &opened.dataset;
+    let needs_lengths = config.buckets.is_some() || config.keep_lengths.is_some();
+    let lengths = match tokenizer.filter(|_| needs_lengths) {
+        Some(tokenizer) => Some(record_lengths(opened, tokenizer, context)?),
+        None => None,
+    };
+    // What is not text is as long as its record has bytes, without the end of a line.
+    let length_of = |id: u64| match &lengths {
+        Some(lengths) => lengths[id as usize],
+        None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
+    };
+    let of_classes = match config.keep_classes.as_slice() {
+        [] => None,
+        names => {
+            let bad_examples = config.bad_examples;
+            let kept = kept_classes::records_of(dataset, names, bad_examples, context)?;
+            Some(kept)
+        }
+    };
+    let selection = match config.keep_lengths {
+        Some(range) => Some(kept_lengths(dataset, of_classes, |id| {
+            range.contains(length_of(id))
+        })?),
+        None => of_classes,
+    };
+    let mixture = match &config.mix {
+        Some(weights) => Some(parts(dataset, weights)?),
+        None => None,
+    };
+    let units = units_of(dataset, spec.order);
+    let spec = PlanSpec {
+        batching: match (config.drop_last, spec.batching) {
+            (true, Batching::Examples(batch)) => Batching::DropLast(batch),
+            (_, batching) => batching,
+        },
+        echo: config.echo.map_or(Echo::NONE, EchoSetting::of_examples),
+        batch_echo: config.echo.map_or(Echo::NONE, EchoSetting::of_batches),
+        buckets: config.buckets.clone(),
+        mixture,
+        ..spec
+    };
+    let over = Catalog {
+        records: dataset.records(),
+        selection,
+        units,
+        length_of: Some(&length_of),
+    };
+    Ok(Plan::new(&spec, over)?)
+}
+
+/// The records whose length is kept, of those that are kept for their class.
+fn kept_lengths(
+    dataset: &Dataset,
+    of_classes: Option<Selection>,
+    keeps: impl Fn(u64) -> bool,
+) -> Result<Selection, DataError> {
+    let of_classes = of_classes.as_ref();
+    let kept = Selection::new(dataset.records(), |id| {
+        of_classes.is_none_or(|kept| kept.contains(id)) && keeps(id)
+    });
+    if kept.is_empty() {
+        let of_them = match of_classes {
+            Some(_) => " of the classes that `keep_classes` keeps",
+            None => "",
+        };
+        return Err(DataError::Config(format!(
+            "no record{of_them} has a length that `keep_lengths` keeps; name other lengths"
+        )));
+    }
+    Ok(kept)
+}
+
+/// One part for each file.
+fn parts(dataset: &Dataset, weights: &[f64]) -> Result<Vec<Part>, DataError> {
+    let files = dataset.files();
+    if weights.len() != files.len() {
+        return Err(DataError::Config(format!(
+            "`mix` names {} shares for {} files; give one for each, in the order of the files",
+            weights.len(),
+            files.len()
+        )));
+    }
+    Ok(files
+        .iter()
+        .zip(weights)
+        .map(|(file, &weight)| Part {
+            ids: file.first_id()..file.first_id() + file.records(),
+            weight,
+        })
+        .collect())
+}
