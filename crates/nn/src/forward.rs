@@ -80,17 +80,17 @@ impl<B: Ops> Pass<'_, B> {
             Layer::Conv { at, bias, .. } => {
                 let weight = self.take();
                 let bias = bias.then(|| self.take());
-                B::conv2d(x, weight, bias, *at, relu)
+                B::nn_conv2d(x, weight, bias, *at, relu)
             }
             Layer::BatchNorm { relu, .. } => self.batch_norm(x, None, *relu),
             Layer::LayerNorm { .. } => {
                 let (gamma, beta) = (self.take(), self.take());
-                B::layer_norm(x, gamma, beta)
+                B::nn_layer_norm(x, gamma, beta)
             }
-            Layer::Relu => B::relu(x),
-            Layer::Gelu => B::gelu(x),
-            Layer::MaxPool(at) => B::max_pool(x, *at),
-            Layer::Average => B::average(x),
+            Layer::Relu => B::nn_relu(x),
+            Layer::Gelu => B::nn_gelu(x),
+            Layer::MaxPool(at) => B::nn_max_pool(x, *at),
+            Layer::Average => B::nn_average(x),
             Layer::Flatten => {
                 let shape = dims::<B>(&x);
                 reshape::<B>(x, &[shape[0], shape[1..].iter().product()])
@@ -101,12 +101,12 @@ impl<B: Ops> Pass<'_, B> {
                     Some(embedding) => self.named(&format!("{embedding}.weight")),
                 };
                 let bias = bias.then(|| self.take());
-                B::linear(x, weight, bias)
+                B::nn_linear(x, weight, bias)
             }
             Layer::Dropout(rate) => {
                 self.key = pelton_key::mix(self.key);
                 match self.training {
-                    true => B::dropout(x, *rate, self.key),
+                    true => B::nn_dropout(x, *rate, self.key),
                     false => x,
                 }
             }
@@ -143,7 +143,7 @@ impl<B: Ops> Pass<'_, B> {
         for at in [self.next - 2, self.next - 1] {
             self.parameters[at] = nothing();
         }
-        let y = B::batch_norm(x, gamma, beta, &mut running, residual, mode);
+        let y = B::nn_batch_norm(x, gamma, beta, &mut running, residual, mode);
         for (at, statistic) in running.into_iter().enumerate() {
             self.parameters[self.next - 2 + at] = statistic;
         }
@@ -164,8 +164,8 @@ impl<B: Ops> Pass<'_, B> {
             unreachable!("numbers stay numbers")
         };
         if last.is_empty() {
-            let sum = B::add(y, short);
-            return if relu { B::relu(sum) } else { sum };
+            let sum = B::nn_add(y, short);
+            return if relu { B::nn_relu(sum) } else { sum };
         }
         let end = std::mem::replace(&mut self.next, at);
         let y = self.batch_norm(y, Some(short), relu);
@@ -179,7 +179,7 @@ impl<B: Ops> Pass<'_, B> {
         } = self.sequences;
         let (batch, steps) = (*batch, *steps);
         let weight = self.take();
-        let mut x = B::embedding(weight, ids);
+        let mut x = B::nn_embedding(weight, ids);
         if positions > 0 {
             let weight = self.take();
             let mut at = vec![0i64; batch * steps];
@@ -196,7 +196,7 @@ impl<B: Ops> Pass<'_, B> {
                     at[i] = (i - from) as i64;
                 }
             }
-            x = B::add(x, B::embedding(weight, &at));
+            x = B::nn_add(x, B::nn_embedding(weight, &at));
             return reshape::<B>(x, &[batch, steps, width]);
         }
         reshape::<B>(x, &[steps, batch, width])
@@ -219,7 +219,7 @@ impl<B: Ops> Pass<'_, B> {
                 [zeros(), zeros()]
             }
         };
-        let (y, state) = B::lstm(x, weights, state, self.sequences.keep.as_deref());
+        let (y, state) = B::nn_lstm(x, weights, state, self.sequences.keep.as_deref());
         let state = state.map(B::float_detach);
         self.states.truncate(self.states.len().max(at));
         match self.states.get_mut(at) {
@@ -234,10 +234,10 @@ impl<B: Ops> Pass<'_, B> {
             unreachable!("sequences have three axes")
         };
         let (weight, bias) = (self.take(), self.take());
-        let qkv = B::linear(x, weight, Some(bias));
+        let qkv = B::nn_linear(x, weight, Some(bias));
         let qkv = reshape::<B>(qkv, &[batch, steps, 3, heads, width / heads]);
-        let y = B::attention(qkv, self.sequences.segments.as_deref());
+        let y = B::nn_attention(qkv, self.sequences.segments.as_deref());
         let (weight, bias) = (self.take(), self.take());
-        B::linear(y, weight, Some(bias))
+        B::nn_linear(y, weight, Some(bias))
     }
 }

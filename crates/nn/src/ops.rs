@@ -65,6 +65,13 @@ pub struct LstmWeights<B: Backend> {
     pub hidden_bias: F<B>,
 }
 
+impl<B: Backend> LstmWeights<B> {
+    /// In the order of the fields.
+    pub(crate) fn all(self) -> [F<B>; 4] {
+        [self.input, self.hidden, self.input_bias, self.hidden_bias]
+    }
+}
+
 /// How the loss of a batch is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct LossOptions {
@@ -132,7 +139,7 @@ pub(crate) fn reshape<B: Backend>(x: F<B>, shape: &[usize]) -> F<B> {
 /// Backends that nets run on. See the [module](self).
 pub trait Ops: Backend {
     /// A convolution, with a ReLU behind it or none.
-    fn conv2d(
+    fn nn_conv2d(
         x: F<Self>,
         weight: F<Self>,
         bias: Option<F<Self>>,
@@ -149,7 +156,7 @@ pub trait Ops: Backend {
 
     /// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU that `mode` may ask
     /// for. In training `running` (mean, variance) follows.
-    fn batch_norm(
+    fn nn_batch_norm(
         x: F<Self>,
         gamma: F<Self>,
         beta: F<Self>,
@@ -191,25 +198,25 @@ pub trait Ops: Backend {
     }
 
     /// max(x, 0).
-    fn relu(x: F<Self>) -> F<Self> {
+    fn nn_relu(x: F<Self>) -> F<Self> {
         let shape = dims::<Self>(&x);
         reshape::<Self>(f(relu(t::<Self, 1>(flat::<Self>(x)))), &shape)
     }
 
     /// The sum of two tensors of one shape.
-    fn add(x: F<Self>, y: F<Self>) -> F<Self> {
+    fn nn_add(x: F<Self>, y: F<Self>) -> F<Self> {
         Self::float_add(x, y)
     }
 
     /// The largest value of each window.
-    fn max_pool(x: F<Self>, at: Window) -> F<Self> {
+    fn nn_max_pool(x: F<Self>, at: Window) -> F<Self> {
         let x = t::<Self, 4>(x).permute([0, 3, 1, 2]);
         let (kernel, stride, padding) = ([at.kernel; 2], [at.stride; 2], [at.padding; 2]);
         f(module::max_pool2d(x, kernel, stride, padding, [1, 1], false).permute([0, 2, 3, 1]))
     }
 
     /// The mean over height and width: [batch, channels].
-    fn average(x: F<Self>) -> F<Self> {
+    fn nn_average(x: F<Self>) -> F<Self> {
         let [batch, height, width, channels] = dims::<Self>(&x)[..] else {
             panic!("an image has four axes")
         };
@@ -218,7 +225,7 @@ pub trait Ops: Backend {
     }
 
     /// x·wᵀ + b over the last axis; `weight` is [out, in].
-    fn linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
+    fn nn_linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
         let mut shape = dims::<Self>(&x);
         let [out, width] = dims::<Self>(&weight)[..] else {
             panic!("a weight has two axes")
@@ -234,7 +241,7 @@ pub trait Ops: Backend {
     }
 
     /// Rows of `weight` [words, width] by number: [ids, width].
-    fn embedding(weight: F<Self>, ids: &[i64]) -> F<Self> {
+    fn nn_embedding(weight: F<Self>, ids: &[i64]) -> F<Self> {
         let weight = t::<Self, 2>(weight);
         let ids = Tensor::<Self, 1, Int>::from_data(
             TensorData::new(ids.to_vec(), [ids.len()]),
@@ -246,7 +253,7 @@ pub trait Ops: Backend {
     /// One LSTM layer over a sequence [steps, batch, width] from the state (h, c), each [batch, hidden]; `keep`
     /// [steps · batch], where given, is 0 where the state before that step is taken as zero, otherwise 1. Returns the
     /// outputs [steps, batch, hidden] and the last state.
-    fn lstm(
+    fn nn_lstm(
         x: F<Self>,
         weights: LstmWeights<Self>,
         state: [F<Self>; 2],
@@ -284,7 +291,7 @@ pub trait Ops: Backend {
 
     /// Softmax and cross-entropy of `logits` [rows, classes] against `targets`, of which [`NO_TARGET`] counts for nothing:
     /// a scalar loss [1], and what was counted.
-    fn cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
         let logits = t::<Self, 2>(logits);
         let [rows, classes] = logits.dims();
         let device = logits.device();
@@ -313,7 +320,7 @@ pub trait Ops: Backend {
 
     /// Causal attention over queries, keys and values [batch, steps, 3, heads, width]: [batch, steps, heads · width]. A
     /// position sees those of its own segment up to itself; `segments` [batch · steps], where absent, is one a row.
-    fn attention(qkv: F<Self>, segments: Option<&[u32]>) -> F<Self> {
+    fn nn_attention(qkv: F<Self>, segments: Option<&[u32]>) -> F<Self> {
         let [batch, steps, _, heads, width] = dims::<Self>(&qkv)[..] else {
             panic!("queries, keys and values have five axes")
         };
@@ -341,7 +348,7 @@ pub trait Ops: Backend {
     }
 
     /// Layer norm over the last axis.
-    fn layer_norm(x: F<Self>, gamma: F<Self>, beta: F<Self>) -> F<Self> {
+    fn nn_layer_norm(x: F<Self>, gamma: F<Self>, beta: F<Self>) -> F<Self> {
         let shape = dims::<Self>(&x);
         let width = shape[shape.len() - 1];
         let x = t::<Self, 2>(reshape::<Self>(x, &[shape.iter().product::<usize>() / width, width]));
@@ -353,13 +360,13 @@ pub trait Ops: Backend {
     }
 
     /// x·Φ(x), by the error function.
-    fn gelu(x: F<Self>) -> F<Self> {
+    fn nn_gelu(x: F<Self>) -> F<Self> {
         let shape = dims::<Self>(&x);
         reshape::<Self>(f(gelu(t::<Self, 1>(flat::<Self>(x)))), &shape)
     }
 
     /// Zero with chance `rate`, else x / (1 − rate); which ones, `key` decides.
-    fn dropout(x: F<Self>, rate: f32, key: u64) -> F<Self> {
+    fn nn_dropout(x: F<Self>, rate: f32, key: u64) -> F<Self> {
         let shape = dims::<Self>(&x);
         let x = t::<Self, 1>(flat::<Self>(x));
         Self::seed(&x.device(), key);

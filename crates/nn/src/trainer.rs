@@ -337,7 +337,7 @@ where
         let (begins, logits) = ends.pop().expect("a net has layers");
         let rows = dims::<B>(&logits).iter().product::<usize>() / self.net.classes;
         let logits = reshape::<B>(logits, &[rows, self.net.classes]);
-        let (loss, counts) = B::cross_entropy(logits, &targets, options.loss);
+        let (loss, counts) = B::nn_cross_entropy(logits, &targets, options.loss);
 
         // Backward, the last segment first.
         let mut pending = Vec::new();
@@ -350,7 +350,7 @@ where
                 if let Some(gradient) = B::grad_remove(&leaves[index], &mut gradients) {
                     let sum = &mut self.gradients[index];
                     *sum = Some(match sum.take() {
-                        Some(old) => Inner::<B>::add(old, gradient),
+                        Some(old) => Inner::<B>::nn_add(old, gradient),
                         None => gradient,
                     });
                 }
@@ -466,7 +466,7 @@ where
             scale: 1.0,
             smoothing: 0.0,
         };
-        Ok(Inner::<B>::cross_entropy(logits, &targets, options).1)
+        Ok(Inner::<B>::nn_cross_entropy(logits, &targets, options).1)
     }
 
     fn logits(&mut self, input: Input<'_>) -> Result<Vec<f32>, NnError> {

@@ -24,27 +24,36 @@ fn numbers(x: &Option<FlexTensor>) -> Option<&[f32]> {
 }
 
 impl Ops for Flex {
-    fn conv2d(x: F<Self>, w: F<Self>, b: Option<F<Self>>, at: Window, relu: bool) -> F<Self> {
-        convolution::forward(x, w, b, at, relu).1
+    fn nn_conv2d(x: F<Self>, w: F<Self>, b: Option<F<Self>>, at: Window, relu: bool) -> F<Self> {
+        convolution::forward(x, w, b, at, relu)
     }
 
-    fn relu(x: F<Self>) -> F<Self> {
+    fn nn_relu(x: F<Self>) -> F<Self> {
         rows::relu(x)
     }
 
-    fn add(x: F<Self>, y: F<Self>) -> F<Self> {
+    fn nn_add(x: F<Self>, y: F<Self>) -> F<Self> {
         rows::add(x, &y)
     }
 
-    fn linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
+    fn nn_linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
         rows::linear(&x, &weight, bias.as_ref())
     }
 
-    fn embedding(weight: F<Self>, ids: &[i64]) -> F<Self> {
+    fn nn_embedding(weight: F<Self>, ids: &[i64]) -> F<Self> {
         sequence::embedding(&weight, ids)
     }
 
-    fn cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+    fn nn_lstm(
+        x: F<Self>,
+        weights: LstmWeights<Self>,
+        state: [F<Self>; 2],
+        keep: Option<&[f32]>,
+    ) -> (F<Self>, [F<Self>; 2]) {
+        sequence::lstm(x, weights.all(), state, keep)
+    }
+
+    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
         let counts = loss::counts(&logits, targets);
         // The loss itself is asked for in training only, with a tape.
         let value = (counts.loss * f64::from(options.scale)) as f32;
@@ -61,15 +70,32 @@ impl Ops for Flex {
 }
 
 impl Ops for Autodiff<Flex> {
-    fn relu(x: F<Self>) -> F<Self> {
+    fn nn_conv2d(x: F<Self>, w: F<Self>, b: Option<F<Self>>, at: Window, relu: bool) -> F<Self> {
+        convolution::taped(x, w, b, at, relu)
+    }
+
+    fn nn_relu(x: F<Self>) -> F<Self> {
         rows::relu_taped(x)
     }
 
-    fn linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
+    fn nn_linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
         rows::linear_taped(x, weight, bias)
     }
 
-    fn cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+    fn nn_embedding(weight: F<Self>, ids: &[i64]) -> F<Self> {
+        sequence::embedding_taped(weight, ids)
+    }
+
+    fn nn_lstm(
+        x: F<Self>,
+        weights: LstmWeights<Self>,
+        state: [F<Self>; 2],
+        keep: Option<&[f32]>,
+    ) -> (F<Self>, [F<Self>; 2]) {
+        sequence::lstm_taped(x, weights.all(), state, keep)
+    }
+
+    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
         loss::taped(logits, targets, options)
     }
 }

@@ -62,32 +62,28 @@ pub(super) fn linear_taped(x: Taped, weight: Taped, bias: Option<Taped>) -> Tape
     let (value, w) = (x.primitive.clone(), weight.primitive.clone());
     let b = bias.as_ref().map(|bias| &bias.primitive);
     let y = linear(&value, &w, b);
-    let backward = move |dy: FlexTensor| {
-        let dy = contiguous(dy);
-        let value = contiguous(value);
+    let backward = move |dy: FlexTensor, wanted: [bool; 3]| {
+        let (dy, value, w) = (contiguous(dy), contiguous(value), contiguous(w));
         let ((n, width), out) = (rows(&value), sizes(&w)[0]);
-        let shape = sizes(&value);
-        move |wanted: [bool; 3]| {
-            let g = Matrix::new(slice(&dy), n, out);
-            let dx = wanted[0].then(|| {
-                let mut dx = Block::new(n * width);
-                gemm(g, Matrix::new(slice(&w), out, width), &mut dx, width, false);
-                dx.tensor(&shape)
-            });
-            let dw = wanted[1].then(|| {
-                let mut dw = Block::new(out * width);
-                let x = Matrix::new(slice(&value), n, width);
-                gemm(g.transposed(), x, &mut dw, width, false);
-                dw.tensor(&[out, width])
-            });
-            let db = wanted[2].then(|| column_sums(slice(&dy), out).tensor(&[out]));
-            [dx, dw, db]
-        }
+        let g = Matrix::new(slice(&dy), n, out);
+        let dx = wanted[0].then(|| {
+            let mut dx = Block::new(n * width);
+            gemm(g, Matrix::new(slice(&w), out, width), &mut dx, width, false);
+            dx.tensor(&sizes(&value))
+        });
+        let dw = wanted[1].then(|| {
+            let mut dw = Block::new(out * width);
+            let x = Matrix::new(slice(&value), n, width);
+            gemm(g.transposed(), x, &mut dw, width, false);
+            dw.tensor(&[out, width])
+        });
+        let db = wanted[2].then(|| column_sums(slice(&dy), out).tensor(&[out]));
+        [dx, dw, db]
     };
     match bias {
-        Some(bias) => record([&x, &weight, &bias], y, |dy, wanted| backward(dy)(wanted)),
+        Some(bias) => record([&x, &weight, &bias], y, backward),
         None => record([&x, &weight], y, |dy, [dx, dw]| {
-            let [dx, dw, _] = backward(dy)([dx, dw, false]);
+            let [dx, dw, _] = backward(dy, [dx, dw, false]);
             [dx, dw]
         }),
     }
