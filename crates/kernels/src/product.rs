@@ -174,6 +174,7 @@ struct Scratch {
     a: Vec<f32>,
     b: Vec<f32>,
     rows: Vec<usize>,
+    started: Vec<bool>,
 }
 
 thread_local! {
@@ -189,9 +190,9 @@ pub(crate) fn multiply(
     depth: usize,
     output: Output<'_>,
 ) {
-    let m = match left {
-        Left::Rows(source) => source.rows(),
-        Left::Columns(source) => source.cols(),
+    let (m, unit) = match left {
+        Left::Rows(source) => (source.rows(), source.unit()),
+        Left::Columns(source) => (source.cols(), 1),
     };
     let one_tile = m <= tile::height(level);
     match right {
@@ -204,7 +205,7 @@ pub(crate) fn multiply(
                 let cols = start..(start + chunk).min(n);
                 let data = WHOLE.take();
                 let packed = Packed::reusing(data, level, source, cols, depth);
-                let grid = Grid::new(level, m, packed.n, packed.k);
+                let grid = Grid::new(level, unit, m, packed.n, packed.k);
                 Product {
                     level,
                     m,
@@ -240,7 +241,7 @@ pub(crate) fn multiply(
                 bias: output.bias,
                 relu: output.relu,
             }
-            .run(&Grid::new(level, m, n, k), &Shared::new(output.c));
+            .run(&Grid::new(level, unit, m, n, k), &Shared::new(output.c));
         }
     }
 }
@@ -303,6 +304,8 @@ pub(crate) fn multiply_long(
 
 /// How a product is divided into tasks.
 struct Grid {
+    /// Rows that stay together.
+    unit: usize,
     row_blocks: usize,
     col_blocks: usize,
     splits: usize,
@@ -310,12 +313,12 @@ struct Grid {
 }
 
 impl Grid {
-    /// Blocks of 8 tiles' rows and of up to 1 024 columns, or smaller ones where these are too few.
-    fn new(level: Simd, m: usize, n: usize, k: usize) -> Grid {
+    /// Blocks of 12 tiles' rows and of up to 1 024 columns, or smaller ones where these are too few.
+    fn new(level: Simd, unit: usize, m: usize, n: usize, k: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
         let want = (m * n * k / TASK).clamp(1, TASKS);
-        let mut row_blocks = tiles.div_ceil(8);
+        let mut row_blocks = tiles.div_ceil(12);
         let mut col_blocks = n.div_ceil(1024).max(1);
         if row_blocks * col_blocks < want {
             col_blocks = want
@@ -330,7 +333,8 @@ impl Grid {
                 .max(row_blocks);
         }
         Grid {
-            row_blocks,
+            unit,
+            row_blocks: row_blocks.min(m.div_ceil(unit)).max(1),
             col_blocks,
             splits: 1,
             blocks_a_split: usize::MAX,
@@ -345,6 +349,7 @@ impl Grid {
         let row_blocks = tiles.div_ceil(40);
         let col_blocks = panels.div_ceil(4).min(want.div_ceil(row_blocks));
         Grid {
+            unit: 1,
             row_blocks,
             col_blocks,
             splits: 1,
@@ -401,7 +406,8 @@ impl Product<'_> {
             let unit = tile::width(self.level);
             let panels = part(self.n.div_ceil(unit), column, grid.col_blocks);
             let columns = panels.start * unit..(panels.end * unit).min(self.n);
-            let rows = part(self.m, row, grid.row_blocks);
+            let units = part(self.m.div_ceil(grid.unit), row, grid.row_blocks);
+            let rows = units.start * grid.unit..(units.end * grid.unit).min(self.m);
             let blocks = self.k.div_ceil(self.depth).max(1);
             let first = split.saturating_mul(grid.blocks_a_split).min(blocks);
             let last = first.saturating_add(grid.blocks_a_split).min(blocks);
@@ -440,7 +446,10 @@ impl Product<'_> {
             a,
             b,
             rows: offsets,
+            started,
         } = scratch;
+        started.clear();
+        started.resize(columns.len().div_ceil(tile::width(self.level)), self.add);
         offsets.clear();
         offsets.extend(rows.clone().map(|i| {
             let at = shift + (self.row)(i);
@@ -460,7 +469,6 @@ impl Product<'_> {
             .rev()
             .find(|block| !skip(block))
             .unwrap_or(blocks.start);
-        let mut add = self.add;
         for block in blocks.start..=last {
             if block != last && skip(&block) {
                 continue;
@@ -468,7 +476,15 @@ impl Product<'_> {
             let p = depths(block);
             let a_stride = self.pack_left(a, &rows, &p);
             let tiles = rows.len().div_ceil(tile::height(self.level));
-            for column in columns.clone().step_by(tile::width(self.level)) {
+            for (column, started) in columns
+                .clone()
+                .step_by(tile::width(self.level))
+                .zip(&mut *started)
+            {
+                let add = std::mem::replace(started, true);
+                if add && self.bias.is_none() && !self.relu && self.is_zero(&p, column) {
+                    continue;
+                }
                 let (panel, b_stride, wide) = self.panel(b, &p, column);
                 for number in 0..tiles {
                     let part = part(rows.len(), number, tiles);
@@ -492,7 +508,15 @@ impl Product<'_> {
                     self.store(&tile, column, wide, bias);
                 }
             }
-            add = true;
+        }
+    }
+
+    /// Whether a panel of `b` adds nothing.
+    fn is_zero(&self, p: &Range<usize>, column: usize) -> bool {
+        let end = (column + tile::width(self.level)).min(self.n);
+        match self.right {
+            Right::Source(source) => source.is_zero(p.clone(), column..end),
+            Right::Packed(_) => false,
         }
     }
 

@@ -25,6 +25,11 @@ pub(crate) trait Source: Sync {
         false
     }
 
+    /// Blocks of rows that are a multiple of so many are more often zero.
+    fn unit(&self) -> usize {
+        1
+    }
+
     /// The numbers themselves and the distance between rows, where rows lie in memory without gaps.
     fn direct(&self) -> Option<(&[f32], usize)> {
         None
