@@ -5,6 +5,7 @@
 //! chosen at run time. Work is divided among the threads of the rayon pool that the caller is in. The result does
 //! not depend on their number, except where an item says so.
 
+pub mod embedding;
 pub mod matrix;
 pub mod optimizer;
 pub mod simd;
@@ -14,7 +15,11 @@ mod block;
 mod cross_entropy;
 mod conv;
 mod disjoint;
+mod dropout;
+mod gelu;
+mod conv;
 mod gemm;
+mod layer_norm;
 mod lstm;
 mod math;
 mod product;
@@ -26,8 +31,11 @@ mod window;
 
 pub use attention::Attention;
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
+pub use dropout::dropout;
+pub use gelu::Gelu;
 pub use conv::Conv;
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
+pub use layer_norm::LayerNorm;
 pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
 pub use matrix::Matrix;
 

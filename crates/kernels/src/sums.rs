@@ -27,6 +27,22 @@ pub fn sum(row: &[f32]) -> f32 {
     fold(row, 0.0, |a, b| a + b)
 }
 
+/// Σ a_i·b_i of two rows.
+#[inline(always)]
+pub fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for (lane, (&a, &b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
+            *lane += a * b;
+        }
+    }
+    for (lane, (&a, &b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *lane += a * b;
+    }
+    lanes.iter().sum()
+}
+
 /// The largest number of a row, NaN passed over.
 #[inline(always)]
 pub fn max(row: &[f32]) -> f32 {

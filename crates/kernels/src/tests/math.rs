@@ -72,7 +72,6 @@ fn tanh_is_as_near_as_it_says() {
     assert!(e < 6e-7);
 }
 
-/// Against erf summed as its series, in f64.
 #[test]
 fn erf_is_as_near_as_it_says() {
     let e = worst(erf, |x, y| (f64::from(y) - super::erf(f64::from(x))).abs());

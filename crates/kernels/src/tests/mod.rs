@@ -6,6 +6,7 @@ mod cross_entropy;
 mod lstm;
 mod math;
 mod optimizer;
+mod rows;
 
 /// Numbers in −1..1 that look random; `expected.py` makes the same.
 fn numbers(seed: u32, n: usize) -> Vec<f32> {
@@ -81,13 +82,16 @@ fn pick(x: &[f32], sample: &[usize]) -> Vec<f32> {
     sample.iter().map(|&i| x[i]).collect()
 }
 
-/// The error function by its series; ±1 beyond 5.
+/// The error function: its series near 0, a continued fraction for what is left to 1 further out.
 fn erf(x: f64) -> f64 {
-    if x.abs() > 5.0 {
-        return x.signum();
+    if x.abs() > 2.5 {
+        let a = x.abs();
+        let fraction = (1..100).rev().fold(a, |f, n| a + f64::from(n) / 2.0 / f);
+        let rest = (-a * a).exp() / std::f64::consts::PI.sqrt() / fraction;
+        return x.signum() * (1.0 - rest);
     }
     let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
+    for n in 1..100 {
         term *= -x * x / f64::from(n);
         sum += term / f64::from(2 * n + 1);
     }
