@@ -10,7 +10,10 @@ pub mod simd;
 
 mod conv;
 mod gemm;
+pub mod norm;
+mod pool;
 mod product;
+mod relu;
 mod source;
 mod tile;
 mod window;
@@ -18,3 +21,5 @@ mod window;
 pub use conv::Conv;
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use matrix::Matrix;
+pub use pool::Pool;
+pub use relu::{relu, relu_backward};
