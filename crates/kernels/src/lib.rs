@@ -22,7 +22,10 @@ mod gemm;
 mod layer_norm;
 mod lstm;
 mod math;
+pub mod norm;
+mod pool;
 mod product;
+mod relu;
 mod source;
 mod sums;
 mod team;
@@ -41,3 +44,5 @@ pub use matrix::Matrix;
 
 #[cfg(test)]
 mod tests;
+pub use pool::Pool;
+pub use relu::{relu, relu_backward};
