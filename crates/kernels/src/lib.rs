@@ -12,14 +12,15 @@ pub mod simd;
 
 mod attention;
 mod block;
+mod conv;
 mod cross_entropy;
 mod conv;
 mod disjoint;
 mod dropout;
 mod gelu;
-mod conv;
 mod gemm;
 mod layer_norm;
+mod linear;
 mod lstm;
 mod math;
 pub mod norm;
@@ -33,12 +34,13 @@ mod tile;
 mod window;
 
 pub use attention::Attention;
+pub use conv::Conv;
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
 pub use dropout::dropout;
 pub use gelu::Gelu;
-pub use conv::Conv;
 pub use gemm::{PackedMatrix, gemm, gemm_packed};
 pub use layer_norm::LayerNorm;
+pub use linear::{Linear, LinearGradients};
 pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
 pub use matrix::Matrix;
 

@@ -275,19 +275,7 @@ impl Lstm {
             });
         let before = Matrix::new(&before, rows, hidden);
         gemm(d.transposed(), before, gradients.dw_hh, hidden, true);
-        let each = sums::rows_each(rows);
-        let mut parts = vec![0.0; rows.div_ceil(each) * 4 * hidden];
-        parts
-            .par_chunks_mut(4 * hidden)
-            .zip(gates.par_chunks(each * 4 * hidden))
-            .for_each(|(sum, rows)| {
-                for row in rows.chunks_exact(4 * hidden) {
-                    for (s, r) in sum.iter_mut().zip(row) {
-                        *s += r;
-                    }
-                }
-            });
-        sums::add_rows(&parts, gradients.db);
+        sums::add_columns(gates, gradients.db);
     }
 
     /// For each block of `wide` units 4H rows of `wide` weights, as `fill` writes them.

@@ -64,6 +64,27 @@ pub fn add_rows(parts: &[f32], total: &mut [f32]) {
         });
 }
 
+/// `total` += the sum of the rows of a matrix as wide as `total`.
+pub fn add_columns(rows: &[f32], total: &mut [f32]) {
+    let width = total.len();
+    if width == 0 {
+        return;
+    }
+    let each = rows_each(rows.len() / width);
+    let mut parts = vec![0.0; (rows.len() / width).div_ceil(each) * width];
+    parts
+        .par_chunks_mut(width)
+        .zip(rows.par_chunks(each * width))
+        .for_each(|(sum, rows)| {
+            for row in rows.chunks_exact(width) {
+                for (s, r) in sum.iter_mut().zip(row) {
+                    *s += r;
+                }
+            }
+        });
+    add_rows(&parts, total);
+}
+
 /// Rows that one task takes: about 64 tasks, so that many cores find work, and never fewer than 8 rows.
 pub fn rows_each(rows: usize) -> usize {
     rows.div_ceil(64).max(8)

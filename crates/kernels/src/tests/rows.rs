@@ -1,9 +1,9 @@
-//! Layer norm, GELU, embedding and dropout.
+//! Fully connected layer, layer norm, GELU, embedding and dropout.
 
 use super::*;
 use crate::dropout::dropout_at;
 use crate::simd::Simd;
-use crate::{Gelu, LayerNorm, embedding};
+use crate::{Gelu, LayerNorm, Linear, LinearGradients, embedding};
 
 fn plain_norm(norm: &LayerNorm<'_>, x: &[f64]) -> Vec<f64> {
     let d = norm.gamma.len();
@@ -217,4 +217,60 @@ fn dropout_drops_its_share_and_the_same_again() {
     let mut x = vec![2.0; 10];
     crate::dropout(&mut x, 0.0, 1);
     assert_eq!(x, [2.0; 10]);
+}
+
+#[test]
+fn linear_both_ways() {
+    for (n, inputs, outputs) in [(1, 1, 1), (3, 33, 7), (70, 20, 50)] {
+        let sizes = [n * inputs, outputs * inputs, outputs];
+        let all: Vec<f32> = numbers(1, sizes.iter().sum());
+        let (x, rest) = all.split_at(sizes[0]);
+        let (weights, bias) = rest.split_at(sizes[1]);
+        let linear = Linear {
+            weights,
+            bias: Some(bias),
+            inputs,
+            outputs,
+        };
+        let plain = |all: &[f64]| -> Vec<f64> {
+            let (x, rest) = all.split_at(sizes[0]);
+            let (w, b) = rest.split_at(sizes[1]);
+            let rows = x
+                .chunks(inputs)
+                .flat_map(|x| w.chunks(inputs).zip(b).map(move |(w, b)| (x, w, b)));
+            rows.map(|(x, w, b)| x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>() + b)
+                .collect()
+        };
+        let y = plain(&wide(&all));
+        let dy = numbers(2, n * outputs);
+        let sample = spread(all.len(), 40);
+        let slopes = slopes(&wide(&all), &sample, |all| {
+            plain(all)
+                .iter()
+                .zip(&dy)
+                .map(|(y, &d)| y * f64::from(d))
+                .sum()
+        });
+        for level in Simd::available() {
+            let mut got = vec![9.0; n * outputs];
+            linear.forward_at(level, x, &mut got, false);
+            close("y", &got, &y, 1e-6);
+            linear.forward_at(level, x, &mut got, true);
+            let twice: Vec<f64> = y.iter().map(|y| 2.0 * y).collect();
+            close("y twice", &got, &twice, 1e-6);
+        }
+        let [mut dx, mut dweights, mut dbias] = sizes.map(|n| vec![0.0; n]);
+        let gradients = LinearGradients {
+            dx: Some(&mut dx),
+            dweights: &mut dweights,
+            dbias: Some(&mut dbias),
+        };
+        linear.backward(x, &dy, gradients);
+        close(
+            "gradients",
+            &pick(&[dx, dweights, dbias].concat(), &sample),
+            &slopes,
+            1e-6,
+        );
+    }
 }
