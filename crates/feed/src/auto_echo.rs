@@ -145,7 +145,7 @@ impl Repeats {
         place: Cursor,
         drawn: Vec<HeldExample>,
     ) -> Arc<Building> {
-        let anew = shared.options.echo_point == EchoPoint::BeforeAugment;
+        let anew = shared.options.echo_point != EchoPoint::AfterAugment;
         let examples: Vec<Example> = drawn
             .into_iter()
             .map(|held| {

@@ -8,7 +8,7 @@ use pelton_format::Dataset;
 use pelton_plan::Plan;
 
 use crate::known_fields::KnownFields;
-use crate::options::{BadExamples, EchoPoint, LoaderOptions};
+use crate::options::{BadExamples, LoaderOptions};
 use crate::stages::Stages;
 use pelton_fetch::Fetch;
 use pelton_fetch::{FetchOptions, OnBadRecord};
@@ -105,10 +105,9 @@ impl Case<'_> {
         if options.auto_echo.is_some() {
             return String::new();
         }
-        let (echo, name) = match (stream.batch_echo().is_none(), options.echo_point) {
-            (false, _) => (stream.batch_echo(), "batch"),
-            (true, EchoPoint::BeforeAugment) => (stream.echo(), "before"),
-            (true, EchoPoint::AfterAugment) => (stream.echo(), "after"),
+        let (echo, name) = match stream.batch_echo().is_none() {
+            false => (stream.batch_echo(), "batch".to_owned()),
+            true => (stream.echo(), options.echo_point.to_string()),
         };
         let too_large = |window| {
             let divided = self.attempt(options.memory_bytes, Some(window as u32));
@@ -162,7 +161,9 @@ impl Case<'_> {
         }
         let more = (left / 4 / batch.max(1)).min(most_room - LEAST_ROOM);
         let left = left - more * batch;
-        let samples_bytes = match held_examples > 0 && !held_is_batches {
+        // Where nothing is done once for all repeats, records are all that is held.
+        let holds_samples = !held_is_batches && self.stages.once(options.echo_point) > 0;
+        let samples_bytes = match held_examples > 0 && holds_samples {
             true => left / 2,
             false => 0,
         };

@@ -144,7 +144,7 @@ impl fmt::Display for DecodeSetting {
     }
 }
 
-/// Repeats, as text: `before:E[:WINDOW]`, `after:E[:WINDOW]`, `batch:E[:WINDOW]` or `auto[:MOST]`.
+/// Repeats, as text: `read:E[:WINDOW]`, `before:E[:WINDOW]`, `after:E[:WINDOW]`, `batch:E[:WINDOW]` or `auto[:MOST]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EchoSetting {
     /// Of examples.
@@ -161,7 +161,7 @@ impl FromStr for EchoSetting {
     fn from_str(text: &str) -> Result<EchoSetting, String> {
         let bad = || {
             format!(
-                "`{text}` is not an echo: use before:FACTOR[:WINDOW], after:FACTOR[:WINDOW], batch:FACTOR[:WINDOW] or auto[:MOST]"
+                "`{text}` is not an echo: use read:FACTOR[:WINDOW], before:FACTOR[:WINDOW], after:FACTOR[:WINDOW], batch:FACTOR[:WINDOW] or auto[:MOST]"
             )
         };
         let (kind, rest) = match text.split_once(':') {
@@ -170,6 +170,7 @@ impl FromStr for EchoSetting {
         };
         let echo = |text: &str| text.parse::<Echo>().map_err(|error| error.to_string());
         match (kind, rest) {
+            ("read", Some(rest)) => Ok(EchoSetting::Examples(echo(rest)?, EchoPoint::Read)),
             ("before", Some(rest)) => {
                 Ok(EchoSetting::Examples(echo(rest)?, EchoPoint::BeforeAugment))
             }
@@ -197,8 +198,7 @@ impl FromStr for EchoSetting {
 impl fmt::Display for EchoSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EchoSetting::Examples(echo, EchoPoint::BeforeAugment) => write!(f, "before:{echo}"),
-            EchoSetting::Examples(echo, EchoPoint::AfterAugment) => write!(f, "after:{echo}"),
+            EchoSetting::Examples(echo, point) => write!(f, "{point}:{echo}"),
             EchoSetting::Batches(echo) => {
                 write!(f, "batch:{}:{}", echo.factor(), echo.window())
             }
@@ -209,7 +209,7 @@ impl fmt::Display for EchoSetting {
 
 impl EchoSetting {
     /// A line of help.
-    pub const HELP: &str = "Repeats: before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held";
+    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of so many examples or batches held";
 
     /// Repeats of examples that it asks of a plan.
     pub fn of_examples(self) -> Echo {
@@ -317,12 +317,19 @@ mod tests {
         assert_eq!(echo("after:1.5"), after);
         assert_eq!(echo("batch:3"), EchoSetting::Batches(of("3:4")));
         assert_eq!(echo("batch:3:9"), EchoSetting::Batches(of("3:9")));
-        for text in ["before:2:64", "after:1.5", "batch:3:4", "auto:5"] {
+        for text in [
+            "read:2.5:64",
+            "before:2:64",
+            "after:1.5",
+            "batch:3:4",
+            "auto:5",
+        ] {
             assert_eq!(echo(text).to_string(), text);
         }
         assert!(matches!(echo("auto:5"), EchoSetting::Auto(auto) if auto.most == 5.0));
         for text in [
-            "", "2", "before", "before:0", "batch:x", "auto:0", "auto:x", "never:2",
+            "", "2", "read", "read:0.5", "before", "before:0", "batch:x", "auto:0", "auto:x",
+            "never:2",
         ] {
             assert!(text.parse::<EchoSetting>().is_err(), "{text}");
         }

@@ -180,7 +180,7 @@ impl Dispatcher {
 
     /// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
     fn augmented_as(&self, draw: &Draw) -> u32 {
-        let anew = self.shared.options.echo_point == EchoPoint::BeforeAugment
+        let anew = self.shared.options.echo_point != EchoPoint::AfterAugment
             && self.stream.batch_echo().is_none();
         if anew { draw.copy } else { 0 }
     }

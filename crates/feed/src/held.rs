@@ -8,7 +8,8 @@ use crate::sample::Sample;
 /// One example that comes out more than once.
 ///
 /// What is held is the record's bytes until they are first decoded, and from then on the sample, as long as
-/// all such samples fit their allowance; otherwise the bytes stay and are decoded again each time.
+/// all such samples fit their allowance; otherwise the bytes stay and are decoded again each time. Where echo repeats
+/// what was read, the bytes stay too.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub label: u32,

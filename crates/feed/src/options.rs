@@ -76,11 +76,24 @@ impl FromStr for BadExamples {
 /// Where repeats of examples come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EchoPoint {
+    /// Records are repeated as they were read, and each copy is decoded and augmented anew: only reading is saved, and
+    /// encoded bytes are all that is held.
+    Read,
     /// Decoded samples are repeated, and each copy is augmented anew.
     #[default]
     BeforeAugment,
     /// Augmented samples are repeated.
     AfterAugment,
+}
+
+impl fmt::Display for EchoPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            EchoPoint::Read => "read",
+            EchoPoint::BeforeAugment => "before",
+            EchoPoint::AfterAugment => "after",
+        })
+    }
 }
 
 /// Repeats only where the consumer would otherwise wait.

@@ -70,7 +70,7 @@ pub trait Stage: Send + Sync {
 /// How often a stage runs. Those that run once a read come before the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// Once each time an example is read: its repeats share what came out.
+    /// Once each time an example is read: its repeats share what came out, where echo does not repeat what was read.
     Read,
     /// At each appearance, with a key of its own. Where echo repeats what is behind all stages, also once a read.
     Appearance,

@@ -23,7 +23,7 @@ pub struct LoaderState {
     data: String,
     /// Fingerprint of the plan: order, seed, batches, echo, buckets, mixture and filter.
     plan: String,
-    /// Fingerprint of stages that must be as they were: of a vocabulary, where text is decoded.
+    /// Fingerprint of stages that must be as they were, such as those that decode text by a vocabulary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stages: Option<String>,
     /// Epoch of the next batch.
@@ -81,7 +81,8 @@ impl LoaderState {
 
     /// Options with which a loader of these stages goes on from here.
     ///
-    /// Errors: a state of other data, of another plan or of another vocabulary, or a step that the plan does not
+    /// Errors: a state of other data, of another plan or of other stages with a
+    /// [`fingerprint`](crate::Stage::fingerprint), such as another vocabulary; or a step that the plan does not
     /// have. Functions of one's own and augmentation are not compared: whoever changes them on the way means to.
     pub fn resume(
         &self,
@@ -103,11 +104,19 @@ impl LoaderState {
         match (&self.stages, given) {
             (Some(of_state), Some(given)) if *of_state != given => {
                 return refuse(
-                    "its text is numbered by another vocabulary, or its sentences end otherwise",
+                    "its stages are not those it was saved with: the vocabulary, the ends of sentences or a stage of one's own differs",
                 );
             }
-            (Some(_), None) => return refuse("it is of a pipeline that decodes text"),
-            (None, Some(_)) => return refuse("it is of a pipeline that does not decode text"),
+            (Some(_), None) => {
+                return refuse(
+                    "it was saved with a stage that may not be left out, such as one that decodes text",
+                );
+            }
+            (None, Some(_)) => {
+                return refuse(
+                    "it was saved without a stage that may not be added, such as one that decodes text",
+                );
+            }
             _ => {}
         }
         // A damaged hint is left out: the step is then found by a walk through the epoch.

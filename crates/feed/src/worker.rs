@@ -216,13 +216,15 @@ impl Worker<'_> {
         building: &Building,
     ) -> Result<Sample<'static>, String> {
         let all = self.work.len();
-        let once = match self.shared.options.echo_point {
-            EchoPoint::AfterAugment => all,
-            EchoPoint::BeforeAugment => self.shared.stages.at_read(),
-        };
+        let once = self.shared.stages.once(self.shared.options.echo_point);
         let kept = match held.get() {
             Having::Sample(sample) => sample,
             Having::Failed(problem) => return Err(problem),
+            Having::Record(record) if once == 0 => {
+                let sample = self.record(Row::Bytes(&record))?;
+                let sample = self.run(0..all, sample, &mut slots, example)?;
+                return self.finish(sample, slots, building);
+            }
             Having::Record(record) => {
                 let made = self
                     .record(Row::Bytes(&record))
@@ -301,13 +303,21 @@ impl Worker<'_> {
         example: &Example,
     ) -> Result<Sample<'r>, String> {
         let shared = self.shared;
-        let (at_read, all) = (shared.stages.at_read(), self.work.len());
+        let all = self.work.len();
+        let shared_by_copies = match shared.options.echo_point {
+            EchoPoint::Read => 0,
+            _ => shared.stages.at_read(),
+        };
         for i in stages {
             let at = Appearance {
                 id: example.id,
                 label: example.label,
                 // What is done once a read is done for all copies.
-                copy: if i < at_read { 0 } else { example.copy },
+                copy: if i < shared_by_copies {
+                    0
+                } else {
+                    example.copy
+                },
                 key: example.key,
                 first: self.first_epoch && example.is_fresh(),
             };

@@ -211,11 +211,34 @@ fn array(value: &Value, whole: bool, dims: &mut Vec<usize>, bytes: &mut Vec<u8>)
 
 /// The object of a line, or what is wrong with it.
 fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
-    let malformed = |what: String| Fault::Json { what };
+    let line = line.trim_ascii_end();
     match serde_json::from_slice(line) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(malformed("it is no object".into())),
-        Err(error) => Err(malformed(error.to_string())),
+        Ok(other) => Err(Fault::Json {
+            what: format!(
+                "{} is no JSON object; write one object a line, with the fields of a record",
+                excerpt(other.to_string().as_bytes())
+            ),
+        }),
+        Err(error) => Err(no_json(line, &error)),
+    }
+}
+
+/// What is wrong, and at which byte of the line.
+fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
+    let column = error.column().clamp(1, line.len().max(1));
+    // Its text ends in a line and a column, where every line is the first of its text.
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    let what = match error.is_eof() {
+        true => "the line ends before its JSON does".to_owned(),
+        false => {
+            let rest = line.get(column - 1..).unwrap_or_default();
+            format!("{what} at {:?}", excerpt(rest))
+        }
+    };
+    Fault::Json {
+        what: format!("column {column}: {what}; write one whole JSON object on each line"),
     }
 }
 

@@ -196,6 +196,7 @@ fn pipelines_read_through_peers_memory() {
         "--buckets static:8,16 --echo before:2:256",
         "--buckets pack:64",
         "--echo after:3",
+        "--echo read:2:64",
     ]
     .iter()
     .enumerate()

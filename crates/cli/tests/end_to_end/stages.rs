@@ -127,6 +127,7 @@ fn killed_again_and_again_nothing_is_lost_or_repeated() {
         "--decode words --buckets auto --batch 16",
         "--echo before:2:100 --batch 24 --on-bad-record skip",
         "--decode words --buckets pack:40 --batch 8 --threads 3",
+        "--echo read:1.5:100 --batch 24",
         "--echo batch:2:5 --batch 30 --order queue:500",
     ];
     for (number, flags) in variants.iter().enumerate() {

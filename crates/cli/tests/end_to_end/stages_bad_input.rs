@@ -226,7 +226,7 @@ fn flags_that_do_not_fit_the_data() {
         ),
         ("--mix nan,1", ["mixture", "weight"]),
         ("--mix a,b", ["--mix", "a"]),
-        ("--echo nonsense", ["nonsense", "before:FACTOR"]),
+        ("--echo nonsense", ["nonsense", "read:FACTOR"]),
         ("--echo before", ["before", "before:FACTOR"]),
         ("--echo before:0", ["echo", "0"]),
         ("--echo before:1e99", ["echo", "1e99"]),

@@ -184,12 +184,16 @@ fn a_run_does_not_go_on_with_another_vocabulary() {
     place.refuses(
         &format!("{line} --epochs 3 --vocabulary frequent"),
         2,
-        &["s: ", "numbered by another vocabulary", "begin anew"],
+        &[
+            "s: ",
+            "stages are not those it was saved with: the vocabulary",
+            "begin anew",
+        ],
     );
     place.refuses(
         "bench text --format text --batch 8 --state s --epochs 3",
         2,
-        &["s: ", "of a pipeline that decodes text"],
+        &["s: ", "saved with a stage that may not be left out"],
     );
 }
 

@@ -19,6 +19,7 @@ pub use function::{Function, StageFn};
 pub use members::TakeMember;
 pub use tokenise::Tokenise;
 
+use crate::options::EchoPoint;
 use crate::stage::{Stage, When};
 
 /// Pictures.
@@ -127,6 +128,15 @@ impl Stages {
     pub(crate) fn at_read(&self) -> usize {
         self.list
             .partition_point(|stage| stage.when() == When::Read)
+    }
+
+    /// How many of them run once for all repeats of an example; the others run at each appearance.
+    pub(crate) fn once(&self, point: EchoPoint) -> usize {
+        match point {
+            EchoPoint::Read => 0,
+            EchoPoint::BeforeAugment => self.at_read(),
+            EchoPoint::AfterAugment => self.list.len(),
+        }
     }
 
     /// What comes out of the last stage for the records of `dataset`, without their labels.

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::fixtures::open;
@@ -144,6 +146,7 @@ fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
     vec![
         (spec(7, "1", "1"), before),
         (spec(7, "2:16", "1"), before),
+        (spec(7, "1.7:16", "1"), EchoPoint::Read),
         (spec(7, "2.5:8", "1"), EchoPoint::AfterAugment),
         (spec(7, "1", "2:4"), before),
         (spec(1000, "3", "1"), before),
@@ -337,9 +340,52 @@ fn copies_are_augmented_anew_or_alike() {
         let samples = all.into_iter().flat_map(|seen| seen.4);
         samples.collect::<HashSet<_>>().len()
     };
+    assert_eq!(distinct(&spec(8, "3", "1"), EchoPoint::Read), 120);
     assert_eq!(distinct(&spec(8, "3", "1"), EchoPoint::BeforeAugment), 120);
     assert_eq!(distinct(&spec(8, "3", "1"), EchoPoint::AfterAugment), 40);
     assert_eq!(distinct(&spec(8, "1", "3:2"), EchoPoint::BeforeAugment), 40);
+}
+
+/// What is repeated is what the stages before it are spared: reading, decoding, or augmentation too.
+#[test]
+fn each_point_spares_what_lies_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = lines(folder.path(), 40);
+    for (echo_point, decoded, augmented) in [
+        (EchoPoint::Read, 120, 120),
+        (EchoPoint::BeforeAugment, 40, 120),
+        (EchoPoint::AfterAugment, 40, 40),
+    ] {
+        let counts = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let [decodes, augments] = counts.each_ref().map(Arc::clone);
+        let stages = ragged()
+            .then(Function::at_read(move |_, _| {
+                decodes.fetch_add(1, Relaxed);
+                Ok(())
+            }))
+            .then(Function::at_appearance(move |_, _| {
+                augments.fetch_add(1, Relaxed);
+                Ok(())
+            }));
+        let options = LoaderOptions {
+            echo_point,
+            // Two copies of an example under way at once are both decoded.
+            threads: 1,
+            end_epoch: Some(1),
+            ..options()
+        };
+        let stream = stream(&dataset, &spec(8, "3", "1"));
+        let mut loader = Loader::new(Arc::clone(&dataset), stream, stages, &options).unwrap();
+        assert!(loader.by_ref().all(|batch| batch.is_ok()));
+        assert_eq!(
+            counts.map(|count| count.load(Relaxed)),
+            [decoded, augmented]
+        );
+        let meters = loader.meters();
+        assert_eq!((meters.fresh_examples, meters.echoed_examples), (40, 80));
+        assert_eq!(meters.feed.used_bytes, dataset.bytes(), "each is read once");
+        assert_eq!((meters.decoded_again, meters.read_again), (0, 0));
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ fn the_window_that_is_named_is_the_largest() {
         ..LoaderOptions::with_memory(900_000)
     };
     for (name, factor, echo_point) in [
+        ("read", "2", EchoPoint::Read),
         ("before", "2", EchoPoint::BeforeAugment),
         ("after", "1.5", EchoPoint::AfterAugment),
         ("batch", "3", EchoPoint::BeforeAugment),

@@ -91,8 +91,13 @@ fn cases() -> impl Strategy<Value = Case> {
     ]);
     let mixtures = prop::sample::select(vec![None, None, Some([1.0, 3.0]), Some([0.2, 0.1])]);
     let filters = prop::sample::select(vec![None, None, Some(2), Some(5)]);
+    let points = [
+        EchoPoint::Read,
+        EchoPoint::BeforeAugment,
+        EchoPoint::AfterAugment,
+    ];
     let how = (
-        any::<bool>(),
+        prop::sample::select(points.to_vec()),
         any::<bool>(),
         any::<bool>(),
         any::<prop::sample::Index>(),
@@ -112,7 +117,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
         .prop_map(
             |(order, buckets, mixture, filter, (echo, batch_echo), batch, seed, how)| {
-                let (after, decodes, marks, start, threads, direct, world_size) = how;
+                let (echo_point, decodes, marks, start, threads, direct, world_size) = how;
                 let mixture = mixture.map(|[a, b]| {
                     let part = |ids, weight| Part { ids, weight };
                     vec![part(0..30, a), part(30..RECORDS, b)]
@@ -132,10 +137,7 @@ fn cases() -> impl Strategy<Value = Case> {
                         ..PlanSpec::new(order, batch, seed)
                     },
                     filter,
-                    echo_point: match after {
-                        true => EchoPoint::AfterAugment,
-                        false => EchoPoint::BeforeAugment,
-                    },
+                    echo_point,
                     decodes,
                     marks,
                     start,

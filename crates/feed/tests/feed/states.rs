@@ -95,12 +95,20 @@ fn a_state_of_another_vocabulary_is_refused() {
         of_words("word word id", true),
         of_words("id word", false),
     ] {
-        refused(&state, &other, "another vocabulary");
+        refused(&state, &other, "stages are not those it was saved with");
     }
-    refused(&state, &marked(), "of a pipeline that decodes text");
+    refused(
+        &state,
+        &marked(),
+        "saved with a stage that may not be left out",
+    );
     let plain = state_of(&marked());
     resume(&plain, &marked()).unwrap();
-    refused(&plain, &words, "does not decode text");
+    refused(
+        &plain,
+        &words,
+        "saved without a stage that may not be added",
+    );
 
     for version in 1..3 {
         let json = format!(

@@ -219,8 +219,31 @@ fn lines_that_are_no_objects() {
         let path = file(folder.path(), "bad.jsonl", text);
         refuses(&path, &with(&folder, None, label), message);
     };
-    check("{\"a\": 1}\n[1]\n", None, "line 2: it is no object");
-    check("{\"a\": 1}\n\n{\"a\": \n", None, "line 3: EOF");
+    check(
+        "{\"a\": 1}\n[1]\n",
+        None,
+        "bad.jsonl: line 2: [1] is no JSON object; write one object a line",
+    );
+    check(
+        "{\"a\": 1}\n\n{\"a\": \n",
+        None,
+        "line 3: column 5: the line ends before its JSON does; write one whole JSON object on each line",
+    );
+    check(
+        "{\"a\": 1}\n{\"a\": }\r\n",
+        None,
+        "bad.jsonl: line 2: column 7: expected value at \"}\"; write one whole",
+    );
+    check(
+        "plain text\n",
+        None,
+        "line 1: column 1: expected value at \"plain text\";",
+    );
+    check(
+        "{\"a\": 1} {}\n",
+        None,
+        "line 1: column 10: trailing characters at \"{}\";",
+    );
     check(
         "{\"a\": 1, \"label\": 1}\n{\"a\": 1, \"label\": \"x\"}",
         None,
