@@ -14,7 +14,6 @@ mod attention;
 mod block;
 mod conv;
 mod cross_entropy;
-mod conv;
 mod disjoint;
 mod dropout;
 mod gelu;

@@ -77,8 +77,9 @@ pub trait Trainer: Send {
     /// The net.
     fn net(&self) -> &Net;
 
-    /// Forward and backward; gradients are added to those there are.
-    fn gradients(&mut self, input: Input<'_>, options: &StepOptions) -> Result<Counts, NnError>;
+    /// Forward and backward; gradients are added to those there are. A rank without a batch takes part in the sums all
+    /// the same.
+    fn gradients(&mut self, input: Option<Input<'_>>, options: &StepOptions) -> Result<Counts, NnError>;
 
     /// The 2-norm of all gradients; not finite where one of them is not.
     fn gradient_norm(&self) -> f64;
@@ -255,25 +256,50 @@ where
         }
     }
 
-    /// The gradients of a segment after one another.
-    fn flat(&self, segment: &Segment) -> Vec<f32> {
+    /// The gradients of a segment after one another, and the running statistics as a part of their mean over the ranks:
+    /// all ranks hold the same parameters after a step.
+    fn flat(&self, segment: &Segment, ranks: usize) -> Vec<f32> {
         let mut all = Vec::new();
-        for gradient in self.gradients[segment.parameters.clone()].iter().flatten() {
-            all.extend(numbers::<Inner<B>>(gradient.clone()));
+        for at in segment.parameters.clone() {
+            let parameter = &self.net.summary.parameters[at];
+            match (parameter.role, &self.gradients[at]) {
+                (Role::Statistic, _) => {
+                    let values = numbers::<Inner<B>>(self.parameters[at].clone());
+                    all.extend(values.into_iter().map(|x| x / ranks as f32));
+                }
+                (_, Some(gradient)) => all.extend(numbers::<Inner<B>>(gradient.clone())),
+                (_, None) => all.resize(all.len() + parameter.len(), 0.0),
+            }
         }
         all
     }
 
+    /// Takes what [`flat`](OnDevice::flat) became.
     fn unflatten(&mut self, segment: &Segment, all: &[f32]) {
-        let mut at = 0;
-        for gradient in self.gradients[segment.parameters.clone()].iter_mut().flatten() {
-            let shape = dims::<Inner<B>>(gradient);
-            let len = shape.iter().product::<usize>();
-            let values = all[at..at + len].to_vec();
-            let values = place::<Inner<B>, 1>(values, [len], &self.device);
-            *gradient = reshape::<Inner<B>>(values, &shape);
-            at += len;
+        let mut rest = all;
+        for at in segment.parameters.clone() {
+            let parameter = &self.net.summary.parameters[at];
+            let (values, after) = rest.split_at(parameter.len());
+            rest = after;
+            let x = place::<Inner<B>, 1>(values.to_vec(), [values.len()], &self.device);
+            let x = reshape::<Inner<B>>(x, &parameter.shape);
+            match parameter.role {
+                Role::Statistic => self.parameters[at] = x,
+                _ => self.gradients[at] = Some(x),
+            }
         }
+    }
+
+    /// The part of a rank without a batch in the sums over the ranks.
+    fn take_part(&mut self, comm: &Comm, last: bool) -> Result<(), NnError> {
+        if last && comm.size() > 1 {
+            for segment in self.segments.clone().iter().rev() {
+                let flat = self.flat(segment, comm.size());
+                let sums = comm.start_all_reduce(flat, Reduction::Sum)?.wait()?;
+                self.unflatten(segment, &sums);
+            }
+        }
+        Ok(())
     }
 
     fn gradients_with(
@@ -363,7 +389,12 @@ where
             }
             drop(gradients);
             if options.last && comm.size() > 1 {
-                let flat = self.flat(&self.segments[at]);
+                for index in self.segments[at].parameters.clone() {
+                    if roles[index] == Role::Statistic {
+                        self.parameters[index] = B::inner(leaves[index].clone());
+                    }
+                }
+                let flat = self.flat(&self.segments[at], comm.size());
                 pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));
             }
         }
@@ -415,9 +446,16 @@ where
         &self.net
     }
 
-    fn gradients(&mut self, input: Input<'_>, options: &StepOptions) -> Result<Counts, NnError> {
+    fn gradients(
+        &mut self,
+        input: Option<Input<'_>>,
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
         let comm = std::mem::replace(&mut self.comm, Comm::alone());
-        let counts = self.gradients_with(&comm, input, options);
+        let counts = match input {
+            Some(input) => self.gradients_with(&comm, input, options),
+            None => self.take_part(&comm, options.last).map(|()| Counts::default()),
+        };
         self.comm = comm;
         counts
     }

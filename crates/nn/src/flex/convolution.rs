@@ -68,7 +68,7 @@ pub(super) fn taped(x: Taped, w: Taped, bias: Option<Taped>, at: Window, relu: b
     };
     match bias {
         Some(bias) => record([&x, &w, &bias], y, backward),
-        None => record([&x, &w], y, |dy, [dx, dw]| {
+        None => record([&x, &w], y, move |dy, [dx, dw]| {
             let [dx, dw, _] = backward(dy, [dx, dw, false]);
             [dx, dw]
         }),

@@ -1,7 +1,9 @@
 //! The operators that carry the time, on a CPU: `kernels` behind Burn's Flex backend, with and without its tape.
 
+mod attention;
 mod convolution;
 mod loss;
+mod norms;
 mod rows;
 mod sequence;
 mod tape;
@@ -26,6 +28,41 @@ fn numbers(x: &Option<FlexTensor>) -> Option<&[f32]> {
 impl Ops for Flex {
     fn nn_conv2d(x: F<Self>, w: F<Self>, b: Option<F<Self>>, at: Window, relu: bool) -> F<Self> {
         convolution::forward(x, w, b, at, relu)
+    }
+
+    fn nn_batch_norm(
+        x: F<Self>,
+        gamma: F<Self>,
+        beta: F<Self>,
+        running: &mut [F<Self>; 2],
+        residual: Option<F<Self>>,
+        mode: NormMode,
+    ) -> F<Self> {
+        norms::batch_norm(x, gamma, beta, running, residual, mode)
+    }
+
+    fn nn_max_pool(x: F<Self>, at: Window) -> F<Self> {
+        norms::max_pool(x, at)
+    }
+
+    fn nn_average(x: F<Self>) -> F<Self> {
+        norms::average(x)
+    }
+
+    fn nn_layer_norm(x: F<Self>, gamma: F<Self>, beta: F<Self>) -> F<Self> {
+        norms::layer_norm(x, gamma, beta)
+    }
+
+    fn nn_gelu(x: F<Self>) -> F<Self> {
+        rows::gelu(x)
+    }
+
+    fn nn_dropout(x: F<Self>, rate: f32, key: u64) -> F<Self> {
+        rows::dropout(x, rate, key)
+    }
+
+    fn nn_attention(qkv: F<Self>, segments: Option<&[u32]>) -> F<Self> {
+        attention::attention(qkv, segments)
     }
 
     fn nn_relu(x: F<Self>) -> F<Self> {
@@ -72,6 +109,45 @@ impl Ops for Flex {
 impl Ops for Autodiff<Flex> {
     fn nn_conv2d(x: F<Self>, w: F<Self>, b: Option<F<Self>>, at: Window, relu: bool) -> F<Self> {
         convolution::taped(x, w, b, at, relu)
+    }
+
+    fn nn_batch_norm(
+        x: F<Self>,
+        gamma: F<Self>,
+        beta: F<Self>,
+        running: &mut [F<Self>; 2],
+        residual: Option<F<Self>>,
+        mode: NormMode,
+    ) -> F<Self> {
+        norms::batch_norm_taped(x, gamma, beta, running, residual, mode)
+    }
+
+    fn nn_max_pool(x: F<Self>, at: Window) -> F<Self> {
+        norms::max_pool_taped(x, at)
+    }
+
+    fn nn_average(x: F<Self>) -> F<Self> {
+        norms::average_taped(x)
+    }
+
+    fn nn_layer_norm(x: F<Self>, gamma: F<Self>, beta: F<Self>) -> F<Self> {
+        norms::layer_norm_taped(x, gamma, beta)
+    }
+
+    fn nn_gelu(x: F<Self>) -> F<Self> {
+        rows::gelu_taped(x)
+    }
+
+    fn nn_dropout(x: F<Self>, rate: f32, key: u64) -> F<Self> {
+        rows::dropout_taped(x, rate, key)
+    }
+
+    fn nn_attention(qkv: F<Self>, segments: Option<&[u32]>) -> F<Self> {
+        attention::attention_taped(qkv, segments)
+    }
+
+    fn nn_add(x: F<Self>, y: F<Self>) -> F<Self> {
+        rows::add_taped(x, y)
     }
 
     fn nn_relu(x: F<Self>) -> F<Self> {

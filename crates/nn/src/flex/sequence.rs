@@ -1,34 +1,32 @@
 //! Embeddings and LSTM layers.
 
 use burn_flex::FlexTensor;
+use pelton_kernels::embedding::{gather, scatter_add};
 use pelton_kernels::{Lstm, LstmGradients, LstmInput, LstmWeights as Weights, Position};
 
 use super::sizes;
 use super::tape::{Taped, record};
 use crate::memory::{Block, contiguous, owned, slice};
 
+/// Numbers of rows, which the vocabulary keeps below 2³².
+fn rows(ids: &[i64]) -> Vec<u32> {
+    ids.iter().map(|&id| id as u32).collect()
+}
+
 pub(super) fn embedding(weight: &FlexTensor, ids: &[i64]) -> FlexTensor {
     let width = sizes(weight)[1];
     let weight = contiguous(weight.clone());
     let mut y = Block::new(ids.len() * width);
-    for (row, &id) in y.chunks_exact_mut(width).zip(ids) {
-        row.copy_from_slice(&slice(&weight)[id as usize * width..][..width]);
-    }
+    gather(slice(&weight), width, &rows(ids), &mut y);
     y.tensor(&[ids.len(), width])
 }
 
 pub(super) fn embedding_taped(weight: Taped, ids: &[i64]) -> Taped {
     let y = embedding(&weight.primitive, ids);
-    let (shape, ids) = (sizes(&weight.primitive), ids.to_vec());
+    let (shape, ids) = (sizes(&weight.primitive), rows(ids));
     record([&weight], y, move |dy, _| {
-        let dy = contiguous(dy);
         let mut dw = Block::zeros(shape[0] * shape[1]);
-        for (row, id) in slice(&dy).chunks_exact(shape[1]).zip(ids) {
-            let sum = &mut dw[id as usize * shape[1]..][..shape[1]];
-            for (sum, g) in sum.iter_mut().zip(row) {
-                *sum += g;
-            }
-        }
+        scatter_add(slice(&contiguous(dy)), shape[1], &ids, &mut dw);
         [Some(dw.tensor(&shape))]
     })
 }
