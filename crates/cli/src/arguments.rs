@@ -12,7 +12,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
-use crate::net_arguments::ImageArguments;
+use crate::net_arguments::{ImageArguments, LanguageArguments};
 use crate::stage_arguments::StagesArguments;
 
 /// Train from files larger than memory, in a new full random order every epoch.
@@ -60,6 +60,8 @@ pub enum TrainCommand {
     Linear(Box<LinearArguments>),
     /// A deep net that tells the classes of images
     Image(Box<ImageArguments>),
+    /// A deep net that predicts the next word of a text
+    Language(Box<LanguageArguments>),
 }
 
 /// Flags that say what the data is.

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use pelton_train::image::ImageModel;
 use pelton_train::{
-    Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, Optimizer, Order, growing_batch,
+    Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
+    growing_batch,
 };
+use pelton_train::language::LanguageNet;
 
 use crate::arguments::{DataArguments, set, set_option};
 use crate::bytes::Memory;
@@ -174,6 +176,70 @@ impl ImageArguments {
         self.format.apply(&mut config.data);
         set(&mut config.model, self.model);
         set(&mut config.width, self.width);
+        self.fit.apply(&mut config.fit)?;
+        self.pipeline.apply(&mut config.pipeline);
+        Ok(self.run)
+    }
+}
+
+/// `pelton train language`
+#[derive(Debug, Args)]
+pub struct LanguageArguments {
+    /// Files of the training text: a sentence a line
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Net: lstm or transformer
+    #[arg(long)]
+    pub model: Option<LanguageNet>,
+    /// Width of its layers
+    #[arg(long)]
+    pub hidden: Option<usize>,
+    /// Width of an embedding (default: that of the layers)
+    #[arg(long)]
+    pub embedding: Option<usize>,
+    /// Layers
+    #[arg(long)]
+    pub layers: Option<usize>,
+    /// Heads of a Transformer
+    #[arg(long)]
+    pub heads: Option<usize>,
+    /// Longest sequence of a Transformer
+    #[arg(long)]
+    pub positions: Option<usize>,
+    /// Chance of dropout
+    #[arg(long)]
+    pub dropout: Option<f32>,
+    /// Use the weights of the embedding in the last layer
+    #[arg(long)]
+    pub tied: bool,
+    /// Read the text in one piece, in rows that go on from batch to batch, so many words at a time
+    #[arg(long, value_name = "WORDS")]
+    pub carry: Option<usize>,
+    #[command(flatten)]
+    pub fit: FitArguments,
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    #[command(flatten)]
+    pub run: RunArguments,
+}
+
+impl LanguageArguments {
+    /// Writes the flags that were given over a configuration, and returns those of the run.
+    pub fn apply(self, config: &mut LanguageConfig) -> Result<RunArguments, Failure> {
+        if !self.data.is_empty() {
+            config.data.paths = self.data;
+        }
+        self.format.apply(&mut config.data);
+        set(&mut config.model, self.model);
+        set(&mut config.hidden, self.hidden);
+        set_option(&mut config.embedding, self.embedding);
+        set(&mut config.layers, self.layers);
+        set(&mut config.heads, self.heads);
+        set(&mut config.positions, self.positions);
+        set(&mut config.dropout, self.dropout);
+        config.tied |= self.tied;
+        set_option(&mut config.carry, self.carry);
         self.fit.apply(&mut config.fit)?;
         self.pipeline.apply(&mut config.pipeline);
         Ok(self.run)

@@ -5,6 +5,7 @@
 //! parameters and optimiser, behind a trait without type parameters, so that what is above knows nothing of Burn.
 //! `parameters` makes, saves and loads parameters as PyTorch names them.
 
+mod composed;
 mod error;
 mod flex;
 mod forward;
@@ -24,4 +25,4 @@ pub use ops::{Counts, LossOptions, NO_TARGET, Ops, Window};
 pub use optimiser::{Rule, Update};
 pub use parameters::{NamedArray, PARAMETERS};
 pub use schedule::{Course, GrowingBatch, Growth, Schedule};
-pub use trainer::{Device, Input, StepOptions, Trainer, Words, trainer};
+pub use trainer::{Carry, Device, Input, StepOptions, Trainer, Words, trainer};

@@ -6,13 +6,11 @@
 //! Images are [batch, height, width, channels]; weights of convolutions [out, kernel height, kernel width, in];
 //! sequences [steps, batch, width].
 
-use burn_backend::ops::ConvOptions;
 use burn_backend::tensor::FloatTensor;
 use burn_backend::{Backend, TensorMetadata};
-use burn_tensor::activation::{gelu, log_softmax, relu, sigmoid, softmax, tanh};
-use burn_tensor::module;
-use burn_tensor::{Bool, Distribution, Int, Tensor, TensorData, TensorPrimitive};
+use burn_tensor::{Tensor, TensorData, TensorPrimitive};
 
+use crate::composed;
 use crate::optimiser::{Slot, Update};
 
 /// A tensor of f32 with its shape at run time.
@@ -103,26 +101,21 @@ impl std::ops::AddAssign for Counts {
 /// A target that is none: padding.
 pub const NO_TARGET: i64 = -1;
 
-fn t<B: Backend, const D: usize>(x: F<B>) -> Tensor<B, D> {
-    Tensor::from_primitive(TensorPrimitive::Float(x))
-}
-
-fn f<B: Backend, const D: usize>(x: Tensor<B, D>) -> F<B> {
-    x.into_primitive().tensor()
-}
-
 /// Places numbers on a device.
 pub(crate) fn place<B: Backend, const D: usize>(
     values: Vec<f32>,
     shape: [usize; D],
     device: &B::Device,
 ) -> F<B> {
-    f::<B, D>(Tensor::from_data(TensorData::new(values, shape), device))
+    let data = TensorData::new(values, shape);
+    B::float_from_data(data, device)
 }
 
 /// The numbers of a tensor.
 pub(crate) fn numbers<B: Backend>(x: F<B>) -> Vec<f32> {
-    let data = t::<B, 1>(flat::<B>(x)).into_data().convert::<f32>();
+    let all = dims::<B>(&x).iter().product();
+    let x = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(reshape::<B>(x, &[all])));
+    let data = x.into_data().convert::<f32>();
     data.to_vec().expect("just converted to f32")
 }
 
@@ -146,12 +139,7 @@ pub trait Ops: Backend {
         at: Window,
         relu: bool,
     ) -> F<Self> {
-        let x = t::<Self, 4>(x).permute([0, 3, 1, 2]);
-        let weight = t::<Self, 4>(weight).permute([0, 3, 1, 2]);
-        let options = ConvOptions::new([at.stride; 2], [at.padding; 2], [1, 1], 1);
-        let y = module::conv2d(x, weight, bias.map(t::<Self, 1>), options);
-        let y = y.permute([0, 2, 3, 1]);
-        f(if relu { burn_tensor::activation::relu(y) } else { y })
+        composed::conv2d::<Self>(x, weight, bias, at, relu)
     }
 
     /// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU that `mode` may ask
@@ -164,90 +152,37 @@ pub trait Ops: Backend {
         residual: Option<F<Self>>,
         mode: NormMode,
     ) -> F<Self> {
-        let shape = dims::<Self>(&x);
-        let width = shape[shape.len() - 1];
-        let x = t::<Self, 2>(reshape::<Self>(x, &[shape.iter().product::<usize>() / width, width]));
-        let rows = x.dims()[0] as f32;
-        let (mean, variance) = if mode.training {
-            let mean = x.clone().mean_dim(0);
-            let variance = (x.clone() - mean.clone()).powi_scalar(2).mean_dim(0);
-            let follow = |old: F<Self>, new: Tensor<Self, 2>| {
-                let new = new.detach().reshape([width]);
-                f(t::<Self, 1>(old) * (1.0 - MOMENTUM) + new * MOMENTUM)
-            };
-            running[0] = follow(running[0].clone(), mean.clone());
-            let unbiased = rows / (rows - 1.0).max(1.0);
-            running[1] = follow(running[1].clone(), variance.clone() * unbiased);
-            (mean, variance)
-        } else {
-            let [mean, variance] = running.clone();
-            (
-                t::<Self, 1>(mean).unsqueeze(),
-                t::<Self, 1>(variance).unsqueeze(),
-            )
-        };
-        let mut y = (x - mean) / (variance + EPSILON).sqrt();
-        y = y * t::<Self, 1>(gamma).unsqueeze() + t::<Self, 1>(beta).unsqueeze();
-        if let Some(residual) = residual {
-            y = y + t::<Self, 2>(residual_rows::<Self>(residual, width));
-        }
-        if mode.relu {
-            y = relu(y);
-        }
-        reshape::<Self>(f(y), &shape)
+        composed::batch_norm::<Self>(x, gamma, beta, running, residual, mode)
     }
 
     /// max(x, 0).
     fn nn_relu(x: F<Self>) -> F<Self> {
-        let shape = dims::<Self>(&x);
-        reshape::<Self>(f(relu(t::<Self, 1>(flat::<Self>(x)))), &shape)
+        composed::relu::<Self>(x)
     }
 
     /// The sum of two tensors of one shape.
     fn nn_add(x: F<Self>, y: F<Self>) -> F<Self> {
-        Self::float_add(x, y)
+        composed::add::<Self>(x, y)
     }
 
     /// The largest value of each window.
     fn nn_max_pool(x: F<Self>, at: Window) -> F<Self> {
-        let x = t::<Self, 4>(x).permute([0, 3, 1, 2]);
-        let (kernel, stride, padding) = ([at.kernel; 2], [at.stride; 2], [at.padding; 2]);
-        f(module::max_pool2d(x, kernel, stride, padding, [1, 1], false).permute([0, 2, 3, 1]))
+        composed::max_pool::<Self>(x, at)
     }
 
     /// The mean over height and width: [batch, channels].
     fn nn_average(x: F<Self>) -> F<Self> {
-        let [batch, height, width, channels] = dims::<Self>(&x)[..] else {
-            panic!("an image has four axes")
-        };
-        let x = t::<Self, 3>(reshape::<Self>(x, &[batch, height * width, channels]));
-        f(x.mean_dim(1).reshape([batch, channels]))
+        composed::average::<Self>(x)
     }
 
     /// x·wᵀ + b over the last axis; `weight` is [out, in].
     fn nn_linear(x: F<Self>, weight: F<Self>, bias: Option<F<Self>>) -> F<Self> {
-        let mut shape = dims::<Self>(&x);
-        let [out, width] = dims::<Self>(&weight)[..] else {
-            panic!("a weight has two axes")
-        };
-        let rows = shape.iter().product::<usize>() / width;
-        let x = t::<Self, 2>(reshape::<Self>(x, &[rows, width]));
-        let mut y = x.matmul(t::<Self, 2>(weight).transpose());
-        if let Some(bias) = bias {
-            y = y + t::<Self, 1>(bias).unsqueeze();
-        }
-        *shape.last_mut().expect("an axis") = out;
-        reshape::<Self>(f(y), &shape)
+        composed::linear::<Self>(x, weight, bias)
     }
 
     /// Rows of `weight` [words, width] by number: [ids, width].
     fn nn_embedding(weight: F<Self>, ids: &[i64]) -> F<Self> {
-        let weight = t::<Self, 2>(weight);
-        let ids = Tensor::<Self, 1, Int>::from_data(
-            TensorData::new(ids.to_vec(), [ids.len()]),
-            &weight.device(),
-        );
-        f(weight.select(0, ids))
+        composed::embedding::<Self>(weight, ids)
     }
 
     /// One LSTM layer over a sequence [steps, batch, width] from the state (h, c), each [batch, hidden]; `keep`
@@ -259,150 +194,53 @@ pub trait Ops: Backend {
         state: [F<Self>; 2],
         keep: Option<&[f32]>,
     ) -> (F<Self>, [F<Self>; 2]) {
-        let [steps, batch, width] = dims::<Self>(&x)[..] else {
-            panic!("a sequence has three axes")
-        };
-        let hidden = dims::<Self>(&weights.hidden)[1];
-        let x = t::<Self, 3>(x);
-        let device = x.device();
-        let input = t::<Self, 2>(weights.input).transpose();
-        let recurrent = t::<Self, 2>(weights.hidden).transpose();
-        let bias = t::<Self, 1>(weights.input_bias) + t::<Self, 1>(weights.hidden_bias);
-        let gates = x.reshape([steps * batch, width]).matmul(input) + bias.unsqueeze();
-        let gates = gates.reshape([steps, batch, 4 * hidden]);
-        let [mut h, mut c] = state.map(t::<Self, 2>);
-        let mut outputs = Vec::with_capacity(steps);
-        for step in 0..steps {
-            if let Some(keep) = keep {
-                let keep = keep[step * batch..][..batch].to_vec();
-                let keep = Tensor::<Self, 2>::from_data(TensorData::new(keep, [batch, 1]), &device);
-                h = h * keep.clone();
-                c = c * keep;
-            }
-            let now = gates.clone().narrow(0, step, 1).reshape([batch, 4 * hidden]);
-            let now = now + h.matmul(recurrent.clone());
-            let gate = |k: usize| now.clone().narrow(1, k * hidden, hidden);
-            c = sigmoid(gate(1)) * c + sigmoid(gate(0)) * tanh(gate(2));
-            h = sigmoid(gate(3)) * tanh(c.clone());
-            outputs.push(h.clone().unsqueeze::<3>());
-        }
-        (f(Tensor::cat(outputs, 0)), [f(h), f(c)])
+        composed::lstm::<Self>(x, weights, state, keep)
     }
 
     /// Softmax and cross-entropy of `logits` [rows, classes] against `targets`, of which [`NO_TARGET`] counts for nothing:
     /// a scalar loss [1], and what was counted.
-    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
-        let logits = t::<Self, 2>(logits);
-        let [rows, classes] = logits.dims();
-        let device = logits.device();
-        let has: Vec<f32> = targets.iter().map(|&y| f32::from(y >= 0)).collect();
-        let index: Vec<i64> = targets.iter().map(|&y| y.max(0)).collect();
-        let has = Tensor::<Self, 2>::from_data(TensorData::new(has, [rows, 1]), &device);
-        let index =
-            Tensor::<Self, 2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
-        let best = logits.clone().detach().argmax(1);
-        let correct = best.equal(index.clone()).float() * has.clone();
-        let log_p = log_softmax(logits, 1);
-        let of_target = log_p.clone().gather(1, index) * has.clone();
-        let mut loss = of_target.sum().neg() * (1.0 - options.smoothing);
-        if options.smoothing > 0.0 {
-            let all = (log_p * has.clone()).sum().neg();
-            loss = loss + all * (options.smoothing / classes as f32);
-        }
-        let read = |x: Tensor<Self, 1>| f64::from(numbers::<Self>(f(x))[0]);
-        let counts = Counts {
-            loss: read(loss.clone().detach()),
-            rows: targets.iter().filter(|&&y| y >= 0).count() as u64,
-            correct: read(correct.sum()) as u64,
-        };
-        (f(loss * options.scale), counts)
+    fn nn_cross_entropy(
+        logits: F<Self>,
+        targets: &[i64],
+        options: LossOptions,
+    ) -> (F<Self>, Counts) {
+        composed::cross_entropy::<Self>(logits, targets, options)
     }
 
     /// Causal attention over queries, keys and values [batch, steps, 3, heads, width]: [batch, steps, heads · width]. A
     /// position sees those of its own segment up to itself; `segments` [batch · steps], where absent, is one a row.
     fn nn_attention(qkv: F<Self>, segments: Option<&[u32]>) -> F<Self> {
-        let [batch, steps, _, heads, width] = dims::<Self>(&qkv)[..] else {
-            panic!("queries, keys and values have five axes")
-        };
-        let qkv = t::<Self, 5>(qkv);
-        let device = qkv.device();
-        let part = |k: usize| {
-            let part = qkv.clone().narrow(2, k, 1);
-            part.reshape([batch, steps, heads, width]).swap_dims(1, 2)
-        };
-        let scores = part(0).matmul(part(1).transpose()) / (width as f32).sqrt();
-        let hidden: Vec<bool> = (0..batch * steps * steps)
-            .map(|at| {
-                let (row, query, key) = (at / steps / steps, at / steps % steps, at % steps);
-                let segment = |i: usize| segments.map_or(0, |s| s[row * steps + i]);
-                key > query || segment(key) != segment(query)
-            })
-            .collect();
-        let hidden = Tensor::<Self, 4, Bool>::from_data(
-            TensorData::new(hidden, [batch, 1, steps, steps]),
-            &device,
-        );
-        let scores = scores.mask_fill(hidden.expand([batch, heads, steps, steps]), f32::NEG_INFINITY);
-        let y = softmax(scores, 3).matmul(part(2)).swap_dims(1, 2);
-        f(y.reshape([batch, steps, heads * width]))
+        composed::attention::<Self>(qkv, segments)
     }
 
     /// Layer norm over the last axis.
     fn nn_layer_norm(x: F<Self>, gamma: F<Self>, beta: F<Self>) -> F<Self> {
-        let shape = dims::<Self>(&x);
-        let width = shape[shape.len() - 1];
-        let x = t::<Self, 2>(reshape::<Self>(x, &[shape.iter().product::<usize>() / width, width]));
-        let centred = x.clone() - x.mean_dim(1);
-        let variance = centred.clone().powi_scalar(2).mean_dim(1);
-        let y = centred / (variance + EPSILON).sqrt();
-        let y = y * t::<Self, 1>(gamma).unsqueeze() + t::<Self, 1>(beta).unsqueeze();
-        reshape::<Self>(f(y), &shape)
+        composed::layer_norm::<Self>(x, gamma, beta)
     }
 
     /// x·Φ(x), by the error function.
     fn nn_gelu(x: F<Self>) -> F<Self> {
-        let shape = dims::<Self>(&x);
-        reshape::<Self>(f(gelu(t::<Self, 1>(flat::<Self>(x)))), &shape)
+        composed::gelu::<Self>(x)
     }
 
     /// Zero with chance `rate`, else x / (1 − rate); which ones, `key` decides.
     fn nn_dropout(x: F<Self>, rate: f32, key: u64) -> F<Self> {
-        let shape = dims::<Self>(&x);
-        let x = t::<Self, 1>(flat::<Self>(x));
-        Self::seed(&x.device(), key);
-        let keep = Distribution::Bernoulli(1.0 - f64::from(rate));
-        let mask = Tensor::<Self, 1>::random(x.dims(), keep, &x.device());
-        reshape::<Self>(f(x * mask / (1.0 - rate)), &shape)
+        composed::dropout::<Self>(x, rate, key)
     }
 
     /// A scalar [1] whose gradient with respect to `x` is `gradient`: where a backward pass begins that another part of
     /// the net goes on with.
     fn seed_gradient(x: F<Self>, gradient: F<Self>) -> F<Self> {
-        let x = t::<Self, 1>(flat::<Self>(x));
-        f((x * t::<Self, 1>(flat::<Self>(gradient))).sum())
+        composed::seed_gradient::<Self>(x, gradient)
     }
 
     /// The 2-norm of all numbers of some tensors; not finite where one of them is not.
     fn norm(tensors: &[F<Self>]) -> f64 {
-        let square = |x: &F<Self>| {
-            let sum = t::<Self, 1>(flat::<Self>(x.clone())).powi_scalar(2).sum();
-            numbers::<Self>(f(sum))[0]
-        };
-        tensors.iter().map(|x| f64::from(square(x))).sum::<f64>().sqrt()
+        composed::norm::<Self>(tensors)
     }
 
     /// One step of an optimiser, in place.
     fn update(update: &Update, slots: &mut [Slot<Self>]) {
-        crate::optimiser::by_tensors(update, slots);
+        composed::update::<Self>(update, slots)
     }
-}
-
-fn flat<B: Backend>(x: F<B>) -> F<B> {
-    let all = dims::<B>(&x).iter().product();
-    reshape::<B>(x, &[all])
-}
-
-fn residual_rows<B: Backend>(x: F<B>, width: usize) -> F<B> {
-    let all: usize = dims::<B>(&x).iter().product();
-    reshape::<B>(x, &[all / width, width])
 }

@@ -56,8 +56,20 @@ pub struct Words {
     pub targets: Vec<i64>,
     /// [batch · steps]: the number of the sequence within its row; empty where there is one a row.
     pub segments: Vec<u32>,
-    /// Whether rows go on from where those of the last batch ended.
-    pub carried: bool,
+    /// What LSTM layers begin with.
+    pub carry: Carry,
+}
+
+/// What LSTM layers begin a batch with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carry {
+    /// Zeros.
+    #[default]
+    No,
+    /// Zeros, and the next batch goes on.
+    Begin,
+    /// The state in which the last batch left each row.
+    GoOn,
 }
 
 /// How gradients are made.
@@ -248,6 +260,16 @@ where
                 Ok((x, Sequences::default(), labels.to_vec()))
             }
             (Input::Words(words), Flow::Ids) => {
+                let most = self.net.layers.iter().find_map(|layer| match layer {
+                    Layer::Embedding { positions, .. } if *positions > 0 => Some(*positions),
+                    _ => None,
+                });
+                if let Some(most) = most.filter(|&most| words.steps > most) {
+                    return Err(NnError::Net(format!(
+                        "a sequence of {} words is longer than the {most} positions of the net; give more positions, or keep shorter sequences",
+                        words.steps
+                    )));
+                }
                 let lstm = self.net.layers.iter().any(|l| matches!(l, Layer::Lstm { .. }));
                 let (sequences, targets) = arrange(words, lstm);
                 Ok((Value::Words, sequences, targets))
@@ -326,8 +348,7 @@ where
         for (parameter, _) in self.parameters.iter_mut().zip(&roles).filter(|(_, r)| **r == Role::Statistic) {
             *parameter = place::<Inner<B>, 1>(vec![], [0], &self.device);
         }
-        let carried = matches!(input, Input::Words(words) if words.carried);
-        let old = if carried { std::mem::take(&mut self.carried) } else { vec![] };
+        let (carried, old) = self.begin(input);
         let mut states: Vec<[F<B>; 2]> = old.into_iter().map(|s| s.map(B::from_inner)).collect();
 
         // Forward, segment by segment; each begins with a leaf of its own.
@@ -410,11 +431,19 @@ where
         Ok(counts)
     }
 
+    /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
+    fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[F<Inner<B>>; 2]>) {
+        match input {
+            Input::Words(words) if words.carry == Carry::GoOn => (true, std::mem::take(&mut self.carried)),
+            Input::Words(words) => (words.carry == Carry::Begin, vec![]),
+            Input::Images { .. } => (false, vec![]),
+        }
+    }
+
     /// Runs the net without a tape.
     fn infer(&mut self, input: Input<'_>) -> Result<(F<Inner<B>>, Vec<i64>), NnError> {
         let (value, sequences, targets) = self.prepare::<Inner<B>>(input)?;
-        let carried = matches!(input, Input::Words(words) if words.carried);
-        let mut states = if carried { std::mem::take(&mut self.carried) } else { vec![] };
+        let (carried, mut states) = self.begin(input);
         let mut pass = Pass {
             parameters: &mut self.parameters,
             summary: &self.net.summary,

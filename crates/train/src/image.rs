@@ -12,7 +12,7 @@ use pelton_nn::{Device, trainer};
 use pelton_run::{Event, RunContext, RunFolder};
 use serde::{Deserialize, Serialize};
 
-use crate::deep::{Fit, FitConfig, NetSummary, Targets, fit};
+use crate::deep::{Fit, FitConfig, NetSummary, Prepared, Targets, fit};
 use crate::error::TrainError;
 
 /// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
@@ -90,12 +90,12 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         features: data.dataset.features(),
         means: None,
     };
-    let mut held_out = |paths: &[String]| -> Result<Option<PreparedPipeline>, TrainError> {
+    let mut held_out = |paths: &[String]| -> Result<Option<Prepared>, TrainError> {
         if paths.is_empty() {
             return Ok(None);
         }
         let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
-        Ok(Some(training.evaluation(&opened, context)?))
+        Ok(Some(Prepared::Pipeline(training.evaluation(&opened, context)?)))
     };
     let validation = held_out(&config.fit.validation)?;
     let test = match config.fit.test.as_slice() {
@@ -120,7 +120,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let of = Fit {
         config: &config.fit,
         trainer: trainer(net, Device::Cpu, config.fit.seed, comm),
-        training,
+        training: Prepared::Pipeline(training),
         validation,
         test,
         targets: Targets::Classes(classes),

@@ -11,12 +11,14 @@ mod summary;
 mod deep;
 
 pub mod image;
+pub mod language;
 pub mod linear;
 
 pub mod evaluate;
 
 pub use deep::{CourseSetting, FitConfig, NetSummary, Optimizer, growing_batch};
 pub use image::ImageConfig;
+pub use language::LanguageConfig;
 pub use pelton_nn::GrowingBatch;
 
 pub use config::{LinearConfig, Optimum, Solver};

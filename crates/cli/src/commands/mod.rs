@@ -19,6 +19,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Train(TrainCommand::Linear(arguments)) => train::linear(*arguments),
         Command::Train(TrainCommand::Image(arguments)) => nets::image(*arguments),
+        Command::Train(TrainCommand::Language(arguments)) => nets::language(*arguments),
         Command::Eval(arguments) => model::eval(arguments),
         Command::Predict(arguments) => model::predict(arguments),
         Command::Index(arguments) => data::index(arguments),

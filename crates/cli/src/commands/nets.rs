@@ -1,40 +1,59 @@
-//! `pelton train image`
+//! `pelton train image` and `pelton train language`
 
 use std::path::{Path, PathBuf};
 
-use pelton_train::image;
 use pelton_train::linear::RunOptions;
-use pelton_train::{ImageConfig, NetSummary};
+use pelton_train::{
+    ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image, language,
+};
 
 use crate::bytes::human;
 use crate::flags;
-use crate::net_arguments::{ImageArguments, RunArguments};
+use crate::net_arguments::{ImageArguments, LanguageArguments, RunArguments};
 use crate::output::{Failure, print_json, usage};
 use crate::ranks;
 
 /// Trains a net on images.
 pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
-    crate::allocation::keep_large_blocks();
-    let mut config = match config_file(&arguments.run, arguments.data.is_empty()) {
+    let from = config_file(&arguments.run, arguments.data.is_empty());
+    let mut config = match from {
         Some(path) => ImageConfig::read(&path)?,
         None => ImageConfig::default(),
     };
     let run = arguments.apply(&mut config)?;
-    if config.data.paths.is_empty() {
+    train(run, &config.data.paths, |context| image::run(&config, context))
+}
+
+/// Trains a net on text.
+pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
+    let from = config_file(&arguments.run, arguments.data.is_empty());
+    let mut config = match from {
+        Some(path) => LanguageConfig::read(&path)?,
+        None => LanguageConfig::default(),
+    };
+    let run = arguments.apply(&mut config)?;
+    train(run, &config.data.paths, |context| language::run(&config, context))
+}
+
+fn train(
+    run: RunArguments,
+    paths: &[String],
+    job: impl Fn(RunContext<'_>) -> Result<NetSummary, TrainError> + Sync,
+) -> Result<(), Failure> {
+    crate::allocation::keep_large_blocks();
+    if paths.is_empty() {
         return Err(usage(anyhow::anyhow!(
-            "name the training data: files, a folder, or demo:images"
+            "name the training data: files or a folder"
         )));
     }
     let ranks = ranks::asked(run.ranks)?;
-    let out = folder(&run, &config.data.paths);
+    let out = folder(&run, paths);
     let options = RunOptions {
         overwrite: run.overwrite,
         resume: run.resume,
         out: out.clone(),
     };
-    let trained = ranks::run(ranks, |context| {
-        image::run(&config, context.in_folder(&options))
-    })?;
+    let trained = ranks::run(ranks, |context| job(context.in_folder(&options)))?;
     tell(trained, run.json, &out)
 }
 

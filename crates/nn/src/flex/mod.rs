@@ -7,6 +7,8 @@ mod norms;
 mod rows;
 mod sequence;
 mod tape;
+#[cfg(test)]
+mod tests;
 
 use burn_autodiff::Autodiff;
 use burn_flex::{Flex, FlexTensor};

@@ -1,7 +1,7 @@
 //! What a net takes, from a batch of the feed.
 
 use pelton_batch::{Array, Batch, DType, Layout};
-use pelton_nn::{Input, NO_TARGET, Words};
+use pelton_nn::{Carry, Input, NO_TARGET, Words};
 
 use crate::error::TrainError;
 
@@ -96,7 +96,7 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
         ids: vec![0; ids.len()],
         targets: vec![NO_TARGET; ids.len()],
         segments: Vec::new(),
-        carried: false,
+        carry: Carry::No,
     };
     let mut place = |at: usize, len: usize| {
         words.targets[at..at + len].copy_from_slice(&ids[at..at + len]);

@@ -4,8 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pelton_comm::{Comm, Reduction};
-use pelton_data::{PipelineLoader, PreparedPipeline};
-use pelton_feed::LoaderState;
 use pelton_key::{Stage, key};
 use pelton_nn::{Counts, LossOptions, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
@@ -15,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::batch::{Ready, Targets};
 use super::config::FitConfig;
 use super::saving;
+use super::source::{Prepared, Source};
 use super::summary::{NetEpoch, NetSummary};
 use crate::error::TrainError;
 
@@ -22,9 +21,9 @@ use crate::error::TrainError;
 pub(crate) struct Fit<'a> {
     pub(crate) config: &'a FitConfig,
     pub(crate) trainer: Box<dyn Trainer>,
-    pub(crate) training: PreparedPipeline,
-    pub(crate) validation: Option<PreparedPipeline>,
-    pub(crate) test: Option<PreparedPipeline>,
+    pub(crate) training: Prepared,
+    pub(crate) validation: Option<Prepared>,
+    pub(crate) test: Option<Prepared>,
     pub(crate) targets: Targets,
     /// Whether loss is shown as perplexity and not with accuracy.
     pub(crate) language: bool,
@@ -74,9 +73,12 @@ pub(crate) fn fit(
     .unwrap_or_default();
     folder.keep_metrics(progress.epochs.len())?;
     let pool = pool(of.config.threads, comm)?;
-    let state = progress.feed.as_deref().map(LoaderState::from_json).transpose()?;
-    let mut loader = of.training.loader(state.as_ref(), comm)?;
-    let mut validation = of.validation.as_ref().map(|p| p.loader(None, comm)).transpose()?;
+    let went_on = progress.feed.is_some();
+    let mut source = of.training.source(progress.feed.as_deref(), of.targets, comm)?;
+    let mut validation = match &of.validation {
+        Some(prepared) => Some((prepared.source(None, of.targets, comm)?, prepared.steps(0))),
+        None => None,
+    };
     let mut run = Run {
         of: &mut of,
         pool: &pool,
@@ -90,10 +92,9 @@ pub(crate) fn fit(
         if epoch >= run.of.config.epochs {
             break false;
         }
-        run.epoch(&mut loader, &mut progress, folder, context)?;
-        if let Some(validation) = &mut validation {
-            let prepared = run.of.validation.as_ref().map(|p| p.plan().steps(0));
-            let counts = run.evaluate(validation, prepared.unwrap_or(0), context)?;
+        run.epoch(&mut source, &mut progress, folder, context)?;
+        if let Some((validation, steps)) = &mut validation {
+            let counts = run.evaluate(validation, *steps, context)?;
             progress.epoch.validation(counts);
         }
         progress.epoch.wall_s = run.wall_s();
@@ -102,15 +103,14 @@ pub(crate) fn fit(
         folder.append_metrics(&record)?;
         progress.epochs.push(record);
         let best = run.note_best(&mut progress);
-        progress.feed = Some(loader.state().to_json());
+        progress.feed = Some(source.state());
         progress.wall_s = run.wall_s();
         run.save(&progress, best, folder)?;
         if run.is_patient(&progress) {
             break true;
         }
     };
-    loader.check_bad(comm, state.is_some())?;
-    let meters = loader.meters();
+    let meters = source.meters();
     drop(validation);
     // The best parameters are those that are tested and left behind.
     let best = folder.path().join(BEST);
@@ -120,9 +120,9 @@ pub(crate) fn fit(
     }
     let test = match &run.of.test {
         Some(test) => {
-            let steps = test.plan().steps(0);
-            let mut loader = test.loader(None, comm)?;
-            Some(run.evaluate(&mut loader, steps, context)?)
+            let steps = test.steps(0);
+            let mut source = test.source(None, run.of.targets, comm)?;
+            Some(run.evaluate(&mut source, steps, context)?)
         }
         None => None,
     };
@@ -137,7 +137,7 @@ pub(crate) fn fit(
         verdict: verdict.to_string(),
         ..NetSummary::new(&progress, test, of.language)
     };
-    loader.finish(comm)?;
+    source.finish(comm, went_on)?;
     super::outcome::leave(&of, &summary, &meters, &progress, folder)?;
     Ok(summary)
 }
@@ -172,36 +172,36 @@ impl Run<'_, '_> {
     /// Steps of an epoch, from where the loader stands.
     fn epoch(
         &mut self,
-        loader: &mut PipelineLoader,
+        source: &mut Source,
         progress: &mut Progress,
         folder: &mut RunFolder,
         context: &mut RunContext<'_>,
     ) -> Result<(), TrainError> {
         let number = progress.epochs.len() as u64;
-        let batches = self.of.training.plan().steps(number);
+        let batches = self.of.training.steps(number);
         let what = format!("epoch {}", number + 1);
         progress.epoch.epoch = number + 1;
         let schedule = self.of.config.schedule();
-        while loader.place().epoch == number {
-            let at = loader.place().next as f64 / batches.max(1) as f64 + number as f64;
+        while source.place().epoch == number {
+            let at = source.place().step as f64 / batches.max(1) as f64 + number as f64;
             let epochs = self.of.config.epochs as f64;
             let parts = self.of.config.accumulate * schedule.batches(at, epochs);
             let rate = schedule.rate(at, epochs, batches);
-            if !self.step(loader, parts, rate, number, progress)? {
+            if !self.step(source, parts, rate, number, progress)? {
                 break;
             }
             progress.epoch.rate = rate;
-            let (done, total) = (loader.place().next, batches);
+            let (done, total) = (source.place().step, batches);
             (context.observer)(Event::Progress {
                 what: &what,
-                done: if loader.place().epoch == number { done } else { total },
+                done: if source.place().epoch == number { done } else { total },
                 total,
             });
             let due = self.saved.elapsed() > Duration::from_secs(self.of.config.checkpoint_seconds);
             let interrupted = context.interrupt.load(Ordering::Relaxed);
             let (due, interrupted) = self.agreed(due, interrupted)?;
             if due || interrupted {
-                progress.feed = Some(loader.state().to_json());
+                progress.feed = Some(source.state());
                 progress.wall_s = self.wall_s();
                 self.save(progress, false, folder)?;
             }
@@ -228,7 +228,7 @@ impl Run<'_, '_> {
     /// One step of the optimiser over up to `parts` batches of this epoch; false where there was none left.
     fn step(
         &mut self,
-        loader: &mut PipelineLoader,
+        source: &mut Source,
         parts: u64,
         rate: f64,
         number: u64,
@@ -237,14 +237,13 @@ impl Run<'_, '_> {
         let began = Instant::now();
         let mut batches = Vec::new();
         let mut ids = Vec::new();
-        while (batches.len() as u64) < parts && loader.place().epoch == number {
-            let Some(batch) = loader.next() else { break };
-            let batch = batch?;
-            let fresh = batch.fresh();
-            progress.fresh_examples += fresh;
-            progress.echoed_examples += batch.len() as u64 - fresh;
-            ids.extend_from_slice(&batch.ids[..batch.ids.len().min(8)]);
-            batches.push(Ready::new(batch, self.of.targets)?);
+        while (batches.len() as u64) < parts && source.place().epoch == number {
+            let Some(next) = source.next() else { break };
+            let next = next?;
+            progress.fresh_examples += next.fresh;
+            progress.echoed_examples += next.echoed;
+            ids.extend(next.ids);
+            batches.push(next.ready);
         }
         let waited = began.elapsed().as_secs_f64();
         if batches.is_empty() {
@@ -331,14 +330,14 @@ impl Run<'_, '_> {
     /// Losses over one epoch of a pipeline for evaluation.
     fn evaluate(
         &mut self,
-        loader: &mut PipelineLoader,
+        source: &mut Source,
         steps: u64,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
         let mut counts = Counts::default();
         for step in 0..steps {
-            let Some(batch) = loader.next() else { break };
-            let ready = Ready::new(batch?, self.of.targets)?;
+            let Some(next) = source.next() else { break };
+            let ready = next?.ready;
             if ready.rows() > 0 {
                 let trainer = &mut self.of.trainer;
                 counts += self.pool.install(|| trainer.evaluate(ready.input()))?;

@@ -1,6 +1,7 @@
 //! The loop that all jobs on deep nets share: feed, step, metrics, evaluation, checkpoint.
 //!
-//! `config` is what a run is asked to be; `fit` is the loop; `batch` makes what a net takes from a batch of the feed;
+//! `config` is what a run is asked to be; `fit` is the loop; `source` is
+//! where batches come from, `batch` makes what a net takes from one of the feed;
 //! `saving` writes and reads checkpoints; `outcome` writes what is left behind. The jobs themselves are
 //! [`image`](crate::image) and [`language`](crate::language).
 
@@ -9,6 +10,7 @@ mod config;
 mod fit;
 mod outcome;
 mod saving;
+mod source;
 mod summary;
 
 pub use config::{CourseSetting, FitConfig, Optimizer, growing_batch};
@@ -16,3 +18,4 @@ pub use summary::NetSummary;
 
 pub(crate) use batch::{Ready, Targets};
 pub(crate) use fit::{Fit, fit};
+pub(crate) use source::{Prepared, TextStream};

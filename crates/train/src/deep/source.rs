@@ -1,0 +1,246 @@
+//! Where a net's batches come from: the feed, or a text in one piece whose sequences go on from batch to batch.
+
+use std::sync::Arc;
+
+use pelton_comm::Comm;
+use pelton_data::{PipelineLoader, PreparedPipeline};
+use pelton_feed::{LoaderMeters, LoaderState};
+use pelton_nn::{Carry, Words};
+use serde::{Deserialize, Serialize};
+
+use super::batch::{Ready, Targets};
+use crate::error::TrainError;
+
+/// What batches can be taken from, again and again.
+pub(crate) enum Prepared {
+    /// A pipeline of the feed.
+    Pipeline(PreparedPipeline),
+    /// A text.
+    Text(Arc<TextStream>),
+}
+
+impl Prepared {
+    /// Batches of an epoch.
+    pub(crate) fn steps(&self, epoch: u64) -> u64 {
+        match self {
+            Prepared::Pipeline(pipeline) => pipeline.plan().steps(epoch),
+            Prepared::Text(text) => text.steps(),
+        }
+    }
+
+    /// Batches from the beginning, or from what [`Source::state`] said. All ranks call it.
+    pub(crate) fn source(
+        &self,
+        from: Option<&str>,
+        targets: Targets,
+        comm: &Comm,
+    ) -> Result<Source, TrainError> {
+        Ok(match self {
+            Prepared::Pipeline(pipeline) => {
+                let state = from.map(LoaderState::from_json).transpose()?;
+                Source::Feed(Box::new(pipeline.loader(state.as_ref(), comm)?), targets)
+            }
+            Prepared::Text(text) => {
+                let wrong = |_| TrainError::config("the saved place in the text cannot be read; start anew".to_string());
+                let at = from.map(serde_json::from_str).transpose().map_err(wrong)?;
+                Source::Text(Arc::clone(text), at.unwrap_or_default())
+            }
+        })
+    }
+}
+
+/// A batch with what is told of it.
+pub(crate) struct Next {
+    pub(crate) ready: Ready,
+    /// Its first records.
+    pub(crate) ids: Vec<u64>,
+    pub(crate) fresh: u64,
+    pub(crate) echoed: u64,
+}
+
+/// Batches one after another.
+pub(crate) enum Source {
+    Feed(Box<PipelineLoader>, Targets),
+    Text(Arc<TextStream>, Place),
+}
+
+/// Epoch and step of the next batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) epoch: u64,
+    pub(crate) step: u64,
+}
+
+impl Source {
+    pub(crate) fn place(&self) -> Place {
+        match self {
+            Source::Feed(loader, _) => Place {
+                epoch: loader.place().epoch,
+                step: loader.place().next,
+            },
+            Source::Text(_, place) => *place,
+        }
+    }
+
+    pub(crate) fn state(&self) -> String {
+        match self {
+            Source::Feed(loader, _) => loader.state().to_json(),
+            Source::Text(_, place) => serde_json::to_string(place).expect("two numbers"),
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Result<Next, TrainError>> {
+        match self {
+            Source::Feed(loader, targets) => {
+                let batch = match loader.next()? {
+                    Ok(batch) => batch,
+                    Err(error) => return Some(Err(error.into())),
+                };
+                let fresh = batch.fresh();
+                let echoed = batch.len() as u64 - fresh;
+                let ids = batch.ids[..batch.ids.len().min(8)].to_vec();
+                Some(Ready::new(batch, *targets).map(|ready| Next {
+                    ready,
+                    ids,
+                    fresh,
+                    echoed,
+                }))
+            }
+            Source::Text(text, place) => {
+                let words = text.window(place.step);
+                place.step += 1;
+                if place.step >= text.steps() {
+                    *place = Place {
+                        epoch: place.epoch + 1,
+                        step: 0,
+                    };
+                }
+                let fresh = words.batch as u64;
+                Some(Ok(Next {
+                    ready: Ready::Words(words),
+                    ids: vec![],
+                    fresh,
+                    echoed: 0,
+                }))
+            }
+        }
+    }
+
+    /// Counters of the feed.
+    pub(crate) fn meters(&self) -> LoaderMeters {
+        match self {
+            Source::Feed(loader, _) => loader.meters(),
+            Source::Text(..) => LoaderMeters::default(),
+        }
+    }
+
+    /// Ends the source. All ranks call it.
+    pub(crate) fn finish(self, comm: &Comm, went_on: bool) -> Result<(), TrainError> {
+        if let Source::Feed(loader, _) = self {
+            loader.check_bad(comm, went_on)?;
+            loader.finish(comm)?;
+        }
+        Ok(())
+    }
+}
+
+/// All words of a text, cut into rows of equal length that are read side by side, `window` words at a time; a row goes
+/// on where it stood in the batch before.
+///
+/// Memory: 4 bytes a word. The last words, fewer than there are rows, are left out.
+pub(crate) struct TextStream {
+    words: Vec<u32>,
+    /// The word before the first.
+    start: u32,
+    /// Rows of all ranks.
+    rows: usize,
+    window: usize,
+    /// Rows of this rank.
+    own: std::ops::Range<usize>,
+}
+
+impl TextStream {
+    /// Over `words`, for this rank.
+    pub(crate) fn new(
+        words: Vec<u32>,
+        start: u32,
+        rows: usize,
+        window: usize,
+        comm: &Comm,
+    ) -> Result<TextStream, TrainError> {
+        let rows = rows.min(words.len());
+        if rows == 0 {
+            return Err(TrainError::config("the text has no words".to_string()));
+        }
+        let (rank, ranks) = (comm.rank(), comm.size());
+        Ok(TextStream {
+            own: rows * rank / ranks..rows * (rank + 1) / ranks,
+            words,
+            start,
+            rows,
+            window: window.max(1),
+        })
+    }
+
+    fn length(&self) -> usize {
+        self.words.len() / self.rows
+    }
+
+    /// Words that no row has.
+    pub(crate) fn left_out(&self) -> u64 {
+        (self.words.len() % self.rows) as u64
+    }
+
+    fn steps(&self) -> u64 {
+        self.length().div_ceil(self.window) as u64
+    }
+
+    fn window(&self, step: u64) -> Words {
+        let length = self.length();
+        let from = step as usize * self.window;
+        let steps = self.window.min(length - from);
+        let mut words = Words {
+            batch: self.own.len(),
+            steps,
+            carry: match step {
+                0 => Carry::Begin,
+                _ => Carry::GoOn,
+            },
+            ..Words::default()
+        };
+        for row in self.own.clone() {
+            let at = row * length + from;
+            let before = at.checked_sub(1).map_or(self.start, |at| self.words[at]);
+            let targets = &self.words[at..at + steps];
+            words.ids.push(before.into());
+            words.ids.extend(targets[..steps - 1].iter().map(|&w| i64::from(w)));
+            words.targets.extend(targets.iter().map(|&w| i64::from(w)));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_go_on_and_every_word_is_predicted_from_the_one_before() {
+        let words: Vec<u32> = (10..33).collect();
+        let stream = TextStream::new(words.clone(), 3, 2, 4, &Comm::alone()).unwrap();
+        assert_eq!((stream.length(), stream.left_out(), stream.steps()), (11, 1, 3));
+        let mut predicted = vec![Vec::new(), Vec::new()];
+        for step in 0..stream.steps() {
+            let words = stream.window(step);
+            assert_eq!(words.carry, if step == 0 { Carry::Begin } else { Carry::GoOn });
+            for row in 0..2 {
+                let at = row * words.steps..(row + 1) * words.steps;
+                for (given, target) in words.ids[at.clone()].iter().zip(&words.targets[at]) {
+                    assert!(target - given == 1 || (*given, *target) == (3, 10), "{given} {target}");
+                    predicted[row].push(*target as u32);
+                }
+            }
+        }
+        assert_eq!(predicted.concat(), words[..22]);
+    }
+}

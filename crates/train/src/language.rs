@@ -1,0 +1,291 @@
+//! The job `train language`: a net that predicts the next word of a text.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_comm::Comm;
+use pelton_data::{DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, as_text, open};
+use pelton_feed::{DecodeSetting, PipelineConfig};
+use pelton_nn::nets::{self, LanguageModel};
+use pelton_nn::{Device, trainer};
+use pelton_run::{Event, RunContext};
+use pelton_text::{Special, Tokenizer};
+use serde::{Deserialize, Serialize};
+
+use crate::deep::{Fit, FitConfig, NetSummary, Optimizer, Prepared, Targets, TextStream, fit};
+use crate::error::TrainError;
+use crate::image::open_folder;
+
+/// Kinds of net.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LanguageNet {
+    /// Layers of long short-term memory.
+    #[default]
+    Lstm,
+    /// A decoder Transformer.
+    Transformer,
+}
+
+impl FromStr for LanguageNet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LanguageNet, String> {
+        match text {
+            "lstm" => Ok(LanguageNet::Lstm),
+            "transformer" => Ok(LanguageNet::Transformer),
+            _ => Err(format!("`{text}` is not a net for text: use lstm or transformer")),
+        }
+    }
+}
+
+impl fmt::Display for LanguageNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LanguageNet::Lstm => "lstm",
+            LanguageNet::Transformer => "transformer",
+        })
+    }
+}
+
+/// The configuration of `pelton train language`: what `run.toml` holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LanguageConfig {
+    /// The net.
+    #[serde(with = "as_text")]
+    pub model: LanguageNet,
+    /// Width of its layers.
+    pub hidden: usize,
+    /// Width of an embedding; that of the layers where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding: Option<usize>,
+    /// Layers.
+    pub layers: usize,
+    /// Heads of a Transformer.
+    pub heads: usize,
+    /// Longest sequence of a Transformer.
+    pub positions: usize,
+    /// Chance of dropout.
+    pub dropout: f32,
+    /// Whether the last layer uses the weights of the embedding.
+    pub tied: bool,
+    /// Words of a row of a batch, where rows go on from batch to batch; sentence by sentence where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carry: Option<usize>,
+    /// Training data: a sentence a line.
+    pub data: DataConfig,
+    /// What happens to sentences on their way to batches.
+    pub pipeline: PipelineConfig,
+    /// How the net is trained.
+    pub fit: FitConfig,
+}
+
+impl Default for LanguageConfig {
+    fn default() -> LanguageConfig {
+        LanguageConfig {
+            model: LanguageNet::Lstm,
+            hidden: 200,
+            embedding: None,
+            layers: 2,
+            heads: 4,
+            positions: 512,
+            dropout: 0.2,
+            tied: false,
+            carry: None,
+            data: DataConfig::default(),
+            pipeline: PipelineConfig {
+                decode: DecodeSetting::Text(Tokenizer::Whitespace),
+                ..PipelineConfig::default()
+            },
+            fit: FitConfig {
+                batch: 32,
+                epochs: 25,
+                optimizer: Optimizer::Sgd,
+                rate: 20.0,
+                momentum: 0.0,
+                nesterov: false,
+                weight_decay: 0.0,
+                clip: Some(0.25),
+                ..FitConfig::default()
+            },
+        }
+    }
+}
+
+impl LanguageConfig {
+    /// Reads a configuration: the `run.toml` of a run, or a file like it.
+    pub fn read(path: &std::path::Path) -> Result<LanguageConfig, TrainError> {
+        crate::config::read(path)
+    }
+
+    fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
+        let model = LanguageModel {
+            words,
+            embedding: self.embedding.unwrap_or(self.hidden),
+            hidden: self.hidden,
+            layers: self.layers,
+            heads: self.heads,
+            positions: self.positions,
+            dropout: self.dropout,
+            tied: self.tied,
+        };
+        Ok(match self.model {
+            LanguageNet::Lstm => nets::lstm(&model)?,
+            LanguageNet::Transformer => nets::transformer(&model)?,
+        })
+    }
+
+    fn check(&self) -> Result<(), TrainError> {
+        self.fit.check()?;
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(TrainError::config(format!(
+                "`dropout` {} is no chance; give a number from 0 to below 1",
+                self.dropout
+            )));
+        }
+        if [self.hidden, self.layers, self.heads, self.positions].contains(&0) {
+            return Err(TrainError::config(
+                "`hidden`, `layers`, `heads` and `positions` are above 0".to_string(),
+            ));
+        }
+        if !matches!(self.pipeline.decode, DecodeSetting::Text(_)) {
+            return Err(TrainError::config(format!(
+                "`decode` {} makes no words; give `decode` words or bytes",
+                self.pipeline.decode
+            )));
+        }
+        if self.carry.is_some() && self.pipeline.buckets.is_some() {
+            return Err(TrainError::config(
+                "`carry` reads the text in one piece and has no use for `buckets`; give one of them".to_string(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Rows of a text that is measured in one piece.
+const MEASURED_ROWS: usize = 10;
+/// File of the vocabulary in the run folder.
+pub(crate) const VOCABULARY: &str = "vocabulary.txt";
+
+/// Trains a language model and leaves its files in the run folder. All ranks call it; rank 0 writes the folder.
+///
+/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
+    let began = Instant::now();
+    config.check()?;
+    let context = &mut context;
+    let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
+    let terms = PipelineTerms {
+        order: config.fit.order,
+        batch: Some(config.fit.batch),
+        seed: config.fit.seed,
+        epochs: Some(config.fit.epochs),
+        memory_bytes: config.fit.memory_bytes,
+        threads: config.fit.feed_threads,
+        access: config.fit.access,
+        cache: None,
+    };
+    let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;
+    let vocabulary = pipeline.vocabulary().cloned();
+    let vocabulary = vocabulary.ok_or_else(|| {
+        TrainError::config("the data has no words; give `decode` words or bytes".to_string())
+    })?;
+    let test_paths = match config.fit.test.is_empty() {
+        true => &data.test,
+        false => &config.fit.test,
+    };
+    // Both are opened before anything is read.
+    let mut held_out = Vec::new();
+    for paths in [&config.fit.validation, test_paths] {
+        held_out.push(match paths.is_empty() {
+            true => None,
+            false => Some(open(&config.data.with_bytes(), paths, None, context)?),
+        });
+    }
+    // A text in one piece is read whole by every rank, which then takes its rows.
+    let alone = Comm::alone();
+    let comm = context.comm;
+    let mut measuring = RunContext {
+        comm: if config.carry.is_some() { &alone } else { comm },
+        folder: context.folder.clone(),
+        interrupt: context.interrupt,
+        observer: &mut *context.observer,
+    };
+    let mut prepare = |opened: &OpenedData, rows: usize| -> Result<Prepared, TrainError> {
+        let pipeline = pipeline.evaluation(opened, &mut measuring)?;
+        Ok(match config.carry {
+            None => Prepared::Pipeline(pipeline),
+            Some(window) => {
+                let words = all_words(&pipeline, &alone)?;
+                let start = Special::End.id();
+                Prepared::Text(Arc::new(TextStream::new(words, start, rows, window, comm)?))
+            }
+        })
+    };
+    let whole = match config.carry {
+        Some(_) => Some(prepare(&data, config.fit.batch as usize)?),
+        None => None,
+    };
+    let mut sets = Vec::new();
+    for opened in &held_out {
+        let prepared = opened.as_ref().map(|opened| prepare(opened, MEASURED_ROWS));
+        sets.push(prepared.transpose()?);
+    }
+    let (test, validation) = (sets.pop().flatten(), sets.pop().flatten());
+    let training = whole.unwrap_or(Prepared::Pipeline(pipeline));
+    let net = config.net(vocabulary.size() as usize)?;
+    let note = format!(
+        "{} over {} words: {} parameters; {} sentences",
+        config.model,
+        vocabulary.size(),
+        net.trained(),
+        data.dataset.records()
+    );
+    (context.observer)(Event::Note(&note));
+    let mut folder = open_folder(config, context)?;
+    if folder.is_written() {
+        let file = folder.path().join(VOCABULARY);
+        vocabulary.save(&file).map_err(DataError::from)?;
+    }
+    let of = Fit {
+        config: &config.fit,
+        trainer: trainer(
+            net,
+            Device::Cpu,
+            config.fit.seed,
+            comm.duplicate().map_err(DataError::from)?,
+        ),
+        training,
+        validation,
+        test,
+        targets: Targets::Words {
+            start: Special::End.id().into(),
+        },
+        language: true,
+        began,
+    };
+    fit(of, &mut folder, context)
+}
+
+/// All words of a text, in the order of the file.
+fn all_words(pipeline: &PreparedPipeline, alone: &Comm) -> Result<Vec<u32>, TrainError> {
+    let mut loader = pipeline.loader(None, alone)?;
+    let mut words = Vec::new();
+    for _ in 0..pipeline.plan().steps(0) {
+        let Some(batch) = loader.next() else { break };
+        let batch = batch?;
+        let tokens = batch.get("tokens");
+        let (Some(tokens), Some(ids)) = (tokens, batch.values::<u32>("tokens")) else {
+            return Err(TrainError::config(
+                "the data has no words; give `decode` words or bytes".to_string(),
+            ));
+        };
+        for range in tokens.shape().ranges() {
+            words.extend_from_slice(&ids[range]);
+        }
+    }
+    Ok(words)
+}
