@@ -322,7 +322,7 @@ mod tests {
     /// Small whole numbers, which often are equal, and whose sums are exact.
     fn numbers(n: usize, seed: usize) -> Vec<f32> {
         (0..n)
-            .map(|i| (((i + seed) * 2_654_435_761 >> 9) % 7) as f32 - 3.0)
+            .map(|i| ((((i + seed) * 2_654_435_761) >> 9) % 7) as f32 - 3.0)
             .collect()
     }
 

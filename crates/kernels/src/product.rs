@@ -21,6 +21,12 @@ const PACKED: usize = 8 << 20;
 /// Multiplications and additions that make a task worth handing to another thread.
 const TASK: usize = 1 << 19;
 
+/// Numbers of `b` that surely stay in a cache of level 2: 384 KiB.
+const RESIDENT: usize = 96 << 10;
+
+/// Numbers of a block of `a` that stays in a cache of level 1: 24 KiB.
+const STRIP: usize = 6 << 10;
+
 /// Most tasks of a product.
 const TASKS: usize = 128;
 
@@ -307,13 +313,13 @@ struct Grid {
 }
 
 impl Grid {
-    /// Blocks of 12 tiles' rows and of up to 1 024 columns, or smaller ones where these are too few.
+    /// Blocks of 16 tiles' rows and of up to 512 columns, or smaller ones where these are too few.
     fn new(level: Simd, unit: usize, m: usize, n: usize, k: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
         let want = (m * n * k / TASK).clamp(1, TASKS);
-        let mut row_blocks = tiles.div_ceil(12);
-        let mut col_blocks = n.div_ceil(1024).max(1);
+        let mut row_blocks = tiles.div_ceil(16);
+        let mut col_blocks = n.div_ceil(512).max(1);
         if row_blocks * col_blocks < want {
             col_blocks = want
                 .div_ceil(row_blocks)
@@ -404,6 +410,14 @@ impl Product<'_> {
             return;
         }
         assert!(self.depth <= DEPTH);
+        // Where all of b stays in a cache of level 1 or 2, a block of a may be so small that it stays there, too.
+        let height = tile::height(self.level);
+        let strip = match (self.left, self.right) {
+            (Left::Rows(_), Right::Packed(_)) if self.k * self.n <= RESIDENT => {
+                (STRIP / self.depth / height).max(1) * height
+            }
+            _ => usize::MAX,
+        };
         let task = |number: usize| {
             let (rest, column) = (number / grid.col_blocks, number % grid.col_blocks);
             let (split, row) = (rest / grid.row_blocks, rest % grid.row_blocks);
@@ -415,15 +429,14 @@ impl Product<'_> {
             let blocks = self.k.div_ceil(self.depth).max(1);
             let first = split.saturating_mul(grid.blocks_a_split).min(blocks);
             let last = first.saturating_add(grid.blocks_a_split).min(blocks);
+            let shift = split * self.m * self.n;
+            let strips = rows.len().div_ceil(strip);
             SCRATCH.with_borrow_mut(|scratch| {
-                self.block(
-                    scratch,
-                    rows,
-                    columns,
-                    first..last,
-                    split * self.m * self.n,
-                    c,
-                );
+                for number in 0..strips {
+                    let part = part(rows.len(), number, strips);
+                    let part = rows.start + part.start..rows.start + part.end;
+                    self.block(scratch, part, columns.clone(), first..last, shift, c);
+                }
             });
         };
         if grid.tasks() == 1 || rayon::current_num_threads() == 1 {

@@ -126,7 +126,7 @@ pub(crate) fn copy_run(from: &[f32], to: &mut [f32]) {
         {
             *to = *from;
         }
-        if n % 16 != 0 {
+        if !n.is_multiple_of(16) {
             copy_ends::<16>(from, to);
         }
     } else if n >= 8 {
