@@ -78,7 +78,7 @@ def side(model):
 
     if model == "transformer":
         net, shape = Transformer(), (8, 256)
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-6, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     else:
         net, shape = Lstm(model.endswith("tied")), (int(model.split("-")[1]), 32)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1, fused=True)

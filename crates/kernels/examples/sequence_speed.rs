@@ -16,7 +16,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let model = args.first().map_or("lstm-35", String::as_str);
     let seconds = args.get(1).map_or(5.0, |s| s.parse().expect("seconds"));
-    let mut step: Box<dyn FnMut(&mut Clock)> = match model {
+    let mut step: Box<dyn FnMut(&mut Clock) + Send> = match model {
         "lstm-20" => language_model(20, false),
         "lstm-35" => language_model(35, false),
         "lstm-20-tied" => language_model(20, true),
@@ -111,7 +111,7 @@ fn words(n: usize) -> Vec<u32> {
 }
 
 /// Embedding, two layers of LSTM with 200 units, projection, cross-entropy; 32 rows of `steps` words; SGD.
-fn language_model(steps: usize, tied: bool) -> Box<dyn FnMut(&mut Clock)> {
+fn language_model(steps: usize, tied: bool) -> Box<dyn FnMut(&mut Clock) + Send> {
     const HIDDEN: usize = 200;
     let (batch, layers) = (32, 2);
     let n = steps * batch;
@@ -371,7 +371,7 @@ fn plus(to: &mut [f32], from: &[f32]) {
 }
 
 /// Six layers, pre-normalised, GELU (tanh), tied projection to the words; AdamW.
-fn transformer() -> Box<dyn FnMut(&mut Clock)> {
+fn transformer() -> Box<dyn FnMut(&mut Clock) + Send> {
     let n = BATCH * STEPS;
     let (ids, targets) = (words(n), words(n + 1)[1..].to_vec());
     let mut embedding = Parameter::new(WORDS * WIDTH, 0.02);

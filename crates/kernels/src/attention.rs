@@ -51,7 +51,7 @@ impl Attention<'_> {
         self.check(qkv, out, log_sums);
         let starts = self.starts();
         let out = Disjoint::new(out);
-        self.each_head(log_sums, |row, head, log_sums| {
+        self.each_head(log_sums, |row, head, log_sums, scratch| {
             let one = Head {
                 of: self,
                 level,
@@ -59,7 +59,7 @@ impl Attention<'_> {
                 head,
                 starts: &starts[row * self.steps..],
             };
-            one.forward(qkv, &out, log_sums);
+            one.forward(qkv, &out, log_sums, scratch);
         });
     }
 
@@ -95,7 +95,7 @@ impl Attention<'_> {
         let dqkv = Disjoint::new(dqkv);
         // What a query's gradient has in common for all keys.
         let mut shared = vec![0.0; log_sums.len()];
-        self.each_head(&mut shared, |row, head, shared| {
+        self.each_head(&mut shared, |row, head, shared, scratch| {
             let one = Head {
                 of: self,
                 level,
@@ -104,13 +104,19 @@ impl Attention<'_> {
                 starts: &starts[row * self.steps..],
             };
             let log_sums = &log_sums[(row * self.heads + head) * self.steps..][..self.steps];
-            one.backward(qkv, out, log_sums, dout, &dqkv, shared);
+            one.backward(qkv, out, log_sums, dout, &dqkv, shared, scratch);
         });
     }
 
-    fn each_head(&self, per_query: &mut [f32], f: impl Fn(usize, usize, &mut [f32]) + Sync) {
+    fn each_head(
+        &self,
+        per_query: &mut [f32],
+        f: impl Fn(usize, usize, &mut [f32], &mut Scratch) + Sync,
+    ) {
         let heads = per_query.par_chunks_mut(self.steps.max(1)).enumerate();
-        heads.for_each(|(i, part)| f(i / self.heads, i % self.heads, part));
+        heads.for_each_init(Scratch::default, |scratch, (i, part)| {
+            f(i / self.heads, i % self.heads, part, scratch);
+        });
     }
 
     /// For each position the first of its segment.
@@ -138,6 +144,15 @@ impl Attention<'_> {
         assert_eq!(out.len(), positions * self.heads * self.width, "output");
         assert_eq!(log_sums.len(), positions * self.heads, "logarithms of sums");
     }
+}
+
+/// Buffers of a task: memory that is used again comes without page faults.
+type Scratch = [Vec<f32>; 10];
+
+/// Makes a buffer `n` zeros.
+fn zeros(buffer: &mut Vec<f32>, n: usize) {
+    buffer.clear();
+    buffer.resize(n, 0.0);
 }
 
 /// One head of one row of the batch.
@@ -171,24 +186,28 @@ impl Head<'_> {
     }
 
     /// All positions of a part side by side, each filled up to `wide` numbers.
-    fn rows(&self, qkv: &[f32], part: Part, wide: usize) -> Vec<f32> {
-        let mut rows = vec![0.0; self.of.steps * wide];
+    fn rows(&self, qkv: &[f32], part: Part, wide: usize, rows: &mut Vec<f32>) {
+        zeros(rows, self.of.steps * wide);
         for (t, row) in rows.chunks_exact_mut(wide.max(1)).enumerate() {
             row[..self.of.width].copy_from_slice(&qkv[self.at(t, part)..][..self.of.width]);
         }
-        rows
     }
 
     /// The same, exchanged: for each number of the head, all positions, filled up to `long`.
-    fn columns(&self, qkv: &[f32], part: Part, long: usize) -> Vec<f32> {
-        let mut columns = vec![0.0; self.of.width * long];
+    fn columns(&self, qkv: &[f32], part: Part, long: usize, columns: &mut Vec<f32>) {
+        zeros(columns, self.of.width * long);
         for t in 0..self.of.steps {
             let row = &qkv[self.at(t, part)..][..self.of.width];
             for (j, &x) in row.iter().enumerate() {
                 columns[j * long + t] = x;
             }
         }
-        columns
+    }
+
+    /// Distance between rows of `columns`: room for the last block's rounding, and an odd number of cache lines, so
+    /// that the lines of a tile spread over the whole cache.
+    fn long(&self) -> usize {
+        ((self.of.steps + 15).div_ceil(16) | 1) * 16
     }
 
     /// 1/√d.
@@ -219,15 +238,22 @@ impl Head<'_> {
         }
     }
 
-    fn forward(&self, qkv: &[f32], out: &Disjoint<'_>, log_sums: &mut [f32]) {
-        let Attention { steps, width, .. } = *self.of;
+    fn forward(
+        &self,
+        qkv: &[f32],
+        out: &Disjoint<'_>,
+        log_sums: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let width = self.of.width;
         let wide = block::columns(self.level, width);
-        let long = steps + DEPTH;
-        let keys = self.columns(qkv, Part::Key, long);
-        let values = self.rows(qkv, Part::Value, wide);
-        let mut queries = vec![0.0; QUERIES * LEFT_ROW];
-        let mut scores = vec![0.0; QUERIES * LEFT_ROW];
-        let mut sums = vec![0.0; QUERIES * wide];
+        let long = self.long();
+        let [keys, values, queries, scores, sums, ..] = scratch;
+        self.columns(qkv, Part::Key, long, keys);
+        self.rows(qkv, Part::Value, wide, values);
+        zeros(queries, QUERIES * LEFT_ROW);
+        zeros(scores, QUERIES * LEFT_ROW);
+        zeros(sums, QUERIES * wide);
         let (mut largest, mut total) = ([0.0; QUERIES], [0.0; QUERIES]);
         self.each_block(|query, count, key, keys_here| {
             if key == self.starts[query] {
@@ -242,28 +268,23 @@ impl Head<'_> {
                 total.fill(0.0);
             }
             let columns = block::columns(self.level, keys_here);
-            self.product(&queries, width, &keys[key..], long).multiply(
-                count,
-                columns,
-                &mut scores,
-                LEFT_ROW,
-                false,
-            );
+            self.product(queries, width, &keys[key..], long)
+                .multiply(count, columns, scores, LEFT_ROW, false);
             let kernel = Weigh {
                 head: self,
                 query,
                 count,
                 key,
                 keys: keys_here,
-                scores: &mut scores,
+                scores,
                 largest: &mut largest,
                 total: &mut total,
-                sums: &mut sums,
+                sums,
                 wide,
             };
             simd::run(self.level, kernel);
-            self.product(&scores, keys_here, &values[key * wide..], wide)
-                .multiply(count, wide, &mut sums, wide, true);
+            self.product(scores, keys_here, &values[key * wide..], wide)
+                .multiply(count, wide, sums, wide, true);
             if key + keys_here == query + count {
                 for i in 0..count {
                     // SAFETY: no other head and no other query has this place.
@@ -287,17 +308,32 @@ impl Head<'_> {
         dout: &[f32],
         dqkv: &Disjoint<'_>,
         shared: &mut [f32],
+        scratch: &mut Scratch,
     ) {
         let Attention { steps, width, .. } = *self.of;
         let wide = block::columns(self.level, width);
-        let long = steps + DEPTH;
-        let keys = self.columns(qkv, Part::Key, long);
-        let values = self.columns(qkv, Part::Value, long);
-        let key_rows = self.rows(qkv, Part::Key, wide);
-        let (mut dkeys, mut dvalues) = (vec![0.0; steps * wide], vec![0.0; steps * wide]);
-        let [mut queries, mut douts, mut weights, mut dscores] =
-            std::array::from_fn(|_| vec![0.0; QUERIES * LEFT_ROW]);
-        let mut dqueries = vec![0.0; QUERIES * wide];
+        let long = self.long();
+        let [
+            keys,
+            values,
+            key_rows,
+            dkeys,
+            dvalues,
+            queries,
+            douts,
+            weights,
+            dscores,
+            dqueries,
+        ] = scratch;
+        self.columns(qkv, Part::Key, long, keys);
+        self.columns(qkv, Part::Value, long, values);
+        self.rows(qkv, Part::Key, wide, key_rows);
+        zeros(dkeys, steps * wide);
+        zeros(dvalues, steps * wide);
+        for block in [&mut *queries, douts, weights, dscores] {
+            zeros(block, QUERIES * LEFT_ROW);
+        }
+        zeros(dqueries, QUERIES * wide);
         for (t, shared) in shared.iter_mut().enumerate() {
             let at = self.out_at(t);
             let both = out[at..at + width].iter().zip(&dout[at..at + width]);
@@ -322,20 +358,10 @@ impl Head<'_> {
                 }
             }
             let columns = block::columns(self.level, keys_here);
-            self.product(&queries, width, &keys[key..], long).multiply(
-                count,
-                columns,
-                &mut weights,
-                LEFT_ROW,
-                false,
-            );
-            self.product(&douts, width, &values[key..], long).multiply(
-                count,
-                columns,
-                &mut dscores,
-                LEFT_ROW,
-                false,
-            );
+            self.product(queries, width, &keys[key..], long)
+                .multiply(count, columns, weights, LEFT_ROW, false);
+            self.product(douts, width, &values[key..], long)
+                .multiply(count, columns, dscores, LEFT_ROW, false);
             let kernel = Reweigh {
                 head: self,
                 query,
@@ -344,15 +370,15 @@ impl Head<'_> {
                 keys: keys_here,
                 log_sums,
                 shared,
-                weights: &mut weights,
-                dscores: &mut dscores,
+                weights,
+                dscores,
             };
             simd::run(self.level, kernel);
-            self.product(&dscores, keys_here, &key_rows[key * wide..], wide)
-                .multiply(count, wide, &mut dqueries, wide, !first);
+            self.product(dscores, keys_here, &key_rows[key * wide..], wide)
+                .multiply(count, wide, dqueries, wide, !first);
             let sides = [
-                (&dscores, &queries, &mut dkeys),
-                (&weights, &douts, &mut dvalues),
+                (&*dscores, &*queries, &mut *dkeys),
+                (&*weights, &*douts, &mut *dvalues),
             ];
             for (a, b, c) in sides {
                 let mut product = self.product(a, count, b, LEFT_ROW);
