@@ -265,7 +265,7 @@ impl Conv {
 
     /// Whether so many taps lie outside the image that leaving them out pays.
     fn small(&self, output: [usize; 2]) -> bool {
-        self.batch >= 16 && output.iter().all(|&size| size <= 8) && self.kernel != [1, 1]
+        self.batch >= 16 && output.iter().all(|&size| size <= 4) && self.kernel != [1, 1]
     }
 }
 

@@ -80,7 +80,7 @@ mod tests {
     /// Numbers that are exact in few bits, so that every order of summation gives the same result.
     fn numbers(n: usize, seed: usize) -> Vec<f32> {
         (0..n)
-            .map(|i| (((i + seed) * 2_654_435_761 >> 7) % 17) as f32 - 8.0)
+            .map(|i| ((((i + seed) * 2_654_435_761) >> 7) % 17) as f32 - 8.0)
             .collect()
     }
 

@@ -22,7 +22,10 @@ mod layer_norm;
 mod linear;
 mod lstm;
 mod math;
+pub mod norm;
+mod pool;
 mod product;
+mod relu;
 mod source;
 mod sums;
 mod team;
@@ -42,3 +45,5 @@ pub use matrix::Matrix;
 
 #[cfg(test)]
 mod tests;
+pub use pool::Pool;
+pub use relu::{relu, relu_backward};

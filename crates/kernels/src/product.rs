@@ -120,12 +120,12 @@ impl Packed {
     }
 
     /// The panel that begins at row `start` and column `column`.
-    fn panel(&self, rows: Range<usize>, column: usize) -> (&[f32], usize) {
+    fn panel(&self, rows: Range<usize>, column: usize) -> &[f32] {
         let columns = padded(self.level, self.n);
         let wide = tile::width(self.level).min(columns - column);
         let offset = self.data.as_ptr().align_offset(ALIGNMENT);
         let at = offset + rows.start * columns + rows.len() * column;
-        (&self.data[at..at + rows.len() * wide], wide)
+        &self.data[at..at + rows.len() * wide]
     }
 }
 
@@ -256,13 +256,7 @@ pub(crate) fn multiply_long(
     c: &mut [f32],
 ) {
     let (k, m, n) = (a.rows(), a.cols(), b.cols());
-    let mut grid = Grid::long(level, m, n, k);
-    let room = (PARTIAL / (m * n).max(1)).max(1);
-    let blocks = k.div_ceil(depth).max(1);
-    let want = (m * n * k / TASK).clamp(1, TASKS / 2);
-    let splits = want.div_ceil(grid.tasks()).min(room).min(blocks);
-    grid.blocks_a_split = blocks.div_ceil(splits);
-    grid.splits = blocks.div_ceil(grid.blocks_a_split);
+    let grid = Grid::long(level, m, n, k, depth);
     let product = |row: &(dyn Fn(usize) -> usize + Sync), grid: &Grid, c: &Shared| {
         Product {
             level,
@@ -313,12 +307,12 @@ struct Grid {
 }
 
 impl Grid {
-    /// Blocks of 12 tiles' rows and of up to 1 024 columns, or smaller ones where these are too few.
+    /// Blocks of 16 tiles' rows and of up to 1 024 columns, or smaller ones where these are too few.
     fn new(level: Simd, unit: usize, m: usize, n: usize, k: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
         let want = (m * n * k / TASK).clamp(1, TASKS);
-        let mut row_blocks = tiles.div_ceil(12);
+        let mut row_blocks = tiles.div_ceil(16);
         let mut col_blocks = n.div_ceil(1024).max(1);
         if row_blocks * col_blocks < want {
             col_blocks = want
@@ -341,19 +335,29 @@ impl Grid {
         }
     }
 
-    /// For operands that are packed by each task: few and large blocks.
-    fn long(level: Simd, m: usize, n: usize, k: usize) -> Grid {
+    /// For operands that are copied by each task: blocks of up to 40 tiles' rows and 640 columns, and k divided as
+    /// far as there is room for partial sums; smaller blocks where these are too few.
+    fn long(level: Simd, m: usize, n: usize, k: usize, depth: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
         let want = (m * n * k / TASK).clamp(1, TASKS / 2);
         let row_blocks = tiles.div_ceil(40);
-        let col_blocks = panels.div_ceil(4).min(want.div_ceil(row_blocks));
+        let mut col_blocks = n.div_ceil(640).max(1);
+        let room = (PARTIAL / (m * n).max(1)).max(1);
+        let blocks = k.div_ceil(depth).max(1);
+        let splits = want.div_ceil(row_blocks * col_blocks).min(room).min(blocks);
+        let blocks_a_split = blocks.div_ceil(splits);
+        let splits = blocks.div_ceil(blocks_a_split);
+        if row_blocks * col_blocks * splits < want {
+            let more = want.div_ceil(row_blocks * splits);
+            col_blocks = more.min(panels.div_ceil(4)).max(col_blocks);
+        }
         Grid {
             unit: 1,
             row_blocks,
             col_blocks,
-            splits: 1,
-            blocks_a_split: usize::MAX,
+            splits,
+            blocks_a_split,
         }
     }
 
@@ -469,23 +473,33 @@ impl Product<'_> {
             .rev()
             .find(|block| !skip(block))
             .unwrap_or(blocks.start);
+        let tiles = rows.len().div_ceil(tile::height(self.level));
+        let width = tile::width(self.level);
+        let copied = self.copied(&columns);
         for block in blocks.start..=last {
             if block != last && skip(&block) {
                 continue;
             }
             let p = depths(block);
             let a_stride = self.pack_left(a, &rows, &p);
-            let tiles = rows.len().div_ceil(tile::height(self.level));
-            for (column, started) in columns
-                .clone()
-                .step_by(tile::width(self.level))
-                .zip(&mut *started)
-            {
+            let b_stride = self.pack_right(b, &p, copied..columns.end);
+            for (column, started) in columns.clone().step_by(width).zip(&mut *started) {
                 let add = std::mem::replace(started, true);
                 if add && self.bias.is_none() && !self.relu && self.is_zero(&p, column) {
                     continue;
                 }
-                let (panel, b_stride, wide) = self.panel(b, &p, column);
+                let wide = width.min(padded(self.level, self.n) - column);
+                let (panel, b_stride) = match self.right {
+                    Right::Packed(packed) => (packed.panel(p.clone(), column), wide),
+                    Right::Source(_) if column >= copied => (
+                        &b[b.as_ptr().align_offset(ALIGNMENT) + column - copied..],
+                        b_stride,
+                    ),
+                    Right::Source(source) => {
+                        let (data, stride) = source.direct().expect("rows without gaps");
+                        (data.get(p.start * stride + column..).unwrap_or(&[]), stride)
+                    }
+                };
                 for number in 0..tiles {
                     let part = part(rows.len(), number, tiles);
                     let tile = Tile {
@@ -497,7 +511,7 @@ impl Product<'_> {
                         a_stride,
                         b: panel,
                         b_stride,
-                        narrow: wide < tile::width(self.level),
+                        narrow: wide < width,
                         c: c.start,
                         rows: &offsets[part],
                         add,
@@ -578,35 +592,32 @@ impl Product<'_> {
         }
     }
 
-    /// A panel of `b`, its stride, and its width.
-    fn panel<'b>(
-        &'b self,
-        b: &'b mut Vec<f32>,
-        p: &Range<usize>,
-        column: usize,
-    ) -> (&'b [f32], usize, usize) {
-        let source = match self.right {
-            Right::Packed(packed) => {
-                let (panel, wide) = packed.panel(p.clone(), column);
-                return (panel, wide, wide);
+    /// The column from which on `b` must be copied, because panels are neither packed nor can `b` itself be read.
+    fn copied(&self, columns: &Range<usize>) -> usize {
+        match self.right {
+            Right::Packed(_) => columns.end,
+            // Each number is used once: no copy pays, except of a last panel that is not full.
+            Right::Source(source)
+                if self.m <= tile::height(self.level) && source.direct().is_some() =>
+            {
+                let width = tile::width(self.level);
+                let rest = columns.len() % width;
+                columns.end - if rest == width / 2 { 0 } else { rest }
             }
-            Right::Source(source) => source,
-        };
-        let wide = tile::width(self.level).min(padded(self.level, self.n) - column);
-        if let Some((data, stride)) = source.direct()
-            && column + wide <= self.n
-            && self.m <= tile::height(self.level)
+            Right::Source(_) => columns.start,
+        }
+    }
+
+    /// Copies a block of `b` row by row; tells its stride, an odd number of cache lines.
+    fn pack_right(&self, b: &mut Vec<f32>, p: &Range<usize>, columns: Range<usize>) -> usize {
+        let stride = (columns.len().div_ceil(16) | 1) * 16;
+        if let Right::Source(source) = self.right
+            && !columns.is_empty()
         {
-            // Each number is used once: no copy pays.
-            return (&data[p.start * stride + column..], stride, wide);
+            let to = aligned(b, stride * p.len() + tile::width(self.level));
+            source.copy(self.level, p.clone(), columns, to, stride);
         }
-        let len = p.len() * wide;
-        let panel = aligned(b, len);
-        let columns = column..(column + wide).min(self.n);
-        if len > 0 {
-            pack_panel(self.level, source, p.clone(), columns, panel);
-        }
-        (panel, wide, wide)
+        stride
     }
 }
 

@@ -111,15 +111,42 @@ impl Kernel for CopyMatrix<'_> {
     }
 }
 
-/// `to.copy_from_slice(from)` without a call, for runs of a few vectors.
+/// `to.copy_from_slice(from)` without a call, for runs of a few vectors. A rest shorter than a vector is copied
+/// together with numbers before it, once more.
 #[inline(always)]
 pub(crate) fn copy_run(from: &[f32], to: &mut [f32]) {
-    let (from_wide, from_rest) = from.as_chunks::<16>();
-    let (to_wide, to_rest) = to.as_chunks_mut::<16>();
-    for (y, x) in to_wide.iter_mut().zip(from_wide) {
-        *y = *x;
+    let n = from.len();
+    assert_eq!(n, to.len());
+    if n >= 16 {
+        for (to, from) in to
+            .as_chunks_mut::<16>()
+            .0
+            .iter_mut()
+            .zip(from.as_chunks::<16>().0)
+        {
+            *to = *from;
+        }
+        if !n.is_multiple_of(16) {
+            copy_ends::<16>(from, to);
+        }
+    } else if n >= 8 {
+        copy_ends::<8>(from, to);
+    } else if n >= 4 {
+        copy_ends::<4>(from, to);
+    } else if n >= 2 {
+        copy_ends::<2>(from, to);
+    } else if n == 1 {
+        to[0] = from[0];
     }
-    for (y, x) in to_rest.iter_mut().zip(from_rest) {
-        *y = *x;
+}
+
+/// Copies the first and the last `N` numbers.
+#[inline(always)]
+fn copy_ends<const N: usize>(from: &[f32], to: &mut [f32]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+        *to = *from;
+    }
+    if let (Some(from), Some(to)) = (from.last_chunk::<N>(), to.last_chunk_mut::<N>()) {
+        *to = *from;
     }
 }

@@ -150,10 +150,9 @@ unsafe fn body<V: Vector, const R: usize, const N: usize, const ROWS: bool>(tile
         // Loops this plain are unrolled, which keeps the sums in registers.
         let rows = &*tile.rows.as_ptr().cast::<[usize; R]>();
         if tile.add {
-            for i in 0..R {
-                for n in 0..N {
-                    let old = V::load(tile.c.add(rows[i] + n * V::LANES));
-                    sums[i][n] = sums[i][n].plus(old);
+            for (sum, &row) in sums.iter_mut().zip(rows) {
+                for (n, part) in sum.iter_mut().enumerate() {
+                    *part = part.plus(V::load(tile.c.add(row + n * V::LANES)));
                 }
             }
         }
@@ -171,9 +170,9 @@ unsafe fn body<V: Vector, const R: usize, const N: usize, const ROWS: bool>(tile
                 }
             }
         }
-        for i in 0..R {
-            for n in 0..N {
-                sums[i][n].store(tile.c.add(rows[i] + n * V::LANES));
+        for (sum, &row) in sums.iter().zip(rows) {
+            for (n, part) in sum.iter().enumerate() {
+                part.store(tile.c.add(row + n * V::LANES));
             }
         }
     }

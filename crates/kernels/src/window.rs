@@ -123,41 +123,49 @@ impl Kernel for CopyWindow<'_> {
         let (y, x) = (window.y, window.x);
         let line = x.taps * window.channels;
         let input_line = x.input * window.channels;
+        if cols.is_empty() {
+            return;
+        }
+        // What the taps of one line cover lies side by side in the image.
+        let taps = cols.start / line..(cols.end - 1) / line + 1;
         let mut position = window.position(rows.start);
-        for i in 0..rows.len() {
+        for to in to.chunks_mut(stride).take(rows.len()) {
             let (b, oy, ox) = position;
-            let to = &mut to[i * stride..][..cols.len()];
-            // What the taps of one line cover lies side by side; `start` is where, relative to the line of the image.
-            let start = x.first(ox) * window.channels as isize;
-            let mut at = cols.start;
-            while at < cols.end {
-                let (tap, from) = (at / line, at % line);
-                let end = cols.end.min((tap + 1) * line);
-                let to = &mut to[at - cols.start..end - cols.start];
-                let length = to.len() as isize;
-                let iy = y.first(oy) + tap as isize;
+            let (top, left) = (y.first(oy), x.first(ox) * window.channels as isize);
+            let mut rest = &mut to[..cols.len()];
+            let mut from = cols.start - taps.start * line;
+            for tap in taps.clone() {
+                let (to, after) = rest.split_at_mut(rest.len().min(line - from));
+                let (iy, begin) = (top + tap as isize, left + from as isize);
                 if iy < 0 || iy >= y.input as isize {
                     to.fill(0.0);
                 } else {
-                    let image =
-                        &window.image[(b * y.input + iy as usize) * input_line..][..input_line];
-                    let begin = start + from as isize;
-                    let before = (-begin).clamp(0, length) as usize;
-                    let after = (begin + length - input_line as isize).clamp(0, length) as usize;
-                    if before + after >= to.len() {
-                        to.fill(0.0);
-                    } else {
-                        let (left, rest) = to.split_at_mut(before);
-                        let (middle, right) = rest.split_at_mut(length as usize - before - after);
-                        left.fill(0.0);
-                        right.fill(0.0);
-                        let begin = (begin + before as isize) as usize;
-                        copy_run(&image[begin..begin + middle.len()], middle);
+                    let image = (b * y.input + iy as usize) * input_line;
+                    let image = &window.image[image..image + input_line];
+                    match image.get(begin as usize..(begin as usize).wrapping_add(to.len())) {
+                        Some(run) => copy_run(run, to),
+                        None => copy_inside(image, begin, to),
                     }
                 }
-                at = end;
+                rest = after;
+                from = 0;
             }
             position = window.next(position);
         }
     }
+}
+
+/// Copies a run that begins `begin` numbers into `image`, with zeros for what lies outside.
+#[inline(always)]
+fn copy_inside(image: &[f32], begin: isize, to: &mut [f32]) {
+    let before = begin.min(0).unsigned_abs().min(to.len());
+    let (left, rest) = to.split_at_mut(before);
+    let begin = begin.max(0) as usize;
+    let inside = image.len().saturating_sub(begin).min(rest.len());
+    let (middle, right) = rest.split_at_mut(inside);
+    left.fill(0.0);
+    if inside > 0 {
+        copy_run(&image[begin..begin + inside], middle);
+    }
+    right.fill(0.0);
 }
