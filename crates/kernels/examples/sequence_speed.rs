@@ -167,7 +167,6 @@ fn language_model(steps: usize, tied: bool) -> Box<dyn FnMut(&mut Clock) + Send>
         let table = Matrix::new(table, WORDS, HIDDEN);
         gemm(top, table.transposed(), &mut logits, WORDS, false);
         clock.part("logits");
-        bias.g.fill(0.0);
         let loss = CrossEntropy {
             classes: WORDS,
             targets: Targets::U32(&targets),
@@ -181,13 +180,10 @@ fn language_model(steps: usize, tied: bool) -> Box<dyn FnMut(&mut Clock) + Send>
         gemm(d, table, &mut dy, HIDDEN, false);
         clock.part("logits to output");
         let gradient = &mut projection.as_mut().unwrap_or(&mut embedding).g;
-        gemm(d.transposed(), top, gradient, HIDDEN, false);
+        gemm_over_rows(d, top, gradient);
         clock.part("projection's gradient");
         for layer in (0..layers).rev() {
             let [w_ih, w_hh, b_ih, b_hh] = &mut lstms[layer];
-            [&mut *w_ih, w_hh, b_ih]
-                .into_iter()
-                .for_each(|p| p.g.fill(0.0));
             let (mut dh0, mut dc0) = (zeros.clone(), zeros.clone());
             let input = LstmInput {
                 x: &outputs[layer],
@@ -321,8 +317,6 @@ fn linear_backward(
     dx: &mut [f32],
 ) {
     let (w, b) = p;
-    w.g.fill(0.0);
-    b.g.fill(0.0);
     let of = Linear {
         weights: &w.w,
         bias: None,
@@ -356,8 +350,6 @@ fn norm_backward(
     dx: &mut [f32],
 ) {
     let (gamma, beta) = p;
-    gamma.g.fill(0.0);
-    beta.g.fill(0.0);
     let of = LayerNorm {
         gamma: &gamma.w,
         beta: &beta.w,
@@ -443,13 +435,7 @@ fn transformer() -> Box<dyn FnMut(&mut Clock) + Send> {
         clock.part("cross-entropy");
         let dlogits = Matrix::new(&logits, n, WORDS);
         gemm(dlogits, table, &mut narrow, WIDTH, false);
-        gemm(
-            dlogits.transposed(),
-            Matrix::new(&normal, n, WIDTH),
-            &mut embedding.g,
-            WIDTH,
-            false,
-        );
+        gemm_over_rows(dlogits, Matrix::new(&normal, n, WIDTH), &mut embedding.g);
         clock.part("logits backward");
         norm_backward(&mut last, &x, &statistics, &narrow, &mut d);
         clock.part("layer norm backward");

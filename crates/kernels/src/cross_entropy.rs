@@ -117,7 +117,7 @@ impl CrossEntropy<'_> {
 
     /// Losses, and in place of `logits` their gradient times `upstream`.
     ///
-    /// `bias_gradient` \[classes\], if given, gets the sum of the gradient's rows *added*; `rows` \[n\], if
+    /// `bias_gradient` \[classes\], if given, gets the sum of the gradient's rows; `rows` \[n\], if
     /// given, gets the loss of each row (before `upstream`).
     pub fn gradient(
         &self,
@@ -176,7 +176,7 @@ impl CrossEntropy<'_> {
             })
             .collect();
         if let Some(total) = bias_gradient {
-            crate::sums::add_rows(&sums, total);
+            crate::sums::over_rows(&sums, total);
         }
         parts.into_iter().fold(Loss::default(), Loss::plus)
     }

@@ -18,7 +18,7 @@ use crate::block::{self, Block, DEPTH, LEFT_ROW};
 use crate::disjoint::Disjoint;
 use crate::math::{sigmoid, tanh};
 use crate::simd::{self, Kernel, Simd};
-use crate::{Matrix, gemm, sums, team};
+use crate::{Matrix, gemm, gemm_over_rows, sums, team};
 
 /// Rows of a group that are computed together; also the fewest rows for which a group is worth making.
 const HIGH: usize = 14;
@@ -96,11 +96,11 @@ pub struct LstmGradients<'a> {
     pub dh0: &'a mut [f32],
     /// \[B, H\]. Before the call: the gradient of the last cell.
     pub dc0: &'a mut [f32],
-    /// \[4H, I\], added to.
+    /// \[4H, I\].
     pub dw_ih: &'a mut [f32],
-    /// \[4H, H\], added to.
+    /// \[4H, H\].
     pub dw_hh: &'a mut [f32],
-    /// \[4H\], added to: the gradient of `b_ih` and, equally, of `b_hh`.
+    /// \[4H\]: the gradient of `b_ih` and, equally, of `b_hh`.
     pub db: &'a mut [f32],
 }
 
@@ -256,7 +256,7 @@ impl Lstm {
             gemm(d, w_ih, dx, inputs, false);
         }
         let x = Matrix::new(input.x, rows, inputs);
-        gemm(d.transposed(), x, gradients.dw_ih, inputs, true);
+        gemm_over_rows(d, x, gradients.dw_ih);
         // The state that each step began from.
         let mut before = vec![0.0; rows * hidden];
         before
@@ -274,8 +274,8 @@ impl Lstm {
                 }
             });
         let before = Matrix::new(&before, rows, hidden);
-        gemm(d.transposed(), before, gradients.dw_hh, hidden, true);
-        sums::add_columns(gates, gradients.db);
+        gemm_over_rows(d, before, gradients.dw_hh);
+        sums::of_columns(gates, gradients.db);
     }
 
     /// For each block of `wide` units 4H rows of `wide` weights, as `fill` writes them.
