@@ -13,7 +13,8 @@ use crate::block::{self, Block, DEPTH, LEFT_ROW};
 use crate::disjoint::Disjoint;
 use crate::math::exp;
 use crate::simd::{self, Kernel, Simd};
-use crate::sums;
+use crate::source::Source;
+use crate::{Matrix, sums};
 
 /// Queries of a block: three of the highest tiles.
 const QUERIES: usize = 42;
@@ -185,26 +186,30 @@ impl Head<'_> {
         ((self.row * self.of.steps + t) * self.of.heads + self.head) * self.of.width
     }
 
-    /// All positions of a part side by side, each filled up to `wide` numbers.
-    fn rows(&self, qkv: &[f32], part: Part, wide: usize, rows: &mut Vec<f32>) {
-        zeros(rows, self.of.steps * wide);
-        for (t, row) in rows.chunks_exact_mut(wide.max(1)).enumerate() {
-            row[..self.of.width].copy_from_slice(&qkv[self.at(t, part)..][..self.of.width]);
-        }
+    /// Positions of a part as rows.
+    fn part<'m>(&self, qkv: &'m [f32], first: usize, count: usize, part: Part) -> Matrix<'m> {
+        let Attention { heads, width, .. } = *self.of;
+        Matrix::strided(
+            &qkv[self.at(first, part)..],
+            count,
+            width,
+            3 * heads * width,
+            1,
+        )
     }
 
-    /// The same, exchanged: for each number of the head, all positions, filled up to `long`.
-    fn columns(&self, qkv: &[f32], part: Part, long: usize, columns: &mut Vec<f32>) {
-        zeros(columns, self.of.width * long);
-        for t in 0..self.of.steps {
-            let row = &qkv[self.at(t, part)..][..self.of.width];
-            for (j, &x) in row.iter().enumerate() {
-                columns[j * long + t] = x;
-            }
-        }
+    /// Positions of the output, or of its gradient, as rows.
+    fn out_rows<'m>(&self, out: &'m [f32], first: usize, count: usize) -> Matrix<'m> {
+        let Attention { heads, width, .. } = *self.of;
+        Matrix::strided(&out[self.out_at(first)..], count, width, heads * width, 1)
     }
 
-    /// Distance between rows of `columns`: room for the last block's rounding, and an odd number of cache lines, so
+    /// Copies a matrix to rows `stride` apart.
+    fn copy(&self, from: Matrix<'_>, to: &mut [f32], stride: usize) {
+        from.copy(self.level, 0..from.rows(), 0..from.cols(), to, stride);
+    }
+
+    /// Distance between rows of exchanged keys and values: room for the last block's rounding, and an odd number of cache lines, so
     /// that the lines of a tile spread over the whole cache.
     fn long(&self) -> usize {
         ((self.of.steps + 15).div_ceil(16) | 1) * 16
@@ -245,24 +250,21 @@ impl Head<'_> {
         log_sums: &mut [f32],
         scratch: &mut Scratch,
     ) {
-        let width = self.of.width;
+        let Attention { steps, width, .. } = *self.of;
         let wide = block::columns(self.level, width);
         let long = self.long();
         let [keys, values, queries, scores, sums, ..] = scratch;
-        self.columns(qkv, Part::Key, long, keys);
-        self.rows(qkv, Part::Value, wide, values);
+        zeros(keys, width * long);
+        zeros(values, steps * wide);
+        self.copy(self.part(qkv, 0, steps, Part::Key).transposed(), keys, long);
+        self.copy(self.part(qkv, 0, steps, Part::Value), values, wide);
         zeros(queries, QUERIES * LEFT_ROW);
         zeros(scores, QUERIES * LEFT_ROW);
         zeros(sums, QUERIES * wide);
         let (mut largest, mut total) = ([0.0; QUERIES], [0.0; QUERIES]);
         self.each_block(|query, count, key, keys_here| {
             if key == self.starts[query] {
-                for i in 0..count {
-                    let row = &qkv[self.at(query + i, Part::Query)..][..width];
-                    for (to, x) in queries[i * LEFT_ROW..].iter_mut().zip(row) {
-                        *to = x * self.scale();
-                    }
-                }
+                self.copy(self.part(qkv, query, count, Part::Query), queries, LEFT_ROW);
                 sums.fill(0.0);
                 largest.fill(f32::NEG_INFINITY);
                 total.fill(0.0);
@@ -325,9 +327,16 @@ impl Head<'_> {
             dscores,
             dqueries,
         ] = scratch;
-        self.columns(qkv, Part::Key, long, keys);
-        self.columns(qkv, Part::Value, long, values);
-        self.rows(qkv, Part::Key, wide, key_rows);
+        zeros(keys, width * long);
+        zeros(values, width * long);
+        zeros(key_rows, steps * wide);
+        self.copy(self.part(qkv, 0, steps, Part::Key).transposed(), keys, long);
+        self.copy(
+            self.part(qkv, 0, steps, Part::Value).transposed(),
+            values,
+            long,
+        );
+        self.copy(self.part(qkv, 0, steps, Part::Key), key_rows, wide);
         zeros(dkeys, steps * wide);
         zeros(dvalues, steps * wide);
         for block in [&mut *queries, douts, weights, dscores] {
@@ -336,8 +345,7 @@ impl Head<'_> {
         zeros(dqueries, QUERIES * wide);
         for (t, shared) in shared.iter_mut().enumerate() {
             let at = self.out_at(t);
-            let both = out[at..at + width].iter().zip(&dout[at..at + width]);
-            *shared = both.map(|(o, d)| o * d).sum();
+            *shared = sums::dot(&out[at..at + width], &dout[at..at + width]);
         }
         let write = |t: usize, part: Part, from: &[f32]| {
             // SAFETY: no other head and no other position has this place.
@@ -348,14 +356,8 @@ impl Head<'_> {
         self.each_block(|query, count, key, keys_here| {
             let first = key == self.starts[query];
             if first {
-                for i in 0..count {
-                    let row = &qkv[self.at(query + i, Part::Query)..][..width];
-                    for (to, x) in queries[i * LEFT_ROW..].iter_mut().zip(row) {
-                        *to = x * self.scale();
-                    }
-                    let row = &dout[self.out_at(query + i)..][..width];
-                    douts[i * LEFT_ROW..][..width].copy_from_slice(row);
-                }
+                self.copy(self.part(qkv, query, count, Part::Query), queries, LEFT_ROW);
+                self.copy(self.out_rows(dout, query, count), douts, LEFT_ROW);
             }
             let columns = block::columns(self.level, keys_here);
             self.product(queries, width, &keys[key..], long)
@@ -387,9 +389,7 @@ impl Head<'_> {
             }
             if key + keys_here == query + count {
                 for i in 0..count {
-                    let row = &mut dqueries[i * wide..][..width];
-                    row.iter_mut().for_each(|x| *x *= self.scale());
-                    write(query + i, Part::Query, row);
+                    write(query + i, Part::Query, &dqueries[i * wide..]);
                 }
             }
         });
@@ -426,6 +426,7 @@ impl Kernel for Weigh<'_> {
 
     #[inline(always)]
     fn run(self) {
+        let scale = self.head.scale();
         for i in 0..self.count {
             let seen = self.head.seen(self.query + i, self.key, self.keys);
             let row = &mut self.scores[i * LEFT_ROW..][..self.keys];
@@ -436,10 +437,10 @@ impl Kernel for Weigh<'_> {
             }
             let row = &mut row[seen];
             let before = self.largest[i];
-            let here = sums::max(row);
+            let here = sums::max(row) * scale;
             let largest = if here > before { here } else { before };
             for x in row.iter_mut() {
-                *x = exp(*x - largest);
+                *x = exp(*x * scale - largest);
             }
             let mut total = sums::sum(row);
             if before != f32::NEG_INFINITY {
@@ -473,6 +474,7 @@ impl Kernel for Reweigh<'_> {
 
     #[inline(always)]
     fn run(self) {
+        let scale = self.head.scale();
         for i in 0..self.count {
             let t = self.query + i;
             let seen = self.head.seen(t, self.key, self.keys);
@@ -484,8 +486,8 @@ impl Kernel for Reweigh<'_> {
                 row[seen.end..].fill(0.0);
             }
             for (w, d) in weights[seen.clone()].iter_mut().zip(&mut dscores[seen]) {
-                *w = exp(*w - log_sum);
-                *d = *w * (*d - shared);
+                *w = exp(*w * scale - log_sum);
+                *d = *w * (*d - shared) * scale;
             }
         }
     }
