@@ -12,9 +12,10 @@ use rayon::prelude::*;
 use crate::block::{self, Block, DEPTH, LEFT_ROW};
 use crate::disjoint::Disjoint;
 use crate::math::exp;
+use crate::matrix::Matrix;
 use crate::simd::{self, Kernel, Simd};
 use crate::source::Source;
-use crate::{Matrix, sums};
+use crate::sums;
 
 /// Queries of a block: three of the highest tiles.
 const QUERIES: usize = 42;
@@ -105,7 +106,13 @@ impl Attention<'_> {
                 starts: &starts[row * self.steps..],
             };
             let log_sums = &log_sums[(row * self.heads + head) * self.steps..][..self.steps];
-            one.backward(qkv, out, log_sums, dout, &dqkv, shared, scratch);
+            let given = Given {
+                qkv,
+                out,
+                log_sums,
+                dout,
+            };
+            one.backward(given, &dqkv, shared, scratch);
         });
     }
 
@@ -164,6 +171,14 @@ struct Head<'a> {
     head: usize,
     /// For each position the first that it sees.
     starts: &'a [usize],
+}
+
+/// What a backward pass of a head reads; `log_sums` are the head's.
+struct Given<'a> {
+    qkv: &'a [f32],
+    out: &'a [f32],
+    log_sums: &'a [f32],
+    dout: &'a [f32],
 }
 
 /// A part of `qkv`.
@@ -304,14 +319,17 @@ impl Head<'_> {
 
     fn backward(
         &self,
-        qkv: &[f32],
-        out: &[f32],
-        log_sums: &[f32],
-        dout: &[f32],
+        given: Given<'_>,
         dqkv: &Disjoint<'_>,
         shared: &mut [f32],
         scratch: &mut Scratch,
     ) {
+        let Given {
+            qkv,
+            out,
+            log_sums,
+            dout,
+        } = given;
         let Attention { steps, width, .. } = *self.of;
         let wide = block::columns(self.level, width);
         let long = self.long();

@@ -1,8 +1,10 @@
 //! A fully connected layer: y = x·Wᵀ + b.
 
+use crate::gemm::{gemm, gemm_over_rows};
+use crate::matrix::Matrix;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
-use crate::{Matrix, gemm, gemm_over_rows, sums};
+use crate::sums;
 
 /// Weights in PyTorch's layout.
 #[derive(Clone, Copy, Debug)]
