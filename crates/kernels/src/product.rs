@@ -307,13 +307,13 @@ struct Grid {
 }
 
 impl Grid {
-    /// Blocks of 16 tiles' rows and of up to 1 024 columns, or smaller ones where these are too few.
+    /// Blocks of 16 tiles' rows and of up to 512 columns, or smaller ones where these are too few.
     fn new(level: Simd, unit: usize, m: usize, n: usize, k: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
         let want = (m * n * k / TASK).clamp(1, TASKS);
         let mut row_blocks = tiles.div_ceil(16);
-        let mut col_blocks = n.div_ceil(1024).max(1);
+        let mut col_blocks = n.div_ceil(512).max(1);
         if row_blocks * col_blocks < want {
             col_blocks = want
                 .div_ceil(row_blocks)

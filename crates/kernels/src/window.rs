@@ -53,20 +53,6 @@ impl Window<'_> {
             (row / (high * wide), row / wide % high, row % wide)
         }
     }
-
-    fn next(&self, (b, y, x): (usize, usize, usize)) -> (usize, usize, usize) {
-        if self.batch_inside && b + 1 < self.batch {
-            return (b + 1, y, x);
-        }
-        let b = if self.batch_inside { 0 } else { b };
-        if x + 1 < self.x.output {
-            (b, y, x + 1)
-        } else if y + 1 < self.y.output {
-            (b, y + 1, 0)
-        } else {
-            (b + 1, 0, 0)
-        }
-    }
 }
 
 impl Source for Window<'_> {
@@ -128,29 +114,83 @@ impl Kernel for CopyWindow<'_> {
         }
         // What the taps of one line cover lies side by side in the image.
         let taps = cols.start / line..(cols.end - 1) / line + 1;
-        let mut position = window.position(rows.start);
-        for to in to.chunks_mut(stride).take(rows.len()) {
-            let (b, oy, ox) = position;
-            let (top, left) = (y.first(oy), x.first(ox) * window.channels as isize);
-            let mut rest = &mut to[..cols.len()];
-            let mut from = cols.start - taps.start * line;
+        let mut row = rows.start;
+        while row < rows.end {
+            // Pixels of one line of the output, which are copied tap by tap.
+            let (b, oy, ox) = window.position(row);
+            let line_end = if window.batch_inside {
+                1
+            } else {
+                x.output - ox
+            };
+            let count = line_end.min(rows.end - row);
+            let to = &mut to[(row - rows.start) * stride..];
+            let left = x.first(ox) * window.channels as isize;
+            let step = (x.stride * window.channels) as isize;
+            let mut column = 0;
             for tap in taps.clone() {
-                let (to, after) = rest.split_at_mut(rest.len().min(line - from));
-                let (iy, begin) = (top + tap as isize, left + from as isize);
-                if iy < 0 || iy >= y.input as isize {
-                    to.fill(0.0);
-                } else {
-                    let image = (b * y.input + iy as usize) * input_line;
-                    let image = &window.image[image..image + input_line];
-                    match image.get(begin as usize..(begin as usize).wrapping_add(to.len())) {
-                        Some(run) => copy_run(run, to),
-                        None => copy_inside(image, begin, to),
+                let from = (cols.start + column) - tap * line;
+                let length = (line - from).min(cols.len() - column);
+                let iy = y.first(oy) + tap as isize;
+                let inside = iy >= 0 && iy < y.input as isize;
+                let image = match inside {
+                    true => {
+                        let at = (b * y.input + iy as usize) * input_line;
+                        &window.image[at..at + input_line]
                     }
-                }
-                rest = after;
-                from = 0;
+                    false => &[],
+                };
+                copy_line(
+                    image,
+                    left + from as isize,
+                    step,
+                    &mut to[column..],
+                    stride,
+                    length,
+                    count,
+                );
+                column += length;
             }
-            position = window.next(position);
+            row += count;
+        }
+    }
+}
+
+/// Copies `count` runs that begin `step` apart in `image`, and `stride` apart in `to`.
+#[inline(always)]
+fn copy_line(
+    image: &[f32],
+    begin: isize,
+    step: isize,
+    to: &mut [f32],
+    stride: usize,
+    length: usize,
+    count: usize,
+) {
+    // A length that is known in advance needs no loop.
+    match length {
+        48 => copy_runs(image, begin, step, to, stride, 48, count),
+        96 => copy_runs(image, begin, step, to, stride, 96, count),
+        _ => copy_runs(image, begin, step, to, stride, length, count),
+    }
+}
+
+#[inline(always)]
+fn copy_runs(
+    image: &[f32],
+    begin: isize,
+    step: isize,
+    to: &mut [f32],
+    stride: usize,
+    length: usize,
+    count: usize,
+) {
+    for (i, to) in to.chunks_mut(stride).take(count).enumerate() {
+        let to = &mut to[..length];
+        let begin = begin + i as isize * step;
+        match image.get(begin as usize..(begin as usize).wrapping_add(length)) {
+            Some(run) => copy_run(run, to),
+            None => copy_inside(image, begin, to),
         }
     }
 }
