@@ -277,51 +277,75 @@ fn chunk(len: usize, channels: usize) -> usize {
     ((1 << 14) / channels).max(64) * channels
 }
 
-/// Sums over pixels of two terms of each channel, into the two halves of `sums`. `term` makes both out of what it is
-/// given: pixel·channels + channel, and the channel.
+/// Two terms of each number of an image, which are summed over pixels. A trait and not closures, because only methods
+/// can be made to compile into the loop that calls them.
+trait Terms {
+    /// Of 16 numbers from `at` on, whose first channel is `c`.
+    fn wide(&self, at: usize, c: usize) -> [[f32; LANES]; 2];
+    /// Of one number.
+    fn single(&self, at: usize, c: usize) -> [f32; 2];
+}
+
+/// Sums over pixels of both terms of each channel, into the two halves of `sums`.
 ///
-/// Sixteen channels at a time, and four pixels, so that no sum waits for the one before it.
+/// Four times sixteen channels at a time, or sixteen channels of four pixels, so that no sum waits for the one before
+/// it.
 #[inline(always)]
-fn sum_terms(
-    pixels: usize,
-    channels: usize,
-    sums: &mut [f32],
-    wide: impl Fn(usize, usize) -> [[f32; LANES]; 2],
-    single: impl Fn(usize, usize) -> [f32; 2],
-) {
-    const PIXELS: usize = 4;
+fn sum_terms(terms: impl Terms, pixels: usize, channels: usize, sums: &mut [f32]) {
+    const AT_ONCE: usize = 4;
+    let mut put = |c: usize, total: &[[f32; LANES]; 2]| {
+        for (half, values) in total.iter().enumerate() {
+            sums[half * channels + c..][..LANES].copy_from_slice(values);
+        }
+    };
+    let wide = channels / (AT_ONCE * LANES) * AT_ONCE * LANES;
+    for c in (0..wide).step_by(AT_ONCE * LANES) {
+        let mut total = [[[0.0f32; LANES]; 2]; AT_ONCE];
+        for pixel in 0..pixels {
+            for (lane, total) in total.iter_mut().enumerate() {
+                let c = c + lane * LANES;
+                add(total, &terms.wide(pixel * channels + c, c));
+            }
+        }
+        for (lane, total) in total.iter().enumerate() {
+            put(c + lane * LANES, total);
+        }
+    }
     let whole = channels / LANES * LANES;
-    for c in (0..whole).step_by(LANES) {
-        let mut total = [[[0.0f32; LANES]; 2]; PIXELS];
-        let mut add = |pixel: usize, lane: usize| {
-            let terms = wide(pixel * channels + c, c);
-            for (total, terms) in total[lane].iter_mut().zip(&terms) {
-                for (total, term) in total.iter_mut().zip(terms) {
-                    *total += term;
-                }
-            }
-        };
-        for pixel in (0..pixels / PIXELS * PIXELS).step_by(PIXELS) {
-            for lane in 0..PIXELS {
-                add(pixel + lane, lane);
+    for c in (wide..whole).step_by(LANES) {
+        let mut total = [[[0.0f32; LANES]; 2]; AT_ONCE];
+        let groups = pixels / AT_ONCE;
+        for group in 0..groups {
+            for (lane, total) in total.iter_mut().enumerate() {
+                add(
+                    total,
+                    &terms.wide((group * AT_ONCE + lane) * channels + c, c),
+                );
             }
         }
-        for pixel in pixels / PIXELS * PIXELS..pixels {
-            add(pixel, 0);
+        for pixel in groups * AT_ONCE..pixels {
+            add(&mut total[0], &terms.wide(pixel * channels + c, c));
         }
-        for half in 0..2 {
-            for i in 0..LANES {
-                let total = (total[0][half][i] + total[1][half][i])
-                    + (total[2][half][i] + total[3][half][i]);
-                sums[half * channels + c + i] = total;
-            }
-        }
+        let [mut first, second, third, fourth] = total;
+        add(&mut first, &second);
+        add(&mut first, &third);
+        add(&mut first, &fourth);
+        put(c, &first);
     }
     for c in whole..channels {
         for pixel in 0..pixels {
-            let [plain, other] = single(pixel * channels + c, c);
+            let [plain, other] = terms.single(pixel * channels + c, c);
             sums[c] += plain;
             sums[channels + c] += other;
+        }
+    }
+}
+
+#[inline(always)]
+fn add(total: &mut [[f32; LANES]; 2], terms: &[[f32; LANES]; 2]) {
+    for half in 0..2 {
+        for i in 0..LANES {
+            total[half][i] += terms[half][i];
         }
     }
 }
@@ -340,21 +364,33 @@ impl Kernel for Deviations<'_> {
     #[inline(always)]
     fn run(self) {
         let Deviations(x, shift, sums) = self;
-        let wide = |at: usize, c: usize| {
-            let (x, shift) = (lanes(x, at), lanes(shift, c));
-            let mut terms = [[0.0; LANES]; 2];
-            for i in 0..LANES {
-                let d = x[i] - shift[i];
-                terms[0][i] = d;
-                terms[1][i] = d * d;
-            }
-            terms
-        };
-        let single = |at: usize, c: usize| {
-            let d = x[at] - shift[c];
-            [d, d * d]
-        };
-        sum_terms(x.len() / shift.len(), shift.len(), sums, wide, single);
+        let terms = DeviationTerms { x, shift };
+        sum_terms(terms, x.len() / shift.len(), shift.len(), sums);
+    }
+}
+
+struct DeviationTerms<'a> {
+    x: &'a [f32],
+    shift: &'a [f32],
+}
+
+impl Terms for DeviationTerms<'_> {
+    #[inline(always)]
+    fn wide(&self, at: usize, c: usize) -> [[f32; LANES]; 2] {
+        let (x, shift) = (lanes(self.x, at), lanes(self.shift, c));
+        let mut terms = [[0.0; LANES]; 2];
+        for i in 0..LANES {
+            let d = x[i] - shift[i];
+            terms[0][i] = d;
+            terms[1][i] = d * d;
+        }
+        terms
+    }
+
+    #[inline(always)]
+    fn single(&self, at: usize, c: usize) -> [f32; 2] {
+        let d = self.x[at] - self.shift[c];
+        [d, d * d]
     }
 }
 
@@ -373,23 +409,36 @@ impl Kernel for GradientSums<'_> {
     #[inline(always)]
     fn run(self) {
         let GradientSums(x, y, dy, mean, sums) = self;
+        let (pixels, channels) = (x.len() / mean.len(), mean.len());
         match y {
-            Some(y) => gradient_sums::<true>(x, y, dy, mean, sums),
-            None => gradient_sums::<false>(x, x, dy, mean, sums),
+            Some(y) => sum_terms(
+                GradientTerms::<true> { x, y, dy, mean },
+                pixels,
+                channels,
+                sums,
+            ),
+            None => sum_terms(
+                GradientTerms::<false> { x, y: x, dy, mean },
+                pixels,
+                channels,
+                sums,
+            ),
         }
     }
 }
 
-#[inline(always)]
-fn gradient_sums<const RELU: bool>(
-    x: &[f32],
-    y: &[f32],
-    dy: &[f32],
-    mean: &[f32],
-    sums: &mut [f32],
-) {
-    let wide = |at: usize, c: usize| {
-        let (x, y, dy, mean) = (lanes(x, at), lanes(y, at), lanes(dy, at), lanes(mean, c));
+struct GradientTerms<'a, const RELU: bool> {
+    x: &'a [f32],
+    y: &'a [f32],
+    dy: &'a [f32],
+    mean: &'a [f32],
+}
+
+impl<const RELU: bool> Terms for GradientTerms<'_, RELU> {
+    #[inline(always)]
+    fn wide(&self, at: usize, c: usize) -> [[f32; LANES]; 2] {
+        let (x, y) = (lanes(self.x, at), lanes(self.y, at));
+        let (dy, mean) = (lanes(self.dy, at), lanes(self.mean, c));
         let mut terms = [[0.0; LANES]; 2];
         for i in 0..LANES {
             let g = if !RELU || y[i] > 0.0 { dy[i] } else { 0.0 };
@@ -397,12 +446,17 @@ fn gradient_sums<const RELU: bool>(
             terms[1][i] = g * (x[i] - mean[i]);
         }
         terms
-    };
-    let single = |at: usize, c: usize| {
-        let g = if !RELU || y[at] > 0.0 { dy[at] } else { 0.0 };
-        [g, g * (x[at] - mean[c])]
-    };
-    sum_terms(x.len() / mean.len(), mean.len(), sums, wide, single);
+    }
+
+    #[inline(always)]
+    fn single(&self, at: usize, c: usize) -> [f32; 2] {
+        let g = if !RELU || self.y[at] > 0.0 {
+            self.dy[at]
+        } else {
+            0.0
+        };
+        [g, g * (self.x[at] - self.mean[c])]
+    }
 }
 
 struct Apply<'a> {

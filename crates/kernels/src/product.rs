@@ -21,6 +21,12 @@ const PACKED: usize = 8 << 20;
 /// Multiplications and additions that make a task worth handing to another thread.
 const TASK: usize = 1 << 19;
 
+/// Numbers of `b` that surely stay in a cache of level 2: 384 KiB.
+const RESIDENT: usize = 96 << 10;
+
+/// Numbers of a block of `a` that stays in a cache of level 1: 24 KiB.
+const STRIP: usize = 6 << 10;
+
 /// Most tasks of a product.
 const TASKS: usize = 128;
 
@@ -404,6 +410,14 @@ impl Product<'_> {
             return;
         }
         assert!(self.depth <= DEPTH);
+        // Where all of b stays in a cache of level 1 or 2, a block of a may be so small that it stays there, too.
+        let height = tile::height(self.level);
+        let strip = match (self.left, self.right) {
+            (Left::Rows(_), Right::Packed(_)) if self.k * self.n <= RESIDENT => {
+                (STRIP / self.depth / height).max(1) * height
+            }
+            _ => usize::MAX,
+        };
         let task = |number: usize| {
             let (rest, column) = (number / grid.col_blocks, number % grid.col_blocks);
             let (split, row) = (rest / grid.row_blocks, rest % grid.row_blocks);
@@ -415,15 +429,14 @@ impl Product<'_> {
             let blocks = self.k.div_ceil(self.depth).max(1);
             let first = split.saturating_mul(grid.blocks_a_split).min(blocks);
             let last = first.saturating_add(grid.blocks_a_split).min(blocks);
+            let shift = split * self.m * self.n;
+            let strips = rows.len().div_ceil(strip);
             SCRATCH.with_borrow_mut(|scratch| {
-                self.block(
-                    scratch,
-                    rows,
-                    columns,
-                    first..last,
-                    split * self.m * self.n,
-                    c,
-                );
+                for number in 0..strips {
+                    let part = part(rows.len(), number, strips);
+                    let part = rows.start + part.start..rows.start + part.end;
+                    self.block(scratch, part, columns.clone(), first..last, shift, c);
+                }
             });
         };
         if grid.tasks() == 1 || rayon::current_num_threads() == 1 {
