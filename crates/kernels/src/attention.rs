@@ -12,7 +12,9 @@ use rayon::prelude::*;
 use crate::block::{self, Block, DEPTH, LEFT_ROW};
 use crate::disjoint::Disjoint;
 use crate::math::exp;
+use crate::matrix::Matrix;
 use crate::simd::{self, Kernel, Simd};
+use crate::source::Source;
 use crate::sums;
 
 /// Queries of a block: three of the highest tiles.
@@ -51,7 +53,7 @@ impl Attention<'_> {
         self.check(qkv, out, log_sums);
         let starts = self.starts();
         let out = Disjoint::new(out);
-        self.each_head(log_sums, |row, head, log_sums| {
+        self.each_head(log_sums, |row, head, log_sums, scratch| {
             let one = Head {
                 of: self,
                 level,
@@ -59,7 +61,7 @@ impl Attention<'_> {
                 head,
                 starts: &starts[row * self.steps..],
             };
-            one.forward(qkv, &out, log_sums);
+            one.forward(qkv, &out, log_sums, scratch);
         });
     }
 
@@ -95,7 +97,7 @@ impl Attention<'_> {
         let dqkv = Disjoint::new(dqkv);
         // What a query's gradient has in common for all keys.
         let mut shared = vec![0.0; log_sums.len()];
-        self.each_head(&mut shared, |row, head, shared| {
+        self.each_head(&mut shared, |row, head, shared, scratch| {
             let one = Head {
                 of: self,
                 level,
@@ -104,13 +106,25 @@ impl Attention<'_> {
                 starts: &starts[row * self.steps..],
             };
             let log_sums = &log_sums[(row * self.heads + head) * self.steps..][..self.steps];
-            one.backward(qkv, out, log_sums, dout, &dqkv, shared);
+            let given = Given {
+                qkv,
+                out,
+                log_sums,
+                dout,
+            };
+            one.backward(given, &dqkv, shared, scratch);
         });
     }
 
-    fn each_head(&self, per_query: &mut [f32], f: impl Fn(usize, usize, &mut [f32]) + Sync) {
+    fn each_head(
+        &self,
+        per_query: &mut [f32],
+        f: impl Fn(usize, usize, &mut [f32], &mut Scratch) + Sync,
+    ) {
         let heads = per_query.par_chunks_mut(self.steps.max(1)).enumerate();
-        heads.for_each(|(i, part)| f(i / self.heads, i % self.heads, part));
+        heads.for_each_init(Scratch::default, |scratch, (i, part)| {
+            f(i / self.heads, i % self.heads, part, scratch);
+        });
     }
 
     /// For each position the first of its segment.
@@ -140,6 +154,15 @@ impl Attention<'_> {
     }
 }
 
+/// Buffers of a task: memory that is used again comes without page faults.
+type Scratch = [Vec<f32>; 10];
+
+/// Makes a buffer `n` zeros.
+fn zeros(buffer: &mut Vec<f32>, n: usize) {
+    buffer.clear();
+    buffer.resize(n, 0.0);
+}
+
 /// One head of one row of the batch.
 struct Head<'a> {
     of: &'a Attention<'a>,
@@ -148,6 +171,14 @@ struct Head<'a> {
     head: usize,
     /// For each position the first that it sees.
     starts: &'a [usize],
+}
+
+/// What a backward pass of a head reads; `log_sums` are the head's.
+struct Given<'a> {
+    qkv: &'a [f32],
+    out: &'a [f32],
+    log_sums: &'a [f32],
+    dout: &'a [f32],
 }
 
 /// A part of `qkv`.
@@ -170,25 +201,33 @@ impl Head<'_> {
         ((self.row * self.of.steps + t) * self.of.heads + self.head) * self.of.width
     }
 
-    /// All positions of a part side by side, each filled up to `wide` numbers.
-    fn rows(&self, qkv: &[f32], part: Part, wide: usize) -> Vec<f32> {
-        let mut rows = vec![0.0; self.of.steps * wide];
-        for (t, row) in rows.chunks_exact_mut(wide.max(1)).enumerate() {
-            row[..self.of.width].copy_from_slice(&qkv[self.at(t, part)..][..self.of.width]);
-        }
-        rows
+    /// Positions of a part as rows.
+    fn part<'m>(&self, qkv: &'m [f32], first: usize, count: usize, part: Part) -> Matrix<'m> {
+        let Attention { heads, width, .. } = *self.of;
+        Matrix::strided(
+            &qkv[self.at(first, part)..],
+            count,
+            width,
+            3 * heads * width,
+            1,
+        )
     }
 
-    /// The same, exchanged: for each number of the head, all positions, filled up to `long`.
-    fn columns(&self, qkv: &[f32], part: Part, long: usize) -> Vec<f32> {
-        let mut columns = vec![0.0; self.of.width * long];
-        for t in 0..self.of.steps {
-            let row = &qkv[self.at(t, part)..][..self.of.width];
-            for (j, &x) in row.iter().enumerate() {
-                columns[j * long + t] = x;
-            }
-        }
-        columns
+    /// Positions of the output, or of its gradient, as rows.
+    fn out_rows<'m>(&self, out: &'m [f32], first: usize, count: usize) -> Matrix<'m> {
+        let Attention { heads, width, .. } = *self.of;
+        Matrix::strided(&out[self.out_at(first)..], count, width, heads * width, 1)
+    }
+
+    /// Copies a matrix to rows `stride` apart.
+    fn copy(&self, from: Matrix<'_>, to: &mut [f32], stride: usize) {
+        from.copy(self.level, 0..from.rows(), 0..from.cols(), to, stride);
+    }
+
+    /// Distance between rows of exchanged keys and values: room for the last block's rounding, and an odd number of cache lines, so
+    /// that the lines of a tile spread over the whole cache.
+    fn long(&self) -> usize {
+        ((self.of.steps + 15).div_ceil(16) | 1) * 16
     }
 
     /// 1/√d.
@@ -219,51 +258,50 @@ impl Head<'_> {
         }
     }
 
-    fn forward(&self, qkv: &[f32], out: &Disjoint<'_>, log_sums: &mut [f32]) {
+    fn forward(
+        &self,
+        qkv: &[f32],
+        out: &Disjoint<'_>,
+        log_sums: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
         let Attention { steps, width, .. } = *self.of;
         let wide = block::columns(self.level, width);
-        let long = steps + DEPTH;
-        let keys = self.columns(qkv, Part::Key, long);
-        let values = self.rows(qkv, Part::Value, wide);
-        let mut queries = vec![0.0; QUERIES * LEFT_ROW];
-        let mut scores = vec![0.0; QUERIES * LEFT_ROW];
-        let mut sums = vec![0.0; QUERIES * wide];
+        let long = self.long();
+        let [keys, values, queries, scores, sums, ..] = scratch;
+        zeros(keys, width * long);
+        zeros(values, steps * wide);
+        self.copy(self.part(qkv, 0, steps, Part::Key).transposed(), keys, long);
+        self.copy(self.part(qkv, 0, steps, Part::Value), values, wide);
+        zeros(queries, QUERIES * LEFT_ROW);
+        zeros(scores, QUERIES * LEFT_ROW);
+        zeros(sums, QUERIES * wide);
         let (mut largest, mut total) = ([0.0; QUERIES], [0.0; QUERIES]);
         self.each_block(|query, count, key, keys_here| {
             if key == self.starts[query] {
-                for i in 0..count {
-                    let row = &qkv[self.at(query + i, Part::Query)..][..width];
-                    for (to, x) in queries[i * LEFT_ROW..].iter_mut().zip(row) {
-                        *to = x * self.scale();
-                    }
-                }
+                self.copy(self.part(qkv, query, count, Part::Query), queries, LEFT_ROW);
                 sums.fill(0.0);
                 largest.fill(f32::NEG_INFINITY);
                 total.fill(0.0);
             }
             let columns = block::columns(self.level, keys_here);
-            self.product(&queries, width, &keys[key..], long).multiply(
-                count,
-                columns,
-                &mut scores,
-                LEFT_ROW,
-                false,
-            );
+            self.product(queries, width, &keys[key..], long)
+                .multiply(count, columns, scores, LEFT_ROW, false);
             let kernel = Weigh {
                 head: self,
                 query,
                 count,
                 key,
                 keys: keys_here,
-                scores: &mut scores,
+                scores,
                 largest: &mut largest,
                 total: &mut total,
-                sums: &mut sums,
+                sums,
                 wide,
             };
             simd::run(self.level, kernel);
-            self.product(&scores, keys_here, &values[key * wide..], wide)
-                .multiply(count, wide, &mut sums, wide, true);
+            self.product(scores, keys_here, &values[key * wide..], wide)
+                .multiply(count, wide, sums, wide, true);
             if key + keys_here == query + count {
                 for i in 0..count {
                     // SAFETY: no other head and no other query has this place.
@@ -281,27 +319,51 @@ impl Head<'_> {
 
     fn backward(
         &self,
-        qkv: &[f32],
-        out: &[f32],
-        log_sums: &[f32],
-        dout: &[f32],
+        given: Given<'_>,
         dqkv: &Disjoint<'_>,
         shared: &mut [f32],
+        scratch: &mut Scratch,
     ) {
+        let Given {
+            qkv,
+            out,
+            log_sums,
+            dout,
+        } = given;
         let Attention { steps, width, .. } = *self.of;
         let wide = block::columns(self.level, width);
-        let long = steps + DEPTH;
-        let keys = self.columns(qkv, Part::Key, long);
-        let values = self.columns(qkv, Part::Value, long);
-        let key_rows = self.rows(qkv, Part::Key, wide);
-        let (mut dkeys, mut dvalues) = (vec![0.0; steps * wide], vec![0.0; steps * wide]);
-        let [mut queries, mut douts, mut weights, mut dscores] =
-            std::array::from_fn(|_| vec![0.0; QUERIES * LEFT_ROW]);
-        let mut dqueries = vec![0.0; QUERIES * wide];
+        let long = self.long();
+        let [
+            keys,
+            values,
+            key_rows,
+            dkeys,
+            dvalues,
+            queries,
+            douts,
+            weights,
+            dscores,
+            dqueries,
+        ] = scratch;
+        zeros(keys, width * long);
+        zeros(values, width * long);
+        zeros(key_rows, steps * wide);
+        self.copy(self.part(qkv, 0, steps, Part::Key).transposed(), keys, long);
+        self.copy(
+            self.part(qkv, 0, steps, Part::Value).transposed(),
+            values,
+            long,
+        );
+        self.copy(self.part(qkv, 0, steps, Part::Key), key_rows, wide);
+        zeros(dkeys, steps * wide);
+        zeros(dvalues, steps * wide);
+        for block in [&mut *queries, douts, weights, dscores] {
+            zeros(block, QUERIES * LEFT_ROW);
+        }
+        zeros(dqueries, QUERIES * wide);
         for (t, shared) in shared.iter_mut().enumerate() {
             let at = self.out_at(t);
-            let both = out[at..at + width].iter().zip(&dout[at..at + width]);
-            *shared = both.map(|(o, d)| o * d).sum();
+            *shared = sums::dot(&out[at..at + width], &dout[at..at + width]);
         }
         let write = |t: usize, part: Part, from: &[f32]| {
             // SAFETY: no other head and no other position has this place.
@@ -312,30 +374,14 @@ impl Head<'_> {
         self.each_block(|query, count, key, keys_here| {
             let first = key == self.starts[query];
             if first {
-                for i in 0..count {
-                    let row = &qkv[self.at(query + i, Part::Query)..][..width];
-                    for (to, x) in queries[i * LEFT_ROW..].iter_mut().zip(row) {
-                        *to = x * self.scale();
-                    }
-                    let row = &dout[self.out_at(query + i)..][..width];
-                    douts[i * LEFT_ROW..][..width].copy_from_slice(row);
-                }
+                self.copy(self.part(qkv, query, count, Part::Query), queries, LEFT_ROW);
+                self.copy(self.out_rows(dout, query, count), douts, LEFT_ROW);
             }
             let columns = block::columns(self.level, keys_here);
-            self.product(&queries, width, &keys[key..], long).multiply(
-                count,
-                columns,
-                &mut weights,
-                LEFT_ROW,
-                false,
-            );
-            self.product(&douts, width, &values[key..], long).multiply(
-                count,
-                columns,
-                &mut dscores,
-                LEFT_ROW,
-                false,
-            );
+            self.product(queries, width, &keys[key..], long)
+                .multiply(count, columns, weights, LEFT_ROW, false);
+            self.product(douts, width, &values[key..], long)
+                .multiply(count, columns, dscores, LEFT_ROW, false);
             let kernel = Reweigh {
                 head: self,
                 query,
@@ -344,15 +390,15 @@ impl Head<'_> {
                 keys: keys_here,
                 log_sums,
                 shared,
-                weights: &mut weights,
-                dscores: &mut dscores,
+                weights,
+                dscores,
             };
             simd::run(self.level, kernel);
-            self.product(&dscores, keys_here, &key_rows[key * wide..], wide)
-                .multiply(count, wide, &mut dqueries, wide, !first);
+            self.product(dscores, keys_here, &key_rows[key * wide..], wide)
+                .multiply(count, wide, dqueries, wide, !first);
             let sides = [
-                (&dscores, &queries, &mut dkeys),
-                (&weights, &douts, &mut dvalues),
+                (&*dscores, &*queries, &mut *dkeys),
+                (&*weights, &*douts, &mut *dvalues),
             ];
             for (a, b, c) in sides {
                 let mut product = self.product(a, count, b, LEFT_ROW);
@@ -361,9 +407,7 @@ impl Head<'_> {
             }
             if key + keys_here == query + count {
                 for i in 0..count {
-                    let row = &mut dqueries[i * wide..][..width];
-                    row.iter_mut().for_each(|x| *x *= self.scale());
-                    write(query + i, Part::Query, row);
+                    write(query + i, Part::Query, &dqueries[i * wide..]);
                 }
             }
         });
@@ -400,6 +444,7 @@ impl Kernel for Weigh<'_> {
 
     #[inline(always)]
     fn run(self) {
+        let scale = self.head.scale();
         for i in 0..self.count {
             let seen = self.head.seen(self.query + i, self.key, self.keys);
             let row = &mut self.scores[i * LEFT_ROW..][..self.keys];
@@ -410,10 +455,10 @@ impl Kernel for Weigh<'_> {
             }
             let row = &mut row[seen];
             let before = self.largest[i];
-            let here = sums::max(row);
+            let here = sums::max(row) * scale;
             let largest = if here > before { here } else { before };
             for x in row.iter_mut() {
-                *x = exp(*x - largest);
+                *x = exp(*x * scale - largest);
             }
             let mut total = sums::sum(row);
             if before != f32::NEG_INFINITY {
@@ -447,6 +492,7 @@ impl Kernel for Reweigh<'_> {
 
     #[inline(always)]
     fn run(self) {
+        let scale = self.head.scale();
         for i in 0..self.count {
             let t = self.query + i;
             let seen = self.head.seen(t, self.key, self.keys);
@@ -458,8 +504,8 @@ impl Kernel for Reweigh<'_> {
                 row[seen.end..].fill(0.0);
             }
             for (w, d) in weights[seen.clone()].iter_mut().zip(&mut dscores[seen]) {
-                *w = exp(*w - log_sum);
-                *d = *w * (*d - shared);
+                *w = exp(*w * scale - log_sum);
+                *d = *w * (*d - shared) * scale;
             }
         }
     }

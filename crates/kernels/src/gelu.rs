@@ -49,7 +49,7 @@ impl Gelu {
 }
 
 /// √(2/π).
-const ROOT: f32 = 0.797_884_56;
+const ROOT: f32 = 0.797_884_6;
 const CUBE: f32 = 0.044_715;
 
 struct Forward<'a, const EXACT: bool>(&'a [f32], &'a mut [f32]);

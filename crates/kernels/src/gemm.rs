@@ -17,6 +17,17 @@ fn at_level(level: Simd, a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32], stride: us
     multiply(level, a, Right::Source(&b), depth, b.cols(), c, stride, add);
 }
 
+/// c = aᵀ·b without gaps, for operands of many rows: the gradient of weights from a batch.
+///
+/// Shapes: `a` \[k, m\], `b` \[k, n\], `c` \[m, n\]. Neither operand is packed as a whole, and k is divided too where
+/// m·n is small. Panics where shapes do not fit.
+pub fn gemm_over_rows(a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
+    assert_eq!(a.rows(), b.rows(), "inner sizes of a product");
+    assert_eq!(c.len(), a.cols() * b.cols(), "numbers of a product");
+    let depth = product::even_depth(b.rows());
+    product::multiply_long(Simd::current(), &a, &b, depth, c);
+}
+
 /// A right operand that is used several times, in the order in which the loops read it.
 pub struct PackedMatrix {
     level: Simd,

@@ -43,7 +43,7 @@ impl LayerNorm<'_> {
             });
     }
 
-    /// The gradient `dx` \[n, d\] from `dy`; `dgamma` and `dbeta` \[d\] are added to.
+    /// The gradients `dx` \[n, d\], `dgamma` and `dbeta` \[d\] from `dy`.
     pub fn backward(
         &self,
         x: &[f32],
@@ -98,8 +98,8 @@ impl LayerNorm<'_> {
                     },
                 );
             });
-        sums::add_rows(&gammas, dgamma);
-        sums::add_rows(&betas, dbeta);
+        sums::over_rows(&gammas, dgamma);
+        sums::over_rows(&betas, dbeta);
     }
 
     fn check(&self, x: &[f32], statistics: &[f32]) -> (usize, usize) {

@@ -37,7 +37,7 @@ pub use conv::Conv;
 pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
 pub use dropout::dropout;
 pub use gelu::Gelu;
-pub use gemm::{PackedMatrix, gemm, gemm_packed};
+pub use gemm::{PackedMatrix, gemm, gemm_over_rows, gemm_packed};
 pub use layer_norm::LayerNorm;
 pub use linear::{Linear, LinearGradients};
 pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};

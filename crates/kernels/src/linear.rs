@@ -1,8 +1,10 @@
 //! A fully connected layer: y = x·Wᵀ + b.
 
+use crate::gemm::{gemm, gemm_over_rows};
+use crate::matrix::Matrix;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
-use crate::{Matrix, gemm, sums};
+use crate::sums;
 
 /// Weights in PyTorch's layout.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +24,9 @@ pub struct Linear<'a> {
 pub struct LinearGradients<'a> {
     /// \[n, inputs\]; none where the input needs no gradient.
     pub dx: Option<&'a mut [f32]>,
-    /// \[outputs, inputs\], added to.
+    /// \[outputs, inputs\].
     pub dweights: &'a mut [f32],
-    /// \[outputs\], added to.
+    /// \[outputs\].
     pub dbias: Option<&'a mut [f32]>,
 }
 
@@ -68,10 +70,10 @@ impl Linear<'_> {
             gemm(d, weights, dx, self.inputs, false);
         }
         let x = Matrix::new(x, n, self.inputs);
-        gemm(d.transposed(), x, gradients.dweights, self.inputs, true);
+        gemm_over_rows(d, x, gradients.dweights);
         if let Some(dbias) = gradients.dbias {
             assert_eq!(dbias.len(), self.outputs, "gradient of the bias");
-            sums::add_columns(dy, dbias);
+            sums::of_columns(dy, dbias);
         }
     }
 

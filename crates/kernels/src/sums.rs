@@ -49,13 +49,14 @@ pub fn max(row: &[f32]) -> f32 {
     fold(row, f32::NEG_INFINITY, |a, b| if b > a { b } else { a })
 }
 
-/// `total` += the sum of the rows of `parts`, each as long as `total`.
-pub fn add_rows(parts: &[f32], total: &mut [f32]) {
+/// `total` = the sum of the rows of `parts`, each as long as `total`.
+pub fn over_rows(parts: &[f32], total: &mut [f32]) {
     let width = total.len();
     total
         .par_chunks_mut(1024)
         .enumerate()
         .for_each(|(i, total)| {
+            total.fill(0.0);
             for part in parts.chunks_exact(width.max(1)) {
                 for (t, p) in total.iter_mut().zip(&part[i * 1024..]) {
                     *t += p;
@@ -64,8 +65,8 @@ pub fn add_rows(parts: &[f32], total: &mut [f32]) {
         });
 }
 
-/// `total` += the sum of the rows of a matrix as wide as `total`.
-pub fn add_columns(rows: &[f32], total: &mut [f32]) {
+/// `total` = the sum of the rows of a matrix as wide as `total`.
+pub fn of_columns(rows: &[f32], total: &mut [f32]) {
     let width = total.len();
     if width == 0 {
         return;
@@ -82,7 +83,7 @@ pub fn add_columns(rows: &[f32], total: &mut [f32]) {
                 }
             }
         });
-    add_rows(&parts, total);
+    over_rows(&parts, total);
 }
 
 /// Rows that one task takes: about 64 tasks, so that many cores find work, and never fewer than 8 rows.

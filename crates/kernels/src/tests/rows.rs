@@ -58,8 +58,8 @@ fn layer_norm_at_odd_shapes() {
                 .collect::<Vec<_>>()
         };
         let zeros = vec![0.0; d];
-        let by_gamma: Vec<f64> = (0..d).map(|j| without(&unit(j), &zeros) + 1.0).collect();
-        let by_beta: Vec<f64> = (0..d).map(|j| without(&zeros, &unit(j)) + 1.0).collect();
+        let by_gamma: Vec<f64> = (0..d).map(|j| without(&unit(j), &zeros)).collect();
+        let by_beta: Vec<f64> = (0..d).map(|j| without(&zeros, &unit(j))).collect();
         for level in Simd::available() {
             let (mut got, mut statistics) = (vec![9.0; n * d], vec![9.0; 2 * n]);
             norm.forward_at(level, &x, &mut got, &mut statistics);
