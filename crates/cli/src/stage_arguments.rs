@@ -18,6 +18,9 @@ pub struct StagesArguments {
     /// kept in the cache folder)
     #[arg(long, requires = "decode", value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
+    /// A text of which line N belongs to line N of the data, one text too; for --decode pairs
+    #[arg(long, requires = "decode", value_name = "FILE")]
+    pub pair: Option<PathBuf>,
     #[arg(long, help = PipelineConfig::EXIF_HELP)]
     pub exif: Option<Exif>,
     #[arg(long, help = PipelineConfig::AUGMENT_HELP)]

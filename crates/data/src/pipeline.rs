@@ -79,8 +79,13 @@ impl PreparedPipeline {
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
         }
+        if opened.of_pairs && !matches!(decode, DecodeSetting::Pairs(_)) {
+            return Err(DataError::Config(format!(
+                "`pair` makes pairs of sentences, which `decode` {decode} does not take apart; give `decode` pairs",
+            )));
+        }
         let vocabulary = match (decode, config.vocabulary.as_deref()) {
-            (DecodeSetting::Text(tokenizer), file) => {
+            (DecodeSetting::Text(tokenizer) | DecodeSetting::Pairs(tokenizer), file) => {
                 let vocabulary = pipeline_vocabulary(opened, *tokenizer, file, context)?;
                 Some(Arc::new(vocabulary))
             }
@@ -308,6 +313,9 @@ fn stages_of(
     let stages = match (decode, vocabulary) {
         (DecodeSetting::Text(_), Some(vocabulary)) => {
             stages.then(Tokenise::by(Arc::clone(vocabulary), ends))
+        }
+        (DecodeSetting::Pairs(_), Some(vocabulary)) => {
+            stages.then(Tokenise::by(Arc::clone(vocabulary), ends).pairs())
         }
         (DecodeSetting::Image(kind), _) => {
             let decode = DecodeImages::of(kind).ok_or_else(|| {

@@ -249,6 +249,7 @@ fn table(content: &str, batch: u64, policies: &[&str]) -> Result<BucketsTable, D
     let folder = Folder::new();
     let config = BucketsConfig {
         path: folder.write(content),
+        pair: None,
         source: column("1"),
         batch,
         policies: policies
@@ -321,6 +322,7 @@ fn what_cannot_be_is_refused() {
     let interrupt = Arc::default();
     let config = BucketsConfig {
         path: PathBuf::from("/no/such/file"),
+        pair: None,
         source: WORDS,
         batch: 1,
         policies: Vec::new(),
@@ -331,6 +333,7 @@ fn what_cannot_be_is_refused() {
     let folder = Folder::new();
     let config = BucketsConfig {
         path: folder.0.path().to_path_buf(),
+        pair: None,
         ..config
     };
     let error = compared(&config, &interrupt).unwrap_err().to_string();
@@ -338,6 +341,7 @@ fn what_cannot_be_is_refused() {
     interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
     let config = BucketsConfig {
         path: folder.write("\n".repeat(100_000)),
+        pair: None,
         ..config
     };
     assert_eq!(compared(&config, &interrupt).unwrap_err().exit_code(), 130);
