@@ -39,6 +39,8 @@ pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
 
 fn print(table: &BucketsTable, out: &mut impl Write) -> io::Result<()> {
     let of_pairs = table.pair.is_some();
+    let width = table.rows.iter().map(|row| row.policy.len()).max();
+    let width = width.unwrap_or(0).max(30);
     writeln!(
         out,
         "{} {}, {} tokens, {:.2} a {}, {} the longest{}; batches of {}",
@@ -55,13 +57,13 @@ fn print(table: &BucketsTable, out: &mut impl Write) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{:<30} {:>8} {:>9} {:>10} {:>9} {:>10} {:>8}",
+        "{:<width$} {:>8} {:>9} {:>10} {:>9} {:>10} {:>8}",
         "policy", "buckets", "batches", "padded", "dropped", "stretched", "RL*"
     )?;
     for row in &table.rows {
         writeln!(
             out,
-            "{:<30} {:>8} {:>9} {:>8.3} % {:>9} {:>10} {:>6.2} %",
+            "{:<width$} {:>8} {:>9} {:>8.3} % {:>9} {:>10} {:>6.2} %",
             row.policy,
             row.buckets,
             row.batches,
