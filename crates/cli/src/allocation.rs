@@ -19,3 +19,14 @@ pub fn give_back_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     debug_assert_eq!(taken, 1);
 }
+
+/// Lets large blocks stay with the process, as steps of a net that take the same ones again and again want it. To be
+/// called before any thread is started.
+pub fn keep_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: mallopt reads two numbers and changes a setting of the allocator; no other thread runs.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 30);
+    }
+}

@@ -12,6 +12,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
+use crate::net_arguments::ImageArguments;
 use crate::stage_arguments::StagesArguments;
 
 /// Train from files larger than memory, in a new full random order every epoch.
@@ -57,6 +58,8 @@ pub enum Command {
 pub enum TrainCommand {
     /// Linear SVM or logistic regression, out of core
     Linear(Box<LinearArguments>),
+    /// A deep net that tells the classes of images
+    Image(Box<ImageArguments>),
 }
 
 /// Flags that say what the data is.
@@ -300,13 +303,15 @@ impl LinearArguments {
     }
 }
 
-fn set<T>(place: &mut T, given: Option<T>) {
+/// Takes what was given.
+pub fn set<T>(place: &mut T, given: Option<T>) {
     if let Some(value) = given {
         *place = value;
     }
 }
 
-fn set_option<T>(place: &mut Option<T>, given: Option<T>) {
+/// Takes what was given.
+pub fn set_option<T>(place: &mut Option<T>, given: Option<T>) {
     if given.is_some() {
         *place = given;
     }

@@ -14,6 +14,7 @@ mod console;
 mod flags;
 mod logging;
 mod negative_values;
+mod net_arguments;
 mod output;
 mod ranks;
 mod stage_arguments;

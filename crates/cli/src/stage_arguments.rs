@@ -8,19 +8,18 @@ use pelton_tools::{
 };
 use pelton_train::ClassName;
 
-/// What happens to records behind reading; naming any of it takes records through stages.
+use crate::arguments::{set, set_option};
+
+/// What happens to records on their way to batches.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Stages")]
-pub struct StagesArguments {
+pub struct PipelineArguments {
     #[arg(long, help = DecodeSetting::HELP)]
     pub decode: Option<DecodeSetting>,
     /// Vocabulary for --decode words, such as `pelton vocabulary` writes (default: that of the data, counted once and
     /// kept in the cache folder)
     #[arg(long, requires = "decode", value_name = "FILE")]
     pub vocabulary: Option<PathBuf>,
-    /// A text of which line N belongs to line N of the data, one text too; for --decode pairs
-    #[arg(long, requires = "decode", value_name = "FILE")]
-    pub pair: Option<PathBuf>,
     #[arg(long, help = PipelineConfig::EXIF_HELP)]
     pub exif: Option<Exif>,
     #[arg(long, help = PipelineConfig::AUGMENT_HELP)]
@@ -45,12 +44,60 @@ pub struct StagesArguments {
     /// Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label
     #[arg(long, value_delimiter = ',', value_name = "CLASS")]
     pub keep_classes: Vec<ClassName>,
-    /// Milliseconds that a consumer would spend on each batch
-    #[arg(long, value_name = "MS")]
-    pub compute_ms: Option<f64>,
     /// Threads that read, beside those of the stages (default: 2)
     #[arg(long)]
     pub read_threads: Option<usize>,
+}
+
+impl PipelineArguments {
+    /// Whether any flag was given.
+    pub fn any(&self) -> bool {
+        self.decode.is_some()
+            || self.vocabulary.is_some()
+            || self.exif.is_some()
+            || self.augment.is_some()
+            || self.echo.is_some()
+            || self.buckets.is_some()
+            || self.collate.is_some()
+            || self.drop_last
+            || self.planar
+            || self.mix.is_some()
+            || self.keep_lengths.is_some()
+            || !self.keep_classes.is_empty()
+            || self.read_threads.is_some()
+    }
+
+    /// Writes the flags that were given over a configuration.
+    pub fn apply(self, config: &mut PipelineConfig) {
+        set(&mut config.decode, self.decode);
+        set_option(&mut config.vocabulary, self.vocabulary);
+        set(&mut config.exif, self.exif);
+        set_option(&mut config.augment, self.augment);
+        set_option(&mut config.echo, self.echo);
+        set_option(&mut config.buckets, self.buckets);
+        set(&mut config.collate, self.collate);
+        config.drop_last |= self.drop_last;
+        config.planar |= self.planar;
+        set_option(&mut config.mix, self.mix);
+        set_option(&mut config.keep_lengths, self.keep_lengths);
+        if !self.keep_classes.is_empty() {
+            config.keep_classes = self.keep_classes;
+        }
+        set(&mut config.read_threads, self.read_threads);
+    }
+}
+
+/// Stages and how they are measured; naming any of it takes records through stages.
+#[derive(Args, Debug)]
+pub struct StagesArguments {
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    /// A text of which line N belongs to line N of the data, one text too; for --decode pairs
+    #[arg(long, requires = "decode", value_name = "FILE")]
+    pub pair: Option<PathBuf>,
+    /// Milliseconds that a consumer would spend on each batch
+    #[arg(long, value_name = "MS")]
+    pub compute_ms: Option<f64>,
     /// Serve the counters as Prometheus text at this address while it runs, such as 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,

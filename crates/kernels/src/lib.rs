@@ -5,10 +5,45 @@
 //! chosen at run time. Work is divided among the threads of the rayon pool that the caller is in. The result does
 //! not depend on their number, except where an item says so.
 
+pub mod embedding;
 pub mod matrix;
+pub mod optimizer;
 pub mod simd;
 
+mod attention;
+mod block;
+mod conv;
+mod cross_entropy;
+mod disjoint;
+mod dropout;
+mod gelu;
 mod gemm;
+mod layer_norm;
+mod linear;
+mod lstm;
+mod math;
+pub mod norm;
+mod pool;
+mod product;
+mod relu;
+mod source;
+mod sums;
+mod team;
+mod tile;
+mod window;
 
-pub use gemm::gemm;
+pub use attention::Attention;
+pub use conv::Conv;
+pub use cross_entropy::{CrossEntropy, Loss, Targets, Upstream};
+pub use dropout::dropout;
+pub use gelu::Gelu;
+pub use gemm::{PackedMatrix, gemm, gemm_packed};
+pub use layer_norm::LayerNorm;
+pub use linear::{Linear, LinearGradients};
+pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
 pub use matrix::Matrix;
+
+#[cfg(test)]
+mod tests;
+pub use pool::Pool;
+pub use relu::{relu, relu_backward};

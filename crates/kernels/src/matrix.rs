@@ -58,6 +58,18 @@ impl<'a> Matrix<'a> {
         self.cols
     }
 
+    pub(crate) fn data(&self) -> &'a [f32] {
+        self.data
+    }
+
+    pub(crate) fn row_stride(&self) -> usize {
+        self.row_stride
+    }
+
+    pub(crate) fn col_stride(&self) -> usize {
+        self.col_stride
+    }
+
     /// Element (i, j).
     pub fn at(&self, i: usize, j: usize) -> f32 {
         self.data[i * self.row_stride + j * self.col_stride]

@@ -51,6 +51,10 @@ pub enum Stage {
     Demo(u32),
     /// Samples drawn for checks and probes.
     Sample(u32),
+    /// What dropout takes in an epoch.
+    Dropout,
+    /// Parameters of a net before training (use epoch 0).
+    Parameters,
 }
 
 impl Stage {
@@ -74,6 +78,8 @@ impl Stage {
             Stage::Part(part) => (16, part),
             Stage::Augment => (14, 0),
             Stage::EchoDraw(round) => (17, round),
+            Stage::Dropout => (18, 0),
+            Stage::Parameters => (19, 0),
         }
     }
 }

@@ -27,7 +27,7 @@ const CHECKSUM: &str = "crc32c";
 pub struct Tensor<'a> {
     name: String,
     dtype: Dtype,
-    length: usize,
+    shape: Vec<usize>,
     bytes: &'a [u8],
 }
 
@@ -37,9 +37,18 @@ impl<'a> Tensor<'a> {
         Tensor {
             name: name.into(),
             dtype,
-            length: values.len(),
+            shape: vec![values.len()],
             bytes: bytemuck::cast_slice(values),
         }
+    }
+
+    /// The same numbers as an array of this shape.
+    #[must_use]
+    pub fn shaped(mut self, shape: &[usize]) -> Tensor<'a> {
+        let numbers: usize = self.shape.iter().product();
+        assert_eq!(shape.iter().product::<usize>(), numbers, "a shape");
+        self.shape = shape.to_vec();
+        self
     }
 }
 
@@ -91,7 +100,7 @@ fn header(text: &str, checksum: u32, tensors: &[Tensor<'_>]) -> String {
         let end = at + tensor.bytes.len();
         let entry = json!({
             "dtype": tensor.dtype,
-            "shape": [tensor.length],
+            "shape": tensor.shape,
             "data_offsets": [at, end],
         });
         entries.insert(tensor.name.clone(), entry);
@@ -170,6 +179,18 @@ impl<'a> Checkpoint<'a> {
             path: self.path.to_path_buf(),
             problem: problem.to_string(),
         }
+    }
+
+    /// Names and shapes of all arrays, in the order of the names.
+    pub fn names(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all: Vec<(String, Vec<usize>)> = self
+            .file
+            .tensors()
+            .into_iter()
+            .map(|(name, tensor)| (name, tensor.shape().to_vec()))
+            .collect();
+        all.sort();
+        all
     }
 
     /// The vectors `name.0`, `name.1` and so on.

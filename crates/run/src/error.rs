@@ -96,7 +96,8 @@ pub enum RunError {
 }
 
 impl RunError {
-    pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> RunError {
+    /// That a file could not be written, opened or cut, or that the disk is full.
+    pub fn io(path: &Path, action: &'static str, source: io::Error) -> RunError {
         let path = path.to_path_buf();
         if is_full(&source) {
             RunError::Full { path, source }

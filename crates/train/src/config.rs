@@ -154,22 +154,27 @@ pub struct LinearConfig {
 impl LinearConfig {
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            TrainError::config(format!(
-                "{}: the configuration cannot be read ({error}); check the path and that it is text",
-                path.display()
-            ))
-        })?;
-        toml::from_str(&text).map_err(|error: toml::de::Error| {
-            let before = error.span().and_then(|span| text.get(..span.start));
-            let line = 1 + before.unwrap_or("").matches('\n').count();
-            TrainError::config(format!(
-                "{}: line {line}: {}; compare it with the run.toml of a run",
-                path.display(),
-                error.message().replace('\n', ", ").replace('`', "'")
-            ))
-        })
+        read(path)
     }
+}
+
+/// Reads the configuration of a job: the `run.toml` of a run, or a file like it.
+pub fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        TrainError::config(format!(
+            "{}: the configuration cannot be read ({error}); check the path and that it is text",
+            path.display()
+        ))
+    })?;
+    toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = 1 + before.unwrap_or("").matches('\n').count();
+        TrainError::config(format!(
+            "{}: line {line}: {}; compare it with the run.toml of a run",
+            path.display(),
+            error.message().replace('\n', ", ").replace('`', "'")
+        ))
+    })
 }
 
 impl Default for LinearConfig {

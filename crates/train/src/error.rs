@@ -23,6 +23,23 @@ pub enum TrainError {
     /// The solver could not start or go on, or a model could not be read.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// A net could not be made or run.
+    #[error(transparent)]
+    Net(#[from] pelton_nn::NnError),
+    /// Training went astray.
+    #[error(
+        "the loss is not a number any more in epoch {epoch}, step {step} (records {records}, …); {checkpoint}: go on from it with a smaller `rate`, a `warmup` or a `clip`"
+    )]
+    NotANumber {
+        /// The epoch, from 1.
+        epoch: u64,
+        /// Steps of the run before it.
+        step: u64,
+        /// The first records of the batch.
+        records: String,
+        /// Whether there is a checkpoint.
+        checkpoint: String,
+    },
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with `resume`")]
     Interrupted {

@@ -8,9 +8,16 @@ mod config;
 mod error;
 mod summary;
 
+mod deep;
+
+pub mod image;
 pub mod linear;
 
 pub mod evaluate;
+
+pub use deep::{CourseSetting, FitConfig, NetSummary, Optimizer, growing_batch};
+pub use image::ImageConfig;
+pub use pelton_nn::GrowingBatch;
 
 pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;

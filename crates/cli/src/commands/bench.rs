@@ -171,38 +171,15 @@ fn stages_of(
     bad_examples: BadExamples,
 ) -> Result<Option<StagesConfig>, Failure> {
     let StagesArguments {
-        decode,
-        vocabulary,
+        pipeline,
         pair: _,
-        exif,
-        augment,
-        echo,
-        buckets,
-        collate,
-        drop_last,
-        planar,
-        mix,
-        keep_lengths,
-        keep_classes,
         compute_ms,
-        read_threads,
         metrics,
         state,
         log,
     } = arguments;
-    let any = decode.is_some()
-        || exif.is_some()
-        || augment.is_some()
-        || echo.is_some()
-        || buckets.is_some()
-        || collate.is_some()
-        || drop_last
-        || planar
-        || mix.is_some()
-        || keep_lengths.is_some()
-        || !keep_classes.is_empty()
+    let any = pipeline.any()
         || compute_ms.is_some()
-        || read_threads.is_some()
         || metrics.is_some()
         || state.is_some()
         || matches!(bad_examples, BadExamples::Replace { .. });
@@ -213,21 +190,13 @@ fn stages_of(
         )));
     }
     Ok(any.then(|| StagesConfig {
-        pipeline: PipelineConfig {
-            decode: decode.unwrap_or_default(),
-            vocabulary,
-            exif: exif.unwrap_or_default(),
-            augment,
-            echo,
-            buckets,
-            collate: collate.unwrap_or_default(),
-            drop_last,
-            planar,
-            mix,
-            keep_lengths,
-            keep_classes,
-            bad_examples,
-            read_threads: read_threads.unwrap_or(2),
+        pipeline: {
+            let mut config = PipelineConfig {
+                bad_examples,
+                ..PipelineConfig::default()
+            };
+            pipeline.apply(&mut config);
+            config
         },
         compute: Duration::from_secs_f64(compute_ms / 1000.0),
         metrics,

@@ -6,6 +6,7 @@ mod buckets;
 mod capacity;
 mod data;
 mod model;
+mod nets;
 mod reproduce;
 mod train;
 mod vocabulary;
@@ -17,6 +18,7 @@ use crate::output::Failure;
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Train(TrainCommand::Linear(arguments)) => train::linear(*arguments),
+        Command::Train(TrainCommand::Image(arguments)) => nets::image(*arguments),
         Command::Eval(arguments) => model::eval(arguments),
         Command::Predict(arguments) => model::predict(arguments),
         Command::Index(arguments) => data::index(arguments),

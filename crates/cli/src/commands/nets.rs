@@ -1,0 +1,85 @@
+//! `pelton train image`
+
+use std::path::{Path, PathBuf};
+
+use pelton_train::image;
+use pelton_train::linear::RunOptions;
+use pelton_train::{ImageConfig, NetSummary};
+
+use crate::bytes::human;
+use crate::flags;
+use crate::net_arguments::{ImageArguments, RunArguments};
+use crate::output::{Failure, print_json, usage};
+use crate::ranks;
+
+/// Trains a net on images.
+pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
+    crate::allocation::keep_large_blocks();
+    let mut config = match config_file(&arguments.run, arguments.data.is_empty()) {
+        Some(path) => ImageConfig::read(&path)?,
+        None => ImageConfig::default(),
+    };
+    let run = arguments.apply(&mut config)?;
+    if config.data.paths.is_empty() {
+        return Err(usage(anyhow::anyhow!(
+            "name the training data: files, a folder, or demo:images"
+        )));
+    }
+    let ranks = ranks::asked(run.ranks)?;
+    let out = folder(&run, &config.data.paths);
+    let options = RunOptions {
+        overwrite: run.overwrite,
+        resume: run.resume,
+        out: out.clone(),
+    };
+    let trained = ranks::run(ranks, |context| {
+        image::run(&config, context.in_folder(&options))
+    })?;
+    tell(trained, run.json, &out)
+}
+
+/// The file that a run's configuration comes from: the one that is named, or that of the run to go on with.
+fn config_file(run: &RunArguments, no_data: bool) -> Option<PathBuf> {
+    let resumed = run.out.as_ref().filter(|_| run.resume);
+    let resumed = resumed.map(|out| out.join("run.toml"));
+    let resumed = resumed.filter(|path| path.exists() || no_data);
+    run.config.clone().or(resumed)
+}
+
+fn folder(run: &RunArguments, paths: &[String]) -> PathBuf {
+    let first = paths.first().map_or("run", String::as_str);
+    let name = Path::new(first).file_name().unwrap_or(first.as_ref());
+    let default = || Path::new("runs").join(name.to_string_lossy().replace(':', "-"));
+    run.out.clone().unwrap_or_else(default)
+}
+
+fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failure> {
+    // Another rank's process says nothing.
+    let Some(mut summary) = trained else {
+        return Ok(());
+    };
+    summary.verdict = flags::named(&summary.verdict);
+    if json {
+        print_json(&summary)?;
+    }
+    if let Some(accuracy) = summary.test_accuracy {
+        eprintln!("test accuracy     {:.2} %", 100.0 * accuracy);
+    }
+    if let Some(perplexity) = summary.test_perplexity {
+        eprintln!("test perplexity   {perplexity:.2}");
+    }
+    if let Some(loss) = summary.best_validation_loss {
+        eprintln!("validation loss   {loss:.4}, of the best epoch");
+    }
+    eprintln!(
+        "work              {} epochs, {} steps of {:.1} ms, {:.1} s, peak memory {}",
+        summary.epochs,
+        summary.steps,
+        1e3 * summary.step_s,
+        summary.wall_s,
+        human(summary.peak_rss_bytes)
+    );
+    eprintln!("input             {}", summary.verdict);
+    eprintln!("run folder        {}", out.display());
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! The flags of training jobs on deep nets.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use pelton_train::image::ImageModel;
+use pelton_train::{
+    Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, Optimizer, Order, growing_batch,
+};
+
+use crate::arguments::{DataArguments, set, set_option};
+use crate::bytes::Memory;
+use crate::output::{Failure, bytes_of};
+use crate::stage_arguments::PipelineArguments;
+
+/// How a net is trained.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Training")]
+pub struct FitArguments {
+    /// Validation data: the parameters of the epoch with the least loss on it are kept
+    #[arg(long)]
+    pub validation: Vec<String>,
+    /// Test data
+    #[arg(long)]
+    pub test: Vec<String>,
+    /// Epochs
+    #[arg(long)]
+    pub epochs: Option<u64>,
+    /// Examples of a batch of all ranks
+    #[arg(long)]
+    pub batch: Option<u64>,
+    /// Batches whose gradients make one step
+    #[arg(long)]
+    pub accumulate: Option<u64>,
+    /// Let the step grow to MOST batches, from a part of the run on: cosine:MOST[:FROM] or inverse:MOST[:FROM]
+    #[arg(long, value_parser = growing_batch)]
+    pub grow: Option<GrowingBatch>,
+    /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute], opportunistic:LOADS[:UNIT_BYTES] or
+    /// sequential
+    #[arg(long)]
+    pub order: Option<Order>,
+    /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
+    #[arg(long)]
+    pub access: Option<Access>,
+    /// How parameters change: sgd, adamw or lars
+    #[arg(long)]
+    pub optimizer: Option<Optimizer>,
+    /// Learning rate
+    #[arg(long)]
+    pub rate: Option<f64>,
+    /// Momentum of sgd and lars
+    #[arg(long)]
+    pub momentum: Option<f32>,
+    /// Weight decay; biases and norms have none
+    #[arg(long)]
+    pub weight_decay: Option<f32>,
+    #[arg(long, help = CourseSetting::HELP)]
+    pub schedule: Option<CourseSetting>,
+    /// Epochs over which the learning rate rises from near 0
+    #[arg(long)]
+    pub warmup: Option<f64>,
+    /// Label smoothing: part of the probability that a target shares with all classes
+    #[arg(long)]
+    pub smoothing: Option<f32>,
+    /// Largest norm of the gradients
+    #[arg(long)]
+    pub clip: Option<f64>,
+    /// End after so many epochs without a better validation loss
+    #[arg(long)]
+    pub patience: Option<u64>,
+    /// Seed of everything random
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Threads that compute, of each rank (default: all processors)
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Threads that decode, of each rank
+    #[arg(long)]
+    pub feed_threads: Option<usize>,
+    /// Memory of the feed, such as 256MiB
+    #[arg(long)]
+    pub memory: Option<Memory>,
+    /// Seconds between checkpoints within an epoch
+    #[arg(long)]
+    pub checkpoint_every: Option<u64>,
+}
+
+impl FitArguments {
+    fn apply(self, config: &mut FitConfig) -> Result<(), Failure> {
+        if !self.validation.is_empty() {
+            config.validation = self.validation;
+        }
+        if !self.test.is_empty() {
+            config.test = self.test;
+        }
+        set(&mut config.epochs, self.epochs);
+        set(&mut config.batch, self.batch);
+        set(&mut config.accumulate, self.accumulate);
+        set_option(&mut config.grow, self.grow);
+        set(&mut config.order, self.order);
+        set(&mut config.access, self.access);
+        set(&mut config.optimizer, self.optimizer);
+        set(&mut config.rate, self.rate);
+        set(&mut config.momentum, self.momentum);
+        set(&mut config.weight_decay, self.weight_decay);
+        set(&mut config.schedule, self.schedule);
+        set(&mut config.warmup, self.warmup);
+        set(&mut config.smoothing, self.smoothing);
+        set_option(&mut config.clip, self.clip);
+        set_option(&mut config.patience, self.patience);
+        set(&mut config.seed, self.seed);
+        set(&mut config.threads, self.threads);
+        set(&mut config.feed_threads, self.feed_threads);
+        if let Some(memory) = self.memory {
+            config.memory_bytes = bytes_of(memory, "--memory")?;
+        }
+        set(&mut config.checkpoint_seconds, self.checkpoint_every);
+        Ok(())
+    }
+}
+
+/// Where a run goes, and how it is told of.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Run")]
+pub struct RunArguments {
+    /// Start from the configuration in this file (a run.toml); flags given here win
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Ranks that train together, each on its part of every batch: threads of this process (default: 1, or what mpirun
+    /// started)
+    #[arg(long)]
+    pub ranks: Option<usize>,
+    /// Run folder (default: runs/NAME-OF-DATA)
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Go on from the run folder's last checkpoint
+    #[arg(long)]
+    pub resume: bool,
+    /// Replace what is in the run folder
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `pelton train image`
+#[derive(Debug, Args)]
+pub struct ImageArguments {
+    /// Files or folders of the training data: IDX, CIFAR, tar, a folder of images, npy, npz, raw
+    pub data: Vec<String>,
+    #[command(flatten)]
+    pub format: DataArguments,
+    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32 or resnet50
+    #[arg(long)]
+    pub model: Option<ImageModel>,
+    /// Width of its layers, as a multiple of the published one
+    #[arg(long)]
+    pub width: Option<f64>,
+    #[command(flatten)]
+    pub fit: FitArguments,
+    #[command(flatten)]
+    pub pipeline: PipelineArguments,
+    #[command(flatten)]
+    pub run: RunArguments,
+}
+
+impl ImageArguments {
+    /// Writes the flags that were given over a configuration, and returns those of the run.
+    pub fn apply(self, config: &mut ImageConfig) -> Result<RunArguments, Failure> {
+        if !self.data.is_empty() {
+            config.data.paths = self.data;
+        }
+        self.format.apply(&mut config.data);
+        set(&mut config.model, self.model);
+        set(&mut config.width, self.width);
+        self.fit.apply(&mut config.fit)?;
+        self.pipeline.apply(&mut config.pipeline);
+        Ok(self.run)
+    }
+}

@@ -1,0 +1,274 @@
+//! The innermost loop of every product: a tile of c, at most [`height`] rows by two vectors, stays in registers
+//! while k runs.
+//!
+//! Written once over [`Vector`]; intrinsics, because LLVM does not keep an array of 14 × 32 sums in registers by
+//! itself. Heights and widths are constants, so there is one function for each.
+
+#![allow(unsafe_code)]
+
+use crate::simd::Simd;
+
+/// Longest run of k that a block holds: 256 × 32 numbers of b, 32 KiB, stay in a cache of level 1.
+pub(crate) const DEPTH: usize = 256;
+
+/// Distance between the rows of a packed block of `a` that lies row by row: a constant lets one register address all
+/// rows, and 17 cache lines keep rows apart in the cache.
+pub(crate) const ROW: usize = DEPTH + 16;
+
+/// The operands of one tile.
+pub(crate) struct Tile<'a> {
+    /// Length of the sums.
+    pub(crate) depth: usize,
+    /// Element (i, p) lies at `i·ROW + p` where `a_stride` is none, at `p·a_stride + i` otherwise.
+    pub(crate) a: &'a [f32],
+    /// See `a`.
+    pub(crate) a_stride: Option<usize>,
+    /// Element (p, j) lies at `p·b_stride + j`.
+    pub(crate) b: &'a [f32],
+    /// See `b`.
+    pub(crate) b_stride: usize,
+    /// One vector wide, not two.
+    pub(crate) narrow: bool,
+    /// Row i begins at `c + rows[i]`.
+    pub(crate) c: *mut f32,
+    /// See `c`; as many as the tile is high.
+    pub(crate) rows: &'a [usize],
+    /// c += a·b, not c = a·b.
+    pub(crate) add: bool,
+    /// Added to each row; as wide as the tile.
+    pub(crate) bias: Option<&'a [f32]>,
+    /// Negative results become 0.
+    pub(crate) relu: bool,
+}
+
+/// Rows of the highest tile.
+pub(crate) fn height(level: Simd) -> usize {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => 14,
+        _ => 6,
+    }
+}
+
+/// Columns of a wide tile, two vectors. A narrow tile has half of them.
+pub(crate) fn width(level: Simd) -> usize {
+    match level {
+        Simd::Portable => 8,
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx2 => 16,
+        #[cfg(target_arch = "x86_64")]
+        Simd::Avx512 => 32,
+    }
+}
+
+macro_rules! dispatch {
+    ($tile:expr, $function:ident: $($height:literal)*) => {
+        match ($tile.rows.len(), $tile.narrow, $tile.a_stride.is_none()) {
+            $(($height, false, true) => $function::<$height, 2, true>($tile),
+            ($height, false, false) => $function::<$height, 2, false>($tile),
+            ($height, true, true) => $function::<$height, 1, true>($tile),
+            ($height, true, false) => $function::<$height, 1, false>($tile),)*
+            _ => panic!("a tile is too high"),
+        }
+    };
+}
+
+/// Computes a tile.
+///
+/// # Safety
+/// For every i, the tile's width in numbers at `c + rows[i]` are valid for reads and writes, and no other thread uses
+/// them.
+pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
+    let wide = if tile.narrow {
+        width(level) / 2
+    } else {
+        width(level)
+    };
+    if tile.depth > 0 {
+        let last = tile.depth - 1;
+        let rows = tile.rows.len();
+        match tile.a_stride {
+            None => assert!((rows - 1) * ROW + last < tile.a.len()),
+            Some(stride) => assert!(last * stride + rows - 1 < tile.a.len()),
+        }
+        assert!(last * tile.b_stride + wide <= tile.b.len());
+    }
+    assert!(tile.bias.is_none_or(|bias| bias.len() >= wide));
+    // SAFETY: all reads from a, b and the bias lie inside, as just asserted; c is the caller's promise; and the
+    // features of a level other than `Portable` exist, since `simd` hands out no level that they do not.
+    unsafe {
+        match level {
+            Simd::Portable => dispatch!(tile, portable: 1 2 3 4 5 6),
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx2 => dispatch!(tile, avx2: 1 2 3 4 5 6),
+            #[cfg(target_arch = "x86_64")]
+            Simd::Avx512 => dispatch!(tile, avx512: 1 2 3 4 5 6 7 8 9 10 11 12 13 14),
+        }
+    }
+}
+
+unsafe fn portable<const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+    // SAFETY: as `multiply` says.
+    unsafe { body::<[f32; 4], R, N, ROWS>(tile) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2<const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+    // SAFETY: as `multiply` says.
+    unsafe { body::<std::arch::x86_64::__m256, R, N, ROWS>(tile) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+unsafe fn avx512<const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+    // SAFETY: as `multiply` says.
+    unsafe { body::<std::arch::x86_64::__m512, R, N, ROWS>(tile) }
+}
+
+#[inline(always)]
+unsafe fn body<V: Vector, const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+    // SAFETY: as `multiply` says.
+    unsafe {
+        let mut sums = [[V::splat(0.0); N]; R];
+        let (mut a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
+        let (b_stride, a_stride) = (tile.b_stride, tile.a_stride.unwrap_or(1));
+        for _ in 0..tile.depth {
+            let mut row = [V::splat(0.0); N];
+            for (n, part) in row.iter_mut().enumerate() {
+                *part = V::load(b.add(n * V::LANES));
+            }
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let x = V::splat(*a.add(if ROWS { i * ROW } else { i }));
+                for (part, &y) in sum.iter_mut().zip(&row) {
+                    *part = V::multiply_add(x, y, *part);
+                }
+            }
+            a = a.wrapping_add(a_stride);
+            b = b.wrapping_add(b_stride);
+        }
+        // Loops this plain are unrolled, which keeps the sums in registers.
+        let rows = &*tile.rows.as_ptr().cast::<[usize; R]>();
+        if tile.add {
+            for i in 0..R {
+                for n in 0..N {
+                    let old = V::load(tile.c.add(rows[i] + n * V::LANES));
+                    sums[i][n] = sums[i][n].plus(old);
+                }
+            }
+        }
+        if let Some(bias) = tile.bias {
+            for sum in &mut sums {
+                for (n, part) in sum.iter_mut().enumerate() {
+                    *part = part.plus(V::load(bias.as_ptr().add(n * V::LANES)));
+                }
+            }
+        }
+        if tile.relu {
+            for sum in &mut sums {
+                for part in sum {
+                    *part = part.at_least(V::splat(0.0));
+                }
+            }
+        }
+        for i in 0..R {
+            for n in 0..N {
+                sums[i][n].store(tile.c.add(rows[i] + n * V::LANES));
+            }
+        }
+    }
+}
+
+/// A vector register, or an array that the compiler makes one.
+///
+/// The methods are unsafe because each needs the features of its type, and pointers to `LANES` numbers.
+trait Vector: Copy {
+    const LANES: usize;
+    unsafe fn splat(x: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    unsafe fn multiply_add(x: Self, y: Self, z: Self) -> Self;
+    unsafe fn plus(self, other: Self) -> Self;
+    unsafe fn at_least(self, other: Self) -> Self;
+}
+
+impl Vector for [f32; 4] {
+    const LANES: usize = 4;
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        [x; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: the caller's.
+        unsafe { from.cast::<[f32; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller's.
+        unsafe { to.cast::<[f32; 4]>().write_unaligned(self) }
+    }
+    #[inline(always)]
+    unsafe fn multiply_add(x: Self, y: Self, z: Self) -> Self {
+        std::array::from_fn(|i| x[i] * y[i] + z[i])
+    }
+    #[inline(always)]
+    unsafe fn plus(self, other: Self) -> Self {
+        std::array::from_fn(|i| self[i] + other[i])
+    }
+    #[inline(always)]
+    unsafe fn at_least(self, other: Self) -> Self {
+        std::array::from_fn(|i| {
+            if self[i] < other[i] {
+                other[i]
+            } else {
+                self[i]
+            }
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! intel {
+    ($type:ident, $lanes:literal: $set:ident $load:ident $store:ident $fma:ident $add:ident $max:ident) => {
+        impl Vector for std::arch::x86_64::$type {
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            unsafe fn splat(x: f32) -> Self {
+                // SAFETY: the caller's.
+                unsafe { std::arch::x86_64::$set(x) }
+            }
+            #[inline(always)]
+            unsafe fn load(from: *const f32) -> Self {
+                // SAFETY: the caller's.
+                unsafe { std::arch::x86_64::$load(from) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, to: *mut f32) {
+                // SAFETY: the caller's.
+                unsafe { std::arch::x86_64::$store(to, self) }
+            }
+            #[inline(always)]
+            unsafe fn multiply_add(x: Self, y: Self, z: Self) -> Self {
+                // SAFETY: the caller's.
+                unsafe { std::arch::x86_64::$fma(x, y, z) }
+            }
+            #[inline(always)]
+            unsafe fn plus(self, other: Self) -> Self {
+                // SAFETY: the caller's.
+                unsafe { std::arch::x86_64::$add(self, other) }
+            }
+            #[inline(always)]
+            unsafe fn at_least(self, other: Self) -> Self {
+                // The second operand is what comes out where the first or both are not numbers.
+                // SAFETY: the caller's.
+                unsafe { std::arch::x86_64::$max(other, self) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+intel!(__m256, 8: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps _mm256_add_ps _mm256_max_ps);
+#[cfg(target_arch = "x86_64")]
+intel!(__m512, 16: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps _mm512_add_ps _mm512_max_ps);

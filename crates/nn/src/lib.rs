@@ -1,0 +1,27 @@
+//! Deep nets.
+//!
+//! A net is a list of layers (`layer`, `nets`), from which parameters, shapes and cost follow. `forward` runs it by the
+//! operators of `ops`, which any Burn backend has; `flex` has our own for CPUs. `trainer` is a net on a device with its
+//! parameters and optimiser, behind a trait without type parameters, so that what is above knows nothing of Burn.
+//! `parameters` makes, saves and loads parameters as PyTorch names them.
+
+mod error;
+mod flex;
+mod forward;
+mod layer;
+mod memory;
+pub mod nets;
+mod ops;
+mod optimiser;
+mod parameters;
+mod schedule;
+mod trainer;
+
+pub use error::NnError;
+pub use layer::{Flow, Init, Layer, Parameter, Role, Summary};
+pub use nets::Net;
+pub use ops::{Counts, LossOptions, NO_TARGET, Ops, Window};
+pub use optimiser::{Rule, Update};
+pub use parameters::{NamedArray, PARAMETERS};
+pub use schedule::{Course, GrowingBatch, Growth, Schedule};
+pub use trainer::{Device, Input, StepOptions, Trainer, Words, trainer};

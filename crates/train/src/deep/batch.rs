@@ -1,0 +1,125 @@
+//! What a net takes, from a batch of the feed.
+
+use pelton_batch::{Array, Batch, DType, Layout};
+use pelton_nn::{Input, NO_TARGET, Words};
+
+use crate::error::TrainError;
+
+/// What labels or words a job reads from a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Targets {
+    /// Classes of images, so many.
+    Classes(usize),
+    /// The next word; `start` is what a sequence is taken to follow.
+    Words { start: i64 },
+}
+
+/// A batch as a net takes it.
+pub(crate) enum Ready {
+    Images { pixels: Array, labels: Vec<i64> },
+    Words(Words),
+}
+
+impl Ready {
+    /// From a batch of the feed.
+    pub(crate) fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
+        match targets {
+            Targets::Classes(classes) => images(&mut batch, classes),
+            Targets::Words { start } => words(&batch, start).map(Ready::Words),
+        }
+    }
+
+    /// As input.
+    pub(crate) fn input(&self) -> Input<'_> {
+        match self {
+            Ready::Images { pixels, labels } => Input::Images { pixels, labels },
+            Ready::Words(words) => Input::Words(words),
+        }
+    }
+
+    /// Examples, or words, that count.
+    pub(crate) fn rows(&self) -> u64 {
+        match self {
+            Ready::Images { labels, .. } => labels.len() as u64,
+            Ready::Words(words) => words.targets.iter().filter(|&&y| y != NO_TARGET).count() as u64,
+        }
+    }
+}
+
+fn missing(batch: &Batch, what: &str, remedy: &str) -> TrainError {
+    let names: Vec<&str> = batch.fields.iter().map(|(name, _)| name).collect();
+    TrainError::config(format!(
+        "the data has no {what} (its batches have {}); {remedy}",
+        names.join(", ")
+    ))
+}
+
+fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
+    let pixels = batch.fields.remove("image");
+    let pixels = pixels.ok_or_else(|| {
+        missing(batch, "images", "give images, or `decode` image where they are encoded")
+    })?;
+    if pixels.shape().layout != Layout::Stacked || pixels.shape().dims.len() != 4 {
+        return Err(TrainError::config(
+            "the images are of several sizes; give `augment` a resize or a crop, such as rrc:224 or resize:32x32"
+                .to_string(),
+        ));
+    }
+    let labels = batch.values::<i64>("label");
+    let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
+    if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
+        return Err(TrainError::config(format!(
+            "record {} has class {}, the net has {classes}",
+            batch.ids[at], labels[at]
+        )));
+    }
+    let labels = labels.to_vec();
+    Ok(Ready::Images { pixels, labels })
+}
+
+/// The words of rows that are padded or packed: each is to be predicted from the one before it, the first from `start`.
+fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
+    let lacks = || missing(batch, "words", "give `decode` words or bytes");
+    let tokens = batch.get("tokens").ok_or_else(lacks)?;
+    let ids: Vec<i64> = match tokens.dtype() {
+        DType::U32 => tokens.values::<u32>().ok_or_else(lacks)?.iter().map(|&x| x.into()).collect(),
+        DType::I64 => tokens.values::<i64>().ok_or_else(lacks)?.to_vec(),
+        _ => return Err(lacks()),
+    };
+    let shape = tokens.shape();
+    let [rows, steps] = shape.dims[..] else {
+        return Err(lacks());
+    };
+    let mut words = Words {
+        batch: rows,
+        steps,
+        ids: vec![0; ids.len()],
+        targets: vec![NO_TARGET; ids.len()],
+        segments: Vec::new(),
+        carried: false,
+    };
+    let mut place = |at: usize, len: usize| {
+        words.targets[at..at + len].copy_from_slice(&ids[at..at + len]);
+        if len > 0 {
+            words.ids[at] = start;
+            words.ids[at + 1..at + len].copy_from_slice(&ids[at..at + len - 1]);
+        }
+    };
+    if matches!(shape.layout, Layout::Ragged { .. }) {
+        return Err(TrainError::config(
+            "sequences of a batch must be padded or packed; leave `collate` at auto".to_string(),
+        ));
+    }
+    let ranges = shape.ranges();
+    for range in &ranges {
+        place(range.start, range.len());
+    }
+    if matches!(shape.layout, Layout::Packed { .. }) {
+        let mut segments = vec![0; ids.len()];
+        for (number, range) in ranges.into_iter().enumerate() {
+            segments[range].fill(number as u32 + 1);
+        }
+        words.segments = segments;
+    }
+    Ok(words)
+}

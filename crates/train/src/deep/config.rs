@@ -1,0 +1,249 @@
+//! How a net is trained, whatever the job.
+
+use std::fmt;
+use std::str::FromStr;
+
+use pelton_data::as_text;
+use pelton_fetch::Access;
+use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
+use pelton_plan::Order;
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+
+/// How parameters are changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Optimizer {
+    /// Stochastic gradient descent with momentum.
+    #[default]
+    Sgd,
+    /// Adam with decoupled weight decay.
+    Adamw,
+    /// Layer-wise adaptive rates.
+    Lars,
+}
+
+impl FromStr for Optimizer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Optimizer, String> {
+        match text {
+            "sgd" => Ok(Optimizer::Sgd),
+            "adamw" => Ok(Optimizer::Adamw),
+            "lars" => Ok(Optimizer::Lars),
+            _ => Err(format!("`{text}` is not an optimizer: use sgd, adamw or lars")),
+        }
+    }
+}
+
+/// The course of the learning rate, as text: `constant`, `cosine` or `step:AT,AT,…[:FACTOR]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CourseSetting(pub Course);
+
+impl CourseSetting {
+    /// A line of help.
+    pub const HELP: &str = "Learning rate after the warm-up: constant, cosine (to 0), or step:EPOCH,EPOCH,…[:FACTOR] (times 0.1 at each; parts of the run where below 1)";
+}
+
+impl FromStr for CourseSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CourseSetting, String> {
+        let bad = || {
+            format!("`{text}` is not a schedule: use constant, cosine or step:EPOCH,EPOCH,…[:FACTOR]")
+        };
+        Ok(CourseSetting(match text {
+            "constant" => Course::Constant,
+            "cosine" => Course::Cosine,
+            _ => {
+                let rest = text.strip_prefix("step:").ok_or_else(bad)?;
+                let (at, factor) = rest.split_once(':').unwrap_or((rest, "0.1"));
+                let number = |text: &str| -> Option<f64> {
+                    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0)
+                };
+                let at: Option<Vec<f64>> = at.split(',').map(number).collect();
+                Course::Step {
+                    at: at.filter(|at| at.is_sorted()).ok_or_else(bad)?,
+                    factor: number(factor).ok_or_else(bad)?,
+                }
+            }
+        }))
+    }
+}
+
+impl fmt::Display for CourseSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Course::Constant => f.write_str("constant"),
+            Course::Cosine => f.write_str("cosine"),
+            Course::Step { at, factor } => {
+                let at: Vec<String> = at.iter().map(f64::to_string).collect();
+                write!(f, "step:{}:{factor}", at.join(","))
+            }
+        }
+    }
+}
+
+/// How a net is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FitConfig {
+    /// Validation data, read as the training data is; none where empty.
+    pub validation: Vec<String>,
+    /// Test data; none where empty.
+    pub test: Vec<String>,
+    /// Epochs.
+    pub epochs: u64,
+    /// Examples of a batch of all ranks.
+    pub batch: u64,
+    /// Batches whose gradients make one step.
+    pub accumulate: u64,
+    /// Part of the run after which the batch grows, its largest as a multiple, and the rule (1 inverse, else cosine).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grow: Option<GrowingBatch>,
+    /// Order of the epochs.
+    #[serde(with = "as_text")]
+    pub order: Order,
+    /// How records are read.
+    #[serde(with = "as_text")]
+    pub access: Access,
+    /// How parameters are changed.
+    pub optimizer: Optimizer,
+    /// Learning rate.
+    pub rate: f64,
+    /// Momentum of sgd and lars.
+    pub momentum: f32,
+    /// Whether sgd looks ahead.
+    pub nesterov: bool,
+    /// Weight decay.
+    pub weight_decay: f32,
+    /// Trust of lars.
+    pub trust: f32,
+    /// The course of the learning rate.
+    #[serde(with = "as_text")]
+    pub schedule: CourseSetting,
+    /// Epochs of warm-up.
+    pub warmup: f64,
+    /// Part of the probability that a target shares with all classes.
+    pub smoothing: f32,
+    /// Largest norm of the gradients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// Epochs without a better validation loss after which training ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<u64>,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Threads that compute; all processors where 0.
+    pub threads: usize,
+    /// Threads that decode.
+    pub feed_threads: usize,
+    /// Bytes that the feed may hold.
+    pub memory_bytes: u64,
+    /// Seconds between checkpoints within an epoch.
+    pub checkpoint_seconds: u64,
+}
+
+impl Default for FitConfig {
+    fn default() -> FitConfig {
+        FitConfig {
+            validation: Vec::new(),
+            test: Vec::new(),
+            epochs: 10,
+            batch: 128,
+            accumulate: 1,
+            grow: None,
+            order: Order::Full,
+            access: Access::Auto,
+            optimizer: Optimizer::Sgd,
+            rate: 0.1,
+            momentum: 0.9,
+            nesterov: true,
+            weight_decay: 1e-4,
+            trust: 1e-3,
+            schedule: CourseSetting(Course::Cosine),
+            warmup: 0.0,
+            smoothing: 0.0,
+            clip: None,
+            patience: None,
+            seed: 0,
+            threads: 0,
+            feed_threads: 1,
+            memory_bytes: 256 << 20,
+            checkpoint_seconds: 60,
+        }
+    }
+}
+
+impl FitConfig {
+    /// Refuses what cannot be.
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        let positive = |what: &str, value: f64| match value.is_finite() && value > 0.0 {
+            true => Ok(()),
+            false => Err(TrainError::config(format!(
+                "`{what}` {value} is not above 0; give a positive number"
+            ))),
+        };
+        positive("rate", self.rate)?;
+        positive("batch", self.batch as f64)?;
+        positive("accumulate", self.accumulate as f64)?;
+        positive("epochs", self.epochs as f64)?;
+        if let Some(clip) = self.clip {
+            positive("clip", clip)?;
+        }
+        if !(0.0..1.0).contains(&self.smoothing) || !(0.0..1.0).contains(&self.momentum) {
+            return Err(TrainError::config(format!(
+                "`smoothing` {} and `momentum` {} are parts: give numbers from 0 to below 1",
+                self.smoothing, self.momentum
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn rule(&self) -> Rule {
+        match self.optimizer {
+            Optimizer::Sgd => Rule::Sgd {
+                momentum: self.momentum,
+                nesterov: self.nesterov,
+            },
+            Optimizer::Adamw => Rule::AdamW {
+                mean_decay: 0.9,
+                square_decay: 0.999,
+                epsilon: 1e-8,
+            },
+            Optimizer::Lars => Rule::Lars {
+                momentum: self.momentum,
+                trust: self.trust,
+            },
+        }
+    }
+
+    pub(crate) fn schedule(&self) -> Schedule {
+        Schedule {
+            rate: self.rate,
+            warmup_epochs: self.warmup,
+            course: self.schedule.0.clone(),
+            batch: self.grow,
+        }
+    }
+}
+
+/// A batch that grows, as text: `cosine:MOST[:FROM]` or `inverse:MOST[:FROM]`.
+pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
+    let bad = || {
+        format!("`{text}` is not a growth: use cosine:MOST[:FROM] or inverse:MOST[:FROM], such as cosine:8:0.1")
+    };
+    let mut parts = text.split(':');
+    let growth = match parts.next() {
+        Some("cosine") => Growth::Cosine,
+        Some("inverse") => Growth::Inverse,
+        _ => return Err(bad()),
+    };
+    let most: f64 = parts.next().and_then(|p| p.parse().ok()).ok_or_else(bad)?;
+    let from: f64 = parts.next().unwrap_or("0").parse().map_err(|_| bad())?;
+    match most >= 1.0 && (0.0..1.0).contains(&from) && parts.next().is_none() {
+        true => Ok(GrowingBatch { growth, most, from }),
+        false => Err(bad()),
+    }
+}

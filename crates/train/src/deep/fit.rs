@@ -1,0 +1,405 @@
+//! The loop: batches from the feed, steps, evaluation after each epoch, checkpoints.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use pelton_comm::{Comm, Reduction};
+use pelton_data::{PipelineLoader, PreparedPipeline};
+use pelton_feed::LoaderState;
+use pelton_key::{Stage, key};
+use pelton_nn::{Counts, LossOptions, StepOptions, Trainer, Update};
+use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
+use rayon::ThreadPool;
+use serde::{Deserialize, Serialize};
+
+use super::batch::{Ready, Targets};
+use super::config::FitConfig;
+use super::saving;
+use super::summary::{NetEpoch, NetSummary};
+use crate::error::TrainError;
+
+/// What a job hands to the loop.
+pub(crate) struct Fit<'a> {
+    pub(crate) config: &'a FitConfig,
+    pub(crate) trainer: Box<dyn Trainer>,
+    pub(crate) training: PreparedPipeline,
+    pub(crate) validation: Option<PreparedPipeline>,
+    pub(crate) test: Option<PreparedPipeline>,
+    pub(crate) targets: Targets,
+    /// Whether loss is shown as perplexity and not with accuracy.
+    pub(crate) language: bool,
+    /// When the job began.
+    pub(crate) began: Instant,
+}
+
+/// How far a run is: what a checkpoint says beside the parameters.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// Where the feed stands, as it says it.
+    pub(crate) feed: Option<String>,
+    /// Steps of the optimiser.
+    pub(crate) steps: u64,
+    /// Of the epoch under way.
+    pub(crate) epoch: NetEpoch,
+    /// Epochs that ended.
+    pub(crate) epochs: Vec<NetEpoch>,
+    pub(crate) fresh_examples: u64,
+    pub(crate) echoed_examples: u64,
+    pub(crate) padded: u64,
+    pub(crate) elements: u64,
+    /// Seconds of training before the last start.
+    pub(crate) wall_s: f64,
+    pub(crate) step_s: f64,
+    pub(crate) wait_s: f64,
+    /// The best validation loss, and the epoch it followed.
+    pub(crate) best: Option<(f64, u64)>,
+}
+
+/// Which checkpoint.
+pub(crate) const LAST: &str = "checkpoint/state.safetensors";
+pub(crate) const BEST: &str = "checkpoint/best.safetensors";
+
+/// Trains to the end, from a checkpoint where the folder holds one. All ranks call it; rank 0 writes.
+pub(crate) fn fit(
+    mut of: Fit<'_>,
+    folder: &mut RunFolder,
+    context: &mut RunContext<'_>,
+) -> Result<NetSummary, TrainError> {
+    let comm = context.comm;
+    let prepare_s = of.began.elapsed().as_secs_f64();
+    let mut progress = match context.folder.resume {
+        true => saving::resume(&folder.path().join(LAST), of.trainer.as_mut())?,
+        false => None,
+    }
+    .unwrap_or_default();
+    folder.keep_metrics(progress.epochs.len())?;
+    let pool = pool(of.config.threads, comm)?;
+    let state = progress.feed.as_deref().map(LoaderState::from_json).transpose()?;
+    let mut loader = of.training.loader(state.as_ref(), comm)?;
+    let mut validation = of.validation.as_ref().map(|p| p.loader(None, comm)).transpose()?;
+    let mut run = Run {
+        of: &mut of,
+        pool: &pool,
+        comm,
+        began: Instant::now(),
+        before_s: progress.wall_s,
+        saved: Instant::now(),
+    };
+    let ended_early = loop {
+        let epoch = progress.epochs.len() as u64;
+        if epoch >= run.of.config.epochs {
+            break false;
+        }
+        run.epoch(&mut loader, &mut progress, folder, context)?;
+        if let Some(validation) = &mut validation {
+            let prepared = run.of.validation.as_ref().map(|p| p.plan().steps(0));
+            let counts = run.evaluate(validation, prepared.unwrap_or(0), context)?;
+            progress.epoch.validation(counts);
+        }
+        progress.epoch.wall_s = run.wall_s();
+        let record = std::mem::take(&mut progress.epoch);
+        run.tell(&record, context);
+        folder.append_metrics(&record)?;
+        progress.epochs.push(record);
+        let best = run.note_best(&mut progress);
+        progress.feed = Some(loader.state().to_json());
+        progress.wall_s = run.wall_s();
+        run.save(&progress, best, folder)?;
+        if run.is_patient(&progress) {
+            break true;
+        }
+    };
+    loader.check_bad(comm, state.is_some())?;
+    let meters = loader.meters();
+    drop(validation);
+    // The best parameters are those that are tested and left behind.
+    let best = folder.path().join(BEST);
+    if progress.best.is_some() {
+        comm.barrier().map_err(pelton_data::DataError::from)?;
+        saving::load_parameters(&best, run.of.trainer.as_mut())?;
+    }
+    let test = match &run.of.test {
+        Some(test) => {
+            let steps = test.plan().steps(0);
+            let mut loader = test.loader(None, comm)?;
+            Some(run.evaluate(&mut loader, steps, context)?)
+        }
+        None => None,
+    };
+    let wall_s = run.wall_s();
+    let verdict = meters.verdict();
+    let summary = NetSummary {
+        prepare_s,
+        load_s: meters.feed.load_s,
+        wall_s,
+        peak_rss_bytes: peak_rss_bytes(),
+        ended_early,
+        verdict: verdict.to_string(),
+        ..NetSummary::new(&progress, test, of.language)
+    };
+    loader.finish(comm)?;
+    super::outcome::leave(&of, &summary, &meters, &progress, folder)?;
+    Ok(summary)
+}
+
+/// Threads that compute: those of this rank.
+fn pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = match threads {
+        0 => (processors / comm.size()).max(1),
+        threads => threads,
+    };
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .map_err(|error| TrainError::config(format!("`threads` {threads} cannot be started: {error}")))
+}
+
+struct Run<'r, 'a> {
+    of: &'r mut Fit<'a>,
+    pool: &'r ThreadPool,
+    comm: &'r Comm,
+    began: Instant,
+    before_s: f64,
+    saved: Instant,
+}
+
+impl Run<'_, '_> {
+    fn wall_s(&self) -> f64 {
+        self.before_s + self.began.elapsed().as_secs_f64()
+    }
+
+    /// Steps of an epoch, from where the loader stands.
+    fn epoch(
+        &mut self,
+        loader: &mut PipelineLoader,
+        progress: &mut Progress,
+        folder: &mut RunFolder,
+        context: &mut RunContext<'_>,
+    ) -> Result<(), TrainError> {
+        let number = progress.epochs.len() as u64;
+        let batches = self.of.training.plan().steps(number);
+        let what = format!("epoch {}", number + 1);
+        progress.epoch.epoch = number + 1;
+        let schedule = self.of.config.schedule();
+        while loader.place().epoch == number {
+            let at = loader.place().next as f64 / batches.max(1) as f64 + number as f64;
+            let epochs = self.of.config.epochs as f64;
+            let parts = self.of.config.accumulate * schedule.batches(at, epochs);
+            let rate = schedule.rate(at, epochs, batches);
+            if !self.step(loader, parts, rate, number, progress)? {
+                break;
+            }
+            progress.epoch.rate = rate;
+            let (done, total) = (loader.place().next, batches);
+            (context.observer)(Event::Progress {
+                what: &what,
+                done: if loader.place().epoch == number { done } else { total },
+                total,
+            });
+            let due = self.saved.elapsed() > Duration::from_secs(self.of.config.checkpoint_seconds);
+            let interrupted = context.interrupt.load(Ordering::Relaxed);
+            let (due, interrupted) = self.agreed(due, interrupted)?;
+            if due || interrupted {
+                progress.feed = Some(loader.state().to_json());
+                progress.wall_s = self.wall_s();
+                self.save(progress, false, folder)?;
+            }
+            if interrupted {
+                return Err(TrainError::Interrupted {
+                    folder: folder.path().display().to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What any rank wants, all do: a checkpoint, an end.
+    fn agreed(&self, due: bool, interrupted: bool) -> Result<(bool, bool), TrainError> {
+        if self.comm.size() == 1 {
+            return Ok((due, interrupted));
+        }
+        let mut both = [u64::from(due), u64::from(interrupted)];
+        let agreed = self.comm.all_reduce(&mut both, Reduction::Max);
+        agreed.map_err(pelton_data::DataError::from)?;
+        Ok((both[0] > 0, both[1] > 0))
+    }
+
+    /// One step of the optimiser over up to `parts` batches of this epoch; false where there was none left.
+    fn step(
+        &mut self,
+        loader: &mut PipelineLoader,
+        parts: u64,
+        rate: f64,
+        number: u64,
+        progress: &mut Progress,
+    ) -> Result<bool, TrainError> {
+        let began = Instant::now();
+        let mut batches = Vec::new();
+        let mut ids = Vec::new();
+        while (batches.len() as u64) < parts && loader.place().epoch == number {
+            let Some(batch) = loader.next() else { break };
+            let batch = batch?;
+            let fresh = batch.fresh();
+            progress.fresh_examples += fresh;
+            progress.echoed_examples += batch.len() as u64 - fresh;
+            ids.extend_from_slice(&batch.ids[..batch.ids.len().min(8)]);
+            batches.push(Ready::new(batch, self.of.targets)?);
+        }
+        let waited = began.elapsed().as_secs_f64();
+        if batches.is_empty() {
+            return Ok(false);
+        }
+        let mut rows = [batches.iter().map(Ready::rows).sum::<u64>()];
+        if self.comm.size() > 1 {
+            let summed = self.comm.all_reduce(&mut rows, Reduction::Sum);
+            summed.map_err(pelton_data::DataError::from)?;
+        }
+        let loss = LossOptions {
+            scale: 1.0 / rows[0].max(1) as f32,
+            smoothing: self.of.config.smoothing,
+        };
+        let dropout = key(self.of.config.seed, number, Stage::Dropout);
+        let last = batches.len() - 1;
+        let mut counts = Counts::default();
+        for (part, ready) in batches.iter().enumerate() {
+            let options = StepOptions {
+                loss,
+                key: pelton_key::mix(dropout ^ (progress.steps << 8 | part as u64)),
+                last: part == last,
+            };
+            let trainer = &mut self.of.trainer;
+            let input = (ready.rows() > 0).then(|| ready.input());
+            counts += self.pool.install(|| trainer.gradients(input, &options))?;
+        }
+        progress.steps += 1;
+        let config = self.of.config;
+        let trainer = &mut self.of.trainer;
+        let (steps, rule) = (progress.steps, config.rule());
+        let finite = self.pool.install(|| {
+            let norm = match config.clip {
+                // The norm is one more pass over the gradients; the loss says as well whether they are numbers.
+                None if counts.loss.is_finite() => 0.0,
+                _ => trainer.gradient_norm(),
+            };
+            let scale = match config.clip {
+                Some(clip) if norm > clip => (clip / norm) as f32,
+                _ => 1.0,
+            };
+            let finite = norm.is_finite() && counts.loss.is_finite();
+            if finite {
+                trainer.update(&Update {
+                    rule,
+                    rate: rate as f32,
+                    weight_decay: config.weight_decay,
+                    step: steps,
+                    scale,
+                });
+            }
+            finite
+        });
+        let mut broken = [u64::from(!finite)];
+        if self.comm.size() > 1 {
+            let agreed = self.comm.all_reduce(&mut broken, Reduction::Max);
+            agreed.map_err(pelton_data::DataError::from)?;
+        }
+        if broken[0] > 0 {
+            return Err(self.not_a_number(number, &ids, progress));
+        }
+        progress.epoch.training(counts);
+        let spent = began.elapsed().as_secs_f64();
+        progress.step_s += spent - waited;
+        progress.wait_s += waited;
+        progress.epoch.wait_s += waited;
+        progress.epoch.compute_s += spent - waited;
+        Ok(true)
+    }
+
+    fn not_a_number(&self, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
+        let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+        TrainError::NotANumber {
+            epoch: number + 1,
+            step: progress.steps,
+            records: ids.join(", "),
+            checkpoint: match progress.feed {
+                Some(_) => "the last checkpoint is whole".to_string(),
+                None => "there is no checkpoint yet".to_string(),
+            },
+        }
+    }
+
+    /// Losses over one epoch of a pipeline for evaluation.
+    fn evaluate(
+        &mut self,
+        loader: &mut PipelineLoader,
+        steps: u64,
+        context: &mut RunContext<'_>,
+    ) -> Result<Counts, TrainError> {
+        let mut counts = Counts::default();
+        for step in 0..steps {
+            let Some(batch) = loader.next() else { break };
+            let ready = Ready::new(batch?, self.of.targets)?;
+            if ready.rows() > 0 {
+                let trainer = &mut self.of.trainer;
+                counts += self.pool.install(|| trainer.evaluate(ready.input()))?;
+            }
+            let (what, done, total) = ("evaluating", step + 1, steps);
+            (context.observer)(Event::Progress { what, done, total });
+            if context.interrupt.load(Ordering::Relaxed) && self.comm.size() == 1 {
+                return Err(TrainError::Interrupted {
+                    folder: context.folder.out.display().to_string(),
+                });
+            }
+        }
+        if self.comm.size() == 1 {
+            return Ok(counts);
+        }
+        let mut sums = [counts.loss, counts.rows as f64, counts.correct as f64];
+        let summed = self.comm.all_reduce(&mut sums, Reduction::Sum);
+        summed.map_err(pelton_data::DataError::from)?;
+        Ok(Counts {
+            loss: sums[0],
+            rows: sums[1] as u64,
+            correct: sums[2] as u64,
+        })
+    }
+
+    fn tell(&self, record: &NetEpoch, context: &mut RunContext<'_>) {
+        let text = record.line(self.of.language);
+        (context.observer)(Event::Note(&text));
+    }
+
+    /// Whether the last epoch was the best.
+    fn note_best(&self, progress: &mut Progress) -> bool {
+        let last = progress.epochs.last();
+        let Some((loss, epoch)) = last.and_then(|e| Some((e.validation_loss?, e.epoch))) else {
+            return false;
+        };
+        let better = progress.best.is_none_or(|(best, _)| loss < best);
+        if better {
+            progress.best = Some((loss, epoch));
+        }
+        better
+    }
+
+    /// Whether enough epochs went by without a better one.
+    fn is_patient(&self, progress: &Progress) -> bool {
+        let (Some(patience), Some((_, best))) = (self.of.config.patience, progress.best) else {
+            return false;
+        };
+        progress.epochs.len() as u64 >= best + patience
+    }
+
+    fn save(&mut self, progress: &Progress, best: bool, folder: &RunFolder) -> Result<(), TrainError> {
+        self.saved = Instant::now();
+        if !folder.is_written() {
+            return Ok(());
+        }
+        let trainer = self.of.trainer.as_ref();
+        saving::save(&folder.path().join(LAST), progress, trainer)?;
+        if best {
+            saving::save_parameters(&folder.path().join(BEST), progress, trainer)?;
+        }
+        Ok(())
+    }
+}

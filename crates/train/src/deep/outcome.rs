@@ -1,0 +1,140 @@
+//! What a run leaves behind: the model, its figures, the report and TensorBoard's events.
+
+use pelton_feed::LoaderMeters;
+use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
+
+use super::fit::{Fit, Progress};
+use super::saving::save_parameters;
+use super::summary::NetSummary;
+use crate::error::TrainError;
+
+pub(super) fn leave(
+    of: &Fit<'_>,
+    summary: &NetSummary,
+    meters: &LoaderMeters,
+    progress: &Progress,
+    folder: &mut RunFolder,
+) -> Result<(), TrainError> {
+    if !folder.is_written() {
+        return Ok(());
+    }
+    let model = folder.path().join(pelton_nn::PARAMETERS);
+    save_parameters(&model, progress, of.trainer.as_ref())?;
+    events(progress, folder).map_err(|source| RunError::io(folder.path(), "write", source))?;
+    let page = report(of, summary, meters, progress, folder).to_html();
+    folder.write_text("report.html", &page)?;
+    folder.write_summary(summary)?;
+    Ok(())
+}
+
+fn events(progress: &Progress, folder: &RunFolder) -> std::io::Result<()> {
+    let mut events = EventWriter::create(folder.path(), 0)?;
+    for epoch in &progress.epochs {
+        let mut values = vec![
+            ("loss/training", epoch.train_loss),
+            ("accuracy/training", epoch.train_accuracy),
+            ("learning rate", epoch.rate),
+        ];
+        values.extend(epoch.validation_loss.map(|x| ("loss/validation", x)));
+        values.extend(epoch.validation_accuracy.map(|x| ("accuracy/validation", x)));
+        events.scalars(epoch.epoch, &values)?;
+    }
+    Ok(())
+}
+
+fn report(
+    of: &Fit<'_>,
+    summary: &NetSummary,
+    meters: &LoaderMeters,
+    progress: &Progress,
+    folder: &RunFolder,
+) -> Report {
+    let epochs = &progress.epochs;
+    let line = |name: &str, y: &dyn Fn(&super::summary::NetEpoch) -> Option<f64>| {
+        let points = epochs.iter().filter_map(|e| Some((e.epoch as f64, y(e)?)));
+        (name.to_string(), points.collect::<Vec<_>>())
+    };
+    let plot = |title: &str, y_label: &str, lines: Vec<(String, Vec<(f64, f64)>)>| Plot {
+        title: title.to_string(),
+        x_label: "epoch".to_string(),
+        y_label: y_label.to_string(),
+        log_y: false,
+        lines: lines.into_iter().filter(|(_, points)| !points.is_empty()).collect(),
+    };
+    let quality = match of.language {
+        true => plot(
+            "Perplexity",
+            "perplexity",
+            vec![
+                line("training", &|e| Some(e.train_loss.exp())),
+                line("validation", &|e| e.validation_loss.map(f64::exp)),
+            ],
+        ),
+        false => plot(
+            "Accuracy",
+            "%",
+            vec![
+                line("training", &|e| Some(100.0 * e.train_accuracy)),
+                line("validation", &|e| e.validation_accuracy.map(|a| 100.0 * a)),
+            ],
+        ),
+    };
+    let loss = plot(
+        "Loss",
+        "mean loss",
+        vec![
+            line("training", &|e| Some(e.train_loss)),
+            line("validation", &|e| e.validation_loss),
+        ],
+    );
+    let mut stages: Vec<StageUse> = meters
+        .stages
+        .iter()
+        .map(|stage| StageUse {
+            name: stage.name.to_string(),
+            busy_s: stage.busy_s,
+            wait_s: stage.wait_s,
+        })
+        .collect();
+    stages.push(StageUse {
+        name: "training".to_string(),
+        busy_s: summary.compute_s,
+        wait_s: progress.wait_s,
+    });
+    Report {
+        title: format!("pelton train {}", folder.path().display()),
+        verdict: summary.verdict.clone(),
+        summary: figures(summary),
+        series: vec![quality, loss],
+        stages,
+        bars: vec![],
+        notes: vec![],
+        config_toml: std::fs::read_to_string(folder.path().join("run.toml")).unwrap_or_default(),
+    }
+}
+
+fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
+    let row = |name: &str, value: String, what: &str| (name.to_string(), value, what.to_string());
+    let percent = |part: f64| format!("{:.2} %", 100.0 * part);
+    let mut rows = Vec::new();
+    if let Some(accuracy) = summary.test_accuracy {
+        rows.push(row("test accuracy", percent(accuracy), "test examples predicted right"));
+    }
+    if let Some(perplexity) = summary.test_perplexity {
+        rows.push(row("test perplexity", format!("{perplexity:.2}"), "of a word of the test data"));
+    }
+    if let Some(loss) = summary.best_validation_loss {
+        rows.push(row("validation loss", format!("{loss:.4}"), "of the best epoch, whose parameters were kept"));
+    }
+    let speed = summary.examples_per_s.or(summary.tokens_per_s).unwrap_or(0.0);
+    let unit = if summary.tokens_per_s.is_some() { "words" } else { "images" };
+    rows.extend([
+        row("epochs", summary.epochs.to_string(), "times through the plan"),
+        row("time", format!("{:.1} s", summary.wall_s), "from the first step to the end"),
+        row("speed", format!("{speed:.0} {unit}/s"), "of training, waits included"),
+        row("step", format!("{:.1} ms", 1e3 * summary.step_s), "its wait aside"),
+        row("waiting", percent(summary.feed_wait_fraction), "of the training time, for batches"),
+        row("peak memory", format!("{:.0} MB", summary.peak_rss_bytes as f64 / 1e6), "of the process"),
+    ]);
+    rows
+}

@@ -1,0 +1,166 @@
+//! The job `train image`: a net that tells the classes of images.
+
+use std::time::Instant;
+
+use pelton_comm::Comm;
+use pelton_data::{DataConfig, DataError, Expected, PipelineTerms, PreparedPipeline, as_text, open};
+use pelton_feed::{DecodeSetting, PipelineConfig};
+use pelton_format::Contents;
+use pelton_image::Pipeline;
+pub use pelton_nn::nets::ImageModel;
+use pelton_nn::{Device, trainer};
+use pelton_run::{Event, RunContext, RunFolder};
+use serde::{Deserialize, Serialize};
+
+use crate::deep::{Fit, FitConfig, NetSummary, Targets, fit};
+use crate::error::TrainError;
+
+/// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
+const PLAIN: &str = "normalise:0.5:0.5";
+
+/// The configuration of `pelton train image`: what `run.toml` holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ImageConfig {
+    /// The net.
+    #[serde(with = "as_text")]
+    pub model: ImageModel,
+    /// Width of its layers, as a multiple of the published one.
+    pub width: f64,
+    /// Training data.
+    pub data: DataConfig,
+    /// What happens to records on their way to batches.
+    pub pipeline: PipelineConfig,
+    /// How the net is trained.
+    pub fit: FitConfig,
+}
+
+impl ImageConfig {
+    /// Reads a configuration: the `run.toml` of a run, or a file like it.
+    pub fn read(path: &std::path::Path) -> Result<ImageConfig, TrainError> {
+        crate::config::read(path)
+    }
+}
+
+impl Default for ImageConfig {
+    fn default() -> ImageConfig {
+        ImageConfig {
+            model: ImageModel::ResNet20,
+            width: 1.0,
+            data: DataConfig::default(),
+            pipeline: PipelineConfig::default(),
+            fit: FitConfig::default(),
+        }
+    }
+}
+
+/// Trains a net on images and leaves its files in the run folder. All ranks call it; rank 0 writes the folder.
+///
+/// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
+pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
+    let began = Instant::now();
+    config.fit.check()?;
+    let context = &mut context;
+    let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
+    let mut pipeline = config.pipeline.clone();
+    // Encoded images are of no use as bytes.
+    if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
+        pipeline.decode = DecodeSetting::Image("image".to_string());
+    }
+    if pipeline.augment.is_none() {
+        let plain: Result<Pipeline, _> = PLAIN.parse();
+        pipeline.augment = plain.ok();
+    }
+    let terms = PipelineTerms {
+        order: config.fit.order,
+        batch: Some(config.fit.batch),
+        seed: config.fit.seed,
+        epochs: Some(config.fit.epochs),
+        memory_bytes: config.fit.memory_bytes,
+        threads: config.fit.feed_threads,
+        access: config.fit.access,
+        cache: None,
+    };
+    let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
+    let labels = data.dataset.labels();
+    let classes = labels.names().len();
+    let expected = Expected {
+        labels: labels.clone(),
+        any_label: false,
+        features: data.dataset.features(),
+        means: None,
+    };
+    let mut held_out = |paths: &[String]| -> Result<Option<PreparedPipeline>, TrainError> {
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
+        Ok(Some(training.evaluation(&opened, context)?))
+    };
+    let validation = held_out(&config.fit.validation)?;
+    let test = match config.fit.test.as_slice() {
+        [] => held_out(&data.test)?,
+        paths => held_out(paths)?,
+    };
+    let image = image_size(&training, context.comm)?;
+    let net = config.model.net(image, classes, config.width)?;
+    let trained = net.trained();
+    let operations = 6.0 * net.summary.multiplications as f64;
+    let note = format!(
+        "{} on {}×{}×{} images of {classes} classes: {trained} parameters, {:.2} GFLOP an image; {} records",
+        config.model,
+        image[0],
+        image[1],
+        image[2],
+        operations / 1e9,
+        data.dataset.records(),
+    );
+    (context.observer)(Event::Note(&note));
+    let comm = context.comm.duplicate().map_err(DataError::from)?;
+    let of = Fit {
+        config: &config.fit,
+        trainer: trainer(net, Device::Cpu, config.fit.seed, comm),
+        training,
+        validation,
+        test,
+        targets: Targets::Classes(classes),
+        language: false,
+        began,
+    };
+    let mut folder = open_folder(config, context)?;
+    fit(of, &mut folder, context)
+}
+
+/// The run folder: rank 0's to write.
+pub(crate) fn open_folder(
+    config: &impl Serialize,
+    context: &RunContext<'_>,
+) -> Result<RunFolder, TrainError> {
+    let options = &context.folder;
+    context.comm.barrier().map_err(DataError::from)?;
+    let folder = match context.comm.rank() {
+        0 => RunFolder::open(&options.out, config, options.resume, options.overwrite)?,
+        _ => RunFolder::of_another_rank(&options.out),
+    };
+    context.comm.barrier().map_err(DataError::from)?;
+    Ok(folder)
+}
+
+fn needs_decoding(contents: Contents) -> bool {
+    matches!(contents, Contents::Image)
+}
+
+/// Height, width and channels of what the pipeline makes: those of its first batch.
+fn image_size(training: &PreparedPipeline, comm: &Comm) -> Result<[usize; 3], TrainError> {
+    let mut loader = training.loader(None, comm)?;
+    let Some(batch) = loader.next() else {
+        return Err(TrainError::config("the data has no records to train on".to_string()));
+    };
+    let ready = crate::deep::Ready::new(batch?, Targets::Classes(usize::MAX))?;
+    let crate::deep::Ready::Images { pixels, .. } = ready else {
+        unreachable!("classes are asked for")
+    };
+    let sizes = &pixels.shape().dims;
+    Ok([sizes[1], sizes[2], sizes[3]])
+}
+
