@@ -504,11 +504,15 @@ pub struct BenchArguments {
 pub struct BucketsArguments {
     /// Text, one sentence a line; with --column, a table or .npy file of lengths
     pub file: PathBuf,
+    /// A second file, of which sentence N forms a pair with sentence N of the first: both are padded
+    #[arg(long, value_name = "FILE")]
+    pub pair: Option<PathBuf>,
     /// Sentences of a global batch; of packed rows, rows
     #[arg(long, default_value_t = 32)]
     pub batch: u64,
     /// Policy: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or
-    /// pack:ROW_LENGTH[:LOOK_AHEAD]; may be repeated (default: all of them)
+    /// pack:ROW_LENGTH[:LOOK_AHEAD]; of pairs none, static:LENGTHxLENGTH,…, auto or tokens:MAX; may be repeated
+    /// (default: all of them)
     #[arg(long)]
     pub policy: Vec<BucketPolicy>,
     /// What a sentence is counted in: words or bytes; its end counts as one

@@ -92,6 +92,9 @@ impl PipelineArguments {
 pub struct StagesArguments {
     #[command(flatten)]
     pub pipeline: PipelineArguments,
+    /// A text of which line N belongs to line N of the data, one text too; for --decode pairs
+    #[arg(long, requires = "decode", value_name = "FILE")]
+    pub pair: Option<PathBuf>,
     /// Milliseconds that a consumer would spend on each batch
     #[arg(long, value_name = "MS")]
     pub compute_ms: Option<f64>,

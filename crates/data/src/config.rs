@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct DataConfig {
     /// Files of the data set in order, or one `demo:NAME[:ROWS]`.
     pub paths: Vec<String>,
+    /// A text of which line N belongs to line N of the one that `paths` names.
+    pub pair: Option<PathBuf>,
     /// Format of every file, such as csv or tar; by name and content where absent.
     pub format: Option<String>,
     /// Whether feature indices in LIBSVM text start at 0.
@@ -46,6 +48,7 @@ impl Default for DataConfig {
     fn default() -> DataConfig {
         DataConfig {
             paths: Vec::new(),
+            pair: None,
             format: None,
             zero_based: false,
             label: "last".to_string(),

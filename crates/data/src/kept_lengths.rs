@@ -15,7 +15,7 @@ use pelton_comm::Comm;
 use pelton_format::Dataset;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::WholeFile;
-use pelton_text::Tokenizer;
+use pelton_text::{Tokenizer, pair_sides};
 
 use crate::error::DataError;
 use crate::open::OpenedData;
@@ -23,15 +23,17 @@ use crate::texts::Texts;
 
 const MAGIC: &[u8; 8] = b"PLTLEN\x01\n";
 
-/// Tokens of each record, its end counted as one: as they were kept, or counted and kept now. Of several ranks the
+/// Tokens of each record, its end counted as one, or of each of the two `sides` of each record: as they were kept, or counted and kept now. Of several ranks the
 /// first counts and keeps them before the others look for them.
 pub(crate) fn record_lengths(
     opened: &OpenedData,
     tokenizer: Tokenizer,
+    sides: usize,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<u32>, DataError> {
     in_turn(context.comm, || {
-        kept(opened, tokenizer, context.interrupt, context.observer)
+        let of = (tokenizer, sides);
+        kept(opened, of, context.interrupt, context.observer)
     })
 }
 
@@ -52,21 +54,23 @@ pub(crate) fn in_turn<T>(
 
 fn kept(
     opened: &OpenedData,
-    tokenizer: Tokenizer,
+    (tokenizer, sides): (Tokenizer, usize),
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    let suffix = match tokenizer {
-        Tokenizer::Whitespace => ".pelton-word-lengths",
-        Tokenizer::Bytes => ".pelton-byte-lengths",
+    let suffix = match (tokenizer, sides) {
+        (Tokenizer::Whitespace, 1) => ".pelton-word-lengths",
+        (Tokenizer::Bytes, 1) => ".pelton-byte-lengths",
+        (Tokenizer::Whitespace, _) => ".pelton-word-pair-lengths",
+        (Tokenizer::Bytes, _) => ".pelton-byte-pair-lengths",
     };
     let dataset = &opened.dataset;
     let path = dataset.cache_path(&opened.cache_dir, suffix);
-    match load(&path, dataset.records()) {
+    match load(&path, sides as u64 * dataset.records()) {
         Ok(lengths) => return Ok(lengths),
         Err(error) => tracing::debug!(path = %path.display(), %error, "no lengths were kept"),
     }
-    let lengths = counted(dataset, tokenizer, interrupt, observer)?;
+    let lengths = counted(dataset, (tokenizer, sides), interrupt, observer)?;
     // What was counted from a file that changed meanwhile is kept under no name.
     dataset.check_unchanged()?;
     if let Some(folder) = path.parent() {
@@ -84,14 +88,22 @@ fn kept(
 
 fn counted(
     dataset: &Arc<Dataset>,
-    tokenizer: Tokenizer,
+    (tokenizer, sides): (Tokenizer, usize),
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    let mut lengths = vec![1_u32; dataset.records() as usize];
+    let mut lengths = vec![1_u32; sides * dataset.records() as usize];
     let mut texts = Texts::new(dataset, "counting tokens", interrupt)?;
     while texts.next_step(observer, |id, text| {
-        lengths[id as usize] = tokenizer.count(text) as u32 + 1;
+        let of_record = &mut lengths[sides * id as usize..][..sides];
+        // What is no pair is refused where it is decoded.
+        let text = match sides {
+            1 => [text, &[]],
+            _ => pair_sides(text).unwrap_or([text, &[]]),
+        };
+        for (length, side) in of_record.iter_mut().zip(text) {
+            *length = tokenizer.count(side) as u32 + 1;
+        }
     })? {}
     Ok(lengths)
 }

@@ -7,6 +7,8 @@ mod config;
 mod demo;
 mod error;
 
+mod pairs;
+
 mod open;
 
 mod bad_records;

@@ -16,6 +16,7 @@ use pelton_storage::{
 use crate::config::DataConfig;
 use crate::demo::DemoSpec;
 use crate::error::DataError;
+use crate::pairs;
 
 /// A data set with what is known of the device it lies on.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct OpenedData {
     pub paths: Vec<PathBuf>,
     /// Test files that belong to the data: those of a demo set.
     pub test: Vec<String>,
+    /// Whether the records are pairs of lines of two texts.
+    pub of_pairs: bool,
     /// Folder of what is derived from the data and kept.
     pub cache_dir: PathBuf,
 }
@@ -135,9 +138,20 @@ fn open_files(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<OpenedData, DataError> {
-    let (files, test) = resolve(config, paths, interrupt, observer)?;
+    let (mut files, test) = resolve(config, paths, interrupt, observer)?;
+    let mut format = config.format.as_deref();
+    if let Some(second) = &config.pair {
+        let [first] = files.as_slice() else {
+            return Err(DataError::Config(format!(
+                "`pair` goes with one text, and {} files are named; name one",
+                files.len()
+            )));
+        };
+        files = vec![pairs::joined(first, second, &cache_dir(config), interrupt)?];
+        format = Some("text");
+    }
     let options = OpenOptions {
-        format: config.format.as_deref().map(format_kind).transpose()?,
+        format: format.map(format_kind).transpose()?,
         zero_based: config.zero_based,
         features_only: !config.bytes_too,
         rows: config.rows,
@@ -178,6 +192,7 @@ fn open_files(
         modelled: None,
         paths: files,
         test,
+        of_pairs: config.pair.is_some(),
         cache_dir: cache_dir(config),
     })
 }

@@ -79,8 +79,13 @@ impl PreparedPipeline {
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
         }
+        if opened.of_pairs && !matches!(decode, DecodeSetting::Pairs(_)) {
+            return Err(DataError::Config(format!(
+                "`pair` makes pairs of sentences, which `decode` {decode} does not take apart; give `decode` pairs",
+            )));
+        }
         let vocabulary = match (decode, config.vocabulary.as_deref()) {
-            (DecodeSetting::Text(tokenizer), file) => {
+            (DecodeSetting::Text(tokenizer) | DecodeSetting::Pairs(tokenizer), file) => {
                 let vocabulary = pipeline_vocabulary(opened, *tokenizer, file, context)?;
                 Some(Arc::new(vocabulary))
             }
@@ -309,6 +314,9 @@ fn stages_of(
         (DecodeSetting::Text(_), Some(vocabulary)) => {
             stages.then(Tokenise::by(Arc::clone(vocabulary), ends))
         }
+        (DecodeSetting::Pairs(_), Some(vocabulary)) => {
+            stages.then(Tokenise::by(Arc::clone(vocabulary), ends).pairs())
+        }
         (DecodeSetting::Image(kind), _) => {
             let decode = DecodeImages::of(kind).ok_or_else(|| {
                 DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))
@@ -352,6 +360,7 @@ mod tests {
     use super::*;
     use crate::config::DataConfig;
     use crate::open::open;
+    use pelton_feed::{TARGET_TOKENS, TOKENS};
     use pelton_run::Interrupt;
 
     /// 100 sentences of 1 to 7 words.
@@ -424,6 +433,82 @@ mod tests {
             let ids = batches.flat_map(|batch| batch.unwrap().ids);
             assert_eq!(ids.collect::<Vec<u64>>(), (0..20).collect::<Vec<u64>>());
         }
+    }
+
+    /// Two texts side by side: both sides of every pair come out, each padded to its bucket's length.
+    #[test]
+    fn pairs_are_padded_on_both_sides() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, words: &dyn Fn(usize) -> usize| {
+            let path = folder.path().join(name);
+            let lines = (0..200).map(|i| format!("{name}{i}{}\n", " und".repeat(words(i))));
+            std::fs::write(&path, lines.collect::<String>()).unwrap();
+            path
+        };
+        let (first, second) = (|i: usize| i % 9, |i: usize| i % 9 + i % 4);
+        let path = file("a", &first);
+        let data = DataConfig {
+            paths: vec![path.display().to_string()],
+            pair: Some(file("b", &second)),
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        }
+        .with_bytes();
+        let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+        let observer = &mut |_: pelton_run::Event<'_>| {};
+        let mut context = RunContext::new(&comm, &interrupt, observer);
+        let opened = open(&data, &data.paths, None, &mut context).unwrap();
+        let mut config = PipelineConfig {
+            decode: "words".parse().unwrap(),
+            ..PipelineConfig::default()
+        };
+        let refused = PreparedPipeline::new(&config, &terms(), &opened, &mut context);
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("give `decode` pairs"), "{error}");
+        config.decode = "pairs".parse().unwrap();
+        for policy in ["none", "static:4x5,6,9x20", "auto", "tokens:60"] {
+            config.buckets = Some(policy.parse().unwrap());
+            let pipeline = PreparedPipeline::new(&config, &terms(), &opened, &mut context).unwrap();
+            let vocabulary = Arc::clone(pipeline.vocabulary().unwrap());
+            let layout = pipeline.plan().bucket_layout().unwrap().clone();
+            let mut loader = pipeline.loader(None, &comm).unwrap();
+            let mut seen = 0;
+            for batch in loader.by_ref() {
+                let batch = batch.unwrap();
+                let bucket = layout.buckets()[batch.bucket.unwrap() as usize];
+                let sides = [
+                    (
+                        TOKENS,
+                        "a",
+                        bucket.longest,
+                        &first as &dyn Fn(usize) -> usize,
+                    ),
+                    (TARGET_TOKENS, "b", bucket.second, &second),
+                ];
+                for (name, word, longest, words) in sides {
+                    let tokens = batch.get(name).unwrap();
+                    assert_eq!(tokens.shape().dims, [batch.len(), longest as usize]);
+                    for (i, &id) in batch.ids.iter().enumerate() {
+                        let mut text = Vec::new();
+                        let ids = tokens.sample(i).as_chunks::<4>().0.iter();
+                        let ids: Vec<u32> = ids.map(|id| u32::from_le_bytes(*id)).collect();
+                        vocabulary.decode(&ids, &mut text).unwrap();
+                        let und = " und".repeat(words(id as usize));
+                        let expected = format!("{word}{id}{und}");
+                        assert!(text.starts_with(expected.as_bytes()), "{policy}");
+                        assert_eq!(ids.len(), words(id as usize) + 2, "words and the end");
+                    }
+                }
+                seen += batch.len();
+            }
+            assert_eq!(seen, 400);
+            let padded = loader.meters().padded_fraction();
+            assert!((padded - layout.padded_fraction()).abs() < 1e-9, "{policy}");
+        }
+        config.buckets = Some("optimal:4".parse().unwrap());
+        let refused = PreparedPipeline::new(&config, &terms(), &opened, &mut context);
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains("these are pairs"), "{error}");
     }
 
     #[test]

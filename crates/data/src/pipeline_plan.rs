@@ -1,6 +1,6 @@
 //! The plan of a pipeline: which records it keeps, from which files in which shares, and in which batches.
 
-use pelton_feed::{EchoSetting, PipelineConfig};
+use pelton_feed::{DecodeSetting, EchoSetting, PipelineConfig};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, Catalog, Echo, Part, Plan, PlanSpec, Selection};
 use pelton_run::RunContext;
@@ -21,15 +21,23 @@ pub(crate) fn pipeline_plan(
     context: &mut RunContext<'_>,
 ) -> Result<Plan, DataError> {
     let dataset = &opened.dataset;
+    let sides = match config.decode {
+        DecodeSetting::Pairs(_) => 2,
+        _ => 1,
+    };
     let needs_lengths = config.buckets.is_some() || config.keep_lengths.is_some();
     let lengths = match tokenizer.filter(|_| needs_lengths) {
-        Some(tokenizer) => Some(record_lengths(opened, tokenizer, context)?),
+        Some(tokenizer) => Some(record_lengths(opened, tokenizer, sides, context)?),
         None => None,
     };
     // What is not text is as long as its record has bytes, without the end of a line.
     let length_of = |id: u64| match &lengths {
-        Some(lengths) => lengths[id as usize],
+        Some(lengths) => lengths[sides * id as usize],
         None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
+    };
+    let second_length_of = |id: u64| match &lengths {
+        Some(lengths) if sides == 2 => lengths[2 * id as usize + 1],
+        _ => 0,
     };
     let of_classes = match config.keep_classes.as_slice() {
         [] => None,
@@ -41,7 +49,8 @@ pub(crate) fn pipeline_plan(
     };
     let selection = match config.keep_lengths {
         Some(range) => Some(kept_lengths(dataset, of_classes, |id| {
-            range.contains(length_of(id))
+            let second = sides == 1 || range.contains(second_length_of(id));
+            range.contains(length_of(id)) && second
         })?),
         None => of_classes,
     };
@@ -66,6 +75,7 @@ pub(crate) fn pipeline_plan(
         selection,
         units,
         length_of: Some(&length_of),
+        second_length_of: (sides == 2).then_some(&second_length_of),
     };
     Ok(Plan::new(&spec, over)?)
 }

@@ -171,6 +171,7 @@ impl Repeats {
             ends_epoch: false,
             bucket: None,
             padded_length: None,
+            second_length: None,
             global_examples: examples.len() as u64 * u64::from(shared.options.world_size),
             row_draws: Vec::new(),
             fresh_batch: 0,

@@ -132,6 +132,8 @@ pub(crate) struct Head {
     pub ends_epoch: bool,
     pub bucket: Option<u32>,
     pub padded_length: Option<u32>,
+    /// Pairs: that of their second sides.
+    pub second_length: Option<u32>,
     pub global_examples: u64,
     pub row_draws: Vec<u32>,
     /// Number of the fresh batch, and whether it is kept for repeats.

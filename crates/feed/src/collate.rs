@@ -11,7 +11,7 @@ use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, So
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{Collate, LABEL};
+use crate::stages::{Collate, LABEL, TARGET_TOKENS};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -252,7 +252,15 @@ impl PutTogether<'_> {
                 }
                 views.push(self.view(i, value)?);
             }
-            fields.insert(Arc::clone(name), self.field(&views, of_first.dtype())?);
+            let head = &self.building.head;
+            let length = match **name == *TARGET_TOKENS {
+                true => head.second_length,
+                false => head.padded_length,
+            };
+            fields.insert(
+                Arc::clone(name),
+                self.field(&views, of_first.dtype(), length)?,
+            );
         }
         Ok(())
     }
@@ -282,14 +290,20 @@ impl PutTogether<'_> {
         })
     }
 
-    fn field(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
+    /// A field whose samples are padded to `length`, where there are buckets.
+    fn field(
+        &self,
+        views: &[View<'_>],
+        dtype: DType,
+        length: Option<u32>,
+    ) -> Result<Array, FeedError> {
         let stages = &self.shared.stages;
         match stages.collate {
             _ if !self.building.head.row_draws.is_empty() => self.pack(views, dtype),
-            Collate::Pad => self.pad(views, dtype),
+            Collate::Pad => self.pad(views, dtype, length),
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
-            Collate::Auto if dtype == DType::U32 => self.pad(views, dtype),
+            Collate::Auto if dtype == DType::U32 => self.pad(views, dtype, length),
             Collate::Auto if self.shared.one_shape => self.stack(views, dtype),
             Collate::Auto => Ok(self.ragged(views, dtype)),
         }
@@ -325,15 +339,16 @@ impl PutTogether<'_> {
         whole
     }
 
-    fn pad(&self, views: &[View<'_>], dtype: DType) -> Result<Array, FeedError> {
+    fn pad(
+        &self,
+        views: &[View<'_>],
+        dtype: DType,
+        length: Option<u32>,
+    ) -> Result<Array, FeedError> {
         let first = &views[0];
         let inner = first.dims[1..].to_vec();
         let longest = views.iter().map(|view| view.dims[0]).max().unwrap_or(0);
-        let length = self
-            .building
-            .head
-            .padded_length
-            .map_or(longest, |n| n as usize);
+        let length = length.map_or(longest, |length| length as usize);
         for (i, view) in views.iter().enumerate() {
             if view.dims[1..] != inner {
                 let problem = format!(

@@ -86,12 +86,13 @@ impl PipelineConfig {
     /// On `augment`.
     pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
     /// On `buckets`.
-    pub const BUCKETS_HELP: &str = "Batches of about one length: none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
+    pub const BUCKETS_HELP: &str = "Batches of about one length: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
     /// On `collate`.
     pub const COLLATE_HELP: &str = "How samples are put together: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
 }
 
-/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `words`, `bytes` or `member:EXT`.
+/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `words`, `bytes`, `pairs`,
+/// `pairs:bytes` or `member:EXT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DecodeSetting {
     /// Bytes as they are.
@@ -101,13 +102,15 @@ pub enum DecodeSetting {
     Image(String),
     /// Text as numbers of a vocabulary, which is counted first unless it is named or was kept.
     Text(Tokenizer),
+    /// The same of two sentences with a tab between them.
+    Pairs(Tokenizer),
     /// The bytes of a tar member.
     Member(String),
 }
 
 impl DecodeSetting {
     /// A line of help.
-    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these), words or bytes (numbers of a vocabulary), member:EXTENSION (of a tar file)";
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file)";
 }
 
 impl FromStr for DecodeSetting {
@@ -118,6 +121,8 @@ impl FromStr for DecodeSetting {
             "none" => return Ok(DecodeSetting::None),
             "words" => return Ok(DecodeSetting::Text(Tokenizer::Whitespace)),
             "bytes" => return Ok(DecodeSetting::Text(Tokenizer::Bytes)),
+            "pairs" => return Ok(DecodeSetting::Pairs(Tokenizer::Whitespace)),
+            "pairs:bytes" => return Ok(DecodeSetting::Pairs(Tokenizer::Bytes)),
             _ => {}
         }
         if let Some(extension) = text.strip_prefix("member:").filter(|e| !e.is_empty()) {
@@ -126,7 +131,7 @@ impl FromStr for DecodeSetting {
         match DecodeImages::of(text) {
             Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
             None => Err(format!(
-                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes or member:EXTENSION"
+                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes, pairs, pairs:bytes or member:EXTENSION"
             )),
         }
     }
@@ -139,6 +144,8 @@ impl fmt::Display for DecodeSetting {
             DecodeSetting::Image(kind) => f.write_str(kind),
             DecodeSetting::Text(Tokenizer::Whitespace) => f.write_str("words"),
             DecodeSetting::Text(_) => f.write_str("bytes"),
+            DecodeSetting::Pairs(Tokenizer::Whitespace) => f.write_str("pairs"),
+            DecodeSetting::Pairs(_) => f.write_str("pairs:bytes"),
             DecodeSetting::Member(extension) => write!(f, "member:{extension}"),
         }
     }
@@ -300,6 +307,8 @@ mod tests {
             "image",
             "words",
             "bytes",
+            "pairs",
+            "pairs:bytes",
             "member:json",
         ] {
             let setting: DecodeSetting = text.parse().unwrap();

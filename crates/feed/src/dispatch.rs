@@ -303,6 +303,7 @@ fn head_of(step: &PlannedStep) -> Head {
         ends_epoch: step.ends_epoch,
         bucket: step.bucket,
         padded_length: step.padded_length,
+        second_length: step.second_length,
         global_examples: step.global_examples,
         row_draws: step.row_draws.clone(),
         fresh_batch: step.fresh_batch,

@@ -39,6 +39,6 @@ pub use sample::{Sample, Value};
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{
     AugmentImages, BYTES, Collate, DecodeImages, Exif, FEATURES, Function, IMAGE, LABEL, MEMBERS,
-    StageFn, Stages, TEXT, TOKENS, TakeMember, Tokenise,
+    StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
 };
 pub use state::LoaderState;

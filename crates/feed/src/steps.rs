@@ -29,6 +29,8 @@ pub(crate) struct PlannedStep {
     pub global_examples: u64,
     pub bucket: Option<u32>,
     pub padded_length: Option<u32>,
+    /// Pairs: that of their second sides.
+    pub second_length: Option<u32>,
     /// This rank's draws in order, each with where it comes from.
     pub draws: Vec<(Draw, Origin)>,
     /// Packing: the elements of each draw's sample that are packed.
@@ -196,6 +198,7 @@ impl StepPlanner {
             global_examples: self.batch.len() as u64,
             bucket: self.batch.bucket,
             padded_length: self.batch.padded_length,
+            second_length: self.batch.second_length,
             ..PlannedStep::default()
         };
         self.take_share(place.epoch);

@@ -16,9 +16,11 @@
 //!
 //! Memory: one or two bytes an example for its bucket, and the appearances that wait.
 
+use std::ops::Range;
+
 use pelton_key::{Digest, KeyedRng, Stage, key};
 
-use crate::buckets::{BucketLayout, BucketPolicy, LengthHistogram, Table};
+use crate::buckets::{BucketLayout, BucketPolicy, LengthHistogram, PairHistogram, Table};
 use crate::error::PlanError;
 use crate::hint::Standing;
 use crate::sequence::{Appearances, Sequence};
@@ -37,6 +39,8 @@ pub(crate) struct Bucketed {
     bucket_of: Table,
     /// Whether every epoch is the same.
     same: bool,
+    /// Whether each example has two lengths.
+    of_pairs: bool,
 }
 
 /// The batches of an epoch from a step on.
@@ -66,27 +70,47 @@ impl Bucketed {
         kept: u64,
         same: bool,
         length_of: impl Fn(u64) -> u32,
+        second_of: Option<&dyn Fn(u64) -> u32>,
     ) -> Result<Bucketed, PlanError> {
-        let histogram = match sequence.examples.mixture() {
-            None => LengthHistogram::new((0..kept).map(&length_of)),
-            Some(mixture) => {
-                LengthHistogram::weighted(mixture.expected().map(|(numbers, draws)| {
-                    let len = (numbers.end - numbers.start) as f64;
-                    (LengthHistogram::new(numbers.map(&length_of)), draws / len)
-                }))
+        let mixture = sequence.examples.mixture();
+        let parts = mixture.into_iter().flat_map(|mixture| mixture.expected());
+        // The numbers of each part, and how often a mean epoch draws one of them.
+        let parts = parts.map(|(numbers, draws)| {
+            let len = (numbers.end - numbers.start) as f64;
+            (numbers, draws / len)
+        });
+        let pair_of = |number| [length_of(number), second_of.map_or(0, |of| of(number))];
+        let layout = match (second_of, mixture) {
+            (None, None) => {
+                let histogram = LengthHistogram::new((0..kept).map(&length_of));
+                BucketLayout::new(policy, batch, &histogram)?
+            }
+            (None, Some(_)) => {
+                let of = |numbers: Range<u64>| LengthHistogram::new(numbers.map(&length_of));
+                let parts = parts.map(|(numbers, weight)| (of(numbers), weight));
+                BucketLayout::new(policy, batch, &LengthHistogram::weighted(parts))?
+            }
+            (Some(_), None) => {
+                let histogram = PairHistogram::new((0..kept).map(pair_of));
+                BucketLayout::of_pairs(policy, batch, &histogram)?
+            }
+            (Some(_), Some(_)) => {
+                let of = |numbers: Range<u64>| PairHistogram::new(numbers.map(pair_of));
+                let parts = parts.map(|(numbers, weight)| (of(numbers), weight));
+                BucketLayout::of_pairs(policy, batch, &PairHistogram::weighted(parts))?
             }
         };
-        let layout = BucketLayout::new(policy, batch, &histogram)?;
         let greatest = layout.buckets().len().saturating_sub(1) as u32;
-        let longest = histogram.longest();
-        // Examples that are in no part of a mixture may be longer, and are never looked up.
         let bucket_of = Table::new(kept, greatest, |number| {
-            layout.bucket_of(length_of(number).min(longest)) as u32
+            let bucket = layout.bucket_of_pair(pair_of(number));
+            // Examples that are in no part of a mixture may be longer, and are never looked up.
+            bucket.map_or(greatest, |bucket| bucket as u32)
         });
         Ok(Bucketed {
             layout,
             bucket_of,
             same,
+            of_pairs: second_of.is_some(),
         })
     }
 
@@ -261,6 +285,7 @@ impl BucketedWalk {
         let shape = &group.layout.buckets()[bucket];
         out.bucket = Some(bucket as u32);
         out.padded_length = (!shape.alone).then_some(shape.longest);
+        out.second_length = (group.of_pairs && !shape.alone).then_some(shape.second);
         true
     }
 

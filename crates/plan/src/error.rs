@@ -174,6 +174,34 @@ pub enum PlanError {
         /// The next one, which is no greater.
         second: u32,
     },
+    /// Boundaries of buckets of pairs that do not rise.
+    #[error(
+        "boundary {}x{} follows {}x{}, but no side may fall and one must rise, for instance static:10x12,20x25",
+        second[0], second[1], first[0], first[1]
+    )]
+    FallingPairs {
+        /// A boundary.
+        first: [u32; 2],
+        /// The next one.
+        second: [u32; 2],
+    },
+    /// Boundaries of pairs for sentences that are none.
+    #[error(
+        "bucket policy {policy} is for pairs of sentences and these have one length each: give one number a \
+         boundary, for instance static:10,20,30"
+    )]
+    NoPairs {
+        /// The policy.
+        policy: String,
+    },
+    /// A policy that is for sentences of one length.
+    #[error(
+        "bucket policy {policy} is for sentences of one length and these are pairs: use none, static, auto or tokens"
+    )]
+    NotForPairs {
+        /// The policy.
+        policy: String,
+    },
     /// No boundaries at all.
     #[error("policy static has no boundary: give at least one, for instance static:10,20,30")]
     NoBoundaries,

@@ -87,7 +87,9 @@ mod randomness;
 mod error;
 
 pub use batching::Batching;
-pub use buckets::{Bucket, BucketLayout, BucketPolicy, LengthHistogram, Packing, PublishedAuto};
+pub use buckets::{
+    Bucket, BucketLayout, BucketPolicy, LengthHistogram, Packing, PairHistogram, PublishedAuto,
+};
 pub use echo::Echo;
 pub use epoch_order::EpochOrder;
 pub use error::PlanError;

@@ -487,15 +487,24 @@ fn groups(spec: &PlanSpec, over: &Catalog<'_>, sequence: &Sequence) -> Result<Gr
         return Err(PlanError::NoLengths { policy });
     };
     let walk = over.selection.as_ref().map(Selection::walk);
-    let length_at = |number| length_of(walk.as_ref().map_or(number, |walk| walk(number)));
+    let id_of = |number| walk.as_ref().map_or(number, |walk| walk(number));
+    let length_at = |number| length_of(id_of(number));
+    let second_at = over
+        .second_length_of
+        .map(|second_of| move |number| second_of(id_of(number)));
+    let second_at = second_at.as_ref().map(|of| of as &dyn Fn(u64) -> u32);
     let (kept, same) = (
         over.kept(),
         is_same(spec.order, sequence.examples.mixture()),
     );
     let BucketPolicy::Pack(packing) = policy else {
-        let bucketed = Bucketed::new(sequence, policy, batch, kept, same, length_at)?;
+        let bucketed = Bucketed::new(sequence, policy, batch, kept, same, length_at, second_at)?;
         return Ok(Groups::Bucketed(Box::new(bucketed)));
     };
+    if second_at.is_some() {
+        let policy = packing.to_string();
+        return Err(PlanError::NotForPairs { policy });
+    }
     let packed = Packed::new(*packing, batch, kept, same, length_at)?;
     if let (false, Some(longest)) = (spec.batch_echo.is_none(), packed.longest_cut()) {
         let packing = packing.to_string();

@@ -51,6 +51,8 @@ pub struct Catalog<'a> {
     pub units: Option<Units>,
     /// The length of a record, for buckets. It is asked for kept records only, three times for each at most.
     pub length_of: Option<&'a dyn Fn(u64) -> u32>,
+    /// The length of a record's second side, where each is a pair.
+    pub second_length_of: Option<&'a dyn Fn(u64) -> u32>,
 }
 
 impl PlanSpec {
@@ -77,6 +79,7 @@ impl<'a> Catalog<'a> {
             selection: None,
             units: None,
             length_of: None,
+            second_length_of: None,
         }
     }
 
@@ -87,6 +90,7 @@ impl<'a> Catalog<'a> {
             units: Some(units),
             selection: None,
             length_of: None,
+            second_length_of: None,
         }
     }
 

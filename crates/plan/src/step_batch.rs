@@ -52,6 +52,8 @@ pub struct StepBatch {
     /// Buckets: the length that the batch is padded to; packing: the length of a row. `None` in a bucket of
     /// examples that are batches by themselves and are not padded.
     pub padded_length: Option<u32>,
+    /// Buckets of pairs: the length that their second sides are padded to.
+    pub second_length: Option<u32>,
     /// The number, within the epoch, of the fresh batch that this is or repeats.
     pub fresh_batch: u64,
     /// Batch echo: how often the batch came out before in this epoch; 0 for a fresh one.
@@ -93,7 +95,7 @@ impl StepBatch {
         self.lasts.clear();
         self.row_draws.clear();
         self.pieces.clear();
-        (self.bucket, self.padded_length) = (None, None);
+        (self.bucket, self.padded_length, self.second_length) = (None, None, None);
     }
 
     /// As a clone of `other`, in the memory that there is.
@@ -105,6 +107,7 @@ impl StepBatch {
         self.row_draws.clone_from(&other.row_draws);
         self.pieces.clone_from(&other.pieces);
         (self.bucket, self.padded_length) = (other.bucket, other.padded_length);
+        self.second_length = other.second_length;
     }
 
     pub(crate) fn extend(&mut self, draws: &[Draw]) {

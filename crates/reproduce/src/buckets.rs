@@ -123,6 +123,7 @@ pub(super) fn buckets_table(
         let picture = config.out.join(format!("buckets-{}.svg", set.name));
         let batch = experiment.batches.first().copied().unwrap_or(32);
         let table = BucketsConfig {
+            pair: None,
             path,
             source,
             batch,

@@ -21,7 +21,7 @@ mod word_table;
 
 pub use error::TextError;
 pub use lengths::{LineLength, LineLengths};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{Tokenizer, pair_sides};
 pub use vocabulary::{Ends, Special, Vocabulary, VocabularyOptions};
 pub use white_space::{BlockBits, is_white_space};
 pub use words::{Words, words};

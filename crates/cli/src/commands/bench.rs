@@ -32,10 +32,12 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
         near: !arguments.anywhere,
     };
+    let mut data = arguments.format.config(arguments.data);
+    data.pair = arguments.stages.pair.clone();
     let stages = stages_of(arguments.stages, arguments.on_bad_record)?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let config = BenchConfig {
-        data: arguments.format.config(arguments.data),
+        data,
         order: arguments.order,
         batch: arguments.batch,
         access: arguments.access,
@@ -170,6 +172,7 @@ fn stages_of(
 ) -> Result<Option<StagesConfig>, Failure> {
     let StagesArguments {
         pipeline,
+        pair: _,
         compute_ms,
         metrics,
         state,

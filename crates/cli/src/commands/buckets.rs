@@ -17,6 +17,7 @@ const COLUMNS: usize = 100;
 pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
     let config = BucketsConfig {
         path: arguments.file,
+        pair: arguments.pair,
         source: match arguments.column {
             Some(column) => LengthSource::Column(column),
             None => LengthSource::Lines(arguments.unit),
@@ -37,24 +38,32 @@ pub fn compare(arguments: BucketsArguments) -> Result<(), Failure> {
 }
 
 fn print(table: &BucketsTable, out: &mut impl Write) -> io::Result<()> {
+    let of_pairs = table.pair.is_some();
+    let width = table.rows.iter().map(|row| row.policy.len()).max();
+    let width = width.unwrap_or(0).max(30);
     writeln!(
         out,
-        "{} sentences, {} tokens, {:.2} a sentence, {} the longest; batches of {}",
+        "{} {}, {} tokens, {:.2} a {}, {} the longest{}; batches of {}",
         table.sentences,
+        if of_pairs { "pairs" } else { "sentences" },
         table.tokens,
         table.tokens / table.sentences.max(1) as f64,
+        if of_pairs { "pair" } else { "sentence" },
         table.longest,
+        table
+            .second_longest
+            .map_or_else(String::new, |second| format!(" first and {second} second")),
         table.batch
     )?;
     writeln!(
         out,
-        "{:<30} {:>8} {:>9} {:>10} {:>9} {:>10} {:>8}",
+        "{:<width$} {:>8} {:>9} {:>10} {:>9} {:>10} {:>8}",
         "policy", "buckets", "batches", "padded", "dropped", "stretched", "RL*"
     )?;
     for row in &table.rows {
         writeln!(
             out,
-            "{:<30} {:>8} {:>9} {:>8.3} % {:>9} {:>10} {:>6.2} %",
+            "{:<width$} {:>8} {:>9} {:>8.3} % {:>9} {:>10} {:>6.2} %",
             row.policy,
             row.buckets,
             row.batches,

@@ -100,3 +100,56 @@ fn what_cannot_be_compared_is_refused_with_a_remedy() {
         place.refuses(line, 2, parts);
     }
 }
+
+/// Two texts side by side: what `buckets` predicts is what the batches of `bench` have.
+#[test]
+fn pairs_of_two_texts() {
+    let place = Place::new();
+    let lines = |words: &dyn Fn(usize) -> usize| -> String {
+        (0..2000).map(|i| "word ".repeat(words(i)) + "\n").collect()
+    };
+    place.write("a", lines(&|i| 1 + i * i % 23));
+    place.write("b", lines(&|i| 2 + i * i % 23 + i % 5));
+    let table = place.json("buckets a --pair b --batch 16");
+    for (policy, most) in [
+        ("none", 1.0),
+        ("static", 0.5),
+        ("auto", 0.1),
+        ("tokens", 0.1),
+    ] {
+        let row = row(&table, policy);
+        assert!(number(row, "padded_fraction") < most, "{row}");
+        let policy = row["policy"].as_str().unwrap();
+        let line = format!("bench a --pair b --decode pairs --buckets {policy} --batch 16");
+        let figures = place.json(&format!("{line} --echo read:1.5:64 --ranks 2"));
+        assert_eq!(figures["fresh_examples"], 2000, "{figures}");
+        assert_eq!(figures["echoed_examples"], 1000, "{figures}");
+        let padded = number(&place.json(&line), "padded_fraction");
+        assert!(
+            (padded - number(row, "padded_fraction")).abs() < 1e-9,
+            "{policy}"
+        );
+    }
+    let plain = place.ok("buckets a --pair b --policy auto").stdout;
+    assert!(plain.contains("2000 pairs"), "{plain}");
+    place.write("short", "one\n");
+    for command in ["buckets a", "bench a --decode pairs"] {
+        let line = format!("{command} --pair short");
+        place.refuses(&line, 2, &["a has 2000", "short has 1"]);
+    }
+    place.refuses(
+        "bench a --pair b --decode words",
+        2,
+        &["--pair", "give --decode pairs"],
+    );
+    place.refuses(
+        "bench a --format text --decode pairs",
+        2,
+        &["no tab", "--decode words"],
+    );
+    place.refuses(
+        "buckets a --policy static:3x4",
+        2,
+        &["one number a boundary"],
+    );
+}

@@ -25,7 +25,7 @@ fn kept(place: &Place) -> Vec<PathBuf> {
 /// What a run says of its vocabulary.
 fn logged(place: &Place, line: &str) -> String {
     let mut command = place.command(line);
-    let output = command.env("PELTON_LOG", "pelton_tools=info").output();
+    let output = command.env("PELTON_LOG", "pelton_data=info").output();
     let output = output.unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");

@@ -26,6 +26,8 @@ use crate::stage::{Stage, When};
 pub const IMAGE: &str = "image";
 /// Numbers of a vocabulary.
 pub const TOKENS: &str = "tokens";
+/// Those of the second sides of pairs.
+pub const TARGET_TOKENS: &str = "target_tokens";
 /// Rows of numbers.
 pub const FEATURES: &str = "features";
 /// Lines or runs of text.

@@ -5,20 +5,21 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_text::{Ends, Vocabulary};
+use pelton_text::{Ends, Vocabulary, pair_sides};
 
-use super::TOKENS;
 use super::members::{check_record, take_record};
+use super::{TARGET_TOKENS, TOKENS};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
-/// Numbers the words or bytes of a text, to the field "tokens". Of a sample of tar members the one called `.txt` is
-/// taken.
+/// Numbers the words or bytes of a text, to the field "tokens"; of a pair of sentences those of the second one to
+/// "target_tokens". Of a sample of tar members the one called `.txt` is taken.
 pub struct Tokenise {
     vocabulary: Arc<Vocabulary>,
     ends: Ends,
     members: Vec<String>,
-    name: Arc<str>,
+    /// Of the sides of a pair, or one.
+    names: Vec<Arc<str>>,
 }
 
 impl Tokenise {
@@ -28,8 +29,20 @@ impl Tokenise {
             vocabulary,
             ends,
             members: vec!["txt".to_owned()],
-            name: TOKENS.into(),
+            names: vec![TOKENS.into()],
         }
+    }
+
+    /// The same of two sentences with a tab between them, by one vocabulary.
+    pub fn pairs(self) -> Tokenise {
+        Tokenise {
+            names: vec![TOKENS.into(), TARGET_TOKENS.into()],
+            ..self
+        }
+    }
+
+    fn of_pairs(&self) -> bool {
+        self.names.len() == 2
     }
 }
 
@@ -40,13 +53,16 @@ impl Stage for Tokenise {
 
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
         check_record(&input, "a vocabulary")?;
-        let tokens = FieldSpec::new(TOKENS, DType::U32, &[None]);
-        Ok(FieldSpecs(vec![tokens]))
+        let names = self.names.iter();
+        let tokens = names.map(|name| FieldSpec::new(name, DType::U32, &[None]));
+        Ok(FieldSpecs(tokens.collect()))
     }
 
-    /// The vocabulary, and what is put at the ends of sentences.
+    /// The vocabulary, what is put at the ends of sentences, and whether there are two.
     fn fingerprint(&self) -> Option<u64> {
-        let ends = u64::from(self.ends.begin) | u64::from(self.ends.end) << 1;
+        let ends = u64::from(self.ends.begin)
+            | u64::from(self.ends.end) << 1
+            | u64::from(self.of_pairs()) << 2;
         Some(self.vocabulary.fingerprint().rotate_left(8) ^ ends)
     }
 
@@ -64,9 +80,18 @@ impl Stage for Tokenise {
         let Some(text) = take_record(sample, &self.members)? else {
             return Err("there is no text".into());
         };
-        let mut tokens = sample.new_tokens();
-        self.vocabulary.encode(text.bytes(), self.ends, &mut tokens);
-        sample.set(&self.name, Value::Tokens(Cow::Owned(tokens)));
+        let text = text.bytes();
+        let sides = match self.of_pairs() {
+            false => [text, &[]],
+            true => pair_sides(text).ok_or(
+                "there is no tab, so that it is no pair of sentences; give `pair`, or `decode` words",
+            )?,
+        };
+        for (name, side) in self.names.iter().zip(sides) {
+            let mut tokens = sample.new_tokens();
+            self.vocabulary.encode(side, self.ends, &mut tokens);
+            sample.set(name, Value::Tokens(Cow::Owned(tokens)));
+        }
         Ok(())
     }
 }

@@ -169,6 +169,7 @@ fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<Plan>> {
         selection,
         units,
         length_of: Some(&length),
+        second_length_of: None,
     };
     Plan::new(&case.spec, over).ok().map(Arc::new)
 }

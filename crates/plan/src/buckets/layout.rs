@@ -42,6 +42,8 @@ const MAX_BUCKETS: usize = 1 << 16;
 pub struct Bucket {
     /// The greatest length, to which sentences are padded.
     pub longest: u32,
+    /// Pairs: that of their second sides; otherwise 0.
+    pub second: u32,
     /// Sentences of a full batch.
     pub capacity: u64,
     /// Sentences of an epoch.
@@ -71,12 +73,12 @@ impl Bucket {
 /// The buckets of some sentences, and what they cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketLayout {
-    /// By length, rising; none is empty.
-    buckets: Vec<Bucket>,
-    sentences: u64,
-    tokens: u128,
-    cells: u128,
-    stretched: u64,
+    /// By length, rising, those of one length by the second; none is empty.
+    pub(super) buckets: Vec<Bucket>,
+    pub(super) sentences: u64,
+    pub(super) tokens: u128,
+    pub(super) cells: u128,
+    pub(super) stretched: u64,
 }
 
 impl BucketLayout {
@@ -102,7 +104,12 @@ impl BucketLayout {
                 let shorter = boundaries.iter().filter(|&&end| end < last);
                 shorter.copied().chain([last.max(longest)]).collect()
             }
-            BucketPolicy::Auto => full_batches(histogram, capacity),
+            BucketPolicy::StaticPairs(_) => {
+                return Err(PlanError::NoPairs {
+                    policy: policy.to_string(),
+                });
+            }
+            BucketPolicy::Auto => full_batches(histogram.counts(), 0, capacity),
             BucketPolicy::Optimal { buckets: 0 } | BucketPolicy::Tokens { max: 0 } => {
                 return Err(PlanError::EmptyPolicy {
                     policy: policy.to_string(),
@@ -111,7 +118,7 @@ impl BucketLayout {
             BucketPolicy::Optimal { buckets } => optimal::boundaries(histogram, *buckets)?,
             BucketPolicy::Tokens { max } => {
                 capacity = Capacity::Tokens(*max);
-                full_batches(histogram, capacity)
+                full_batches(histogram.counts(), 0, capacity)
             }
             BucketPolicy::Pack(_) => {
                 return Err(PlanError::RowsNotBuckets {
@@ -152,19 +159,25 @@ impl BucketLayout {
             layout.cells += of_bucket.iter().map(cells_of).sum::<u128>();
             layout.buckets.push(Bucket {
                 longest,
+                second: 0,
                 capacity: capacity.at(longest),
                 sentences,
                 alone,
             });
         }
-        if layout.buckets.len() > MAX_BUCKETS {
-            return Err(PlanError::TooManyBuckets {
+        layout.check(policy)
+    }
+
+    /// Refuses more buckets than can be told apart.
+    pub(super) fn check(self, policy: &BucketPolicy) -> Result<BucketLayout, PlanError> {
+        match self.buckets.len() {
+            buckets if buckets > MAX_BUCKETS => Err(PlanError::TooManyBuckets {
                 policy: policy.to_string(),
-                buckets: layout.buckets.len() as u64,
+                buckets: buckets as u64,
                 limit: MAX_BUCKETS as u64,
-            });
+            }),
+            _ => Ok(self),
         }
-        Ok(layout)
     }
 
     /// The buckets that hold sentences, by length.
@@ -174,14 +187,20 @@ impl BucketLayout {
 
     /// The bucket of a length. Asserts that a sentence of the histogram has it.
     pub fn bucket_of(&self, length: u32) -> usize {
-        let bucket = self
+        let bucket = self.bucket_of_pair([length, 0]);
+        bucket.unwrap_or_else(|| panic!("no sentence has length {length}"))
+    }
+
+    /// The first bucket that holds both sides of a pair; a sentence is a pair with a second side of 0. `None` where
+    /// no pair of the histogram has these lengths or greater ones.
+    pub fn bucket_of_pair(&self, [first, second]: [u32; 2]) -> Option<usize> {
+        let least = self
             .buckets
-            .partition_point(|bucket| bucket.longest < length);
-        assert!(
-            bucket < self.buckets.len(),
-            "no sentence has length {length}"
-        );
-        bucket
+            .partition_point(|bucket| bucket.longest < first);
+        let holds = self.buckets[least..]
+            .iter()
+            .position(|bucket| second <= bucket.second);
+        holds.map(|above| least + above)
     }
 
     /// Sentences of an epoch.
@@ -221,23 +240,23 @@ impl BucketLayout {
 
 /// How many sentences a batch holds.
 #[derive(Debug, Clone, Copy)]
-enum Capacity {
+pub(super) enum Capacity {
     Sentences(u64),
     Tokens(u64),
 }
 
 impl Capacity {
     /// Sentences of a batch that is padded to `longest`.
-    fn at(self, longest: u32) -> u64 {
+    pub(super) fn at(self, longest: impl Into<u64>) -> u64 {
         match self {
             Capacity::Sentences(sentences) => sentences,
-            Capacity::Tokens(tokens) => (tokens / u64::from(longest).max(1)).max(1),
+            Capacity::Tokens(tokens) => (tokens / longest.into().max(1)).max(1),
         }
     }
 
     /// Whether one sentence of this length is more than a batch may have.
-    fn is_exceeded_by(self, length: u32) -> bool {
-        matches!(self, Capacity::Tokens(tokens) if u64::from(length) > tokens)
+    pub(super) fn is_exceeded_by(self, length: impl Into<u64>) -> bool {
+        matches!(self, Capacity::Tokens(tokens) if length.into() > tokens)
     }
 }
 
@@ -247,16 +266,16 @@ fn longer_than(histogram: &LengthHistogram, length: u32) -> u64 {
     longer.map(|&(_, count)| count).sum()
 }
 
-/// Ends a bucket at the first length at which it holds a full batch; what is left over joins the last
-/// bucket. Sentences that exceed a batch by themselves have a bucket of their own.
-fn full_batches(histogram: &LengthHistogram, capacity: Capacity) -> Vec<u32> {
-    let counts = histogram.counts();
-    let alone = counts.partition_point(|&(length, _)| !capacity.is_exceeded_by(length));
+/// Ends a bucket at the first length at which it holds a full batch of sentences with `beside` more tokens each; what
+/// is left over joins the last bucket. Sentences that exceed a batch by themselves have a bucket of their own.
+pub(super) fn full_batches(counts: &[(u32, u64)], beside: u32, capacity: Capacity) -> Vec<u32> {
+    let cells = |length: u32| u64::from(beside) + u64::from(length);
+    let alone = counts.partition_point(|&(length, _)| !capacity.is_exceeded_by(cells(length)));
     let mut ends = Vec::new();
     let mut sentences = 0;
     for &(length, count) in &counts[..alone] {
         sentences += count;
-        if sentences >= capacity.at(length) {
+        if sentences >= capacity.at(cells(length)) {
             ends.push(length);
             sentences = 0;
         }
@@ -266,7 +285,7 @@ fn full_batches(histogram: &LengthHistogram, capacity: Capacity) -> Vec<u32> {
         ends.push(counts[alone - 1].0);
     }
     if alone < counts.len() {
-        ends.push(histogram.longest());
+        ends.extend(counts.last().map(|&(longest, _)| longest));
     }
     ends
 }

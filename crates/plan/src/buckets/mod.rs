@@ -10,6 +10,8 @@
 //! Plan × Packing             =  packed.rs          step ─► rows of pieces
 //! ```
 //!
+//! A sentence may be a pair with a length a side (`pairs.rs`); a batch is then padded on both.
+//!
 //! What is kept from the plan below: every sentence is used once an epoch, in an order that follows
 //! the plan's; the same for every number of ranks; and any (epoch, step) can be sought. The ids of
 //! an epoch stream into one queue a bucket, a queue that is full is a batch, and what is left in the
@@ -31,6 +33,8 @@ mod layout;
 
 mod optimal;
 
+mod pairs;
+
 mod table;
 
 mod packing;
@@ -45,5 +49,6 @@ pub(crate) use table::Table;
 pub use histogram::LengthHistogram;
 pub use layout::{Bucket, BucketLayout};
 pub use packing::Packing;
+pub use pairs::PairHistogram;
 pub use policy::BucketPolicy;
 pub use published::PublishedAuto;

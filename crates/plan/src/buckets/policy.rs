@@ -8,7 +8,7 @@ use crate::error::PlanError;
 
 /// How sentences are put together into batches.
 ///
-/// Written as text: `none`, `static:10,20,30`, `auto`, `optimal:8`, `tokens:4096`, `pack:64`,
+/// Written as text: `none`, `static:10,20,30`, `static:10x12,20x25` (of pairs), `auto`, `optimal:8`, `tokens:4096`, `pack:64`,
 /// `pack:64:8192`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -17,8 +17,11 @@ pub enum BucketPolicy {
     None,
     /// Buckets that end at these lengths, rising; the last one stretches to the longest sentence.
     Static(Vec<u32>),
+    /// The same of pairs of sentences: both sides of a pair lie within those of its bucket.
+    StaticPairs(Vec<[u32; 2]>),
     /// A bucket ends at the first length at which it holds a full batch; sentences left over at the
-    /// long end join the last bucket.
+    /// long end join the last bucket. Pairs are put so by their first lengths, and those of each such bucket so by
+    /// their second ones.
     Auto,
     /// The boundaries of so many buckets that leave the least padding.
     Optimal {
@@ -39,12 +42,13 @@ impl fmt::Display for BucketPolicy {
         match self {
             BucketPolicy::None => f.write_str("none"),
             BucketPolicy::Static(boundaries) => {
-                f.write_str("static:")?;
-                for (place, boundary) in boundaries.iter().enumerate() {
-                    let comma = if place == 0 { "" } else { "," };
-                    write!(f, "{comma}{boundary}")?;
-                }
-                Ok(())
+                let boundaries: Vec<String> = boundaries.iter().map(u32::to_string).collect();
+                write!(f, "static:{}", boundaries.join(","))
+            }
+            BucketPolicy::StaticPairs(boundaries) => {
+                let pair = |[first, second]: &[u32; 2]| format!("{first}x{second}");
+                let boundaries: Vec<String> = boundaries.iter().map(pair).collect();
+                write!(f, "static:{}", boundaries.join(","))
             }
             BucketPolicy::Auto => f.write_str("auto"),
             BucketPolicy::Optimal { buckets } => write!(f, "optimal:{buckets}"),
@@ -61,6 +65,9 @@ impl FromStr for BucketPolicy {
         let parts: Vec<&str> = text.split(':').collect();
         match parts.as_slice() {
             ["none"] => Ok(BucketPolicy::None),
+            ["static", list] if list.contains('x') => {
+                pair_boundaries(text, list).map(BucketPolicy::StaticPairs)
+            }
             ["static", list] => boundaries(text, list).map(BucketPolicy::Static),
             ["auto"] => Ok(BucketPolicy::Auto),
             ["optimal", buckets] => Ok(BucketPolicy::Optimal {
@@ -92,6 +99,32 @@ fn boundaries(text: &str, list: &str) -> Result<Vec<u32>, PlanError> {
         .collect::<Result<_, _>>()?;
     check_rising(&boundaries)?;
     Ok(boundaries)
+}
+
+/// The rising pairs of a list; a length alone is that of both sides.
+fn pair_boundaries(text: &str, list: &str) -> Result<Vec<[u32; 2]>, PlanError> {
+    let pair = |pair: &str| {
+        let (first, second) = pair.split_once('x').unwrap_or((pair, pair));
+        Ok([length(text, first)?, length(text, second)?])
+    };
+    let boundaries: Vec<[u32; 2]> = list.split(',').map(pair).collect::<Result<_, _>>()?;
+    check_rising_pairs(&boundaries)?;
+    Ok(boundaries)
+}
+
+/// Refuses pairs of which a side falls, or neither rises.
+pub(super) fn check_rising_pairs(boundaries: &[[u32; 2]]) -> Result<(), PlanError> {
+    if boundaries.is_empty() {
+        return Err(PlanError::NoBoundaries);
+    }
+    let rises = |of: &[[u32; 2]]| of[0][0] <= of[1][0] && of[0][1] <= of[1][1] && of[0] != of[1];
+    match boundaries.windows(2).find(|of| !rises(of)) {
+        Some(of) => Err(PlanError::FallingPairs {
+            first: of[0],
+            second: of[1],
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses no boundaries and boundaries that do not rise.

@@ -18,7 +18,14 @@ pub(crate) struct Pipeline {
     pub(crate) spec: PlanSpec,
     /// One record in so many is dropped; 0 filters nothing.
     dropped_one_in: u64,
+    /// Whether records are pairs, where the policy takes them.
+    pairs: bool,
     pub(crate) epoch: u64,
+}
+
+/// The length of a second side.
+fn second_length_of(id: u64) -> u32 {
+    length_of(id + 7) / 2 + length_of(id) / 2
 }
 
 fn length_of(id: u64) -> u32 {
@@ -43,6 +50,7 @@ impl Pipeline {
             records,
             spec,
             dropped_one_in: 0,
+            pairs: false,
             epoch: 0,
         }
     }
@@ -62,6 +70,7 @@ impl Pipeline {
             selection,
             units,
             length_of: Some(&length_of),
+            second_length_of: self.is_of_pairs().then_some(&second_length_of),
         };
         Plan::new(&self.spec, over).unwrap()
     }
@@ -75,6 +84,14 @@ impl Pipeline {
 
     fn drops_last(&self) -> bool {
         matches!(self.spec.batching, Batching::DropLast(_))
+    }
+
+    fn is_of_pairs(&self) -> bool {
+        match &self.spec.buckets {
+            None | Some(BucketPolicy::Pack(_) | BucketPolicy::Optimal { .. }) => false,
+            Some(BucketPolicy::StaticPairs(_)) => true,
+            Some(_) => self.pairs,
+        }
     }
 
     fn is_packed(&self) -> bool {
@@ -117,6 +134,7 @@ fn policies() -> impl Strategy<Value = Option<BucketPolicy>> {
         "",
         "none",
         "static:5,9",
+        "static:5x4,9x9,12",
         "auto",
         "optimal:3",
         "tokens:40",
@@ -140,9 +158,11 @@ pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
     let parts = (
         prop::collection::vec(0_u32..5, 3),
         prop::option::of(20_u64..500),
+        any::<bool>(),
     );
     (numbers, orders(), echoes(), policies(), parts).prop_map(move |drawn| {
-        let (numbers, order, (echo, batch_echo), buckets, (weights, epoch_examples)) = drawn;
+        let (numbers, order, (echo, batch_echo), buckets, parts) = drawn;
+        let (weights, epoch_examples, pairs) = parts;
         let (records, batch, drop_last, dropped_one_in, epoch, seed) = numbers;
         let mut spec = PlanSpec::new(if mixed { Order::Full } else { order }, batch, seed);
         if drop_last && buckets.is_none() {
@@ -170,6 +190,7 @@ pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
             records,
             spec,
             dropped_one_in,
+            pairs,
             epoch,
         }
     })
@@ -259,8 +280,14 @@ fn check_forms(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
             let bucket = batch.bucket.unwrap() as usize;
             let shape = layout.buckets()[bucket];
             assert!(batch.len() as u64 <= shape.capacity);
-            let fits = |draw: Draw| layout.bucket_of(length_of(draw.id)) == bucket;
+            let of_pairs = pipeline.is_of_pairs();
+            let fits = |draw: Draw| {
+                let second = second_length_of(draw.id) * u32::from(of_pairs);
+                layout.bucket_of_pair([length_of(draw.id), second]) == Some(bucket)
+            };
             assert!(batch.draws().all(fits));
+            let second = (of_pairs && !shape.alone).then_some(shape.second);
+            assert_eq!(batch.second_length, second);
             assert_eq!(batch.padded_length, (!shape.alone).then_some(shape.longest));
         }
         if batch.batch_copy == 0 {
@@ -620,6 +647,7 @@ fn late_steps_of_long_epochs_are_those_of_a_walk() {
             records: 90_000,
             spec,
             dropped_one_in: 10,
+            pairs: false,
             epoch: 3,
         };
         let plan = pipeline.make();

@@ -9,11 +9,11 @@ mod lengths;
 mod npy_lengths;
 mod picture;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pelton_plan::{
-    BucketLayout, BucketPolicy, Catalog, LengthHistogram, Order, Packing, Plan, PlanError,
-    PlanSpec, PublishedAuto,
+    BucketLayout, BucketPolicy, Catalog, LengthHistogram, Order, Packing, PairHistogram, Plan,
+    PlanError, PlanSpec, PublishedAuto,
 };
 use serde::Serialize;
 
@@ -30,6 +30,8 @@ use pelton_run::RunContext;
 pub struct BucketsConfig {
     /// The file.
     pub path: PathBuf,
+    /// A second file, of which sentence N forms a pair with sentence N of the first.
+    pub pair: Option<PathBuf>,
     /// What of it is a length.
     pub source: LengthSource,
     /// Sentences of a global batch; of packed rows, rows.
@@ -57,6 +59,9 @@ pub struct BucketRow {
     pub rl_exact: f64,
     /// Where buckets end; of packed rows their length.
     pub boundaries: Vec<u32>,
+    /// Pairs: where they end for the second sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub second_boundaries: Vec<u32>,
 }
 
 /// The policies on the lengths of a file.
@@ -66,12 +71,18 @@ pub struct BucketsTable {
     pub file: String,
     /// Sentences of a global batch.
     pub batch: u64,
-    /// Sentences of the file.
+    /// The file of the second sentences of pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// Sentences of the file, or pairs.
     pub sentences: u64,
-    /// Tokens of the file.
+    /// Tokens of the file, or of both.
     pub tokens: f64,
     /// Tokens of the longest sentence.
     pub longest: u32,
+    /// Pairs: tokens of the longest second sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_longest: Option<u32>,
     /// A row a policy.
     pub rows: Vec<BucketRow>,
     /// Lengths that occur and how many sentences have each.
@@ -90,6 +101,10 @@ pub fn buckets(config: &BucketsConfig, context: RunContext<'_>) -> Result<Bucket
     }
     let lengths = read_lengths(&config.path, &config.source, context.interrupt)?;
     let histogram = LengthHistogram::new(lengths.iter().copied());
+    if let Some(pair) = &config.pair {
+        let second = read_lengths(pair, &config.source, context.interrupt)?;
+        return of_pairs(config, pair, &lengths, &histogram, &second);
+    }
     let policies = match config.policies.as_slice() {
         [] => default_policies(&histogram, config.batch),
         policies => policies.to_vec(),
@@ -104,10 +119,68 @@ pub fn buckets(config: &BucketsConfig, context: RunContext<'_>) -> Result<Bucket
     Ok(BucketsTable {
         file: config.path.display().to_string(),
         batch: config.batch,
+        pair: None,
         sentences: histogram.sentences(),
         tokens: histogram.tokens() as f64,
         longest: histogram.longest(),
+        second_longest: None,
         rows,
+        histogram: histogram.counts().to_vec(),
+    })
+}
+
+/// Compares policies on pairs.
+fn of_pairs(
+    config: &BucketsConfig,
+    pair: &Path,
+    first: &[u32],
+    histogram: &LengthHistogram,
+    second: &[u32],
+) -> Result<BucketsTable, DataError> {
+    if first.len() != second.len() {
+        return Err(DataError::Config(format!(
+            "{} has {} sentences and {} has {}; name two files of which sentence N of one belongs to sentence N of the other",
+            config.path.display(),
+            first.len(),
+            pair.display(),
+            second.len()
+        )));
+    }
+    let of_second = LengthHistogram::new(second.iter().copied());
+    let of_pairs = PairHistogram::new(first.iter().zip(second).map(|(&a, &b)| [a, b]));
+    let policies = match config.policies.as_slice() {
+        [] => {
+            let steps = static_boundaries(histogram).into_iter();
+            let steps = steps.zip(static_boundaries(&of_second));
+            let tokens = (histogram.mean() + of_second.mean()) * config.batch as f64;
+            vec![
+                BucketPolicy::None,
+                BucketPolicy::StaticPairs(steps.map(|(a, b)| [a, b]).collect()),
+                BucketPolicy::Auto,
+                BucketPolicy::Tokens {
+                    max: tokens.ceil().max(1.0) as u64,
+                },
+            ]
+        }
+        policies => policies.to_vec(),
+    };
+    let rows = policies.iter().map(|policy| {
+        let layout = BucketLayout::of_pairs(policy, config.batch, &of_pairs)?;
+        let second = layout.buckets().iter().map(|bucket| bucket.second);
+        Ok(BucketRow {
+            second_boundaries: second.collect(),
+            ..row_of(policy, &layout)
+        })
+    });
+    Ok(BucketsTable {
+        file: config.path.display().to_string(),
+        batch: config.batch,
+        pair: Some(pair.display().to_string()),
+        sentences: histogram.sentences(),
+        tokens: (histogram.tokens() + of_second.tokens()) as f64,
+        longest: histogram.longest(),
+        second_longest: Some(of_second.longest()),
+        rows: rows.collect::<Result<_, PlanError>>()?,
         histogram: histogram.counts().to_vec(),
     })
 }
@@ -160,18 +233,25 @@ pub fn row(
     if let BucketPolicy::Pack(packing) = policy {
         return packed(*packing, batch, lengths);
     }
-    let layout = BucketLayout::new(policy, batch, histogram)?;
+    Ok(row_of(
+        policy,
+        &BucketLayout::new(policy, batch, histogram)?,
+    ))
+}
+
+fn row_of(policy: &BucketPolicy, layout: &BucketLayout) -> BucketRow {
     let buckets = layout.buckets();
-    Ok(BucketRow {
+    BucketRow {
         policy: policy.to_string(),
         buckets: buckets.len() as u64,
         batches: layout.batches(),
         padded_fraction: layout.padded_fraction(),
-        dropped: histogram.sentences() - layout.sentences(),
+        dropped: 0,
         stretched: layout.stretched(),
         rl_exact: layout.rl_exact(),
         boundaries: buckets.iter().map(|bucket| bucket.longest).collect(),
-    })
+        second_boundaries: Vec::new(),
+    }
 }
 
 fn packed(packing: Packing, batch: u64, lengths: &[u32]) -> Result<BucketRow, PlanError> {
@@ -191,6 +271,7 @@ fn packed(packing: Packing, batch: u64, lengths: &[u32]) -> Result<BucketRow, Pl
         stretched: 0,
         rl_exact: plan.rl_exact(0).expect("full order has its level"),
         boundaries: vec![packing.row_length()],
+        second_boundaries: Vec::new(),
     })
 }
 
@@ -206,6 +287,7 @@ pub fn published(batch: u64, lengths: &[u32]) -> BucketRow {
         stretched: 0,
         rl_exact: 0.0,
         boundaries: Vec::new(),
+        second_boundaries: Vec::new(),
     }
 }
 

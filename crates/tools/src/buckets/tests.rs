@@ -249,6 +249,7 @@ fn table(content: &str, batch: u64, policies: &[&str]) -> Result<BucketsTable, D
     let folder = Folder::new();
     let config = BucketsConfig {
         path: folder.write(content),
+        pair: None,
         source: column("1"),
         batch,
         policies: policies
@@ -321,6 +322,7 @@ fn what_cannot_be_is_refused() {
     let interrupt = Arc::default();
     let config = BucketsConfig {
         path: PathBuf::from("/no/such/file"),
+        pair: None,
         source: WORDS,
         batch: 1,
         policies: Vec::new(),
@@ -331,6 +333,7 @@ fn what_cannot_be_is_refused() {
     let folder = Folder::new();
     let config = BucketsConfig {
         path: folder.0.path().to_path_buf(),
+        pair: None,
         ..config
     };
     let error = compared(&config, &interrupt).unwrap_err().to_string();
@@ -338,7 +341,49 @@ fn what_cannot_be_is_refused() {
     interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
     let config = BucketsConfig {
         path: folder.write("\n".repeat(100_000)),
+        pair: None,
         ..config
     };
     assert_eq!(compared(&config, &interrupt).unwrap_err().exit_code(), 130);
+}
+
+#[test]
+fn pairs_are_compared_on_both_lengths() {
+    let folder = Folder::new();
+    let lines = |length: &dyn Fn(u32) -> u32| -> String {
+        (0..3000).map(|i| format!("{}\n", length(i))).collect()
+    };
+    let mut config = BucketsConfig {
+        path: folder.write(&lines(&|i| 1 + i % 30)),
+        pair: Some(folder.0.path().join("second")),
+        source: column("1"),
+        batch: 32,
+        policies: Vec::new(),
+    };
+    std::fs::write(
+        folder.0.path().join("second"),
+        lines(&|i| 3 + i % 30 + i % 7),
+    )
+    .unwrap();
+    let table = compared(&config, &Arc::default()).unwrap();
+    assert_eq!((table.longest, table.second_longest), (30, Some(38)));
+    assert_eq!(table.rows.len(), 4);
+    let padding: Vec<f64> = table.rows.iter().map(|row| row.padded_fraction).collect();
+    // None, six steps, strips cut by the second length.
+    assert!(
+        padding[0] > padding[1] && padding[1] > padding[2],
+        "{padding:?}"
+    );
+    assert!(padding[2] < 0.15 && padding[3] < 0.15, "{padding:?}");
+    for row in &table.rows {
+        assert_eq!(row.boundaries.len(), row.second_boundaries.len());
+        assert_eq!((row.dropped, row.boundaries.len() as u64), (0, row.buckets));
+    }
+    std::fs::write(folder.0.path().join("second"), "1\n2\n").unwrap();
+    let error = compared(&config, &Arc::default()).unwrap_err().to_string();
+    assert!(error.contains("has 3000 sentences and"), "{error}");
+    config.policies = vec!["optimal:8".parse().unwrap()];
+    std::fs::write(folder.0.path().join("second"), lines(&|i| i)).unwrap();
+    let error = compared(&config, &Arc::default()).unwrap_err().to_string();
+    assert!(error.contains("these are pairs"), "{error}");
 }
