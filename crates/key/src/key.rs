@@ -47,6 +47,8 @@ pub enum Stage {
     EchoDraw(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
+    /// Which records are held out of training (use epoch 0).
+    HeldOut,
     /// Generated data; the number tells generators and columns apart.
     Demo(u32),
     /// Samples drawn for checks and probes.
@@ -74,6 +76,7 @@ impl Stage {
             Stage::Part(part) => (16, part),
             Stage::Augment => (14, 0),
             Stage::EchoDraw(round) => (17, round),
+            Stage::HeldOut => (18, 0),
         }
     }
 }
@@ -131,6 +134,7 @@ mod tests {
                     Stage::Augment,
                     Stage::EchoDraw(0),
                     Stage::EchoDraw(1),
+                    Stage::HeldOut,
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;

@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_text::{Ends, Vocabulary};
+use pelton_text::{Ends, Special, Vocabulary};
 
 use super::TOKENS;
 use super::members::{check_record, take_record};
@@ -19,9 +20,14 @@ pub struct Tokenise {
     ends: Ends,
     members: Vec<String>,
     name: Arc<str>,
+    /// `<unk>` among the tokens of the first epoch.
+    unknown: AtomicU64,
 }
 
 impl Tokenise {
+    /// What [`Stage::counted`] calls the tokens that the vocabulary has no number for, or that are `<unk>` in the text.
+    pub const UNKNOWN_TOKENS: &'static str = "unknown_tokens";
+
     /// By `vocabulary`, with what is put before and behind a sentence.
     pub fn by(vocabulary: Arc<Vocabulary>, ends: Ends) -> Tokenise {
         Tokenise {
@@ -29,6 +35,7 @@ impl Tokenise {
             ends,
             members: vec!["txt".to_owned()],
             name: TOKENS.into(),
+            unknown: AtomicU64::new(0),
         }
     }
 }
@@ -58,7 +65,7 @@ impl Stage for Tokenise {
         &self,
         sample: &mut Sample<'_>,
         _: &mut Slots<'_>,
-        _: &Appearance,
+        at: &Appearance,
         _: &mut dyn Any,
     ) -> Result<(), StageFailure> {
         let Some(text) = take_record(sample, &self.members)? else {
@@ -66,7 +73,16 @@ impl Stage for Tokenise {
         };
         let mut tokens = sample.new_tokens();
         self.vocabulary.encode(text.bytes(), self.ends, &mut tokens);
+        if at.first {
+            let unknown = |token: &&u32| **token == Special::Unknown.id();
+            let unknown = tokens.iter().filter(unknown).count();
+            self.unknown.fetch_add(unknown as u64, Relaxed);
+        }
         sample.set(&self.name, Value::Tokens(Cow::Owned(tokens)));
         Ok(())
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        vec![(Tokenise::UNKNOWN_TOKENS, self.unknown.load(Relaxed))]
     }
 }
