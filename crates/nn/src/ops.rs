@@ -151,7 +151,11 @@ pub trait Ops: Backend {
         let options = ConvOptions::new([at.stride; 2], [at.padding; 2], [1, 1], 1);
         let y = module::conv2d(x, weight, bias.map(t::<Self, 1>), options);
         let y = y.permute([0, 2, 3, 1]);
-        f(if relu { burn_tensor::activation::relu(y) } else { y })
+        f(if relu {
+            burn_tensor::activation::relu(y)
+        } else {
+            y
+        })
     }
 
     /// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU that `mode` may ask
@@ -166,7 +170,10 @@ pub trait Ops: Backend {
     ) -> F<Self> {
         let shape = dims::<Self>(&x);
         let width = shape[shape.len() - 1];
-        let x = t::<Self, 2>(reshape::<Self>(x, &[shape.iter().product::<usize>() / width, width]));
+        let x = t::<Self, 2>(reshape::<Self>(
+            x,
+            &[shape.iter().product::<usize>() / width, width],
+        ));
         let rows = x.dims()[0] as f32;
         let (mean, variance) = if mode.training {
             let mean = x.clone().mean_dim(0);
@@ -279,7 +286,10 @@ pub trait Ops: Backend {
                 h = h * keep.clone();
                 c = c * keep;
             }
-            let now = gates.clone().narrow(0, step, 1).reshape([batch, 4 * hidden]);
+            let now = gates
+                .clone()
+                .narrow(0, step, 1)
+                .reshape([batch, 4 * hidden]);
             let now = now + h.matmul(recurrent.clone());
             let gate = |k: usize| now.clone().narrow(1, k * hidden, hidden);
             c = sigmoid(gate(1)) * c + sigmoid(gate(0)) * tanh(gate(2));
@@ -291,15 +301,18 @@ pub trait Ops: Backend {
 
     /// Softmax and cross-entropy of `logits` [rows, classes] against `targets`, of which [`NO_TARGET`] counts for nothing:
     /// a scalar loss [1], and what was counted.
-    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+    fn nn_cross_entropy(
+        logits: F<Self>,
+        targets: &[i64],
+        options: LossOptions,
+    ) -> (F<Self>, Counts) {
         let logits = t::<Self, 2>(logits);
         let [rows, classes] = logits.dims();
         let device = logits.device();
         let has: Vec<f32> = targets.iter().map(|&y| f32::from(y >= 0)).collect();
         let index: Vec<i64> = targets.iter().map(|&y| y.max(0)).collect();
         let has = Tensor::<Self, 2>::from_data(TensorData::new(has, [rows, 1]), &device);
-        let index =
-            Tensor::<Self, 2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
+        let index = Tensor::<Self, 2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
         let best = logits.clone().detach().argmax(1);
         let correct = best.equal(index.clone()).float() * has.clone();
         let log_p = log_softmax(logits, 1);
@@ -342,7 +355,10 @@ pub trait Ops: Backend {
             TensorData::new(hidden, [batch, 1, steps, steps]),
             &device,
         );
-        let scores = scores.mask_fill(hidden.expand([batch, heads, steps, steps]), f32::NEG_INFINITY);
+        let scores = scores.mask_fill(
+            hidden.expand([batch, heads, steps, steps]),
+            f32::NEG_INFINITY,
+        );
         let y = softmax(scores, 3).matmul(part(2)).swap_dims(1, 2);
         f(y.reshape([batch, steps, heads * width]))
     }
@@ -351,7 +367,10 @@ pub trait Ops: Backend {
     fn nn_layer_norm(x: F<Self>, gamma: F<Self>, beta: F<Self>) -> F<Self> {
         let shape = dims::<Self>(&x);
         let width = shape[shape.len() - 1];
-        let x = t::<Self, 2>(reshape::<Self>(x, &[shape.iter().product::<usize>() / width, width]));
+        let x = t::<Self, 2>(reshape::<Self>(
+            x,
+            &[shape.iter().product::<usize>() / width, width],
+        ));
         let centred = x.clone() - x.mean_dim(1);
         let variance = centred.clone().powi_scalar(2).mean_dim(1);
         let y = centred / (variance + EPSILON).sqrt();
@@ -388,7 +407,11 @@ pub trait Ops: Backend {
             let sum = t::<Self, 1>(flat::<Self>(x.clone())).powi_scalar(2).sum();
             numbers::<Self>(f(sum))[0]
         };
-        tensors.iter().map(|x| f64::from(square(x))).sum::<f64>().sqrt()
+        tensors
+            .iter()
+            .map(|x| f64::from(square(x)))
+            .sum::<f64>()
+            .sqrt()
     }
 
     /// One step of an optimiser, in place.

@@ -180,7 +180,10 @@ fn segments(net: &Net, most: usize) -> Vec<Segment> {
         from.layers.end = at + 1;
         from.parameters.end = summary.parameters.len();
         lstms += usize::from(matches!(layer, Layer::Lstm { .. }));
-        if let Layer::Linear { tied: Some(name), .. } = layer {
+        if let Layer::Linear {
+            tied: Some(name), ..
+        } = layer
+        {
             let name = format!("{name}.weight");
             from.tied = summary.parameters.iter().position(|p| p.name == name);
         }
@@ -247,7 +250,11 @@ where
                 Ok((x, Sequences::default(), labels.to_vec()))
             }
             (Input::Words(words), Flow::Ids) => {
-                let lstm = self.net.layers.iter().any(|l| matches!(l, Layer::Lstm { .. }));
+                let lstm = self
+                    .net
+                    .layers
+                    .iter()
+                    .any(|l| matches!(l, Layer::Lstm { .. }));
                 let (sequences, targets) = arrange(words, lstm);
                 Ok((Value::Words, sequences, targets))
             }
@@ -266,7 +273,10 @@ where
 
     fn unflatten(&mut self, segment: &Segment, all: &[f32]) {
         let mut at = 0;
-        for gradient in self.gradients[segment.parameters.clone()].iter_mut().flatten() {
+        for gradient in self.gradients[segment.parameters.clone()]
+            .iter_mut()
+            .flatten()
+        {
             let shape = dims::<Inner<B>>(gradient);
             let len = shape.iter().product::<usize>();
             let values = all[at..at + len].to_vec();
@@ -297,11 +307,20 @@ where
             })
             .collect();
         // Statistics change in place: nothing else may hold their memory.
-        for (parameter, _) in self.parameters.iter_mut().zip(&roles).filter(|(_, r)| **r == Role::Statistic) {
+        for (parameter, _) in self
+            .parameters
+            .iter_mut()
+            .zip(&roles)
+            .filter(|(_, r)| **r == Role::Statistic)
+        {
             *parameter = place::<Inner<B>, 1>(vec![], [0], &self.device);
         }
         let carried = matches!(input, Input::Words(words) if words.carried);
-        let old = if carried { std::mem::take(&mut self.carried) } else { vec![] };
+        let old = if carried {
+            std::mem::take(&mut self.carried)
+        } else {
+            vec![]
+        };
         let mut states: Vec<[F<B>; 2]> = old.into_iter().map(|s| s.map(B::from_inner)).collect();
 
         // Forward, segment by segment; each begins with a leaf of its own.
@@ -324,7 +343,8 @@ where
                 key: pelton_key::mix(options.key ^ segment.layers.start as u64),
                 device: &self.device,
             };
-            let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value) else {
+            let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value)
+            else {
                 unreachable!("segments end in numbers")
             };
             value = Value::Numbers(end.clone());
@@ -383,7 +403,11 @@ where
     fn infer(&mut self, input: Input<'_>) -> Result<(F<Inner<B>>, Vec<i64>), NnError> {
         let (value, sequences, targets) = self.prepare::<Inner<B>>(input)?;
         let carried = matches!(input, Input::Words(words) if words.carried);
-        let mut states = if carried { std::mem::take(&mut self.carried) } else { vec![] };
+        let mut states = if carried {
+            std::mem::take(&mut self.carried)
+        } else {
+            vec![]
+        };
         let mut pass = Pass {
             parameters: &mut self.parameters,
             summary: &self.net.summary,
@@ -402,7 +426,10 @@ where
             self.carried = states;
         }
         let rows = dims::<Inner<B>>(&logits).iter().product::<usize>() / self.net.classes;
-        Ok((reshape::<Inner<B>>(logits, &[rows, self.net.classes]), targets))
+        Ok((
+            reshape::<Inner<B>>(logits, &[rows, self.net.classes]),
+            targets,
+        ))
     }
 }
 
@@ -475,7 +502,8 @@ where
 
     fn parameters(&self) -> Vec<NamedArray> {
         let all = self.net.summary.parameters.iter().zip(&self.parameters);
-        all.map(|(p, x)| publish(p, numbers::<Inner<B>>(x.clone()))).collect()
+        all.map(|(p, x)| publish(p, numbers::<Inner<B>>(x.clone())))
+            .collect()
     }
 
     fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
@@ -560,7 +588,11 @@ fn images<T: Backend>(pixels: &Array, device: &T::Device) -> Result<F<T>, NnErro
             Ok(T::float_from_data(data, device))
         }
         DType::U8 => {
-            let values = pixels.bytes().iter().map(|&x| f32::from(x) / 255.0).collect();
+            let values = pixels
+                .bytes()
+                .iter()
+                .map(|&x| f32::from(x) / 255.0)
+                .collect();
             let len = shape.iter().product();
             Ok(reshape::<T>(place::<T, 1>(values, [len], device), &shape))
         }

@@ -25,10 +25,17 @@ pub(super) fn linear(x: &FlexTensor, weight: &FlexTensor, bias: Option<&FlexTens
     let mut y = Block::new(n * out);
     if let Some(bias) = bias {
         let bias = slice(bias);
-        y.par_chunks_mut(out).for_each(|row| row.copy_from_slice(bias));
+        y.par_chunks_mut(out)
+            .for_each(|row| row.copy_from_slice(bias));
     }
     let w = Matrix::new(slice(&w), out, width).transposed();
-    gemm(Matrix::new(slice(&x_), n, width), w, &mut y, out, bias.is_some());
+    gemm(
+        Matrix::new(slice(&x_), n, width),
+        w,
+        &mut y,
+        out,
+        bias.is_some(),
+    );
     let mut shape = sizes(x);
     *shape.last_mut().expect("an axis") = out;
     y.tensor(&shape)
