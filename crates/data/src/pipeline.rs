@@ -466,7 +466,7 @@ mod tests {
             decode: "words".parse().unwrap(),
             buckets: Some("auto".parse().unwrap()),
             // 3 words and the end: ids of which i % 7 is 2, among the records that take part.
-            keep_lengths: Some("4-4".parse().unwrap()),
+            keep_lengths: Some("4..4".parse().unwrap()),
             ..PipelineConfig::default()
         };
         let any_length = PipelineConfig {
