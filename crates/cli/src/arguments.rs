@@ -437,7 +437,7 @@ pub struct ProbeArguments {
 /// `pelton bench`
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// Files, or demo:NAME
+    /// Files, or demo:NAME, or demo:NAME:test
     #[arg(required = true)]
     pub data: Vec<String>,
     #[command(flatten)]

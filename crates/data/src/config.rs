@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataConfig {
-    /// Files of the data set in order, or one `demo:NAME[:ROWS]`.
+    /// Files of the data set in order, or one `demo:NAME[:ROWS][:test]`.
     pub paths: Vec<String>,
     /// A text of which line N belongs to line N of the one that `paths` names.
     pub pair: Option<PathBuf>,

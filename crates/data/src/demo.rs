@@ -8,6 +8,13 @@
 //! | `demo:webspam` | sparse | 16 609 143 | 44 560 | 4 000 (200 k) | 99 % |
 //! | `demo:kdd` | sparse | 29 890 095 | 362 | 400 000 (19.3 M) | 89 % |
 //!
+//! and of two kinds for deep nets:
+//!
+//! | name | file | a record | records by default |
+//! |---|---|---|---|
+//! | `demo:images` | CIFAR-10 binary | 32 × 32 RGB, one of 10 classes ([`images`]) | 50 000 |
+//! | `demo:text` | text | a sentence of 1 to 80 words ([`sentences`]) | 40 000 |
+//!
 //! The paper states bytes a row and counts 12 bytes a non-zero, so webspam's 44 560 bytes are 3 730
 //! non-zeros there. What reading costs is decided by bytes, so here the bytes are kept: at 8 bytes a
 //! non-zero a webspam row has 5 570 of them on average and a kdd row 44. Dense rows hold 4-byte
@@ -21,6 +28,8 @@
 mod cache;
 mod dense;
 mod draws;
+mod images;
+mod sentences;
 mod sparse;
 
 use std::fmt;
@@ -43,6 +52,8 @@ enum DemoSet {
     Epsilon,
     Webspam,
     Kdd,
+    Images,
+    Text,
 }
 
 /// A generated data set: which one and how many rows.
@@ -81,6 +92,8 @@ impl DemoSpec {
             DemoSet::Epsilon,
             DemoSet::Webspam,
             DemoSet::Kdd,
+            DemoSet::Images,
+            DemoSet::Text,
         ]
         .into_iter()
         .find(|set| set.name() == name)
@@ -110,36 +123,42 @@ impl DemoSpec {
         (self.rows / 10).clamp(1, MOST_TEST_ROWS)
     }
 
-    /// Dense or sparse.
+    /// Dense, sparse, or bytes: the pixels of a picture, all of one channel before the next, or a sentence.
     pub fn layout(&self) -> Layout {
         match self.set {
             DemoSet::Higgs | DemoSet::Epsilon => Layout::Dense {
                 width: self.features() as usize,
             },
             DemoSet::Webspam | DemoSet::Kdd => Layout::Sparse,
+            DemoSet::Images | DemoSet::Text => Layout::Bytes,
         }
     }
 
-    /// Number of features.
+    /// Number of features; of sentences there are none.
     pub fn features(&self) -> u64 {
         match self.set {
             DemoSet::Higgs => dense::HIGGS_FEATURES as u64,
             DemoSet::Epsilon => dense::EPSILON_FEATURES as u64,
             DemoSet::Webspam => sparse::WEBSPAM.features,
             DemoSet::Kdd => sparse::KDD.features,
+            DemoSet::Images => images::VALUES as u64,
+            DemoSet::Text => 0,
         }
     }
 
-    /// Roughly the bytes of a packed row.
+    /// Roughly the bytes of a row in its file.
     pub fn row_bytes(&self) -> u64 {
         match self.set {
             DemoSet::Higgs | DemoSet::Epsilon => 8 + 4 * self.features(),
             DemoSet::Webspam => 44_560,
             DemoSet::Kdd => 362,
+            DemoSet::Images => 1 + images::VALUES as u64,
+            DemoSet::Text => 120,
         }
     }
 
-    /// Hands the rows `range` to `sink` in order, each with its label, -1 or +1. Rows from
+    /// Hands the rows `range` to `sink` in order, each with its label: -1 or +1, the class of a
+    /// picture, or 0. Rows from
     /// [`DemoSpec::rows`] on are the test set's. Stops at the first error of `sink`.
     pub fn generate<E>(
         &self,
@@ -152,7 +171,7 @@ impl DemoSpec {
         for row in range {
             rows.clear();
             generator.append(row, &mut rows);
-            sink(label_value(rows.label(0)), rows.row(0))?;
+            sink(self.set.label_value(rows.label(0)), rows.row(0))?;
         }
         Ok(())
     }
@@ -179,6 +198,8 @@ impl DemoSet {
             DemoSet::Epsilon => "epsilon",
             DemoSet::Webspam => "webspam",
             DemoSet::Kdd => "kdd",
+            DemoSet::Images => "images",
+            DemoSet::Text => "text",
         }
     }
 
@@ -188,13 +209,19 @@ impl DemoSet {
             DemoSet::Epsilon => 20_000,
             DemoSet::Webspam => 4_000,
             DemoSet::Kdd => 400_000,
+            DemoSet::Images => 50_000,
+            DemoSet::Text => 40_000,
         }
     }
-}
 
-/// Rows under generation carry class 0 for -1 and class 1 for +1.
-fn label_value(class: u32) -> f64 {
-    if class == 1 { 1.0 } else { -1.0 }
+    /// Rows of features carry class 0 for -1 and class 1 for +1 while they are made.
+    fn label_value(self, class: u32) -> f64 {
+        match (self, class) {
+            (DemoSet::Images | DemoSet::Text, class) => f64::from(class),
+            (_, 1) => 1.0,
+            _ => -1.0,
+        }
+    }
 }
 
 /// A generator with its tables and scratch memory; one a thread.
@@ -202,6 +229,8 @@ enum Generator {
     Higgs(dense::Higgs),
     Epsilon(dense::Epsilon),
     Sparse(sparse::Sparse),
+    Images(images::Images),
+    Text(sentences::Sentences),
 }
 
 impl Generator {
@@ -211,6 +240,8 @@ impl Generator {
             DemoSet::Epsilon => Generator::Epsilon(dense::Epsilon::new(seed)),
             DemoSet::Webspam => Generator::Sparse(sparse::Sparse::new(&sparse::WEBSPAM, seed)),
             DemoSet::Kdd => Generator::Sparse(sparse::Sparse::new(&sparse::KDD, seed)),
+            DemoSet::Images => Generator::Images(images::Images::new(seed)),
+            DemoSet::Text => Generator::Text(sentences::Sentences::new(seed)),
         }
     }
 
@@ -219,6 +250,8 @@ impl Generator {
             Generator::Higgs(higgs) => higgs.append(row, rows),
             Generator::Epsilon(epsilon) => epsilon.append(row, rows),
             Generator::Sparse(sparse) => sparse.append(row, rows),
+            Generator::Images(images) => images.append(row, rows),
+            Generator::Text(sentences) => sentences.append(row, rows),
         }
     }
 }

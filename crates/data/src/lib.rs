@@ -17,6 +17,7 @@ mod pass;
 mod plan;
 mod texts;
 
+mod held_out;
 mod kept_classes;
 mod kept_lengths;
 mod kept_vocabulary;
@@ -30,6 +31,7 @@ pub use batches::{for_each_batch, hold_rows, stripe_records};
 pub use config::{DataConfig, IoMode};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::DataError;
+pub use held_out::{HeldOut, Validation};
 pub use kept_vocabulary::kept_vocabulary;
 pub use open::{
     Expected, OpenedData, check_scratch, check_threads, fetch_bytes, fetch_rows, open, row_layout,

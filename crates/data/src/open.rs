@@ -214,9 +214,16 @@ fn resolve(
             ));
         }
         if path.starts_with("demo:") {
-            let (train_file, test_file) = demo(config, path, interrupt, observer)?;
-            files.push(train_file);
-            test.push(test_file.display().to_string());
+            let whole = path.strip_suffix(":test");
+            let name = whole.unwrap_or(path);
+            let (train_file, test_file) = demo(config, name, interrupt, observer)?;
+            match whole {
+                Some(_) => files.push(test_file),
+                None => {
+                    files.push(train_file);
+                    test.push(test_file.display().to_string());
+                }
+            }
         } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
             let found = glob::glob(path).map_err(|error| {
                 DataError::Config(format!(

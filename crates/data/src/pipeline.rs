@@ -13,9 +13,8 @@ use pelton_feed::{
     LoaderState, PipelineConfig, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
-use pelton_format::Contents;
 use pelton_image::Layout;
-use pelton_plan::{Order, Place, Plan, PlanSpec, StepBatch};
+use pelton_plan::{Order, Place, Plan, PlanSpec, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
 
@@ -34,6 +33,8 @@ const DEFAULT_BATCH: u64 = 64;
 pub struct PipelineTerms {
     /// Order of the epochs; opportunistic loads of peers' memory take its place.
     pub order: Order,
+    /// The records that take part at all, as a [`HeldOut`](crate::HeldOut) says; all where absent.
+    pub among: Option<Selection>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
     /// The seed.
@@ -118,7 +119,8 @@ impl PreparedPipeline {
         }
         let tokenizer = vocabulary.as_ref().map(|vocabulary| vocabulary.tokenizer());
         let spec = PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed);
-        let plan = pipeline_plan(config, spec, opened, tokenizer, context)?;
+        let among = terms.among.as_ref();
+        let plan = pipeline_plan(config, spec, among, opened, tokenizer, context)?;
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config.read_threads,
@@ -154,6 +156,24 @@ impl PreparedPipeline {
         opened: &OpenedData,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
+        self.measuring(opened, None, context)
+    }
+
+    /// The same over the records of this pipeline's own data that were held out of it.
+    pub fn validation(
+        &self,
+        held_out: &Selection,
+        context: &mut RunContext<'_>,
+    ) -> Result<PreparedPipeline, DataError> {
+        self.measuring(&self.opened, Some(held_out.clone()), context)
+    }
+
+    fn measuring(
+        &self,
+        opened: &OpenedData,
+        among: Option<Selection>,
+        context: &mut RunContext<'_>,
+    ) -> Result<PreparedPipeline, DataError> {
         let config = PipelineConfig {
             augment: self.config.augment.as_ref().map(|all| all.evaluation()),
             echo: None,
@@ -165,6 +185,7 @@ impl PreparedPipeline {
         };
         let terms = PipelineTerms {
             order: Order::Sequential,
+            among,
             epochs: None,
             cache: None,
             ..self.terms.clone()
@@ -329,15 +350,14 @@ fn stages_of(
     let Some(augment) = config.augment.clone() else {
         return Ok(stages);
     };
-    let mut augment = augment.with_layout(match config.planar {
+    let augment = augment.with_layout(match config.planar {
         true => Layout::Chw,
         false => Layout::Hwc,
     });
-    if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
-        let grey = augment.with_channels(1);
-        augment = grey.map_err(|error| DataError::Config(error.to_string()))?;
-    }
-    Ok(stages.then(AugmentImages::by(augment)))
+    let fields = stages.spec(&opened.dataset).map_err(FeedError::Stages)?;
+    let augment = AugmentImages::suited(augment, &fields)
+        .map_err(|error| DataError::Config(error.to_string()))?;
+    Ok(stages.then(augment))
 }
 
 /// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that
@@ -374,6 +394,7 @@ mod tests {
     fn terms() -> PipelineTerms {
         PipelineTerms {
             order: Order::Full,
+            among: None,
             batch: Some(8),
             seed: 3,
             epochs: Some(2),
@@ -433,6 +454,66 @@ mod tests {
             let ids = batches.flat_map(|batch| batch.unwrap().ids);
             assert_eq!(ids.collect::<Vec<u64>>(), (0..20).collect::<Vec<u64>>());
         }
+    }
+
+    /// A share of the records is held out: training sees the others alone, measuring sees these alone.
+    #[test]
+    fn what_is_held_out_is_measured_and_not_trained_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = DataConfig {
+            paths: vec![sentences(folder.path(), "train.txt", 100)],
+            cache_dir: Some(folder.path().join("cache")),
+            ..DataConfig::default()
+        }
+        .with_bytes();
+        let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+        let observer = &mut |_: pelton_run::Event<'_>| {};
+        let mut context = RunContext::new(&comm, &interrupt, observer);
+        let opened = open(&data, &data.paths, None, &mut context).unwrap();
+        let held = crate::HeldOut::share(100, 0.1, 3).unwrap();
+        let config = PipelineConfig {
+            decode: "words".parse().unwrap(),
+            buckets: Some("auto".parse().unwrap()),
+            // 3 words and the end: ids of which i % 7 is 2, among the records that take part.
+            keep_lengths: Some("4..4".parse().unwrap()),
+            ..PipelineConfig::default()
+        };
+        let any_length = PipelineConfig {
+            keep_lengths: None,
+            ..config.clone()
+        };
+        let terms = PipelineTerms {
+            among: Some(held.training.clone()),
+            epochs: Some(1),
+            ..terms()
+        };
+        let mut seen = |config: &PipelineConfig| {
+            let pipeline = PreparedPipeline::new(config, &terms, &opened, &mut context).unwrap();
+            let ids = |loader: PipelineLoader, steps: u64| {
+                let batches = loader.take(steps as usize);
+                let mut ids: Vec<u64> = batches.flat_map(|batch| batch.unwrap().ids).collect();
+                ids.sort_unstable();
+                ids
+            };
+            let steps = pipeline.plan().steps(0);
+            let trained = ids(pipeline.loader(None, &comm).unwrap(), steps);
+            let measured = pipeline.validation(&held.validation, &mut context).unwrap();
+            let steps = measured.plan().steps(0);
+            (trained, ids(measured.loader(None, &comm).unwrap(), steps))
+        };
+        let of = |kept: &Selection, keeps: fn(&u64) -> bool| -> Vec<u64> {
+            (0..100)
+                .filter(|&id| kept.contains(id))
+                .filter(keeps)
+                .collect()
+        };
+        let (trained, measured) = seen(&any_length);
+        assert_eq!(trained, of(&held.training, |_| true));
+        assert_eq!(measured, of(&held.validation, |_| true));
+        assert_eq!((trained.len(), measured.len()), (90, 10));
+        let (trained, measured) = seen(&config);
+        assert_eq!(trained, of(&held.training, |id| id % 7 == 2));
+        assert_eq!(measured, of(&held.validation, |_| true));
     }
 
     /// Two texts side by side: both sides of every pair come out, each padded to its bucket's length.

@@ -12,10 +12,11 @@ use crate::kept_lengths::record_lengths;
 use crate::open::OpenedData;
 use crate::plan::units_of;
 
-/// The plan of a pipeline, of which `spec` says order, batch and seed. Lengths are in tokens where there is a tokenizer.
+/// The plan of a pipeline, of which `spec` says order, batch and seed, over the records `among` all. Lengths are in tokens where there is a tokenizer.
 pub(crate) fn pipeline_plan(
     config: &PipelineConfig,
     spec: PlanSpec,
+    among: Option<&Selection>,
     opened: &OpenedData,
     tokenizer: Option<Tokenizer>,
     context: &mut RunContext<'_>,
@@ -54,6 +55,18 @@ pub(crate) fn pipeline_plan(
         })?),
         None => of_classes,
     };
+    let selection = match (among, selection) {
+        (Some(among), Some(kept)) => Some(Selection::new(dataset.records(), |id| {
+            among.contains(id) && kept.contains(id)
+        })),
+        (among, kept) => among.cloned().or(kept),
+    };
+    if selection.as_ref().is_some_and(Selection::is_empty) {
+        return Err(DataError::Config(
+            "no record is left once those held out, or of other classes or lengths, are taken away; hold out fewer, or keep more"
+                .to_owned(),
+        ));
+    }
     let mixture = match &config.mix {
         Some(weights) => Some(parts(dataset, weights)?),
         None => None,

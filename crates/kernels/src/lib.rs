@@ -7,6 +7,7 @@
 
 pub mod embedding;
 pub mod matrix;
+pub mod norm;
 pub mod optimizer;
 pub mod simd;
 
@@ -22,7 +23,6 @@ mod layer_norm;
 mod linear;
 mod lstm;
 mod math;
-pub mod norm;
 mod pool;
 mod product;
 mod relu;
@@ -43,7 +43,8 @@ pub use linear::{Linear, LinearGradients};
 pub use lstm::{Lstm, LstmGradients, LstmInput, LstmWeights, Position, positions_of_lengths};
 pub use matrix::Matrix;
 
-#[cfg(test)]
-mod tests;
 pub use pool::Pool;
 pub use relu::{relu, relu_backward};
+
+#[cfg(test)]
+mod tests;

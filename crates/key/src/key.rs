@@ -47,6 +47,8 @@ pub enum Stage {
     EchoDraw(u64),
     /// The order in which a solver visits the rows it holds; the number tells blocks apart.
     Inner(u64),
+    /// Which records are held out of training (use epoch 0).
+    HeldOut,
     /// Generated data; the number tells generators and columns apart.
     Demo(u32),
     /// Samples drawn for checks and probes.
@@ -78,8 +80,9 @@ impl Stage {
             Stage::Part(part) => (16, part),
             Stage::Augment => (14, 0),
             Stage::EchoDraw(round) => (17, round),
-            Stage::Dropout => (18, 0),
+            Stage::Dropout => (20, 0),
             Stage::Parameters => (19, 0),
+            Stage::HeldOut => (18, 0),
         }
     }
 }
@@ -137,6 +140,7 @@ mod tests {
                     Stage::Augment,
                     Stage::EchoDraw(0),
                     Stage::EchoDraw(1),
+                    Stage::HeldOut,
                 ] {
                     seen.insert(key(seed, epoch, stage));
                     keys += 1;

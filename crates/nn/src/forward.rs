@@ -70,7 +70,12 @@ impl<B: Ops> Pass<'_, B> {
 
     fn layer(&mut self, layer: &Layer, value: Value<B>, relu: bool) -> Value<B> {
         let x = match (value, layer) {
-            (Value::Words, Layer::Embedding { width, positions, .. }) => {
+            (
+                Value::Words,
+                Layer::Embedding {
+                    width, positions, ..
+                },
+            ) => {
                 return Value::Numbers(self.embedding(*width, *positions));
             }
             (Value::Numbers(x), _) => x,
@@ -130,10 +135,7 @@ impl<B: Ops> Pass<'_, B> {
     fn batch_norm(&mut self, x: F<B>, residual: Option<F<B>>, relu: bool) -> F<B> {
         let (gamma, beta) = (self.take(), self.take());
         let mut running = [self.take(), self.take()];
-        debug_assert_eq!(
-            self.summary.parameters[self.next - 1].role,
-            Role::Statistic
-        );
+        debug_assert_eq!(self.summary.parameters[self.next - 1].role, Role::Statistic);
         let mode = NormMode {
             training: self.training,
             relu,
@@ -215,7 +217,8 @@ impl<B: Ops> Pass<'_, B> {
         let state = match self.states.get(at) {
             Some(state) => state.clone(),
             None => {
-                let zeros = || place::<B, 2>(vec![0.0; batch * hidden], [batch, hidden], self.device);
+                let zeros =
+                    || place::<B, 2>(vec![0.0; batch * hidden], [batch, hidden], self.device);
                 [zeros(), zeros()]
             }
         };

@@ -210,7 +210,8 @@ impl Layer {
                 if *bias {
                     summary.add(name, "bias", &[*out], Init::Constant(0.0), Shift);
                 }
-                summary.multiplications += (height * width * shape.iter().product::<usize>()) as u64;
+                summary.multiplications +=
+                    (height * width * shape.iter().product::<usize>()) as u64;
                 Flow::Image(height, width, *out)
             }
             (Layer::BatchNorm { name, .. }, Flow::Image(_, _, width) | Flow::Row(width)) => {

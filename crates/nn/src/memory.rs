@@ -47,7 +47,11 @@ impl Block {
     pub(crate) fn new(len: usize) -> Block {
         let mut pool = pool();
         // A little larger is as good; twice as large is a waste.
-        let found = pool.spare.range(len..=len + len / 4).next().map(|(&len, _)| len);
+        let found = pool
+            .spare
+            .range(len..=len + len / 4)
+            .next()
+            .map(|(&len, _)| len);
         let numbers = found.and_then(|found| {
             let list = pool.spare.get_mut(&found)?;
             let numbers = list.pop();
@@ -81,7 +85,11 @@ impl Block {
 
     /// As a tensor.
     pub(crate) fn tensor(self, shape: &[usize]) -> FlexTensor {
-        assert_eq!(self.len, shape.iter().product::<usize>(), "numbers of a tensor");
+        assert_eq!(
+            self.len,
+            shape.iter().product::<usize>(),
+            "numbers of a tensor"
+        );
         let bytes = 4 * self.len;
         // SAFETY: all of a block is initialised, and it has `bytes` bytes.
         let bytes = unsafe { Bytes::from_controller(Box::new(self), bytes) };

@@ -122,8 +122,8 @@ pub(crate) fn by_tensors<B: Backend>(update: &Update, slots: &mut [Slot<B>]) {
                     (w, g) if slot.decay && w > 0.0 && g > 0.0 => trust * w / (g + beta * w),
                     _ => 1.0,
                 };
-                let v = t(&slot.state[0]) * momentum
-                    + (g + w.clone() * beta) * (update.rate * lambda);
+                let v =
+                    t(&slot.state[0]) * momentum + (g + w.clone() * beta) * (update.rate * lambda);
                 slot.state[0] = put(v.clone());
                 put(w - v)
             }

@@ -162,7 +162,11 @@ mod tests {
         assert_eq!(saved.shape, [1, 3, 1, 2]);
         assert_eq!(saved.values, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
         assert_eq!(collect(&[conv], vec![saved]).unwrap(), [values]);
-        for (shape, flattened) in [(&[5, 12][..], Some([3, 2, 2])), (&[7], None), (&[4, 3, 3, 2], None)] {
+        for (shape, flattened) in [
+            (&[5, 12][..], Some([3, 2, 2])),
+            (&[7], None),
+            (&[4, 3, 3, 2], None),
+        ] {
             let parameter = parameter(shape, flattened);
             let values = begin(&parameter, 3);
             let saved = publish(&parameter, values.clone());
@@ -173,7 +177,9 @@ mod tests {
     #[test]
     fn parameters_of_another_net_are_refused() {
         let own = parameter(&[2, 3], None);
-        let lacks = collect(std::slice::from_ref(&own), vec![]).unwrap_err().to_string();
+        let lacks = collect(std::slice::from_ref(&own), vec![])
+            .unwrap_err()
+            .to_string();
         assert!(lacks.contains("lack a.weight"), "{lacks}");
         let other = publish(&parameter(&[3, 3], None), vec![0.0; 9]);
         let sizes = collect(&[own], vec![other]).unwrap_err().to_string();
@@ -186,6 +192,9 @@ mod tests {
         let mean = values.iter().sum::<f32>() / 1e4;
         let square = values.iter().map(|x| x * x).sum::<f32>() / 1e4;
         // Deviations of the mean and of the mean square of 10 000: 0.005 and 0.0035.
-        assert!(mean.abs() < 0.025 && (square - 0.25).abs() < 0.0175, "{mean} {square}");
+        assert!(
+            mean.abs() < 0.025 && (square - 0.25).abs() < 0.0175,
+            "{mean} {square}"
+        );
     }
 }

@@ -1,19 +1,20 @@
-//! Generated sets as packed files in a cache folder: made once, streamed out, never held in memory.
+//! Generated sets as files in a cache folder, rows of features packed, pictures as CIFAR-10 has them, sentences a line: made once, streamed out, never held in memory.
 //!
 //! Threads generate chunks of rows in turn and hand them over in order; the writer packs them while
 //! the next ones are made. Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of
 //! the set. A file gets its name when it is complete, and the name states generator version, rows
 //! and seed, so a file that is present is the right one.
 
-use std::io;
+use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use pelton_format::{FormatError, IndexCoding, Layout, PackedShape, PackedWriter, Rows};
+use pelton_format::{FormatError, IndexCoding, Layout, PackedShape, PackedWriter, Row, Rows};
+use pelton_storage::WholeFile;
 
-use super::{DemoSpec, Generator, label_value};
+use super::{DemoSet, DemoSpec, Generator};
 
 /// Changes whenever a generator's rows change, so that older files are not taken for new ones.
 const VERSION: u32 = 1;
@@ -28,7 +29,7 @@ const CHUNKS_AHEAD: usize = 2;
 pub enum DemoError {
     /// No generator of that name.
     #[error(
-        "`{text}` is no built-in data: use demo:higgs, demo:epsilon, demo:webspam or demo:kdd, \
+        "`{text}` is no built-in data: use demo:higgs, demo:epsilon, demo:webspam, demo:kdd, demo:images or demo:text, \
          with a number of rows as in demo:higgs:500000 if wanted"
     )]
     Unknown {
@@ -50,6 +51,14 @@ pub enum DemoError {
     )]
     CacheFolder {
         /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of pictures or text cannot be written.
+    #[error("{}: cannot write it; check the path, its permissions and the disk", path.display())]
+    File {
+        /// The file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -94,10 +103,15 @@ impl DemoSpec {
             path: cache_dir.to_path_buf(),
             source,
         })?;
-        let name = self.set.name();
+        // Names by which the formats are told.
+        let (name, kind) = match self.set {
+            DemoSet::Images => ("data_batch_demo", "bin"),
+            DemoSet::Text => ("text", "txt"),
+            set => (set.name(), "prow"),
+        };
         let file = |part: &str| {
             let rows = self.rows;
-            cache_dir.join(format!("{name}-v{VERSION}-{rows}-seed{seed}{part}.prow"))
+            cache_dir.join(format!("{name}-v{VERSION}-{rows}-seed{seed}{part}.{kind}"))
         };
         let (train, test) = (file(""), file("-test"));
         let end = self.rows + self.test_rows();
@@ -118,29 +132,92 @@ impl DemoSpec {
         interrupt: &AtomicBool,
         mut progress: impl FnMut(u64),
     ) -> Result<(), DemoError> {
-        let mut writer = PackedWriter::create(
-            path,
-            PackedShape {
-                layout: self.layout(),
-                features: self.features(),
-                index_coding: IndexCoding::Plain,
-            },
-        )?;
+        let mut file = DemoFile::create(path, self)?;
         let mut done = range.start;
         in_chunks(self, seed, range, |rows| {
             if interrupt.load(Ordering::Relaxed) {
                 let path = path.to_path_buf();
-                return Err(FormatError::Interrupted { path });
+                return Err(FormatError::Interrupted { path }.into());
             }
             for row in 0..rows.len() {
-                writer.push(label_value(rows.label(row)), rows.row(row))?;
+                file.push(rows.label(row), rows.row(row))?;
             }
             done += rows.len() as u64;
             progress(done);
-            Ok::<(), FormatError>(())
+            Ok::<(), DemoError>(())
         })?;
-        writer.finish()?;
+        file.finish()
+    }
+}
+
+/// A file under construction.
+struct DemoFile<'a> {
+    path: &'a Path,
+    set: DemoSet,
+    to: Writer,
+}
+
+enum Writer {
+    Packed(Box<PackedWriter>),
+    Plain(io::BufWriter<WholeFile>),
+}
+
+impl DemoFile<'_> {
+    fn create<'a>(path: &'a Path, spec: &DemoSpec) -> Result<DemoFile<'a>, DemoError> {
+        let to = match spec.layout() {
+            Layout::Bytes => {
+                let file = WholeFile::create(path).map_err(|error| io_error(path, error))?;
+                Writer::Plain(io::BufWriter::with_capacity(CHUNK_BYTES as usize, file))
+            }
+            layout => {
+                let shape = PackedShape {
+                    layout,
+                    features: spec.features(),
+                    index_coding: IndexCoding::Plain,
+                };
+                Writer::Packed(Box::new(PackedWriter::create(path, shape)?))
+            }
+        };
+        let set = spec.set;
+        Ok(DemoFile { path, set, to })
+    }
+
+    fn push(&mut self, class: u32, row: Row<'_>) -> Result<(), DemoError> {
+        match (&mut self.to, row) {
+            (Writer::Packed(writer), row) => writer.push(self.set.label_value(class), row)?,
+            (Writer::Plain(file), Row::Bytes(bytes)) => {
+                let written = match self.set {
+                    DemoSet::Images => file
+                        .write_all(&[class as u8])
+                        .and_then(|()| file.write_all(bytes)),
+                    _ => file.write_all(bytes).and_then(|()| file.write_all(b"\n")),
+                };
+                written.map_err(|error| io_error(self.path, error))?;
+            }
+            (Writer::Plain(_), _) => unreachable!("rows have the layout of their set"),
+        }
         Ok(())
+    }
+
+    fn finish(self) -> Result<(), DemoError> {
+        match self.to {
+            Writer::Packed(writer) => {
+                writer.finish()?;
+                Ok(())
+            }
+            Writer::Plain(file) => file
+                .into_inner()
+                .map_err(|error| error.into_error())
+                .and_then(WholeFile::publish)
+                .map_err(|error| io_error(self.path, error)),
+        }
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> DemoError {
+    DemoError::File {
+        path: path.to_path_buf(),
+        source,
     }
 }
 
@@ -238,6 +315,8 @@ mod tests {
             "demo:epsilon:300",
             "demo:webspam:61",
             "demo:kdd:7000",
+            "demo:images:700",
+            "demo:text:9000",
         ] {
             let spec = DemoSpec::parse(text).unwrap();
             let mut last = (0, 0);
@@ -258,12 +337,13 @@ mod tests {
     }
 
     fn check_file(path: &Path, spec: DemoSpec, range: Range<u64>) {
-        let dataset = Dataset::open(&[path.to_path_buf()], &OpenOptions::default()).unwrap();
+        let options = OpenOptions::default();
+        let dataset = Dataset::open(&[path.to_path_buf()], &options).unwrap();
         assert_eq!(dataset.records(), range.end - range.start);
-        assert_eq!(
-            (dataset.features(), dataset.layout()),
-            (spec.features(), spec.layout())
-        );
+        assert_eq!(dataset.layout(), spec.layout());
+        if spec.layout() != Layout::Bytes {
+            assert_eq!(dataset.features(), spec.features());
+        }
         let bytes = std::fs::read(path).unwrap();
         let mut found = Rows::new(spec.layout());
         for id in 0..dataset.records() {
@@ -273,10 +353,11 @@ mod tests {
             dataset.decode(id, record, &mut found).unwrap();
         }
         let mut number = 0;
+        let is_text = spec.set == DemoSet::Text;
         let compared: Result<(), ()> = spec.generate(5, range, |label, row| {
             assert_eq!(found.row(number), row);
             let class = found.label(number) as usize;
-            assert_eq!(dataset.labels().values()[class], label);
+            assert!(is_text || dataset.labels().values()[class] == label);
             number += 1;
             Ok(())
         });

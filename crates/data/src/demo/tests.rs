@@ -10,7 +10,14 @@ fn spec(text: &str) -> DemoSpec {
     DemoSpec::parse(text).unwrap()
 }
 
-const SETS: [&str; 4] = ["demo:higgs", "demo:epsilon", "demo:webspam", "demo:kdd"];
+const SETS: [&str; 6] = [
+    "demo:higgs",
+    "demo:epsilon",
+    "demo:webspam",
+    "demo:kdd",
+    "demo:images",
+    "demo:text",
+];
 
 /// CRC-32C over labels, indices and values of some rows.
 fn checksum(spec: DemoSpec, seed: u64, range: std::ops::Range<u64>) -> u32 {
@@ -23,7 +30,7 @@ fn checksum(spec: DemoSpec, seed: u64, range: std::ops::Range<u64>) -> u32 {
                 crc = append(crc, indices.iter().copied());
                 crc = append(crc, values.iter().map(|x| x.to_bits()));
             }
-            Row::Bytes(_) => panic!("rows are features"),
+            Row::Bytes(bytes) => crc = crc32c::crc32c_append(crc, bytes),
         }
         Ok(())
     });
@@ -37,7 +44,7 @@ fn append(crc: u32, words: impl Iterator<Item = u32>) -> u32 {
 }
 
 /// Mean of what `figure` says of the first `rows` rows of seed 0.
-fn mean(spec: DemoSpec, rows: u64, figure: impl Fn(f64, Row<'_>) -> f64) -> f64 {
+fn mean(spec: DemoSpec, rows: u64, mut figure: impl FnMut(f64, Row<'_>) -> f64) -> f64 {
     let mut sum = 0.0;
     let done: Result<(), Infallible> = spec.generate(0, 0..rows, |label, row| {
         sum += figure(label, row);
@@ -64,6 +71,10 @@ fn golden_checksums() {
         0x634a_1f1e,
         0xd7cf_518c,
         0xa58e_b892,
+        0xe244_909f,
+        0x38ad_d38a,
+        0x9f69_6c5b,
+        0x0f01_392f,
     ];
     assert_eq!(found, expected, "{found:#010x?}");
 }
@@ -107,6 +118,8 @@ fn names_and_rows() {
         ("demo:epsilon", 20_000, 2_000),
         ("demo:webspam:7", 7, 1),
         ("demo:kdd:40_000_000", 40_000_000, 100_000),
+        ("demo:images", 50_000, 5_000),
+        ("demo:text:30", 30, 3),
     ];
     for (text, rows, test_rows) in cases {
         assert_eq!(
@@ -171,7 +184,7 @@ fn rows_have_the_stated_shape() {
 
 #[test]
 fn rows_have_norm_one_and_higgs_is_standardised() {
-    for set in &SETS[1..] {
+    for set in &SETS[1..4] {
         mean(spec(set), 20, |_, row| {
             let (Row::Dense(values) | Row::Sparse { values, .. }) = row else {
                 panic!("rows are features")
@@ -194,6 +207,34 @@ fn rows_have_norm_one_and_higgs_is_standardised() {
             (second - 1.0).abs() < 0.1,
             "feature {feature}: variance {second}"
         );
+    }
+}
+
+/// As many of each class, and in the mean picture of each no trace of its shape: a linear model finds little.
+#[test]
+fn pictures_have_ten_classes_that_are_alike_on_average() {
+    const PICTURES: u64 = 8000;
+    let mut sums = vec![[0.0_f64; 1024]; 10];
+    let mut counts = [0.0_f64; 10];
+    mean(spec("demo:images"), PICTURES, |label, row| {
+        let Row::Bytes(pixels) = row else {
+            panic!("pictures are bytes")
+        };
+        assert_eq!(pixels.len(), 3072);
+        counts[label as usize] += 1.0;
+        let reds = sums[label as usize].iter_mut().zip(pixels);
+        reds.for_each(|(sum, pixel)| *sum += f64::from(*pixel));
+        0.0
+    });
+    for (class, (sum, count)) in sums.iter().zip(counts).enumerate() {
+        // Five deviations of a share of a tenth.
+        let deviation = (PICTURES as f64 * 0.09).sqrt();
+        assert!((count - 800.0).abs() < 5.0 * deviation, "{class}: {count}");
+        // A value has a deviation of about 66; five deviations of a mean of 800, over 10 × 1024 means.
+        let within = 5.5 * 66.0 / count.sqrt();
+        for mean in sum.map(|sum| sum / count) {
+            assert!((mean - 127.5).abs() < within, "{class}: {mean}");
+        }
     }
 }
 

@@ -5,13 +5,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_image::{Layout, Output, Pipeline, Pixels, Workspace};
+use pelton_image::{ImageError, Layout, Output, Pipeline, Pixels, Workspace};
 
 use super::IMAGE;
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
 /// Crops, flips, resizes, colours and normalises the field "image", anew at each appearance.
+///
+/// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
+/// unless it is grey, channels. It comes out as "image".
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
@@ -24,6 +27,21 @@ impl AugmentImages {
             pipeline,
             name: IMAGE.into(),
         }
+    }
+
+    /// By this pipeline, with one channel where the pictures among these fields have one.
+    ///
+    /// Errors: a normalisation by the means of three channels.
+    pub fn suited(pipeline: Pipeline, fields: &FieldSpecs) -> Result<AugmentImages, ImageError> {
+        let is_grey = picture_of(fields).is_some_and(|place| match fields.0[place].dims[..] {
+            [_, _, channels] => channels == Some(1),
+            _ => true,
+        });
+        let pipeline = match is_grey {
+            true => pipeline.with_channels(1)?,
+            false => pipeline,
+        };
+        Ok(AugmentImages::by(pipeline))
     }
 
     fn dtype(&self) -> DType {
@@ -64,15 +82,25 @@ impl Stage for AugmentImages {
     }
 
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
-        let Some(image) = input.get(IMAGE) else {
+        let Some(place) = picture_of(&input) else {
             return Err(format!(
                 "augmentation is for pictures, and here are {}; decode them with `decode` image, or leave `augment` out",
                 input.names()
             ));
         };
-        let size = match image.dims[..] {
-            [Some(height), Some(width), _] => Some((height as u32, width as u32)),
-            _ => None,
+        let image = &input.0[place];
+        let size = match (image.dtype, &image.dims[..]) {
+            (DType::U8, [height, width] | [height, width, None | Some(1 | 3)]) => {
+                height.zip(*width).map(|(h, w)| (h as u32, w as u32))
+            }
+            _ => {
+                return Err(format!(
+                    "augmentation is for pictures of bytes, height × width × channels with 1 or 3 channels, and `{}` has {} of {}; store them so, or leave `augment` out",
+                    image.name,
+                    spelled(&image.dims),
+                    image.dtype
+                ));
+            }
         };
         let known = match (self.pipeline.fixed_size(), size) {
             (Some(size), _) => Some(size),
@@ -83,7 +111,7 @@ impl Stage for AugmentImages {
             Some(size) => self.dims(size).into_iter().map(Some).collect(),
             None => vec![None; 3],
         };
-        input.replace(IMAGE, FieldSpec::new(IMAGE, self.dtype(), &dims));
+        input.0[place] = FieldSpec::new(IMAGE, self.dtype(), &dims);
         Ok(input)
     }
 
@@ -107,8 +135,11 @@ impl Stage for AugmentImages {
         work: &mut dyn Any,
     ) -> Result<(), StageFailure> {
         let work = work.downcast_mut().expect("the work of this stage");
+        if !matches!(sample.get(IMAGE), Some(Value::Pixels(_))) {
+            numbers_to_pixels(sample, &self.name)?;
+        }
         let Some(Value::Pixels(pixels)) = sample.get(IMAGE) else {
-            return Err("there is no picture to augment".into());
+            return Err(NO_PICTURE.into());
         };
         if let Some(slot) = slots.take(IMAGE) {
             self.write(pixels, at.key, work, slot)?;
@@ -132,4 +163,73 @@ impl Stage for AugmentImages {
         sample.set(&self.name, value);
         Ok(())
     }
+}
+
+const NO_PICTURE: &str = "there is no picture to augment";
+
+/// What tells whether a field is a picture: its name, the type of its elements, how many dimensions it has.
+type Kind<'a> = (&'a str, DType, usize);
+
+/// Which of some fields is the picture.
+fn picture(fields: &[Kind<'_>]) -> Option<usize> {
+    let named = fields.iter().position(|(name, ..)| *name == IMAGE);
+    let fits = |(_, dtype, dims): &Kind<'_>| *dtype == DType::U8 && (2..=3).contains(dims);
+    let mut others = (0..fields.len()).filter(|&place| fits(&fields[place]));
+    named.or_else(|| match (others.next(), others.next()) {
+        (only, None) => only,
+        _ => None,
+    })
+}
+
+fn picture_of(fields: &FieldSpecs) -> Option<usize> {
+    let fields = fields.0.iter();
+    let kinds: Vec<Kind<'_>> = fields
+        .map(|field| (&*field.name, field.dtype, field.dims.len()))
+        .collect();
+    picture(&kinds)
+}
+
+/// Puts the pixels of a field of numbers in its place, under the name of pictures.
+fn numbers_to_pixels(sample: &mut Sample<'_>, image: &Arc<str>) -> Result<(), StageFailure> {
+    let kinds: Vec<Kind<'_>> = sample
+        .iter()
+        .map(|(name, value)| (&**name, value.dtype(), value.dims().len()))
+        .collect();
+    let found = picture(&kinds).and_then(|place| sample.iter().nth(place));
+    let name = Arc::clone(found.ok_or(NO_PICTURE)?.0);
+    let mut pixels = sample.new_pixels();
+    let Some(Value::Numbers(DType::U8, dims, bytes)) = sample.get(&name) else {
+        return Err(NO_PICTURE.into());
+    };
+    let (height, width, channels) = match dims[..] {
+        [height, width] => (height, width, 1),
+        [height, width, channels @ (1 | 3)] => (height, width, channels),
+        _ => {
+            let dims: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
+            let text = format!(
+                "its picture `{name}` has {}, and height × width × channels are wanted with 1 or 3 channels",
+                spelled(&dims)
+            );
+            return Err(text.into());
+        }
+    };
+    if bytes.is_empty() {
+        return Err(format!("its picture `{name}` has no pixels").into());
+    }
+    // Lengths are 32-bit numbers where they are stored.
+    let size = (height as u32, width as u32);
+    pixels.set(size.0, size.1, channels, Layout::Hwc, bytes);
+    if name != *image {
+        sample.remove(&name);
+    }
+    sample.set(image, Value::Pixels(Cow::Owned(pixels)));
+    Ok(())
+}
+
+/// Dimensions as text.
+fn spelled(dims: &[Option<usize>]) -> String {
+    let length =
+        |length: &Option<usize>| length.map_or("?".to_owned(), |length| length.to_string());
+    let lengths: Vec<String> = dims.iter().map(length).collect();
+    lengths.join(" × ")
 }

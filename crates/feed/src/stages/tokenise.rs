@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_text::{Ends, Vocabulary, pair_sides};
+use pelton_text::{Ends, Special, Vocabulary, pair_sides};
 
 use super::members::{check_record, take_record};
 use super::{TARGET_TOKENS, TOKENS};
@@ -20,9 +21,14 @@ pub struct Tokenise {
     members: Vec<String>,
     /// Of the sides of a pair, or one.
     names: Vec<Arc<str>>,
+    /// `<unk>` among the tokens of the first epoch.
+    unknown: AtomicU64,
 }
 
 impl Tokenise {
+    /// What [`Stage::counted`] calls the tokens that the vocabulary has no number for, or that are `<unk>` in the text.
+    pub const UNKNOWN_TOKENS: &'static str = "unknown_tokens";
+
     /// By `vocabulary`, with what is put before and behind a sentence.
     pub fn by(vocabulary: Arc<Vocabulary>, ends: Ends) -> Tokenise {
         Tokenise {
@@ -30,6 +36,7 @@ impl Tokenise {
             ends,
             members: vec!["txt".to_owned()],
             names: vec![TOKENS.into()],
+            unknown: AtomicU64::new(0),
         }
     }
 
@@ -74,7 +81,7 @@ impl Stage for Tokenise {
         &self,
         sample: &mut Sample<'_>,
         _: &mut Slots<'_>,
-        _: &Appearance,
+        at: &Appearance,
         _: &mut dyn Any,
     ) -> Result<(), StageFailure> {
         let Some(text) = take_record(sample, &self.members)? else {
@@ -90,8 +97,17 @@ impl Stage for Tokenise {
         for (name, side) in self.names.iter().zip(sides) {
             let mut tokens = sample.new_tokens();
             self.vocabulary.encode(side, self.ends, &mut tokens);
+            if at.first {
+                let unknown = |token: &&u32| **token == Special::Unknown.id();
+                let unknown = tokens.iter().filter(unknown).count();
+                self.unknown.fetch_add(unknown as u64, Relaxed);
+            }
             sample.set(name, Value::Tokens(Cow::Owned(tokens)));
         }
         Ok(())
+    }
+
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        vec![(Tokenise::UNKNOWN_TOKENS, self.unknown.load(Relaxed))]
     }
 }

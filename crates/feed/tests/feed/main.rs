@@ -6,5 +6,6 @@ mod in_place;
 mod loader;
 mod loader_budgets;
 mod loader_random;
+mod number_pictures;
 mod states;
 mod unreadable_records;

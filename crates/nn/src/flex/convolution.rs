@@ -38,7 +38,10 @@ pub(super) fn forward(
 }
 
 pub(super) fn taped(x: Taped, w: Taped, bias: Option<Taped>, at: Window, relu: bool) -> Taped {
-    let (input, weight) = (contiguous(x.primitive.clone()), contiguous(w.primitive.clone()));
+    let (input, weight) = (
+        contiguous(x.primitive.clone()),
+        contiguous(w.primitive.clone()),
+    );
     let conv = shape_of(&input, &weight, at);
     let b = bias.as_ref().map(|b| b.primitive.clone());
     let y = forward(input.clone(), weight.clone(), b, at, relu);

@@ -92,7 +92,11 @@ impl Ops for Flex {
         sequence::lstm(x, weights.all(), state, keep)
     }
 
-    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+    fn nn_cross_entropy(
+        logits: F<Self>,
+        targets: &[i64],
+        options: LossOptions,
+    ) -> (F<Self>, Counts) {
         let counts = loss::counts(&logits, targets);
         // The loss itself is asked for in training only, with a tape.
         let value = (counts.loss * f64::from(options.scale)) as f32;
@@ -173,7 +177,11 @@ impl Ops for Autodiff<Flex> {
         sequence::lstm_taped(x, weights.all(), state, keep)
     }
 
-    fn nn_cross_entropy(logits: F<Self>, targets: &[i64], options: LossOptions) -> (F<Self>, Counts) {
+    fn nn_cross_entropy(
+        logits: F<Self>,
+        targets: &[i64],
+        options: LossOptions,
+    ) -> (F<Self>, Counts) {
         loss::taped(logits, targets, options)
     }
 }

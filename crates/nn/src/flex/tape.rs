@@ -34,7 +34,12 @@ impl<const N: usize> Backward<Flex, N> for Node<N> {
 
     fn backward(self, ops: Ops<Waiting<N>, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node);
-        let run = ops.state.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let run = ops
+            .state
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let run = run.expect("a tape runs backward once");
         let wanted = std::array::from_fn(|i| ops.parents[i].is_some());
         for (parent, gradient) in ops.parents.iter().zip(run(gradient, wanted)) {
@@ -52,7 +57,11 @@ pub(super) fn record<const N: usize>(
     backward: impl FnOnce(FlexTensor, [bool; N]) -> Parents<N> + Send + 'static,
 ) -> Taped {
     let nodes = parents.map(|parent| parent.node.clone());
-    match Node.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+    match Node
+        .prepare::<NoCheckpointing>(nodes)
+        .compute_bound()
+        .stateful()
+    {
         OpsKind::Tracked(prep) => {
             let run: Run<N> = Box::new(backward);
             prep.finish(Waiting(Arc::new(Mutex::new(Some(run)))), output)

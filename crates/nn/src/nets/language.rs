@@ -47,7 +47,11 @@ impl LanguageModel {
 
     /// The last layer, named as in PyTorch's example of a language model.
     fn decoder(&self) -> Layer {
-        linear("decoder", self.words, self.tied.then(|| "encoder".to_owned()))
+        linear(
+            "decoder",
+            self.words,
+            self.tied.then(|| "encoder".to_owned()),
+        )
     }
 }
 

@@ -74,10 +74,7 @@ fn end(classes: usize) -> [Layer; 2] {
 ///
 /// Differs from section 4.2: where the shape changes, the shortcut is a projection (option B), not padding.
 fn small(blocks: usize, classes: usize, width: f64) -> Vec<Layer> {
-    let mut layers = vec![
-        conv("conv1", scaled(16, width), 3, 1),
-        norm("bn1", true),
-    ];
+    let mut layers = vec![conv("conv1", scaled(16, width), 3, 1), norm("bn1", true)];
     for stage in 0..3 {
         let out = scaled(16 << stage, width);
         for at in 0..blocks {

@@ -40,6 +40,7 @@ pub(super) fn measure(
     context: &mut RunContext<'_>,
 ) -> Result<BenchReport, DataError> {
     let terms = PipelineTerms {
+        among: None,
         order: config.order,
         batch: config.batch,
         seed: config.seed,
