@@ -114,7 +114,7 @@ fn arrays_are_augmented_as_pictures_are() {
         all[id * 675 + 1..][..672].to_vec()
     });
     let batch = batches(&dataset, "flip").remove(0);
-    assert_eq!(batch.get("photo"), None);
+    assert!(batch.get("photo").is_none());
     let x: Vec<u8> = batch
         .ids
         .iter()
