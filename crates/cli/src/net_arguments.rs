@@ -6,7 +6,7 @@ use clap::Args;
 use pelton_train::image::ImageModel;
 use pelton_train::{
     Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
-    growing_batch,
+    Validation, growing_batch,
 };
 use pelton_train::language::LanguageNet;
 
@@ -19,9 +19,10 @@ use crate::stage_arguments::PipelineArguments;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Training")]
 pub struct FitArguments {
-    /// Validation data: the parameters of the epoch with the least loss on it are kept
-    #[arg(long)]
-    pub validation: Vec<String>,
+    /// Validation data, or a share of the training records such as 0.1: the parameters of the epoch with the least loss
+    /// on it are kept
+    #[arg(long, value_name = "DATA|SHARE")]
+    pub validation: Option<Validation>,
     /// Test data
     #[arg(long)]
     pub test: Vec<String>,
@@ -89,9 +90,7 @@ pub struct FitArguments {
 
 impl FitArguments {
     fn apply(self, config: &mut FitConfig) -> Result<(), Failure> {
-        if !self.validation.is_empty() {
-            config.validation = self.validation;
-        }
+        set_option(&mut config.validation, self.validation);
         if !self.test.is_empty() {
             config.test = self.test;
         }

@@ -87,8 +87,6 @@ impl Sgd {
 
 /// Layer-wise adaptive rate scaling: λ = η‖w‖ / (‖g‖ + β‖w‖) for each tensor; v ← momentum·v + lr·λ·(g + βw);
 /// w −= v. λ is 1 where ‖w‖ or ‖g‖ is 0 (else such a tensor would never move).
-///
-/// Biases and scales of normalisations are usually stepped by `Sgd` instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Lars {
     /// Learning rate, γ.
@@ -97,7 +95,7 @@ pub struct Lars {
     pub momentum: f32,
     /// β.
     pub weight_decay: f32,
-    /// η, often 0.001.
+    /// η, often 0.001; 0 for λ = 1, as biases and scales of normalisations usually have it.
     pub trust: f32,
 }
 
@@ -133,7 +131,7 @@ impl Lars {
 
     /// λ from the norms of a tensor and of its gradient.
     pub fn local_rate(&self, weights: f64, gradient: f64) -> f32 {
-        if weights > 0.0 && gradient > 0.0 {
+        if weights > 0.0 && gradient > 0.0 && self.trust > 0.0 {
             let decay = f64::from(self.weight_decay);
             (f64::from(self.trust) * weights / (gradient + decay * weights)) as f32
         } else {
@@ -206,12 +204,16 @@ type Block<'a> = (&'a mut [f32], &'a [f32], &'a mut [f32]);
 
 fn blocks_of<'a>(t: &'a mut Tensor<'_>) -> impl Iterator<Item = Block<'a>> {
     assert_eq!(t.weights.len(), t.gradient.len(), "weights and gradients");
-    assert_eq!(t.weights.len(), t.state.len(), "weights and state");
+    assert!(
+        t.state.is_empty() || t.weights.len() == t.state.len(),
+        "weights and state"
+    );
+    let states = t.state.chunks_mut(BLOCK).map(Some).chain(std::iter::repeat_with(|| None));
     t.weights
         .chunks_mut(BLOCK)
         .zip(t.gradient.chunks(BLOCK))
-        .zip(t.state.chunks_mut(BLOCK))
-        .map(|((w, g), v)| (w, g, v))
+        .zip(states)
+        .map(|((w, g), v)| (w, g, v.unwrap_or_default()))
 }
 
 /// Calls `f` with the number of each tensor and each of its blocks, on all threads.

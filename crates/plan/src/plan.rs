@@ -150,6 +150,20 @@ impl Plan {
         EpochOrder::new(Arc::clone(&self.0), epoch)
     }
 
+    /// Appearances of an epoch that are in none of its batches.
+    pub fn left_out(&self) -> u64 {
+        if !matches!(self.batching(), Batching::DropLast(_)) {
+            return 0;
+        }
+        let Some(last) = self.steps(0).checked_sub(1) else {
+            return self.appearances();
+        };
+        let used = self
+            .step_len(0, last)
+            .map(|of_last| self.largest_batch() * last + of_last);
+        used.map_or(0, |used| self.appearances().saturating_sub(used))
+    }
+
     /// Draws of a step's batch; `None` where that takes a walk to know, and beyond the end of the epoch.
     pub fn step_len(&self, epoch: u64, step: u64) -> Option<u64> {
         match &self.0.groups {

@@ -71,6 +71,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let plain: Result<Pipeline, _> = PLAIN.parse();
         pipeline.augment = plain.ok();
     }
+    let held = config.fit.held_out(&data)?;
     let terms = PipelineTerms {
         order: config.fit.order,
         batch: Some(config.fit.batch),
@@ -80,6 +81,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         threads: config.fit.feed_threads,
         access: config.fit.access,
         cache: None,
+        among: held.as_ref().map(|held| held.training.clone()),
     };
     let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     let labels = data.dataset.labels();
@@ -97,11 +99,15 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
         Ok(Some(Prepared::Pipeline(training.evaluation(&opened, context)?)))
     };
-    let validation = held_out(&config.fit.validation)?;
+    let mut validation = held_out(&config.fit.validation_paths())?;
     let test = match config.fit.test.as_slice() {
         [] => held_out(&data.test)?,
         paths => held_out(paths)?,
     };
+    if let Some(held) = &held {
+        let measured = training.validation(&held.validation, context)?;
+        validation = Some(Prepared::Pipeline(measured));
+    }
     let image = image_size(&training, context.comm)?;
     let net = config.model.net(image, classes, config.width)?;
     let trained = net.trained();

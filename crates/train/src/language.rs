@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_data::{DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, as_text, open};
+use pelton_data::{DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, Validation, as_text, open};
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
 use pelton_nn::{Device, trainer};
@@ -156,6 +156,11 @@ impl LanguageConfig {
                 self.pipeline.decode
             )));
         }
+        if self.carry.is_some() && matches!(self.fit.validation, Some(Validation::Share(_))) {
+            return Err(TrainError::config(
+                "`carry` reads the text in one piece, of which no share can be held out; name a file as `validation`".to_string(),
+            ));
+        }
         if self.carry.is_some() && self.pipeline.buckets.is_some() {
             return Err(TrainError::config(
                 "`carry` reads the text in one piece and has no use for `buckets`; give one of them".to_string(),
@@ -178,6 +183,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     config.check()?;
     let context = &mut context;
     let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
+    let held = config.fit.held_out(&data)?;
     let terms = PipelineTerms {
         order: config.fit.order,
         batch: Some(config.fit.batch),
@@ -187,6 +193,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         threads: config.fit.feed_threads,
         access: config.fit.access,
         cache: None,
+        among: held.as_ref().map(|held| held.training.clone()),
     };
     let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;
     let vocabulary = pipeline.vocabulary().cloned();
@@ -199,7 +206,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     };
     // Both are opened before anything is read.
     let mut held_out = Vec::new();
-    for paths in [&config.fit.validation, test_paths] {
+    for paths in [&config.fit.validation_paths(), test_paths] {
         held_out.push(match paths.is_empty() {
             true => None,
             false => Some(open(&config.data.with_bytes(), paths, None, context)?),
@@ -234,7 +241,11 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         let prepared = opened.as_ref().map(|opened| prepare(opened, MEASURED_ROWS));
         sets.push(prepared.transpose()?);
     }
-    let (test, validation) = (sets.pop().flatten(), sets.pop().flatten());
+    let (test, mut validation) = (sets.pop().flatten(), sets.pop().flatten());
+    if let Some(held) = &held {
+        let measured = pipeline.validation(&held.validation, &mut measuring)?;
+        validation = Some(Prepared::Pipeline(measured));
+    }
     let training = whole.unwrap_or(Prepared::Pipeline(pipeline));
     let net = config.net(vocabulary.size() as usize)?;
     let note = format!(

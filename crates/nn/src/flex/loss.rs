@@ -76,7 +76,8 @@ pub(super) fn update(update: &Update, slots: &mut [Slot<burn_flex::Flex>]) {
         slot.gradient = contiguous(slot.gradient.clone());
     }
     let (decayed, plain): (Vec<_>, Vec<_>) = slots.iter_mut().partition(|slot| slot.decay);
-    for (group, weight_decay) in [(decayed, update.weight_decay), (plain, 0.0)] {
+    for (group, decays) in [(decayed, true), (plain, false)] {
+        let weight_decay = if decays { update.weight_decay } else { 0.0 };
         let mut tensors = Vec::new();
         let mut squares: Vec<&mut [f32]> = Vec::new();
         for slot in group {
@@ -112,7 +113,7 @@ pub(super) fn update(update: &Update, slots: &mut [Slot<burn_flex::Flex>]) {
                 lr,
                 momentum,
                 weight_decay,
-                trust,
+                trust: if decays { trust } else { 0.0 },
             }
             .step(&mut tensors, scale),
         }

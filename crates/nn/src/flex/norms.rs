@@ -181,7 +181,7 @@ pub(super) fn layer_norm_taped(x: Taped, gamma: Taped, beta: Taped) -> Taped {
         let dy = contiguous(dy);
         let width = slice(&g).len();
         let mut dx = Block::new(slice(&value).len());
-        let [mut dgamma, mut dbeta] = [Block::zeros(width), Block::zeros(width)];
+        let [mut dgamma, mut dbeta] = [Block::new(width), Block::new(width)];
         let norm = LayerNorm {
             gamma: slice(&g),
             beta: slice(&b),

@@ -38,8 +38,8 @@ pub(super) fn linear_taped(x: Taped, weight: Taped, bias: Option<Taped>) -> Tape
         let dy = contiguous(dy);
         let layer = layer(&w, None);
         let mut dx = wanted[0].then(|| Block::new(slice(&value).len()));
-        let mut dw = Block::zeros(slice(&w).len());
-        let mut db = wanted[2].then(|| Block::zeros(layer.outputs));
+        let mut dw = Block::new(slice(&w).len());
+        let mut db = wanted[2].then(|| Block::new(layer.outputs));
         let gradients = LinearGradients {
             dx: dx.as_deref_mut(),
             dweights: &mut dw,

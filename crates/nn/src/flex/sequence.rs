@@ -141,8 +141,10 @@ pub(super) fn lstm_taped(
             of.batch * of.hidden,
             of.batch * of.hidden,
         ]
-        .map(Block::zeros);
+        .map(Block::new);
         let [dw_ih, dw_hh, db, dh0, dc0] = &mut sums;
+        // The last cell has no gradient of its own.
+        dc0.fill(0.0);
         let gradients = LstmGradients {
             dx: dx.as_deref_mut(),
             dh0,

@@ -1,7 +1,8 @@
 //! Our operators against the same composed of Burn's: values and gradients, on odd shapes.
 
 use burn_autodiff::Autodiff;
-use burn_backend::{AutodiffBackend, Backend};
+use burn_backend::AutodiffBackend;
+use burn_backend::ops::FloatTensorOps;
 use burn_flex::Flex;
 use pelton_key::KeyedRng;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pelton_data::{DataError, OpenedData, PipelineTerms, PreparedPipeline};
 use pelton_feed::{DecodeImages, FeedError, LABEL, LoaderMeters};
-use pelton_plan::{Batching, Plan};
+use pelton_plan::Plan;
 use pelton_run::{Event, Interrupt, MetricsEndpoint, RunContext, cpu_seconds, peak_rss_bytes};
 
 use super::config::{BenchConfig, StagesConfig};
@@ -15,20 +15,6 @@ use super::report::BenchReport;
 
 /// Time between two looks at the counters for whoever asks for them.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
-
-/// Appearances of an epoch that are in none of its batches.
-fn left_out_of(stream: &Plan) -> u64 {
-    if !matches!(stream.batching(), Batching::DropLast(_)) {
-        return 0;
-    }
-    let Some(last) = stream.steps(0).checked_sub(1) else {
-        return stream.appearances();
-    };
-    let used = stream
-        .step_len(0, last)
-        .map(|of_last| stream.largest_batch() * last + of_last);
-    used.map_or(0, |used| stream.appearances().saturating_sub(used))
-}
 
 /// Runs the pipeline to the end.
 pub(super) fn measure(
@@ -143,7 +129,7 @@ pub(super) fn measure(
     report.open_s = open_s;
     report.first_batch_s = first_batch_s.unwrap_or(0.0);
     report.wall_s = wall_s;
-    report.dropped = left_out_of(stream) * config.epochs;
+    report.dropped = stream.left_out() * config.epochs;
     report.mixture = realised;
     if let Some(figures) = loader.finish(comm)? {
         report.add_peers(&figures);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pelton_data::as_text;
+use pelton_data::{HeldOut, OpenedData, Validation, as_text};
 use pelton_fetch::Access;
 use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
@@ -89,8 +89,9 @@ impl fmt::Display for CourseSetting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FitConfig {
-    /// Validation data, read as the training data is; none where empty.
-    pub validation: Vec<String>,
+    /// Validation data, read as the training data is, or a share of the training records.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
     /// Test data; none where empty.
     pub test: Vec<String>,
     /// Epochs.
@@ -148,7 +149,7 @@ pub struct FitConfig {
 impl Default for FitConfig {
     fn default() -> FitConfig {
         FitConfig {
-            validation: Vec::new(),
+            validation: None,
             test: Vec::new(),
             epochs: 10,
             batch: 128,
@@ -199,6 +200,25 @@ impl FitConfig {
             )));
         }
         Ok(())
+    }
+
+    /// The records that are held out for validation, where a share of them is.
+    pub(crate) fn held_out(&self, data: &OpenedData) -> Result<Option<HeldOut>, TrainError> {
+        match self.validation {
+            Some(Validation::Share(share)) => {
+                let records = data.dataset.records();
+                Ok(Some(HeldOut::share(records, share, self.seed)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The files of validation data, where such are named.
+    pub(crate) fn validation_paths(&self) -> Vec<String> {
+        match &self.validation {
+            Some(Validation::Data(path)) => vec![path.clone()],
+            _ => vec![],
+        }
     }
 
     pub(crate) fn rule(&self) -> Rule {

@@ -44,8 +44,6 @@ pub(crate) struct Progress {
     pub(crate) epochs: Vec<NetEpoch>,
     pub(crate) fresh_examples: u64,
     pub(crate) echoed_examples: u64,
-    pub(crate) padded: u64,
-    pub(crate) elements: u64,
     /// Seconds of training before the last start.
     pub(crate) wall_s: f64,
     pub(crate) step_s: f64,
@@ -127,13 +125,17 @@ pub(crate) fn fit(
         None => None,
     };
     let wall_s = run.wall_s();
+    let dropped = run.of.training.dropped();
     let verdict = meters.verdict();
     let summary = NetSummary {
         prepare_s,
         load_s: meters.feed.load_s,
+        overlap_s: (meters.feed.load_s + progress.step_s - wall_s).max(0.0),
         wall_s,
         peak_rss_bytes: peak_rss_bytes(),
         ended_early,
+        dropped,
+        padded_fraction: meters.padded_fraction(),
         verdict: verdict.to_string(),
         ..NetSummary::new(&progress, test, of.language)
     };

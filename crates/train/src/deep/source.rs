@@ -28,6 +28,14 @@ impl Prepared {
         }
     }
 
+    /// Examples, or words, that an epoch leaves out.
+    pub(crate) fn dropped(&self) -> u64 {
+        match self {
+            Prepared::Pipeline(pipeline) => pipeline.plan().left_out(),
+            Prepared::Text(text) => text.left_out(),
+        }
+    }
+
     /// Batches from the beginning, or from what [`Source::state`] said. All ranks call it.
     pub(crate) fn source(
         &self,
