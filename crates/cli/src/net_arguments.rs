@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_train::image::ImageModel;
+use pelton_train::language::LanguageNet;
 use pelton_train::{
     Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
     Validation, growing_batch,
 };
-use pelton_train::language::LanguageNet;
 
 use crate::arguments::{DataArguments, set, set_option};
 use crate::bytes::Memory;

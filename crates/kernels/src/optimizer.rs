@@ -208,7 +208,11 @@ fn blocks_of<'a>(t: &'a mut Tensor<'_>) -> impl Iterator<Item = Block<'a>> {
         t.state.is_empty() || t.weights.len() == t.state.len(),
         "weights and state"
     );
-    let states = t.state.chunks_mut(BLOCK).map(Some).chain(std::iter::repeat_with(|| None));
+    let states = t
+        .state
+        .chunks_mut(BLOCK)
+        .map(Some)
+        .chain(std::iter::repeat_with(|| None));
     t.weights
         .chunks_mut(BLOCK)
         .zip(t.gradient.chunks(BLOCK))

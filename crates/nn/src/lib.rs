@@ -21,7 +21,7 @@ mod trainer;
 pub use error::NnError;
 pub use layer::{Flow, Init, Layer, Parameter, Role, Summary};
 pub use nets::Net;
-pub use ops::{Counts, LossOptions, NO_TARGET, Ops, Window};
+pub use ops::{Counts, LossOptions, NO_TARGET, Window};
 pub use optimiser::{Rule, Update};
 pub use parameters::{NamedArray, PARAMETERS};
 pub use schedule::{Course, GrowingBatch, Growth, Schedule};

@@ -129,7 +129,7 @@ pub(crate) fn reshape<B: Backend>(x: F<B>, shape: &[usize]) -> F<B> {
     B::float_reshape(x, burn_std::Shape::from(shape.to_vec()))
 }
 
-/// Backends that nets run on. See the [module](self).
+/// Backends that nets run on.
 pub trait Ops: Backend {
     /// A convolution, with a ReLU behind it or none.
     fn nn_conv2d(
@@ -198,7 +198,7 @@ pub trait Ops: Backend {
     }
 
     /// Softmax and cross-entropy of `logits` [rows, classes] against `targets`, of which [`NO_TARGET`] counts for nothing:
-    /// a scalar loss [1], and what was counted.
+    /// a scalar loss of one number, and what was counted.
     fn nn_cross_entropy(
         logits: F<Self>,
         targets: &[i64],
@@ -228,7 +228,7 @@ pub trait Ops: Backend {
         composed::dropout::<Self>(x, rate, key)
     }
 
-    /// A scalar [1] whose gradient with respect to `x` is `gradient`: where a backward pass begins that another part of
+    /// A scalar, one number, whose gradient with respect to `x` is `gradient`: where a backward pass begins that another part of
     /// the net goes on with.
     fn seed_gradient(x: F<Self>, gradient: F<Self>) -> F<Self> {
         composed::seed_gradient::<Self>(x, gradient)

@@ -91,7 +91,11 @@ pub trait Trainer: Send {
 
     /// Forward and backward; gradients are added to those there are. A rank without a batch takes part in the sums all
     /// the same.
-    fn gradients(&mut self, input: Option<Input<'_>>, options: &StepOptions) -> Result<Counts, NnError>;
+    fn gradients(
+        &mut self,
+        input: Option<Input<'_>>,
+        options: &StepOptions,
+    ) -> Result<Counts, NnError>;
 
     /// The 2-norm of all gradients; not finite where one of them is not.
     fn gradient_norm(&self) -> f64;
@@ -193,7 +197,10 @@ fn segments(net: &Net, most: usize) -> Vec<Segment> {
         from.layers.end = at + 1;
         from.parameters.end = summary.parameters.len();
         lstms += usize::from(matches!(layer, Layer::Lstm { .. }));
-        if let Layer::Linear { tied: Some(name), .. } = layer {
+        if let Layer::Linear {
+            tied: Some(name), ..
+        } = layer
+        {
             let name = format!("{name}.weight");
             from.tied = summary.parameters.iter().position(|p| p.name == name);
         }
@@ -270,7 +277,11 @@ where
                         words.steps
                     )));
                 }
-                let lstm = self.net.layers.iter().any(|l| matches!(l, Layer::Lstm { .. }));
+                let lstm = self
+                    .net
+                    .layers
+                    .iter()
+                    .any(|l| matches!(l, Layer::Lstm { .. }));
                 let (sequences, targets) = arrange(words, lstm);
                 Ok((Value::Words, sequences, targets))
             }
@@ -345,7 +356,12 @@ where
             })
             .collect();
         // Statistics change in place: nothing else may hold their memory.
-        for (parameter, _) in self.parameters.iter_mut().zip(&roles).filter(|(_, r)| **r == Role::Statistic) {
+        for (parameter, _) in self
+            .parameters
+            .iter_mut()
+            .zip(&roles)
+            .filter(|(_, r)| **r == Role::Statistic)
+        {
             *parameter = place::<Inner<B>, 1>(vec![], [0], &self.device);
         }
         let (carried, old) = self.begin(input);
@@ -371,7 +387,8 @@ where
                 key: pelton_key::mix(options.key ^ segment.layers.start as u64),
                 device: &self.device,
             };
-            let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value) else {
+            let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value)
+            else {
                 unreachable!("segments end in numbers")
             };
             value = Value::Numbers(end.clone());
@@ -393,7 +410,7 @@ where
             let (begins, end) = next.take().expect("one for each segment");
             let mut gradients = B::backward(end);
             let segment = &self.segments[at];
-            for index in segment.parameters.clone().chain(segment.tied.clone()) {
+            for index in segment.parameters.clone().chain(segment.tied) {
                 if let Some(gradient) = B::grad_remove(&leaves[index], &mut gradients) {
                     let sum = &mut self.gradients[index];
                     *sum = Some(match sum.take() {
@@ -434,7 +451,9 @@ where
     /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
     fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[F<Inner<B>>; 2]>) {
         match input {
-            Input::Words(words) if words.carry == Carry::GoOn => (true, std::mem::take(&mut self.carried)),
+            Input::Words(words) if words.carry == Carry::GoOn => {
+                (true, std::mem::take(&mut self.carried))
+            }
             Input::Words(words) => (words.carry == Carry::Begin, vec![]),
             Input::Images { .. } => (false, vec![]),
         }
@@ -462,7 +481,10 @@ where
             self.carried = states;
         }
         let rows = dims::<Inner<B>>(&logits).iter().product::<usize>() / self.net.classes;
-        Ok((reshape::<Inner<B>>(logits, &[rows, self.net.classes]), targets))
+        Ok((
+            reshape::<Inner<B>>(logits, &[rows, self.net.classes]),
+            targets,
+        ))
     }
 }
 
@@ -483,7 +505,9 @@ where
         let comm = std::mem::replace(&mut self.comm, Comm::alone());
         let counts = match input {
             Some(input) => self.gradients_with(&comm, input, options),
-            None => self.take_part(&comm, options.last).map(|()| Counts::default()),
+            None => self
+                .take_part(&comm, options.last)
+                .map(|()| Counts::default()),
         };
         self.comm = comm;
         counts
@@ -542,7 +566,8 @@ where
 
     fn parameters(&self) -> Vec<NamedArray> {
         let all = self.net.summary.parameters.iter().zip(&self.parameters);
-        all.map(|(p, x)| publish(p, numbers::<Inner<B>>(x.clone()))).collect()
+        all.map(|(p, x)| publish(p, numbers::<Inner<B>>(x.clone())))
+            .collect()
     }
 
     fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
@@ -627,7 +652,11 @@ fn images<T: Backend>(pixels: &Array, device: &T::Device) -> Result<F<T>, NnErro
             Ok(T::float_from_data(data, device))
         }
         DType::U8 => {
-            let values = pixels.bytes().iter().map(|&x| f32::from(x) / 255.0).collect();
+            let values = pixels
+                .bytes()
+                .iter()
+                .map(|&x| f32::from(x) / 255.0)
+                .collect();
             let len = shape.iter().product();
             Ok(reshape::<T>(place::<T, 1>(values, [len], device), &shape))
         }
@@ -652,7 +681,7 @@ fn arrange(words: &Words, step_by_step: bool) -> (Sequences, Vec<i64>) {
     }
     let order = || (0..steps).flat_map(|t| (0..batch).map(move |b| b * steps + t));
     let keep = |at: usize| {
-        let begins = at % steps == 0 || words.segments[at] != words.segments[at - 1];
+        let begins = at.is_multiple_of(steps) || words.segments[at] != words.segments[at - 1];
         if begins { 0.0 } else { 1.0 }
     };
     let sequences = Sequences {

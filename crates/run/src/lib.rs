@@ -21,6 +21,6 @@ pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use metrics_endpoint::MetricsEndpoint;
 pub use process::{cpu_seconds, peak_rss_bytes};
 pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
-pub use safetensors::tensor::Dtype;
 pub use run_folder::{RunFolder, write_atomically};
+pub use safetensors::tensor::Dtype;
 pub use tensorboard::EventWriter;

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_data::{DataConfig, DataError, Expected, PipelineTerms, PreparedPipeline, as_text, open};
+use pelton_data::{
+    DataConfig, DataError, Expected, PipelineTerms, PreparedPipeline, as_text, open,
+};
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_format::Contents;
 use pelton_image::Pipeline;
@@ -85,7 +87,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     };
     let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     let labels = data.dataset.labels();
-    let classes = labels.names().len();
+    let classes = labels.len();
     let expected = Expected {
         labels: labels.clone(),
         any_label: false,
@@ -97,7 +99,8 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
             return Ok(None);
         }
         let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
-        Ok(Some(Prepared::Pipeline(training.evaluation(&opened, context)?)))
+        let measured = training.evaluation(&opened, context)?;
+        Ok(Some(Prepared::Pipeline(Box::new(measured))))
     };
     let mut validation = held_out(&config.fit.validation_paths())?;
     let test = match config.fit.test.as_slice() {
@@ -106,7 +109,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     };
     if let Some(held) = &held {
         let measured = training.validation(&held.validation, context)?;
-        validation = Some(Prepared::Pipeline(measured));
+        validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
     let image = image_size(&training, context.comm)?;
     let net = config.model.net(image, classes, config.width)?;
@@ -126,7 +129,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let of = Fit {
         config: &config.fit,
         trainer: trainer(net, Device::Cpu, config.fit.seed, comm),
-        training: Prepared::Pipeline(training),
+        training: Prepared::Pipeline(Box::new(training)),
         validation,
         test,
         targets: Targets::Classes(classes),
@@ -160,7 +163,9 @@ fn needs_decoding(contents: Contents) -> bool {
 fn image_size(training: &PreparedPipeline, comm: &Comm) -> Result<[usize; 3], TrainError> {
     let mut loader = training.loader(None, comm)?;
     let Some(batch) = loader.next() else {
-        return Err(TrainError::config("the data has no records to train on".to_string()));
+        return Err(TrainError::config(
+            "the data has no records to train on".to_string(),
+        ));
     };
     let ready = crate::deep::Ready::new(batch?, Targets::Classes(usize::MAX))?;
     let crate::deep::Ready::Images { pixels, .. } = ready else {
@@ -169,4 +174,3 @@ fn image_size(training: &PreparedPipeline, comm: &Comm) -> Result<[usize; 3], Tr
     let sizes = &pixels.shape().dims;
     Ok([sizes[1], sizes[2], sizes[3]])
 }
-

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_comm::Comm;
-use pelton_data::{DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, Validation, as_text, open};
+use pelton_data::{
+    DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, Validation, as_text, open,
+};
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
 use pelton_nn::{Device, trainer};
@@ -35,7 +37,9 @@ impl FromStr for LanguageNet {
         match text {
             "lstm" => Ok(LanguageNet::Lstm),
             "transformer" => Ok(LanguageNet::Transformer),
-            _ => Err(format!("`{text}` is not a net for text: use lstm or transformer")),
+            _ => Err(format!(
+                "`{text}` is not a net for text: use lstm or transformer"
+            )),
         }
     }
 }
@@ -224,7 +228,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     let mut prepare = |opened: &OpenedData, rows: usize| -> Result<Prepared, TrainError> {
         let pipeline = pipeline.evaluation(opened, &mut measuring)?;
         Ok(match config.carry {
-            None => Prepared::Pipeline(pipeline),
+            None => Prepared::Pipeline(Box::new(pipeline)),
             Some(window) => {
                 let words = all_words(&pipeline, &alone)?;
                 let start = Special::End.id();
@@ -244,9 +248,9 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     let (test, mut validation) = (sets.pop().flatten(), sets.pop().flatten());
     if let Some(held) = &held {
         let measured = pipeline.validation(&held.validation, &mut measuring)?;
-        validation = Some(Prepared::Pipeline(measured));
+        validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
-    let training = whole.unwrap_or(Prepared::Pipeline(pipeline));
+    let training = whole.unwrap_or(Prepared::Pipeline(Box::new(pipeline)));
     let net = config.net(vocabulary.size() as usize)?;
     let note = format!(
         "{} over {} words: {} parameters; {} sentences",

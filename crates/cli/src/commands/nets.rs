@@ -21,7 +21,9 @@ pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
         None => ImageConfig::default(),
     };
     let run = arguments.apply(&mut config)?;
-    train(run, &config.data.paths, |context| image::run(&config, context))
+    train(run, &config.data.paths, |context| {
+        image::run(&config, context)
+    })
 }
 
 /// Trains a net on text.
@@ -32,7 +34,9 @@ pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
         None => LanguageConfig::default(),
     };
     let run = arguments.apply(&mut config)?;
-    train(run, &config.data.paths, |context| language::run(&config, context))
+    train(run, &config.data.paths, |context| {
+        language::run(&config, context)
+    })
 }
 
 fn train(

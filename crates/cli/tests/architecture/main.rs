@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("key", &[]),
     ("batch", &[]),
     ("kernels", &[]),
@@ -30,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
         ],
     ),
     ("linear", &["plan", "format", "storage", "key"]),
+    ("nn", &["kernels", "batch", "comm", "key"]),
     ("run", &["comm", "storage", "key"]),
     (
         "data",
@@ -41,8 +42,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
     (
         "train",
         &[
-            "data", "run", "linear", "feed", "fetch", "comm", "plan", "format", "text", "storage",
-            "key",
+            "data", "run", "nn", "linear", "feed", "fetch", "batch", "comm", "image", "plan",
+            "format", "text", "storage", "key",
         ],
     ),
     (

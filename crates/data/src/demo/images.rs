@@ -91,7 +91,7 @@ fn covers(class: u32, u: f64, v: f64) -> bool {
     let side = across.max(up);
     let in_square = side <= 0.9;
     // Five bands over a square, of which the outer ones count.
-    let band = |at: f64| ((at + 0.9) * (5.0 / 1.8)) as u32 % 2 == 0;
+    let band = |at: f64| (((at + 0.9) * (5.0 / 1.8)) as u32).is_multiple_of(2);
     match class {
         0 => distance <= 1.0,
         1 => (0.6..=1.0).contains(&distance),

@@ -22,7 +22,10 @@ fn forward(qkv: &FlexTensor, of: &Attention<'_>) -> (FlexTensor, Block) {
     let mut y = Block::new(of.batch * of.steps * of.heads * of.width);
     let mut log_sums = Block::new(of.batch * of.heads * of.steps);
     of.forward(slice(qkv), &mut y, &mut log_sums);
-    (y.tensor(&[of.batch, of.steps, of.heads * of.width]), log_sums)
+    (
+        y.tensor(&[of.batch, of.steps, of.heads * of.width]),
+        log_sums,
+    )
 }
 
 pub(super) fn attention(qkv: FlexTensor, segments: Option<&[u32]>) -> FlexTensor {
@@ -38,7 +41,13 @@ pub(super) fn attention_taped(qkv: Taped, segments: Option<&[u32]>) -> Taped {
         let dy = contiguous(dy);
         let of = shape(&value, segments.as_deref());
         let mut gradient = Block::new(slice(&value).len());
-        of.backward(slice(&value), slice(&kept), &log_sums, slice(&dy), &mut gradient);
+        of.backward(
+            slice(&value),
+            slice(&kept),
+            &log_sums,
+            slice(&dy),
+            &mut gradient,
+        );
         [Some(gradient.tensor(&sizes(&value)))]
     })
 }

@@ -29,7 +29,9 @@ fn train(
 ) -> (FlexTensor, [Block; 2]) {
     let channels = slice(gamma).len();
     let nothing = || Block::new(0).tensor(&[0]);
-    let mut statistics = running.each_mut().map(|r| owned(std::mem::replace(r, nothing())));
+    let mut statistics = running
+        .each_mut()
+        .map(|r| owned(std::mem::replace(r, nothing())));
     let mut saved = [Block::new(channels), Block::new(channels)];
     let mut y = Block::new(slice(x).len());
     {
@@ -214,7 +216,10 @@ fn largest(x: &FlexTensor, pool: &Pool) -> (FlexTensor, Vec<u8>) {
     let mut places = vec![0; pool.output_len()];
     pool.max(slice(x), &mut y, &mut places);
     let [height, width] = pool.output();
-    (y.tensor(&[pool.batch, height, width, pool.channels]), places)
+    (
+        y.tensor(&[pool.batch, height, width, pool.channels]),
+        places,
+    )
 }
 
 pub(super) fn max_pool(x: FlexTensor, at: Window) -> FlexTensor {

@@ -32,7 +32,10 @@ pub(super) fn linear(x: &FlexTensor, weight: &FlexTensor, bias: Option<&FlexTens
 }
 
 pub(super) fn linear_taped(x: Taped, weight: Taped, bias: Option<Taped>) -> Taped {
-    let (value, w) = (contiguous(x.primitive.clone()), contiguous(weight.primitive.clone()));
+    let (value, w) = (
+        contiguous(x.primitive.clone()),
+        contiguous(weight.primitive.clone()),
+    );
     let y = linear(&value, &w, bias.as_ref().map(|bias| &bias.primitive));
     let backward = move |dy: FlexTensor, wanted: [bool; 3]| {
         let dy = contiguous(dy);

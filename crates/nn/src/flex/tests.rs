@@ -18,7 +18,9 @@ type Taped = F<B>;
 fn random(key: u64, shape: &[usize]) -> F<Flex> {
     let mut random = KeyedRng::new(key);
     let len: usize = shape.iter().product();
-    let values = (0..len).map(|_| (2.0 * random.next_f64() - 1.0) as f32).collect();
+    let values = (0..len)
+        .map(|_| (2.0 * random.next_f64() - 1.0) as f32)
+        .collect();
     reshape::<Flex>(place::<Flex, 1>(values, [len], &Default::default()), shape)
 }
 
@@ -45,7 +47,10 @@ fn assert_near(what: &str, ours: &[f32], theirs: &[f32], terms: usize) {
     let scale = theirs.iter().fold(1.0f32, |most, x| most.max(x.abs()));
     let most = scale * f32::EPSILON * 4.0 * (terms as f32).sqrt().max(8.0);
     for (at, (a, b)) in ours.iter().zip(theirs).enumerate() {
-        assert!((a - b).abs() <= most, "{what} at {at}: {a} against {b}, at most {most} apart");
+        assert!(
+            (a - b).abs() <= most,
+            "{what} at {at}: {a} against {b}, at most {most} apart"
+        );
     }
 }
 
@@ -56,7 +61,10 @@ fn check(
     ours: impl Fn(Vec<Taped>) -> Taped,
     theirs: impl Fn(Vec<Taped>) -> Taped,
 ) {
-    let inputs: Vec<F<Flex>> = (0..).zip(shapes).map(|(k, shape)| random(k, shape)).collect();
+    let inputs: Vec<F<Flex>> = (0..)
+        .zip(shapes)
+        .map(|(k, shape)| random(k, shape))
+        .collect();
     let (values, gradients) = run(&inputs, &ours);
     let (expected, expected_gradients) = run(&inputs, &theirs);
     assert_near(what, &values, &expected, terms);
@@ -67,17 +75,23 @@ fn check(
 
 #[test]
 fn convolutions() {
-    for (size, channels, out, kernel, stride, padding) in
-        [(7, 3, 5, 3, 1, 1), (9, 4, 8, 3, 2, 1), (8, 6, 3, 1, 2, 0), (11, 1, 2, 5, 3, 2)]
-    {
+    for (size, channels, out, kernel, stride, padding) in [
+        (7, 3, 5, 3, 1, 1),
+        (9, 4, 8, 3, 2, 1),
+        (8, 6, 3, 1, 2, 0),
+        (11, 1, 2, 5, 3, 2),
+    ] {
         let at = Window {
             kernel,
             stride,
             padding,
         };
         for relu in [false, true] {
-            let shapes: [&[usize]; 3] =
-                [&[3, size, size, channels], &[out, kernel, kernel, channels], &[out]];
+            let shapes: [&[usize]; 3] = [
+                &[3, size, size, channels],
+                &[out, kernel, kernel, channels],
+                &[out],
+            ];
             check(
                 &format!("convolution {at:?}"),
                 &shapes,
@@ -99,7 +113,12 @@ fn convolutions() {
 #[test]
 fn batch_norms() {
     let shape: &[usize] = &[3, 5, 7, 6];
-    let running = || [B::from_inner(random(7, &[6])), B::from_inner(random(8, &[6]))];
+    let running = || {
+        [
+            B::from_inner(random(7, &[6])),
+            B::from_inner(random(8, &[6])),
+        ]
+    };
     for relu in [false, true] {
         let mode = NormMode {
             training: true,
@@ -115,7 +134,10 @@ fn batch_norms() {
                     false => composed::batch_norm::<B>(x, gamma, beta, running, residual, mode),
                 }
             };
-            let cells = [std::cell::RefCell::new(&mut ours), std::cell::RefCell::new(&mut theirs)];
+            let cells = [
+                std::cell::RefCell::new(&mut ours),
+                std::cell::RefCell::new(&mut theirs),
+            ];
             check(
                 "batch norm",
                 shapes,
@@ -124,7 +146,12 @@ fn batch_norms() {
                 |x| apply(x, &mut cells[1].borrow_mut(), false),
             );
             for (a, b) in ours.iter().zip(&theirs) {
-                assert_near("statistics", &numbers::<B>(a.clone()), &numbers::<B>(b.clone()), 105);
+                assert_near(
+                    "statistics",
+                    &numbers::<B>(a.clone()),
+                    &numbers::<B>(b.clone()),
+                    105,
+                );
             }
         }
         // Evaluation takes variances as they are: they are not negative.
@@ -171,7 +198,13 @@ fn pools_sums_and_functions() {
         ("gelu", B::nn_gelu, composed::gelu::<B>),
     ];
     for (what, ours, theirs) in functions {
-        check(what, &[image], 63, |x| ours(x[0].clone()), |x| theirs(x[0].clone()));
+        check(
+            what,
+            &[image],
+            63,
+            |x| ours(x[0].clone()),
+            |x| theirs(x[0].clone()),
+        );
     }
     check(
         "sum",
@@ -199,7 +232,9 @@ fn pools_sums_and_functions() {
 #[test]
 fn dropout_takes_the_same_forward_and_backward() {
     let x = random(1, &[40, 50]);
-    let (y, gradients) = run(&[x.clone()], &|x| B::nn_dropout(x[0].clone(), 0.25, 9));
+    let (y, gradients) = run(std::slice::from_ref(&x), &|x| {
+        B::nn_dropout(x[0].clone(), 0.25, 9)
+    });
     let upstream = numbers::<Flex>(random(99, &[40, 50]));
     let x = numbers::<Flex>(x);
     let kept = y.iter().filter(|&&y| y != 0.0).count();
@@ -216,8 +251,13 @@ fn dropout_takes_the_same_forward_and_backward() {
 fn sequences() {
     let (steps, batch, width, hidden) = (5, 3, 4, 6);
     let gates = 4 * hidden;
-    let shapes: [&[usize]; 5] =
-        [&[steps, batch, width], &[gates, width], &[gates, hidden], &[gates], &[gates]];
+    let shapes: [&[usize]; 5] = [
+        &[steps, batch, width],
+        &[gates, width],
+        &[gates, hidden],
+        &[gates],
+        &[gates],
+    ];
     let state = || [random(20, &[batch, hidden]), random(21, &[batch, hidden])];
     let mut resets = vec![1.0; steps * batch];
     resets[2 * batch + 1] = 0.0;
@@ -276,7 +316,10 @@ fn losses() {
         let ours = B::nn_cross_entropy(x(), &targets, options).1;
         let theirs = composed::cross_entropy::<B>(x(), &targets, options).1;
         assert_eq!((ours.rows, ours.correct), (theirs.rows, theirs.correct));
-        assert!((ours.loss - theirs.loss).abs() < 1e-5, "{ours:?} {theirs:?}");
+        assert!(
+            (ours.loss - theirs.loss).abs() < 1e-5,
+            "{ours:?} {theirs:?}"
+        );
     }
 }
 
@@ -309,7 +352,12 @@ fn steps_of_optimisers() {
                     weight: random(k, &[4, 5]),
                     gradient: random(k + 10, &[4, 5]),
                     state: (0..rule.states())
-                        .map(|_| reshape::<Flex>(place::<Flex, 1>(vec![0.0; 20], [20], &Default::default()), &[4, 5]))
+                        .map(|_| {
+                            reshape::<Flex>(
+                                place::<Flex, 1>(vec![0.0; 20], [20], &Default::default()),
+                                &[4, 5],
+                            )
+                        })
                         .collect(),
                     decay: k != 1,
                 })

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use pelton_data::{DataError, OpenedData, PipelineTerms, PreparedPipeline};
 use pelton_feed::{DecodeImages, FeedError, LABEL, LoaderMeters};
-use pelton_plan::Plan;
 use pelton_run::{Event, Interrupt, MetricsEndpoint, RunContext, cpu_seconds, peak_rss_bytes};
 
 use super::config::{BenchConfig, StagesConfig};

@@ -354,7 +354,7 @@ fn pairs_are_compared_on_both_lengths() {
         (0..3000).map(|i| format!("{}\n", length(i))).collect()
     };
     let mut config = BucketsConfig {
-        path: folder.write(&lines(&|i| 1 + i % 30)),
+        path: folder.write(lines(&|i| 1 + i % 30)),
         pair: Some(folder.0.path().join("second")),
         source: column("1"),
         batch: 32,

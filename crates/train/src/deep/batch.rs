@@ -57,7 +57,11 @@ fn missing(batch: &Batch, what: &str, remedy: &str) -> TrainError {
 fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     let pixels = batch.fields.remove("image");
     let pixels = pixels.ok_or_else(|| {
-        missing(batch, "images", "give images, or `decode` image where they are encoded")
+        missing(
+            batch,
+            "images",
+            "give images, or `decode` image where they are encoded",
+        )
     })?;
     if pixels.shape().layout != Layout::Stacked || pixels.shape().dims.len() != 4 {
         return Err(TrainError::config(
@@ -82,7 +86,12 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     let lacks = || missing(batch, "words", "give `decode` words or bytes");
     let tokens = batch.get("tokens").ok_or_else(lacks)?;
     let ids: Vec<i64> = match tokens.dtype() {
-        DType::U32 => tokens.values::<u32>().ok_or_else(lacks)?.iter().map(|&x| x.into()).collect(),
+        DType::U32 => tokens
+            .values::<u32>()
+            .ok_or_else(lacks)?
+            .iter()
+            .map(|&x| x.into())
+            .collect(),
         DType::I64 => tokens.values::<i64>().ok_or_else(lacks)?.to_vec(),
         _ => return Err(lacks()),
     };

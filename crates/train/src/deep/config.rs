@@ -32,7 +32,9 @@ impl FromStr for Optimizer {
             "sgd" => Ok(Optimizer::Sgd),
             "adamw" => Ok(Optimizer::Adamw),
             "lars" => Ok(Optimizer::Lars),
-            _ => Err(format!("`{text}` is not an optimizer: use sgd, adamw or lars")),
+            _ => Err(format!(
+                "`{text}` is not an optimizer: use sgd, adamw or lars"
+            )),
         }
     }
 }
@@ -51,7 +53,9 @@ impl FromStr for CourseSetting {
 
     fn from_str(text: &str) -> Result<CourseSetting, String> {
         let bad = || {
-            format!("`{text}` is not a schedule: use constant, cosine or step:EPOCH,EPOCH,…[:FACTOR]")
+            format!(
+                "`{text}` is not a schedule: use constant, cosine or step:EPOCH,EPOCH,…[:FACTOR]"
+            )
         };
         Ok(CourseSetting(match text {
             "constant" => Course::Constant,
@@ -60,7 +64,9 @@ impl FromStr for CourseSetting {
                 let rest = text.strip_prefix("step:").ok_or_else(bad)?;
                 let (at, factor) = rest.split_once(':').unwrap_or((rest, "0.1"));
                 let number = |text: &str| -> Option<f64> {
-                    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0)
+                    text.parse()
+                        .ok()
+                        .filter(|x: &f64| x.is_finite() && *x > 0.0)
                 };
                 let at: Option<Vec<f64>> = at.split(',').map(number).collect();
                 Course::Step {
@@ -252,7 +258,9 @@ impl FitConfig {
 /// A batch that grows, as text: `cosine:MOST[:FROM]` or `inverse:MOST[:FROM]`.
 pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
     let bad = || {
-        format!("`{text}` is not a growth: use cosine:MOST[:FROM] or inverse:MOST[:FROM], such as cosine:8:0.1")
+        format!(
+            "`{text}` is not a growth: use cosine:MOST[:FROM] or inverse:MOST[:FROM], such as cosine:8:0.1"
+        )
     };
     let mut parts = text.split(':');
     let growth = match parts.next() {

@@ -72,7 +72,9 @@ pub(crate) fn fit(
     folder.keep_metrics(progress.epochs.len())?;
     let pool = pool(of.config.threads, comm)?;
     let went_on = progress.feed.is_some();
-    let mut source = of.training.source(progress.feed.as_deref(), of.targets, comm)?;
+    let mut source = of
+        .training
+        .source(progress.feed.as_deref(), of.targets, comm)?;
     let mut validation = match &of.validation {
         Some(prepared) => Some((prepared.source(None, of.targets, comm)?, prepared.steps(0))),
         None => None,
@@ -154,7 +156,9 @@ fn pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build()
-        .map_err(|error| TrainError::config(format!("`threads` {threads} cannot be started: {error}")))
+        .map_err(|error| {
+            TrainError::config(format!("`threads` {threads} cannot be started: {error}"))
+        })
 }
 
 struct Run<'r, 'a> {
@@ -196,7 +200,11 @@ impl Run<'_, '_> {
             let (done, total) = (source.place().step, batches);
             (context.observer)(Event::Progress {
                 what: &what,
-                done: if source.place().epoch == number { done } else { total },
+                done: if source.place().epoch == number {
+                    done
+                } else {
+                    total
+                },
                 total,
             });
             let due = self.saved.elapsed() > Duration::from_secs(self.of.config.checkpoint_seconds);
@@ -391,7 +399,12 @@ impl Run<'_, '_> {
         progress.epochs.len() as u64 >= best + patience
     }
 
-    fn save(&mut self, progress: &Progress, best: bool, folder: &RunFolder) -> Result<(), TrainError> {
+    fn save(
+        &mut self,
+        progress: &Progress,
+        best: bool,
+        folder: &RunFolder,
+    ) -> Result<(), TrainError> {
         self.saved = Instant::now();
         if !folder.is_written() {
             return Ok(());

@@ -36,7 +36,11 @@ fn events(progress: &Progress, folder: &RunFolder) -> std::io::Result<()> {
             ("learning rate", epoch.rate),
         ];
         values.extend(epoch.validation_loss.map(|x| ("loss/validation", x)));
-        values.extend(epoch.validation_accuracy.map(|x| ("accuracy/validation", x)));
+        values.extend(
+            epoch
+                .validation_accuracy
+                .map(|x| ("accuracy/validation", x)),
+        );
         events.scalars(epoch.epoch, &values)?;
     }
     Ok(())
@@ -59,7 +63,10 @@ fn report(
         x_label: "epoch".to_string(),
         y_label: y_label.to_string(),
         log_y: false,
-        lines: lines.into_iter().filter(|(_, points)| !points.is_empty()).collect(),
+        lines: lines
+            .into_iter()
+            .filter(|(_, points)| !points.is_empty())
+            .collect(),
     };
     let quality = match of.language {
         true => plot(
@@ -118,23 +125,66 @@ fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
     let percent = |part: f64| format!("{:.2} %", 100.0 * part);
     let mut rows = Vec::new();
     if let Some(accuracy) = summary.test_accuracy {
-        rows.push(row("test accuracy", percent(accuracy), "test examples predicted right"));
+        rows.push(row(
+            "test accuracy",
+            percent(accuracy),
+            "test examples predicted right",
+        ));
     }
     if let Some(perplexity) = summary.test_perplexity {
-        rows.push(row("test perplexity", format!("{perplexity:.2}"), "of a word of the test data"));
+        rows.push(row(
+            "test perplexity",
+            format!("{perplexity:.2}"),
+            "of a word of the test data",
+        ));
     }
     if let Some(loss) = summary.best_validation_loss {
-        rows.push(row("validation loss", format!("{loss:.4}"), "of the best epoch, whose parameters were kept"));
+        rows.push(row(
+            "validation loss",
+            format!("{loss:.4}"),
+            "of the best epoch, whose parameters were kept",
+        ));
     }
-    let speed = summary.examples_per_s.or(summary.tokens_per_s).unwrap_or(0.0);
-    let unit = if summary.tokens_per_s.is_some() { "words" } else { "images" };
+    let speed = summary
+        .examples_per_s
+        .or(summary.tokens_per_s)
+        .unwrap_or(0.0);
+    let unit = if summary.tokens_per_s.is_some() {
+        "words"
+    } else {
+        "images"
+    };
     rows.extend([
-        row("epochs", summary.epochs.to_string(), "times through the plan"),
-        row("time", format!("{:.1} s", summary.wall_s), "from the first step to the end"),
-        row("speed", format!("{speed:.0} {unit}/s"), "of training, waits included"),
-        row("step", format!("{:.1} ms", 1e3 * summary.step_s), "its wait aside"),
-        row("waiting", percent(summary.feed_wait_fraction), "of the training time, for batches"),
-        row("peak memory", format!("{:.0} MB", summary.peak_rss_bytes as f64 / 1e6), "of the process"),
+        row(
+            "epochs",
+            summary.epochs.to_string(),
+            "times through the plan",
+        ),
+        row(
+            "time",
+            format!("{:.1} s", summary.wall_s),
+            "from the first step to the end",
+        ),
+        row(
+            "speed",
+            format!("{speed:.0} {unit}/s"),
+            "of training, waits included",
+        ),
+        row(
+            "step",
+            format!("{:.1} ms", 1e3 * summary.step_s),
+            "its wait aside",
+        ),
+        row(
+            "waiting",
+            percent(summary.feed_wait_fraction),
+            "of the training time, for batches",
+        ),
+        row(
+            "peak memory",
+            format!("{:.0} MB", summary.peak_rss_bytes as f64 / 1e6),
+            "of the process",
+        ),
     ]);
     rows
 }

@@ -24,7 +24,11 @@ fn text(progress: &Progress) -> String {
 }
 
 /// Writes all a run goes on from.
-pub(super) fn save(path: &Path, progress: &Progress, trainer: &dyn Trainer) -> Result<(), TrainError> {
+pub(super) fn save(
+    path: &Path,
+    progress: &Progress,
+    trainer: &dyn Trainer,
+) -> Result<(), TrainError> {
     let (parameters, state) = (trainer.parameters(), trainer.state());
     let mut all = tensors("", &parameters);
     all.extend(tensors(STATE, &state));
@@ -38,7 +42,11 @@ pub(super) fn save_parameters(
     trainer: &dyn Trainer,
 ) -> Result<(), TrainError> {
     let parameters = trainer.parameters();
-    Ok(write_checkpoint(path, &text(progress), tensors("", &parameters))?)
+    Ok(write_checkpoint(
+        path,
+        &text(progress),
+        tensors("", &parameters),
+    )?)
 }
 
 fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArray>), TrainError> {
@@ -62,7 +70,10 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
 }
 
 /// Goes on from a checkpoint; `None` where there is none.
-pub(super) fn resume(path: &Path, trainer: &mut dyn Trainer) -> Result<Option<Progress>, TrainError> {
+pub(super) fn resume(
+    path: &Path,
+    trainer: &mut dyn Trainer,
+) -> Result<Option<Progress>, TrainError> {
     if !path.exists() {
         return Ok(None);
     }

@@ -14,7 +14,7 @@ use crate::error::TrainError;
 /// What batches can be taken from, again and again.
 pub(crate) enum Prepared {
     /// A pipeline of the feed.
-    Pipeline(PreparedPipeline),
+    Pipeline(Box<PreparedPipeline>),
     /// A text.
     Text(Arc<TextStream>),
 }
@@ -49,7 +49,11 @@ impl Prepared {
                 Source::Feed(Box::new(pipeline.loader(state.as_ref(), comm)?), targets)
             }
             Prepared::Text(text) => {
-                let wrong = |_| TrainError::config("the saved place in the text cannot be read; start anew".to_string());
+                let wrong = |_| {
+                    TrainError::config(
+                        "the saved place in the text cannot be read; start anew".to_string(),
+                    )
+                };
                 let at = from.map(serde_json::from_str).transpose().map_err(wrong)?;
                 Source::Text(Arc::clone(text), at.unwrap_or_default())
             }
@@ -221,7 +225,9 @@ impl TextStream {
             let before = at.checked_sub(1).map_or(self.start, |at| self.words[at]);
             let targets = &self.words[at..at + steps];
             words.ids.push(before.into());
-            words.ids.extend(targets[..steps - 1].iter().map(|&w| i64::from(w)));
+            words
+                .ids
+                .extend(targets[..steps - 1].iter().map(|&w| i64::from(w)));
             words.targets.extend(targets.iter().map(|&w| i64::from(w)));
         }
         words
@@ -236,16 +242,25 @@ mod tests {
     fn rows_go_on_and_every_word_is_predicted_from_the_one_before() {
         let words: Vec<u32> = (10..33).collect();
         let stream = TextStream::new(words.clone(), 3, 2, 4, &Comm::alone()).unwrap();
-        assert_eq!((stream.length(), stream.left_out(), stream.steps()), (11, 1, 3));
-        let mut predicted = vec![Vec::new(), Vec::new()];
+        assert_eq!(
+            (stream.length(), stream.left_out(), stream.steps()),
+            (11, 1, 3)
+        );
+        let mut predicted = [Vec::new(), Vec::new()];
         for step in 0..stream.steps() {
             let words = stream.window(step);
-            assert_eq!(words.carry, if step == 0 { Carry::Begin } else { Carry::GoOn });
-            for row in 0..2 {
+            assert_eq!(
+                words.carry,
+                if step == 0 { Carry::Begin } else { Carry::GoOn }
+            );
+            for (row, predicted) in predicted.iter_mut().enumerate() {
                 let at = row * words.steps..(row + 1) * words.steps;
                 for (given, target) in words.ids[at.clone()].iter().zip(&words.targets[at]) {
-                    assert!(target - given == 1 || (*given, *target) == (3, 10), "{given} {target}");
-                    predicted[row].push(*target as u32);
+                    assert!(
+                        target - given == 1 || (*given, *target) == (3, 10),
+                        "{given} {target}"
+                    );
+                    predicted.push(*target as u32);
                 }
             }
         }

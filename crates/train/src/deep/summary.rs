@@ -62,7 +62,11 @@ impl NetEpoch {
         }
         let per_s = self.rows as f64 / (self.wait_s + self.compute_s).max(1e-9);
         let unit = if language { "words/s" } else { "images/s" };
-        text + &format!("; {per_s:.0} {unit}, waited {:.1} of {:.1} s", self.wait_s, self.wait_s + self.compute_s)
+        text + &format!(
+            "; {per_s:.0} {unit}, waited {:.1} of {:.1} s",
+            self.wait_s,
+            self.wait_s + self.compute_s
+        )
     }
 }
 
@@ -132,7 +136,9 @@ impl NetSummary {
         let per_s = rows as f64 / trained.max(1e-9);
         let best = progress.best.map(|(loss, _)| loss);
         NetSummary {
-            test_accuracy: test.filter(|_| !language).map(|c| c.correct as f64 / c.rows.max(1) as f64),
+            test_accuracy: test
+                .filter(|_| !language)
+                .map(|c| c.correct as f64 / c.rows.max(1) as f64),
             test_loss: test.map(mean),
             test_perplexity: test.filter(|_| language).map(|c| mean(c).exp()),
             validation_perplexity: best.filter(|_| language).map(f64::exp),
