@@ -1,0 +1,247 @@
+//! Training of deep nets end to end: a run goes on exactly, ranks agree, what goes astray is said.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelton_comm::{Comm, run_ranks};
+use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::{ImageConfig, LanguageConfig, NetSummary, TrainError, image, language};
+use safetensors::SafeTensors;
+
+const IMAGES: usize = 200;
+
+/// CIFAR-10's format: a class, then three planes of 32 × 32, whose mean tells the class from others.
+fn cifar(folder: &Path, name: &str) -> String {
+    let mut file = Vec::new();
+    for i in 0..IMAGES {
+        let class = (i * 7 % 10) as u8;
+        file.push(class);
+        file.extend((0..3072).map(|at| (class as usize * 20 + at * (i + 3) % 47) as u8));
+    }
+    let path = folder.join(name);
+    std::fs::write(&path, file).unwrap();
+    path.display().to_string()
+}
+
+fn sentences(folder: &Path, name: &str) -> String {
+    let line = |i: usize| {
+        let words = (0..2 + i % 7).map(|at| format!("w{}", (i + at * at) % 13));
+        words.collect::<Vec<_>>().join(" ") + "\n"
+    };
+    let path = folder.join(name);
+    std::fs::write(&path, (0..120).map(line).collect::<String>()).unwrap();
+    path.display().to_string()
+}
+
+fn small_image(folder: &Path) -> ImageConfig {
+    let mut config = ImageConfig {
+        width: 0.25,
+        ..ImageConfig::default()
+    };
+    config.data.paths = vec![cifar(folder, "data_batch_1.bin")];
+    config.data.cache_dir = Some(folder.join("cache"));
+    config.pipeline.augment = "randomcrop:32:4,flip,normalise:0.5:0.5".parse().ok();
+    config.fit.validation = "0.2".parse().ok();
+    config.fit.test = vec![cifar(folder, "test_batch.bin")];
+    config.fit.epochs = 2;
+    config.fit.batch = 32;
+    config
+}
+
+fn small_language(folder: &Path) -> LanguageConfig {
+    let mut config = LanguageConfig {
+        hidden: 16,
+        dropout: 0.0,
+        ..LanguageConfig::default()
+    };
+    config.data.paths = vec![sentences(folder, "train.txt")];
+    config.data.cache_dir = Some(folder.join("cache"));
+    config.fit.test = vec![sentences(folder, "test.txt")];
+    config.fit.epochs = 2;
+    config.fit.batch = 8;
+    config.fit.rate = 1.0;
+    config
+}
+
+/// Runs a job alone, interrupted after so many steps where that is given.
+fn run(
+    out: PathBuf,
+    resume: bool,
+    steps: Option<usize>,
+    job: impl FnOnce(RunContext<'_>) -> Result<NetSummary, TrainError>,
+) -> Result<NetSummary, TrainError> {
+    let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
+    let mut left = steps;
+    let stop = Arc::clone(&interrupt);
+    let observer = &mut |event: Event<'_>| {
+        if let (Event::Progress { what, .. }, Some(left)) = (event, &mut left)
+            && what.starts_with("epoch")
+        {
+            *left = left.saturating_sub(1);
+            stop.store(*left == 0, Ordering::Relaxed);
+        }
+    };
+    let options = RunOptions {
+        out,
+        resume,
+        overwrite: false,
+    };
+    job(RunContext::new(&comm, &interrupt, observer).in_folder(&options))
+}
+
+/// The arrays of a model.
+fn model(out: &Path) -> Vec<(String, Vec<f32>)> {
+    let bytes = std::fs::read(out.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let mut arrays: Vec<(String, Vec<f32>)> = file
+        .tensors()
+        .into_iter()
+        .map(|(name, tensor)| (name, bytemuck::pod_collect_to_vec(tensor.data())))
+        .collect();
+    arrays.sort_by(|a, b| a.0.cmp(&b.0));
+    arrays
+}
+
+#[test]
+fn an_interrupted_run_on_images_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = small_image(folder.path());
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    let expected = run(whole.clone(), false, None, |c| image::run(&config, c)).unwrap();
+    // In the middle of each epoch.
+    for (resume, steps) in [(false, 2), (true, 4)] {
+        let error = run(parts.clone(), resume, Some(steps), |c| image::run(&config, c));
+        assert!(error.unwrap_err().is_interruption());
+    }
+    let resumed = run(parts.clone(), true, None, |c| image::run(&config, c)).unwrap();
+    assert_eq!(model(&whole), model(&parts));
+    assert_eq!(resumed.test_accuracy, expected.test_accuracy);
+    assert_eq!((expected.fresh_examples, expected.steps), (320, 10));
+    assert_eq!((resumed.fresh_examples, resumed.steps), (320, 10));
+    assert!(whole.join("report.html").exists());
+    assert!(expected.best_validation_loss.unwrap().is_finite());
+}
+
+#[test]
+fn an_interrupted_run_on_text_goes_on_exactly() {
+    for carry in [None, Some(5)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = small_language(folder.path());
+        config.carry = carry;
+        config.dropout = 0.3;
+        config.tied = true;
+        if carry.is_none() {
+            config.pipeline.buckets = "auto".parse().ok();
+        }
+        let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+        let expected = run(whole.clone(), false, None, |c| language::run(&config, c)).unwrap();
+        let stopped = run(parts.clone(), false, Some(3), |c| language::run(&config, c));
+        assert!(stopped.unwrap_err().is_interruption());
+        let resumed = run(parts.clone(), true, None, |c| language::run(&config, c)).unwrap();
+        assert_eq!(model(&whole), model(&parts));
+        assert_eq!(resumed.test_perplexity, expected.test_perplexity);
+        // Fewer than the words there are: something was learnt.
+        assert!(expected.test_perplexity.unwrap() < 15.0, "{expected:?}");
+    }
+}
+
+#[test]
+fn every_word_is_predicted_once_whatever_the_buckets() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut perplexities = Vec::new();
+    for buckets in ["none", "auto", "pack:24"] {
+        let mut config = small_language(folder.path());
+        config.fit.epochs = 1;
+        // Nothing changes: all measure the same net.
+        config.fit.rate = 1e-30;
+        config.pipeline.buckets = buckets.parse().ok();
+        let out = folder.path().join(buckets.replace(':', "-"));
+        let summary = run(out, false, None, |c| language::run(&config, c)).unwrap();
+        assert_eq!((summary.fresh_examples, summary.dropped), (120, 0), "{buckets}");
+        perplexities.push(summary.test_perplexity.unwrap());
+    }
+    assert!((perplexities[0] - perplexities[1]).abs() < 1e-9, "{perplexities:?}");
+    assert!((perplexities[0] - perplexities[2]).abs() < 1e-9, "{perplexities:?}");
+}
+
+#[test]
+fn a_transformer_learns_from_sentences_and_from_packed_rows() {
+    for buckets in ["auto", "pack:24"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = small_language(folder.path());
+        config.model = "transformer".parse().unwrap();
+        config.heads = 2;
+        config.fit.rate = 0.3;
+        config.fit.epochs = 6;
+        config.pipeline.buckets = buckets.parse().ok();
+        let out = folder.path().join("run");
+        let summary = run(out, false, None, |c| language::run(&config, c)).unwrap();
+        assert!(summary.test_perplexity.unwrap() < 15.0, "{buckets}: {summary:?}");
+    }
+}
+
+/// Gradients of all ranks are summed: two ranks take the steps of one, but for the order of sums.
+#[test]
+fn ranks_take_the_same_steps_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = small_language(folder.path());
+    let [alone, both] = ["alone", "both"].map(|name| folder.path().join(name));
+    let expected = run(alone.clone(), false, None, |c| language::run(&config, c)).unwrap();
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let options = RunOptions {
+        out: both.clone(),
+        ..RunOptions::default()
+    };
+    let summaries = run_ranks(2, |comm: Comm| {
+        let context = RunContext::new(&comm, &interrupt, &mut |_| ()).in_folder(&options);
+        language::run(&config, context)
+    })
+    .unwrap();
+    let (a, b) = (model(&alone), model(&both));
+    for ((name, a), (_, b)) in a.iter().zip(&b) {
+        for (a, b) in a.iter().zip(b) {
+            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
+        }
+    }
+    for summary in summaries {
+        let both = summary.test_perplexity.unwrap();
+        assert!((both / expected.test_perplexity.unwrap() - 1.0).abs() < 1e-3);
+    }
+}
+
+#[test]
+fn what_goes_astray_is_said_with_the_step_and_the_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_image(folder.path());
+    config.fit.rate = 1e30;
+    let out = folder.path().join("run");
+    let error = run(out, false, None, |c| image::run(&config, c)).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("not a number") && text.contains("(records "), "{text}");
+    let mut config = small_image(folder.path());
+    config.fit.smoothing = 1.5;
+    let refused = run(folder.path().join("other"), false, None, |c| image::run(&config, c));
+    assert!(refused.unwrap_err().to_string().contains("`smoothing`"));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = small_language(folder.path());
+    let out = folder.path().join("run");
+    let stopped = run(out.clone(), false, Some(3), |c| language::run(&config, c));
+    assert!(stopped.unwrap_err().is_interruption());
+    let file = out.join("checkpoint/state.safetensors");
+    let bytes = std::fs::read(&file).unwrap();
+    for at in [3, bytes.len() / 3, bytes.len() - 5] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&file, damaged).unwrap();
+        let error = run(out.clone(), true, None, |c| language::run(&config, c)).unwrap_err();
+        assert!(error.to_string().contains("state.safetensors"), "{error}");
+    }
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let error = run(out, true, None, |c| language::run(&config, c)).unwrap_err();
+    assert!(error.to_string().contains("state.safetensors"), "{error}");
+}
