@@ -22,6 +22,7 @@ pub fn give_back_large_blocks() {
 
 /// Lets large blocks stay with the process, as steps of a net that take the same ones again and again want it. To be
 /// called before any thread is started.
+#[cfg(feature = "nets")]
 pub fn keep_large_blocks() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: mallopt reads two numbers and changes a setting of the allocator; no other thread runs.

@@ -12,6 +12,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
+#[cfg(feature = "nets")]
 use crate::net_arguments::{ImageArguments, LanguageArguments};
 use crate::stage_arguments::StagesArguments;
 
@@ -59,8 +60,10 @@ pub enum TrainCommand {
     /// Linear SVM or logistic regression, out of core
     Linear(Box<LinearArguments>),
     /// A deep net that tells the classes of images
+    #[cfg(feature = "nets")]
     Image(Box<ImageArguments>),
     /// A deep net that predicts the next word of a text
+    #[cfg(feature = "nets")]
     Language(Box<LanguageArguments>),
 }
 

@@ -14,6 +14,7 @@ mod console;
 mod flags;
 mod logging;
 mod negative_values;
+#[cfg(feature = "nets")]
 mod net_arguments;
 mod output;
 mod ranks;

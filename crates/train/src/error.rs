@@ -24,6 +24,7 @@ pub enum TrainError {
     #[error(transparent)]
     Linear(#[from] LinearError),
     /// A net could not be made or run.
+    #[cfg(feature = "nets")]
     #[error(transparent)]
     Net(#[from] pelton_nn::NnError),
     /// Training went astray.

@@ -8,17 +8,24 @@ mod config;
 mod error;
 mod summary;
 
+#[cfg(feature = "nets")]
 mod deep;
 
+#[cfg(feature = "nets")]
 pub mod image;
+#[cfg(feature = "nets")]
 pub mod language;
 pub mod linear;
 
 pub mod evaluate;
 
+#[cfg(feature = "nets")]
 pub use deep::{CourseSetting, FitConfig, NetSummary, Optimizer, growing_batch};
+#[cfg(feature = "nets")]
 pub use image::ImageConfig;
+#[cfg(feature = "nets")]
 pub use language::LanguageConfig;
+#[cfg(feature = "nets")]
 pub use pelton_nn::GrowingBatch;
 
 pub use config::{LinearConfig, Optimum, Solver};

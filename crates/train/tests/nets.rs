@@ -1,5 +1,7 @@
 //! Training of deep nets end to end: a run goes on exactly, ranks agree, what goes astray is said.
 
+#![cfg(feature = "nets")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,7 +113,9 @@ fn an_interrupted_run_on_images_goes_on_exactly() {
     let expected = run(whole.clone(), false, None, |c| image::run(&config, c)).unwrap();
     // In the middle of each epoch.
     for (resume, steps) in [(false, 2), (true, 4)] {
-        let error = run(parts.clone(), resume, Some(steps), |c| image::run(&config, c));
+        let error = run(parts.clone(), resume, Some(steps), |c| {
+            image::run(&config, c)
+        });
         assert!(error.unwrap_err().is_interruption());
     }
     let resumed = run(parts.clone(), true, None, |c| image::run(&config, c)).unwrap();
@@ -149,7 +153,7 @@ fn an_interrupted_run_on_text_goes_on_exactly() {
 #[test]
 fn every_word_is_predicted_once_whatever_the_buckets() {
     let folder = tempfile::tempdir().unwrap();
-    let mut perplexities = Vec::new();
+    let mut losses = Vec::new();
     for buckets in ["none", "auto", "pack:24"] {
         let mut config = small_language(folder.path());
         config.fit.epochs = 1;
@@ -157,12 +161,25 @@ fn every_word_is_predicted_once_whatever_the_buckets() {
         config.fit.rate = 1e-30;
         config.pipeline.buckets = buckets.parse().ok();
         let out = folder.path().join(buckets.replace(':', "-"));
-        let summary = run(out, false, None, |c| language::run(&config, c)).unwrap();
-        assert_eq!((summary.fresh_examples, summary.dropped), (120, 0), "{buckets}");
-        perplexities.push(summary.test_perplexity.unwrap());
+        let summary = run(out.clone(), false, None, |c| language::run(&config, c)).unwrap();
+        assert_eq!(
+            (summary.fresh_examples, summary.dropped),
+            (120, 0),
+            "{buckets}"
+        );
+        let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+        let epoch: serde_json::Value = serde_json::from_str(metrics.trim()).unwrap();
+        losses.push((
+            epoch["rows"].as_u64(),
+            epoch["train_loss"].as_f64().unwrap(),
+        ));
     }
-    assert!((perplexities[0] - perplexities[1]).abs() < 1e-9, "{perplexities:?}");
-    assert!((perplexities[0] - perplexities[2]).abs() < 1e-9, "{perplexities:?}");
+    // 5 words a sentence on average, and its end.
+    let words: u64 = (0..120).map(|i| 2 + i % 7 + 1).sum();
+    for (rows, loss) in &losses {
+        assert_eq!(*rows, Some(words));
+        assert!((loss - losses[0].1).abs() < 1e-6, "{losses:?}");
+    }
 }
 
 #[test]
@@ -177,7 +194,10 @@ fn a_transformer_learns_from_sentences_and_from_packed_rows() {
         config.pipeline.buckets = buckets.parse().ok();
         let out = folder.path().join("run");
         let summary = run(out, false, None, |c| language::run(&config, c)).unwrap();
-        assert!(summary.test_perplexity.unwrap() < 15.0, "{buckets}: {summary:?}");
+        assert!(
+            summary.test_perplexity.unwrap() < 15.0,
+            "{buckets}: {summary:?}"
+        );
     }
 }
 
@@ -194,7 +214,8 @@ fn ranks_take_the_same_steps_as_one() {
         ..RunOptions::default()
     };
     let summaries = run_ranks(2, |comm: Comm| {
-        let context = RunContext::new(&comm, &interrupt, &mut |_| ()).in_folder(&options);
+        let observer = &mut |_: Event<'_>| ();
+        let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
         language::run(&config, context)
     })
     .unwrap();
@@ -218,10 +239,15 @@ fn what_goes_astray_is_said_with_the_step_and_the_records() {
     let out = folder.path().join("run");
     let error = run(out, false, None, |c| image::run(&config, c)).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("not a number") && text.contains("(records "), "{text}");
+    assert!(
+        text.contains("not a number") && text.contains("(records "),
+        "{text}"
+    );
     let mut config = small_image(folder.path());
     config.fit.smoothing = 1.5;
-    let refused = run(folder.path().join("other"), false, None, |c| image::run(&config, c));
+    let refused = run(folder.path().join("other"), false, None, |c| {
+        image::run(&config, c)
+    });
     assert!(refused.unwrap_err().to_string().contains("`smoothing`"));
 }
 

@@ -6,6 +6,7 @@ mod buckets;
 mod capacity;
 mod data;
 mod model;
+#[cfg(feature = "nets")]
 mod nets;
 mod reproduce;
 mod train;
@@ -18,7 +19,9 @@ use crate::output::Failure;
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         Command::Train(TrainCommand::Linear(arguments)) => train::linear(*arguments),
+        #[cfg(feature = "nets")]
         Command::Train(TrainCommand::Image(arguments)) => nets::image(*arguments),
+        #[cfg(feature = "nets")]
         Command::Train(TrainCommand::Language(arguments)) => nets::language(*arguments),
         Command::Eval(arguments) => model::eval(arguments),
         Command::Predict(arguments) => model::predict(arguments),
