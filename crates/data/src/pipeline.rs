@@ -354,9 +354,14 @@ fn stages_of(
         true => Layout::Chw,
         false => Layout::Hwc,
     });
+    let wrong = |error: pelton_image::ImageError| DataError::Config(error.to_string());
+    // The axes of such pictures change places where they are planar.
+    if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
+        let augment = augment.with_channels(1).map_err(wrong)?;
+        return Ok(stages.then(AugmentImages::by(augment)));
+    }
     let fields = stages.spec(&opened.dataset).map_err(FeedError::Stages)?;
-    let augment = AugmentImages::suited(augment, &fields)
-        .map_err(|error| DataError::Config(error.to_string()))?;
+    let augment = AugmentImages::suited(augment, &fields).map_err(wrong)?;
     Ok(stages.then(augment))
 }
 
