@@ -356,7 +356,7 @@ fn stages_of(
     });
     let wrong = |error: pelton_image::ImageError| DataError::Config(error.to_string());
     // The axes of such pictures change places where they are planar.
-    if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
+    if let pelton_format::Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
         let augment = augment.with_channels(1).map_err(wrong)?;
         return Ok(stages.then(AugmentImages::by(augment)));
     }
