@@ -7,11 +7,12 @@ use pelton_tools::bench::PeerMode;
 use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
-    Access, ClassName, DataConfig, InnerPasses, IoMode, LinearConfig, Loss, Missing, OnBadRecord,
-    Optimum, Order, Scaling, Solver,
+    Access, ClassName, InnerPasses, LinearConfig, Loss, OnBadRecord, Optimum, Order, Scaling,
+    Solver,
 };
 
 use crate::bytes::Memory;
+use crate::data_arguments::{DataArguments, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ImageArguments, LanguageArguments};
 use crate::stage_arguments::StagesArguments;
@@ -65,77 +66,6 @@ pub enum TrainCommand {
     /// A deep net that predicts the next word of a text
     #[cfg(feature = "nets")]
     Language(Box<LanguageArguments>),
-}
-
-/// Flags that say what the data is.
-#[derive(Debug, Default, Args)]
-pub struct DataArguments {
-    /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
-    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, idx, cifar10,
-    /// cifar100, tar or folder (default: by name and content)
-    #[arg(long)]
-    pub format: Option<String>,
-    /// Feature indices of LIBSVM text start at 0
-    #[arg(long)]
-    pub zero_based: bool,
-    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; field of raw,
-    /// jsonl and npz that is the label (default: the one called label); of tar
-    /// samples json:KEY, where the members .json have an integer or a string (dots between nested keys)
-    #[arg(long)]
-    pub label: Option<String>,
-    /// Table (CSV, TSV) of the classes of a folder's images; the first line names its columns
-    #[arg(long)]
-    pub label_file: Option<PathBuf>,
-    /// Column of --label-file that names the image
-    #[arg(long)]
-    pub file_column: Option<String>,
-    /// Take this label for +1 against all others: a number, or a name where classes have names
-    #[arg(long)]
-    pub positive: Option<ClassName>,
-    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?): zero, or mean of the column in the training
-    /// data; without it they are bad records
-    #[arg(long)]
-    pub missing: Option<Missing>,
-    /// How files are opened: auto, direct, buffered or pread
-    #[arg(long)]
-    pub io: Option<IoMode>,
-    /// Folder for indexes, decompressed text and demo data
-    #[arg(long)]
-    pub cache_dir: Option<PathBuf>,
-    /// Impose a device's speed on reads: hdd, ssd, optane, pfs (a node's share of a parallel file
-    /// system) or none; each rank has its own
-    #[arg(long)]
-    pub device_model: Option<String>,
-}
-
-impl DataArguments {
-    /// Writes the flags that were given over a configuration.
-    pub fn apply(self, config: &mut DataConfig) {
-        set_option(&mut config.format, self.format);
-        config.zero_based |= self.zero_based;
-        set(&mut config.label, self.label);
-        set_option(&mut config.label_file, self.label_file);
-        set(&mut config.file_column, self.file_column);
-        set_option(&mut config.positive, self.positive);
-        set_option(&mut config.missing, self.missing);
-        set(&mut config.io, self.io);
-        set_option(&mut config.cache_dir, self.cache_dir);
-        match self.device_model.as_deref() {
-            Some("none") => config.device_model = None,
-            Some(model) => config.device_model = Some(model.to_string()),
-            None => {}
-        }
-    }
-
-    /// The data configuration of these flags over the given paths.
-    pub fn config(self, paths: Vec<String>) -> DataConfig {
-        let mut config = DataConfig {
-            paths,
-            ..DataConfig::default()
-        };
-        self.apply(&mut config);
-        config
-    }
 }
 
 /// `pelton train linear`
@@ -305,20 +235,6 @@ impl LinearArguments {
             None => {}
         }
         Ok(())
-    }
-}
-
-/// Takes what was given.
-pub fn set<T>(place: &mut T, given: Option<T>) {
-    if let Some(value) = given {
-        *place = value;
-    }
-}
-
-/// Takes what was given.
-pub fn set_option<T>(place: &mut Option<T>, given: Option<T>) {
-    if given.is_some() {
-        *place = given;
     }
 }
 

@@ -11,6 +11,18 @@ pub enum Memory {
     Share(f64),
 }
 
+impl Memory {
+    /// The size, which must not be a share: there is no data to take one of.
+    pub fn bytes(self, flag: &str) -> anyhow::Result<u64> {
+        match self {
+            Memory::Bytes(bytes) => Ok(bytes),
+            Memory::Share(_) => {
+                anyhow::bail!("{flag} takes a size such as 256MiB, not a share")
+            }
+        }
+    }
+}
+
 const UNITS: [(&str, f64); 9] = [
     ("kib", 1024.0),
     ("mib", 1048576.0),

@@ -11,6 +11,7 @@ mod arguments;
 mod bytes;
 mod commands;
 mod console;
+mod data_arguments;
 mod flags;
 mod logging;
 mod negative_values;

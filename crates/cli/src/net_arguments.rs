@@ -10,9 +10,8 @@ use pelton_train::{
     Validation, growing_batch,
 };
 
-use crate::arguments::{DataArguments, set, set_option};
 use crate::bytes::Memory;
-use crate::output::{Failure, bytes_of};
+use crate::data_arguments::{DataArguments, set, set_option};
 use crate::stage_arguments::PipelineArguments;
 
 /// How a net is trained.
@@ -89,7 +88,7 @@ pub struct FitArguments {
 }
 
 impl FitArguments {
-    fn apply(self, config: &mut FitConfig) -> Result<(), Failure> {
+    fn apply(self, config: &mut FitConfig) -> anyhow::Result<()> {
         set_option(&mut config.validation, self.validation);
         if !self.test.is_empty() {
             config.test = self.test;
@@ -112,9 +111,12 @@ impl FitArguments {
         set(&mut config.seed, self.seed);
         set(&mut config.threads, self.threads);
         set(&mut config.feed_threads, self.feed_threads);
-        if let Some(memory) = self.memory {
-            config.memory_bytes = bytes_of(memory, "--memory")?;
-        }
+        set(
+            &mut config.memory_bytes,
+            self.memory
+                .map(|memory| memory.bytes("--memory"))
+                .transpose()?,
+        );
         set(&mut config.checkpoint_seconds, self.checkpoint_every);
         Ok(())
     }
@@ -168,7 +170,7 @@ pub struct ImageArguments {
 
 impl ImageArguments {
     /// Writes the flags that were given over a configuration, and returns those of the run.
-    pub fn apply(self, config: &mut ImageConfig) -> Result<RunArguments, Failure> {
+    pub fn apply(self, config: &mut ImageConfig) -> anyhow::Result<RunArguments> {
         if !self.data.is_empty() {
             config.data.paths = self.data;
         }
@@ -225,7 +227,7 @@ pub struct LanguageArguments {
 
 impl LanguageArguments {
     /// Writes the flags that were given over a configuration, and returns those of the run.
-    pub fn apply(self, config: &mut LanguageConfig) -> Result<RunArguments, Failure> {
+    pub fn apply(self, config: &mut LanguageConfig) -> anyhow::Result<RunArguments> {
         if !self.data.is_empty() {
             config.data.paths = self.data;
         }

@@ -51,12 +51,7 @@ pub fn with_console<T, E: Into<Failure>>(
 
 /// A size that must be a number of bytes: there is no data to take a share of.
 pub fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
-    match memory {
-        Memory::Bytes(bytes) => Ok(bytes),
-        Memory::Share(_) => Err(usage(anyhow::anyhow!(
-            "{flag} takes a size such as 256MiB, not a share"
-        ))),
-    }
+    memory.bytes(flag).map_err(usage)
 }
 
 /// Prints figures as one JSON object on standard output.

@@ -8,7 +8,7 @@ use pelton_tools::{
 };
 use pelton_train::ClassName;
 
-use crate::arguments::{set, set_option};
+use crate::data_arguments::{set, set_option};
 
 /// What happens to records on their way to batches.
 #[derive(Args, Debug)]

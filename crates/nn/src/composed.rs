@@ -7,7 +7,7 @@ use burn_tensor::{
     Bool, Distribution, Int, Tensor, TensorData, TensorPrimitive, activation, module,
 };
 
-use crate::ops::{
+use crate::operands::{
     Counts, EPSILON, F, LossOptions, LstmWeights, MOMENTUM, NormMode, Window, dims, numbers,
     reshape,
 };

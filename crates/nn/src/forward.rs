@@ -3,7 +3,8 @@
 use burn_backend::Backend;
 
 use crate::layer::{Layer, Role, Summary};
-use crate::ops::{F, LstmWeights, NormMode, Ops, dims, place, reshape};
+use crate::operands::{F, LstmWeights, NormMode, dims, place, reshape};
+use crate::ops::Ops;
 
 /// A batch of sequences: its shape, and where sequences begin.
 #[derive(Clone, Debug, Default)]

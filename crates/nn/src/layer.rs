@@ -1,7 +1,7 @@
 //! Nets as data: lists of layers, from which parameters, shapes and cost follow without running anything.
 
 use crate::error::NnError;
-use crate::ops::Window;
+use crate::operands::Window;
 
 /// One layer. Names are those of PyTorch's modules where there is a counterpart.
 #[derive(Clone, Debug, PartialEq)]

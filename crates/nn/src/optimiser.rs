@@ -4,7 +4,7 @@ use burn_backend::Backend;
 use burn_tensor::{Tensor, TensorPrimitive};
 use serde::{Deserialize, Serialize};
 
-use crate::ops::F;
+use crate::operands::F;
 
 /// How a gradient changes its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,13 +78,14 @@ pub struct Slot<B: Backend> {
 /// The step, composed of Burn's operators.
 pub(crate) fn by_tensors<B: Backend>(update: &Update, slots: &mut [Slot<B>]) {
     let t = |x: &F<B>| {
-        let all = crate::ops::dims::<B>(x).iter().product();
-        let flat = crate::ops::reshape::<B>(x.clone(), &[all]);
+        let all = crate::operands::dims::<B>(x).iter().product();
+        let flat = crate::operands::reshape::<B>(x.clone(), &[all]);
         Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(flat))
     };
     for slot in slots {
-        let shape = crate::ops::dims::<B>(&slot.weight);
-        let put = |x: Tensor<B, 1>| crate::ops::reshape::<B>(x.into_primitive().tensor(), &shape);
+        let shape = crate::operands::dims::<B>(&slot.weight);
+        let put =
+            |x: Tensor<B, 1>| crate::operands::reshape::<B>(x.into_primitive().tensor(), &shape);
         let (w, g) = (t(&slot.weight), t(&slot.gradient) * update.scale);
         let beta = if slot.decay { update.weight_decay } else { 0.0 };
         slot.weight = match update.rule {
@@ -117,7 +118,7 @@ pub(crate) fn by_tensors<B: Backend>(update: &Update, slots: &mut [Slot<B>]) {
                 let norm = |x: &Tensor<B, 1>| {
                     B::float_sum(x.clone().powi_scalar(2).into_primitive().tensor())
                 };
-                let norm = |x: &Tensor<B, 1>| crate::ops::numbers::<B>(norm(x))[0].sqrt();
+                let norm = |x: &Tensor<B, 1>| crate::operands::numbers::<B>(norm(x))[0].sqrt();
                 let lambda = match (norm(&w), norm(&g)) {
                     (w, g) if slot.decay && w > 0.0 && g > 0.0 => trust * w / (g + beta * w),
                     _ => 1.0,

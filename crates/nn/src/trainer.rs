@@ -14,7 +14,8 @@ use crate::error::NnError;
 use crate::forward::{Pass, Sequences, Value};
 use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
-use crate::ops::{Counts, F, LossOptions, Ops, dims, numbers, place, reshape};
+use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
+use crate::ops::Ops;
 use crate::optimiser::{Slot, Update};
 use crate::parameters::{NamedArray, begin, collect, publish};
 

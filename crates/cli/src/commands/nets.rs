@@ -20,7 +20,7 @@ pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
         Some(path) => ImageConfig::read(&path)?,
         None => ImageConfig::default(),
     };
-    let run = arguments.apply(&mut config)?;
+    let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         image::run(&config, context)
     })
@@ -33,7 +33,7 @@ pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
         Some(path) => LanguageConfig::read(&path)?,
         None => LanguageConfig::default(),
     };
-    let run = arguments.apply(&mut config)?;
+    let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         language::run(&config, context)
     })

@@ -7,7 +7,7 @@ use super::rows::mask;
 use super::tape::{Taped, record};
 use super::{numbers, sizes};
 use crate::memory::{Block, contiguous, slice};
-use crate::ops::Window;
+use crate::operands::Window;
 
 fn shape_of(x: &FlexTensor, w: &FlexTensor, at: Window) -> Conv {
     let (x, w) = (sizes(x), sizes(w));

@@ -7,7 +7,7 @@ use pelton_kernels::{CrossEntropy, Loss, Targets, Upstream};
 use super::sizes;
 use super::tape::{Taped, record};
 use crate::memory::{Block, contiguous, owned, slice};
-use crate::ops::{Counts, LossOptions, NO_TARGET};
+use crate::operands::{Counts, LossOptions, NO_TARGET};
 use crate::optimiser::{Rule, Slot, Update};
 
 fn of(loss: &Loss) -> Counts {

@@ -14,7 +14,8 @@ use burn_autodiff::Autodiff;
 use burn_flex::{Flex, FlexTensor};
 
 use crate::memory::{Block, slice};
-use crate::ops::{Counts, F, LossOptions, LstmWeights, NormMode, Ops, Window};
+use crate::operands::{Counts, F, LossOptions, LstmWeights, NormMode, Window};
+use crate::ops::Ops;
 use crate::optimiser::{Slot, Update};
 
 /// The sizes of a tensor.

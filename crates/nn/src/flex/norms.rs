@@ -7,7 +7,7 @@ use pelton_kernels::{LayerNorm, Pool};
 use super::sizes;
 use super::tape::{Taped, record};
 use crate::memory::{Block, contiguous, owned, slice};
-use crate::ops::{EPSILON, MOMENTUM, NormMode, Window};
+use crate::operands::{EPSILON, MOMENTUM, NormMode, Window};
 
 fn norm<'a>(gamma: &'a FlexTensor, beta: &'a FlexTensor, relu: bool) -> BatchNorm<'a> {
     BatchNorm {

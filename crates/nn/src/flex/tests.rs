@@ -7,9 +7,10 @@ use burn_flex::Flex;
 use pelton_key::KeyedRng;
 
 use crate::composed;
-use crate::ops::{
-    F, LossOptions, LstmWeights, NO_TARGET, NormMode, Ops, Window, dims, numbers, place, reshape,
+use crate::operands::{
+    F, LossOptions, LstmWeights, NO_TARGET, NormMode, Window, dims, numbers, place, reshape,
 };
+use crate::ops::Ops;
 
 type B = Autodiff<Flex>;
 type Taped = F<B>;

@@ -1,7 +1,7 @@
 //! AlexNet (Krizhevsky, 2014, "One weird trick") and the fast OverFeat (Sermanet et al., 2014, Table 1).
 
 use crate::layer::Layer;
-use crate::ops::Window;
+use crate::operands::Window;
 
 use super::scaled;
 

@@ -1,7 +1,7 @@
 //! Residual nets (He et al., 2016): section 4.2 for small images, Table 1 for large ones.
 
 use crate::layer::Layer;
-use crate::ops::Window;
+use crate::operands::Window;
 
 use super::scaled;
 

@@ -1,7 +1,7 @@
 //! VGG-16 (Simonyan and Zisserman, 2015, Table 1, D), with batch norm.
 
 use crate::layer::Layer;
-use crate::ops::Window;
+use crate::operands::Window;
 
 use super::alexnet::{classifier, pool};
 use super::scaled;

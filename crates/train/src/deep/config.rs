@@ -106,7 +106,7 @@ pub struct FitConfig {
     pub batch: u64,
     /// Batches whose gradients make one step.
     pub accumulate: u64,
-    /// Part of the run after which the batch grows, its largest as a multiple, and the rule (1 inverse, else cosine).
+    /// Whether a step grows to more batches over the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grow: Option<GrowingBatch>,
     /// Order of the epochs.

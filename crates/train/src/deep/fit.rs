@@ -8,13 +8,13 @@ use pelton_key::{Stage, key};
 use pelton_nn::{Counts, LossOptions, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
 use rayon::ThreadPool;
-use serde::{Deserialize, Serialize};
 
 use super::batch::{Ready, Targets};
 use super::config::FitConfig;
+use super::progress::{NetEpoch, Progress};
 use super::saving;
 use super::source::{Prepared, Source};
-use super::summary::{NetEpoch, NetSummary};
+use super::summary::NetSummary;
 use crate::error::TrainError;
 
 /// What a job hands to the loop.
@@ -29,27 +29,6 @@ pub(crate) struct Fit<'a> {
     pub(crate) language: bool,
     /// When the job began.
     pub(crate) began: Instant,
-}
-
-/// How far a run is: what a checkpoint says beside the parameters.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Progress {
-    /// Where the feed stands, as it says it.
-    pub(crate) feed: Option<String>,
-    /// Steps of the optimiser.
-    pub(crate) steps: u64,
-    /// Of the epoch under way.
-    pub(crate) epoch: NetEpoch,
-    /// Epochs that ended.
-    pub(crate) epochs: Vec<NetEpoch>,
-    pub(crate) fresh_examples: u64,
-    pub(crate) echoed_examples: u64,
-    /// Seconds of training before the last start.
-    pub(crate) wall_s: f64,
-    pub(crate) step_s: f64,
-    pub(crate) wait_s: f64,
-    /// The best validation loss, and the epoch it followed.
-    pub(crate) best: Option<(f64, u64)>,
 }
 
 /// Which checkpoint.
@@ -142,7 +121,14 @@ pub(crate) fn fit(
         ..NetSummary::new(&progress, test, of.language)
     };
     source.finish(comm, went_on)?;
-    super::outcome::leave(&of, &summary, &meters, &progress, folder)?;
+    super::outcome::leave(
+        of.trainer.as_ref(),
+        of.language,
+        &summary,
+        &meters,
+        &progress,
+        folder,
+    )?;
     Ok(summary)
 }
 

@@ -1,14 +1,14 @@
 //! The loop that all jobs on deep nets share: feed, step, metrics, evaluation, checkpoint.
 //!
-//! `config` is what a run is asked to be; `fit` is the loop; `source` is
-//! where batches come from, `batch` makes what a net takes from one of the feed;
-//! `saving` writes and reads checkpoints; `outcome` writes what is left behind. The jobs themselves are
-//! [`image`](crate::image) and [`language`](crate::language).
+//! `config` is what a run is asked to be; `fit` is the loop and `progress` how far it is; `source` is where
+//! batches come from, `batch` makes what a net takes from one of the feed; `saving` writes and reads checkpoints;
+//! `outcome` writes what is left behind. The jobs themselves are [`image`](crate::image) and [`language`](crate::language).
 
 mod batch;
 mod config;
 mod fit;
 mod outcome;
+mod progress;
 mod saving;
 mod source;
 mod summary;

@@ -1,15 +1,17 @@
 //! What a run leaves behind: the model, its figures, the report and TensorBoard's events.
 
 use pelton_feed::LoaderMeters;
+use pelton_nn::Trainer;
 use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
 
-use super::fit::{Fit, Progress};
+use super::progress::{NetEpoch, Progress};
 use super::saving::save_parameters;
 use super::summary::NetSummary;
 use crate::error::TrainError;
 
 pub(super) fn leave(
-    of: &Fit<'_>,
+    trainer: &dyn Trainer,
+    language: bool,
     summary: &NetSummary,
     meters: &LoaderMeters,
     progress: &Progress,
@@ -19,9 +21,9 @@ pub(super) fn leave(
         return Ok(());
     }
     let model = folder.path().join(pelton_nn::PARAMETERS);
-    save_parameters(&model, progress, of.trainer.as_ref())?;
+    save_parameters(&model, progress, trainer)?;
     events(progress, folder).map_err(|source| RunError::io(folder.path(), "write", source))?;
-    let page = report(of, summary, meters, progress, folder).to_html();
+    let page = report(language, summary, meters, progress, folder).to_html();
     folder.write_text("report.html", &page)?;
     folder.write_summary(summary)?;
     Ok(())
@@ -47,14 +49,14 @@ fn events(progress: &Progress, folder: &RunFolder) -> std::io::Result<()> {
 }
 
 fn report(
-    of: &Fit<'_>,
+    language: bool,
     summary: &NetSummary,
     meters: &LoaderMeters,
     progress: &Progress,
     folder: &RunFolder,
 ) -> Report {
     let epochs = &progress.epochs;
-    let line = |name: &str, y: &dyn Fn(&super::summary::NetEpoch) -> Option<f64>| {
+    let line = |name: &str, y: &dyn Fn(&NetEpoch) -> Option<f64>| {
         let points = epochs.iter().filter_map(|e| Some((e.epoch as f64, y(e)?)));
         (name.to_string(), points.collect::<Vec<_>>())
     };
@@ -68,7 +70,7 @@ fn report(
             .filter(|(_, points)| !points.is_empty())
             .collect(),
     };
-    let quality = match of.language {
+    let quality = match language {
         true => plot(
             "Perplexity",
             "perplexity",

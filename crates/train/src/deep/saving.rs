@@ -5,7 +5,7 @@ use std::path::Path;
 use pelton_nn::{NamedArray, Trainer};
 use pelton_run::{Checkpoint, Dtype, Tensor, read_checkpoint, write_checkpoint};
 
-use super::fit::Progress;
+use super::progress::Progress;
 use crate::error::TrainError;
 
 /// Begins the names of what is no parameter.

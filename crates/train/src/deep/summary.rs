@@ -1,74 +1,9 @@
 //! The figures of a run on a net.
 
 use pelton_nn::Counts;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::fit::Progress;
-
-/// One line of `metrics.jsonl`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NetEpoch {
-    /// Epochs finished.
-    pub epoch: u64,
-    /// Mean training loss, while the parameters changed.
-    pub train_loss: f64,
-    /// Training examples, or words, whose class was the most likely.
-    pub train_accuracy: f64,
-    /// Examples, or words, of this rank.
-    pub rows: u64,
-    /// Mean loss on validation data.
-    pub validation_loss: Option<f64>,
-    /// Validation examples predicted right.
-    pub validation_accuracy: Option<f64>,
-    /// Learning rate of the last step.
-    pub rate: f64,
-    /// Seconds spent waiting for batches.
-    pub wait_s: f64,
-    /// Seconds of steps.
-    pub compute_s: f64,
-    /// Seconds of the run so far.
-    pub wall_s: f64,
-}
-
-impl NetEpoch {
-    pub(super) fn training(&mut self, counts: Counts) {
-        let before = self.rows as f64;
-        self.rows += counts.rows;
-        let now = self.rows.max(1) as f64;
-        self.train_loss = (self.train_loss * before + counts.loss) / now;
-        self.train_accuracy = (self.train_accuracy * before + counts.correct as f64) / now;
-    }
-
-    pub(super) fn validation(&mut self, counts: Counts) {
-        let rows = counts.rows.max(1) as f64;
-        self.validation_loss = Some(counts.loss / rows);
-        self.validation_accuracy = Some(counts.correct as f64 / rows);
-    }
-
-    /// For a person.
-    pub(super) fn line(&self, language: bool) -> String {
-        let shown = |loss: f64, accuracy: f64| match language {
-            true => format!("perplexity {:.2}", loss.exp()),
-            false => format!("loss {loss:.4}, {:.2} % right", 100.0 * accuracy),
-        };
-        let mut text = format!(
-            "epoch {}: training {}",
-            self.epoch,
-            shown(self.train_loss, self.train_accuracy)
-        );
-        if let (Some(loss), Some(accuracy)) = (self.validation_loss, self.validation_accuracy) {
-            text += &format!("; validation {}", shown(loss, accuracy));
-        }
-        let per_s = self.rows as f64 / (self.wait_s + self.compute_s).max(1e-9);
-        let unit = if language { "words/s" } else { "images/s" };
-        text + &format!(
-            "; {per_s:.0} {unit}, waited {:.1} of {:.1} s",
-            self.wait_s,
-            self.wait_s + self.compute_s
-        )
-    }
-}
+use super::progress::Progress;
 
 /// The figures of a finished run. Of several ranks examples and times are those of rank 0, losses of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
