@@ -225,7 +225,6 @@ impl<B: Ops> Pass<'_, B> {
         };
         let (y, state) = B::nn_lstm(x, weights, state, self.sequences.keep.as_deref());
         let state = state.map(B::float_detach);
-        self.states.truncate(self.states.len().max(at));
         match self.states.get_mut(at) {
             Some(kept) => *kept = state,
             None => self.states.push(state),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pelton_key::{KeyedRng, mix};
+use pelton_key::{KeyedRng, Stage, key, mix};
 
 use crate::error::NnError;
 use crate::layer::{Init, Parameter};
@@ -23,10 +23,11 @@ pub const PARAMETERS: &str = "model.safetensors";
 
 /// The numbers a parameter begins with: a function of `seed` and its name.
 pub(crate) fn begin(parameter: &Parameter, seed: u64) -> Vec<f32> {
+    let stage = key(seed, 0, Stage::Parameters);
     let key = parameter
         .name
         .bytes()
-        .fold(mix(seed), |key, byte| mix(key ^ u64::from(byte)));
+        .fold(stage, |key, byte| mix(key ^ u64::from(byte)));
     let mut random = KeyedRng::new(key);
     let len = parameter.len();
     match parameter.init {

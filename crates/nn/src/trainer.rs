@@ -1,17 +1,15 @@
 //! A net on a device, with its parameters and the state of its optimiser.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use burn_autodiff::Autodiff;
-use burn_backend::{AutodiffBackend, Backend, TensorData};
+use burn_backend::{AutodiffBackend, Backend};
 use burn_flex::Flex;
-use burn_std::{AllocationProperty, Bytes, DType as BurnType};
-use pelton_batch::{Array, Buffer, DType};
 use pelton_comm::{Comm, Reduction};
 
 use crate::error::NnError;
 use crate::forward::{Pass, Sequences, Value};
+use crate::input::{Carry, Input, arrange, images};
 use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
 use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
@@ -28,49 +26,6 @@ pub enum Device {
     /// An NVIDIA device, by number.
     #[cfg(feature = "cuda")]
     Cuda(usize),
-}
-
-/// A batch.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// Images [batch, height, width, channels], f32 or u8 (which is divided by 255), and their classes.
-    Images {
-        /// The images.
-        pixels: &'a Array,
-        /// A class each; in prediction none.
-        labels: &'a [i64],
-    },
-    /// Sequences of words.
-    Words(&'a Words),
-}
-
-/// Sequences of words, row by row.
-#[derive(Clone, Debug, Default)]
-pub struct Words {
-    /// Rows.
-    pub batch: usize,
-    /// Words of a row, padding included.
-    pub steps: usize,
-    /// [batch · steps]: words that are given.
-    pub ids: Vec<i64>,
-    /// [batch · steps]: words to be predicted, or [`NO_TARGET`](crate::NO_TARGET).
-    pub targets: Vec<i64>,
-    /// [batch · steps]: the number of the sequence within its row; empty where there is one a row.
-    pub segments: Vec<u32>,
-    /// What LSTM layers begin with.
-    pub carry: Carry,
-}
-
-/// What LSTM layers begin a batch with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Carry {
-    /// Zeros.
-    #[default]
-    No,
-    /// Zeros, and the next batch goes on.
-    Begin,
-    /// The state in which the last batch left each row.
-    GoOn,
 }
 
 /// How gradients are made.
@@ -631,66 +586,4 @@ where
             .collect();
         Ok(())
     }
-}
-
-/// Keeps the memory of a batch while a tensor uses it.
-struct Owner(Arc<Buffer>);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// Images as a tensor; f32 without a copy on a CPU.
-fn images<T: Backend>(pixels: &Array, device: &T::Device) -> Result<F<T>, NnError> {
-    let shape = pixels.shape().dims.clone();
-    match pixels.dtype() {
-        DType::F32 => {
-            let shared = bytes::Bytes::from_owner(Owner(pixels.owner()));
-            let bytes = Bytes::from_shared(shared, AllocationProperty::Other);
-            let data = TensorData::from_bytes(bytes, shape, BurnType::F32);
-            Ok(T::float_from_data(data, device))
-        }
-        DType::U8 => {
-            let values = pixels
-                .bytes()
-                .iter()
-                .map(|&x| f32::from(x) / 255.0)
-                .collect();
-            let len = shape.iter().product();
-            Ok(reshape::<T>(place::<T, 1>(values, [len], device), &shape))
-        }
-        other => Err(NnError::Net(format!(
-            "images are f32 or u8, not {other}; end the augmentation in normalise"
-        ))),
-    }
-}
-
-/// Words in the order of the layers, with their targets.
-fn arrange(words: &Words, step_by_step: bool) -> (Sequences, Vec<i64>) {
-    let (batch, steps) = (words.batch, words.steps);
-    if !step_by_step {
-        let sequences = Sequences {
-            batch,
-            steps,
-            ids: words.ids.clone(),
-            keep: None,
-            segments: (!words.segments.is_empty()).then(|| words.segments.clone()),
-        };
-        return (sequences, words.targets.clone());
-    }
-    let order = || (0..steps).flat_map(|t| (0..batch).map(move |b| b * steps + t));
-    let keep = |at: usize| {
-        let begins = at.is_multiple_of(steps) || words.segments[at] != words.segments[at - 1];
-        if begins { 0.0 } else { 1.0 }
-    };
-    let sequences = Sequences {
-        batch,
-        steps,
-        ids: order().map(|at| words.ids[at]).collect(),
-        keep: (!words.segments.is_empty()).then(|| order().map(keep).collect()),
-        segments: None,
-    };
-    (sequences, order().map(|at| words.targets[at]).collect())
 }

@@ -1,0 +1,116 @@
+//! What a net is given, and how it becomes tensors.
+
+use std::sync::Arc;
+
+use burn_backend::{Backend, TensorData};
+use burn_std::{AllocationProperty, Bytes, DType as BurnType};
+use pelton_batch::{Array, Buffer, DType};
+
+use crate::error::NnError;
+use crate::forward::Sequences;
+use crate::operands::{F, place, reshape};
+
+/// A batch.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Images [batch, height, width, channels], f32 or u8 (which is divided by 255), and their classes.
+    Images {
+        /// The images.
+        pixels: &'a Array,
+        /// A class each; in prediction none.
+        labels: &'a [i64],
+    },
+    /// Sequences of words.
+    Words(&'a Words),
+}
+
+/// Sequences of words, row by row.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    /// Rows.
+    pub batch: usize,
+    /// Words of a row, padding included.
+    pub steps: usize,
+    /// [batch · steps]: words that are given.
+    pub ids: Vec<i64>,
+    /// [batch · steps]: words to be predicted, or [`NO_TARGET`](crate::NO_TARGET).
+    pub targets: Vec<i64>,
+    /// [batch · steps]: the number of the sequence within its row; empty where there is one a row.
+    pub segments: Vec<u32>,
+    /// What LSTM layers begin with.
+    pub carry: Carry,
+}
+
+/// What LSTM layers begin a batch with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carry {
+    /// Zeros.
+    #[default]
+    No,
+    /// Zeros, and the next batch goes on.
+    Begin,
+    /// The state in which the last batch left each row.
+    GoOn,
+}
+
+/// Keeps the memory of a batch while a tensor uses it.
+struct Owner(Arc<Buffer>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Images as a tensor; f32 without a copy on a CPU.
+pub(crate) fn images<T: Backend>(pixels: &Array, device: &T::Device) -> Result<F<T>, NnError> {
+    let shape = pixels.shape().dims.clone();
+    match pixels.dtype() {
+        DType::F32 => {
+            let shared = bytes::Bytes::from_owner(Owner(pixels.owner()));
+            let bytes = Bytes::from_shared(shared, AllocationProperty::Other);
+            let data = TensorData::from_bytes(bytes, shape, BurnType::F32);
+            Ok(T::float_from_data(data, device))
+        }
+        DType::U8 => {
+            let values = pixels
+                .bytes()
+                .iter()
+                .map(|&x| f32::from(x) / 255.0)
+                .collect();
+            let len = shape.iter().product();
+            Ok(reshape::<T>(place::<T, 1>(values, [len], device), &shape))
+        }
+        other => Err(NnError::Net(format!(
+            "images are f32 or u8, not {other}; end the augmentation in normalise"
+        ))),
+    }
+}
+
+/// Words in the order of the layers, with their targets.
+pub(crate) fn arrange(words: &Words, step_by_step: bool) -> (Sequences, Vec<i64>) {
+    let (batch, steps) = (words.batch, words.steps);
+    if !step_by_step {
+        let sequences = Sequences {
+            batch,
+            steps,
+            ids: words.ids.clone(),
+            keep: None,
+            segments: (!words.segments.is_empty()).then(|| words.segments.clone()),
+        };
+        return (sequences, words.targets.clone());
+    }
+    let order = || (0..steps).flat_map(|t| (0..batch).map(move |b| b * steps + t));
+    let keep = |at: usize| {
+        let begins = at.is_multiple_of(steps) || words.segments[at] != words.segments[at - 1];
+        if begins { 0.0 } else { 1.0 }
+    };
+    let sequences = Sequences {
+        batch,
+        steps,
+        ids: order().map(|at| words.ids[at]).collect(),
+        keep: (!words.segments.is_empty()).then(|| order().map(keep).collect()),
+        segments: None,
+    };
+    (sequences, order().map(|at| words.targets[at]).collect())
+}
