@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_train::image::ImageModel;
-use pelton_train::language::LanguageNet;
+use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
     Access, CourseSetting, FitConfig, GrowingBatch, ImageConfig, LanguageConfig, Optimizer, Order,
     Validation, growing_batch,
@@ -217,6 +217,9 @@ pub struct LanguageArguments {
     /// Read the text in one piece, in rows that go on from batch to batch, so many words at a time
     #[arg(long, value_name = "WORDS")]
     pub carry: Option<usize>,
+    /// What ranks divide: data (every batch), or model (the layers, each with its parameters on one rank)
+    #[arg(long)]
+    pub parallel: Option<Parallel>,
     #[command(flatten)]
     pub fit: FitArguments,
     #[command(flatten)]
@@ -241,6 +244,7 @@ impl LanguageArguments {
         set(&mut config.dropout, self.dropout);
         config.tied |= self.tied;
         set_option(&mut config.carry, self.carry);
+        set(&mut config.parallel, self.parallel);
         self.fit.apply(&mut config.fit)?;
         self.pipeline.apply(&mut config.pipeline);
         Ok(self.run)

@@ -6,6 +6,7 @@
 //! `parameters` makes, saves and loads parameters as PyTorch names them.
 
 mod composed;
+mod device;
 mod error;
 mod flex;
 mod forward;
@@ -13,13 +14,17 @@ mod input;
 mod layer;
 mod memory;
 pub mod nets;
+mod on_device;
 mod operands;
 mod ops;
 mod optimiser;
 mod parameters;
+mod pipelined;
 mod schedule;
+mod segment;
 mod trainer;
 
+pub use device::{Device, pipelined, trainer};
 pub use error::NnError;
 pub use input::{Carry, Input, Words};
 pub use layer::{Flow, Init, Layer, Parameter, Role, Summary};
@@ -28,4 +33,4 @@ pub use operands::{Counts, LossOptions, NO_TARGET, Window};
 pub use optimiser::{Rule, Update};
 pub use parameters::{NamedArray, PARAMETERS};
 pub use schedule::{Course, GrowingBatch, Growth, Schedule};
-pub use trainer::{Device, StepOptions, Trainer, trainer};
+pub use trainer::{StepOptions, Trainer};

@@ -11,7 +11,7 @@ use pelton_data::{
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
-use pelton_nn::{Device, trainer};
+use pelton_nn::{Device, pipelined, trainer};
 use pelton_run::{Event, RunContext};
 use pelton_text::{Special, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,37 @@ impl fmt::Display for LanguageNet {
     }
 }
 
+/// What ranks divide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parallel {
+    /// Every batch.
+    #[default]
+    Data,
+    /// The layers of the net.
+    Model,
+}
+
+impl FromStr for Parallel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Parallel, String> {
+        match text {
+            "data" => Ok(Parallel::Data),
+            "model" => Ok(Parallel::Model),
+            _ => Err(format!("ranks do not divide `{text}`: use data or model")),
+        }
+    }
+}
+
+impl fmt::Display for Parallel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Parallel::Data => "data",
+            Parallel::Model => "model",
+        })
+    }
+}
+
 /// The configuration of `pelton train language`: what `run.toml` holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -78,6 +109,9 @@ pub struct LanguageConfig {
     /// Words of a row of a batch, where rows go on from batch to batch; sentence by sentence where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry: Option<usize>,
+    /// What ranks divide.
+    #[serde(with = "as_text")]
+    pub parallel: Parallel,
     /// Training data: a sentence a line.
     pub data: DataConfig,
     /// What happens to sentences on their way to batches.
@@ -98,6 +132,7 @@ impl Default for LanguageConfig {
             dropout: 0.2,
             tied: false,
             carry: None,
+            parallel: Parallel::Data,
             data: DataConfig::default(),
             pipeline: PipelineConfig {
                 decode: DecodeSetting::Text(Tokenizer::Whitespace),
@@ -265,14 +300,14 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         let file = folder.path().join(VOCABULARY);
         vocabulary.save(&file).map_err(DataError::from)?;
     }
+    let (device, seed) = (Device::Cpu, config.fit.seed);
+    let own = comm.duplicate().map_err(DataError::from)?;
     let of = Fit {
         config: &config.fit,
-        trainer: trainer(
-            net,
-            Device::Cpu,
-            config.fit.seed,
-            comm.duplicate().map_err(DataError::from)?,
-        ),
+        trainer: match config.parallel {
+            Parallel::Data => trainer(net, device, seed, own),
+            Parallel::Model => pipelined(net, device, seed, own)?,
+        },
         training,
         validation,
         test,

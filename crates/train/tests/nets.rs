@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_comm::{Comm, run_ranks};
 use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{ImageConfig, LanguageConfig, NetSummary, TrainError, image, language};
 use safetensors::SafeTensors;
 
@@ -201,33 +202,103 @@ fn a_transformer_learns_from_sentences_and_from_packed_rows() {
     }
 }
 
-/// Gradients of all ranks are summed: two ranks take the steps of one, but for the order of sums.
+/// Runs a language model on several ranks, interrupted after so many steps where that is given.
+fn on_ranks(
+    ranks: usize,
+    out: &Path,
+    resume: bool,
+    steps: Option<usize>,
+    config: &LanguageConfig,
+) -> Vec<Result<NetSummary, TrainError>> {
+    let options = RunOptions {
+        out: out.to_path_buf(),
+        resume,
+        overwrite: false,
+    };
+    let ended = run_ranks(ranks, |comm: Comm| {
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let (mut left, stop) = (steps, Arc::clone(&interrupt));
+        let observer = &mut |event: Event<'_>| {
+            if let (Event::Progress { what, .. }, Some(left)) = (event, &mut left)
+                && what.starts_with("epoch")
+            {
+                *left = left.saturating_sub(1);
+                stop.store(*left == 0, Ordering::Relaxed);
+            }
+        };
+        let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
+        Ok::<_, TrainError>(language::run(config, context))
+    });
+    ended.unwrap()
+}
+
+/// Two and three ranks take the steps of one, whether they divide batches or layers, but for the order of sums.
 #[test]
 fn ranks_take_the_same_steps_as_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = small_language(folder.path());
-    let [alone, both] = ["alone", "both"].map(|name| folder.path().join(name));
-    let expected = run(alone.clone(), false, None, |c| language::run(&config, c)).unwrap();
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let options = RunOptions {
-        out: both.clone(),
-        ..RunOptions::default()
-    };
-    let summaries = run_ranks(2, |comm: Comm| {
-        let observer = &mut |_: Event<'_>| ();
-        let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
-        language::run(&config, context)
-    })
-    .unwrap();
-    let (a, b) = (model(&alone), model(&both));
-    for ((name, a), (_, b)) in a.iter().zip(&b) {
-        for (a, b) in a.iter().zip(b) {
-            assert!((a - b).abs() < 1e-4, "{name}: {a} {b}");
+    let cases = [
+        (LanguageNet::Lstm, None, false),
+        (LanguageNet::Lstm, Some(5), true),
+        (LanguageNet::Transformer, None, true),
+    ];
+    for (net, carry, tied) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = small_language(folder.path());
+        (config.model, config.carry, config.tied) = (net, carry, tied);
+        let alone = folder.path().join("alone");
+        let expected = run(alone.clone(), false, None, |c| language::run(&config, c)).unwrap();
+        let expected_model = model(&alone);
+        for (parallel, ranks) in [
+            (Parallel::Data, 2),
+            (Parallel::Model, 2),
+            (Parallel::Model, 3),
+        ] {
+            config.parallel = parallel;
+            let out = folder.path().join(format!("{parallel}{ranks}"));
+            let summaries = on_ranks(ranks, &out, false, None, &config);
+            let what = format!("{net} {carry:?} {parallel} {ranks}");
+            for ((name, a), (_, b)) in expected_model.iter().zip(&model(&out)) {
+                assert_eq!(a.len(), b.len());
+                for (a, b) in a.iter().zip(b) {
+                    assert!((a - b).abs() < 2e-4, "{what} {name}: {a} {b}");
+                }
+            }
+            for summary in summaries {
+                let got = summary.unwrap().test_perplexity.unwrap();
+                let ratio = got / expected.test_perplexity.unwrap();
+                assert!((ratio - 1.0).abs() < 1e-3, "{what}: {ratio}");
+            }
         }
     }
-    for summary in summaries {
-        let both = summary.test_perplexity.unwrap();
-        assert!((both / expected.test_perplexity.unwrap() - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn interrupted_ranks_go_on_exactly() {
+    for parallel in [Parallel::Data, Parallel::Model] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = small_language(folder.path());
+        (config.carry, config.dropout, config.tied) = (Some(5), 0.3, true);
+        (config.parallel, config.fit.momentum) = (parallel, 0.5);
+        let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+        on_ranks(2, &whole, false, None, &config);
+        for ended in on_ranks(2, &parts, false, Some(3), &config) {
+            assert!(ended.unwrap_err().is_interruption());
+        }
+        for ended in on_ranks(2, &parts, true, None, &config) {
+            ended.unwrap();
+        }
+        assert_eq!(model(&whole), model(&parts), "{parallel}");
+    }
+}
+
+/// A net can be cut between its layers only.
+#[test]
+fn more_ranks_than_layers_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_language(folder.path());
+    config.parallel = Parallel::Model;
+    for ended in on_ranks(12, &folder.path().join("run"), false, None, &config) {
+        let text = ended.unwrap_err().to_string();
+        assert!(text.contains("12 ranks"), "{text}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pelton_comm::{Comm, Reduction};
 use pelton_key::{Stage, key};
-use pelton_nn::{Counts, LossOptions, StepOptions, Trainer, Update};
+use pelton_nn::{Counts, LossOptions, NnError, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
 use rayon::ThreadPool;
 
@@ -274,8 +274,8 @@ impl Run<'_, '_> {
         let finite = self.pool.install(|| {
             let norm = match config.clip {
                 // The norm is one more pass over the gradients; the loss says as well whether they are numbers.
-                None if counts.loss.is_finite() => 0.0,
-                _ => trainer.gradient_norm(),
+                None => 0.0,
+                Some(_) => trainer.gradient_norm()?,
             };
             let scale = match config.clip {
                 Some(clip) if norm > clip => (clip / norm) as f32,
@@ -291,8 +291,8 @@ impl Run<'_, '_> {
                     scale,
                 });
             }
-            finite
-        });
+            Ok::<bool, NnError>(finite)
+        })?;
         let mut broken = [u64::from(!finite)];
         if self.comm.size() > 1 {
             let agreed = self.comm.all_reduce(&mut broken, Reduction::Max);
@@ -334,10 +334,9 @@ impl Run<'_, '_> {
         for step in 0..steps {
             let Some(next) = source.next() else { break };
             let ready = next?.ready;
-            if ready.rows() > 0 {
-                let trainer = &mut self.of.trainer;
-                counts += self.pool.install(|| trainer.evaluate(ready.input()))?;
-            }
+            let trainer = &mut self.of.trainer;
+            let input = (ready.rows() > 0).then(|| ready.input());
+            counts += self.pool.install(|| trainer.evaluate(input))?;
             let (what, done, total) = ("evaluating", step + 1, steps);
             (context.observer)(Event::Progress { what, done, total });
             if context.interrupt.load(Ordering::Relaxed) && self.comm.size() == 1 {
@@ -392,13 +391,14 @@ impl Run<'_, '_> {
         folder: &RunFolder,
     ) -> Result<(), TrainError> {
         self.saved = Instant::now();
+        let trainer = self.of.trainer.as_ref();
+        let (parameters, state) = (trainer.parameters()?, trainer.state()?);
         if !folder.is_written() {
             return Ok(());
         }
-        let trainer = self.of.trainer.as_ref();
-        saving::save(&folder.path().join(LAST), progress, trainer)?;
+        saving::save(&folder.path().join(LAST), progress, &parameters, &state)?;
         if best {
-            saving::save_parameters(&folder.path().join(BEST), progress, trainer)?;
+            saving::save(&folder.path().join(BEST), progress, &parameters, &[])?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use pelton_nn::Trainer;
 use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
 
 use super::progress::{NetEpoch, Progress};
-use super::saving::save_parameters;
+use super::saving;
 use super::summary::NetSummary;
 use crate::error::TrainError;
 
@@ -17,11 +17,12 @@ pub(super) fn leave(
     progress: &Progress,
     folder: &mut RunFolder,
 ) -> Result<(), TrainError> {
+    let parameters = trainer.parameters()?;
     if !folder.is_written() {
         return Ok(());
     }
     let model = folder.path().join(pelton_nn::PARAMETERS);
-    save_parameters(&model, progress, trainer)?;
+    saving::save(&model, progress, &parameters, &[])?;
     events(progress, folder).map_err(|source| RunError::io(folder.path(), "write", source))?;
     let page = report(language, summary, meters, progress, folder).to_html();
     folder.write_text("report.html", &page)?;

@@ -23,30 +23,16 @@ fn text(progress: &Progress) -> String {
     serde_json::to_string(progress).expect("numbers and text")
 }
 
-/// Writes all a run goes on from.
+/// Writes parameters, and what else a run goes on from.
 pub(super) fn save(
     path: &Path,
     progress: &Progress,
-    trainer: &dyn Trainer,
+    parameters: &[NamedArray],
+    state: &[NamedArray],
 ) -> Result<(), TrainError> {
-    let (parameters, state) = (trainer.parameters(), trainer.state());
-    let mut all = tensors("", &parameters);
-    all.extend(tensors(STATE, &state));
+    let mut all = tensors("", parameters);
+    all.extend(tensors(STATE, state));
     Ok(write_checkpoint(path, &text(progress), all)?)
-}
-
-/// Writes the parameters alone.
-pub(super) fn save_parameters(
-    path: &Path,
-    progress: &Progress,
-    trainer: &dyn Trainer,
-) -> Result<(), TrainError> {
-    let parameters = trainer.parameters();
-    Ok(write_checkpoint(
-        path,
-        &text(progress),
-        tensors("", &parameters),
-    )?)
 }
 
 fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArray>), TrainError> {

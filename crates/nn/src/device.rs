@@ -1,0 +1,75 @@
+//! Nets on devices.
+
+use burn_autodiff::Autodiff;
+use burn_flex::Flex;
+use pelton_comm::Comm;
+
+use crate::error::NnError;
+use crate::nets::Net;
+use crate::on_device::OnDevice;
+#[cfg(feature = "cuda")]
+use crate::ops::Ops;
+use crate::pipelined::Pipelined;
+use crate::trainer::Trainer;
+
+/// What a net is run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// An NVIDIA device, by number.
+    #[cfg(feature = "cuda")]
+    Cuda(usize),
+}
+
+/// A net on a device; all ranks of `comm` begin with the same parameters, and each takes a part of every batch.
+pub fn trainer(net: Net, device: Device, seed: u64, comm: Comm) -> Box<dyn Trainer> {
+    match device {
+        Device::Cpu => Box::new(OnDevice::<Autodiff<Flex>>::new(
+            net,
+            Default::default(),
+            seed,
+            comm,
+        )),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(number) => Box::new(OnDevice::<Autodiff<burn_cuda::Cuda>>::new(
+            net,
+            burn_cuda::CudaDevice::new(number),
+            seed,
+            comm,
+        )),
+    }
+}
+
+/// A net whose layers lie on the ranks of `comm`, each with its parameters and their optimiser; every batch, of whose
+/// words each rank brings a part, goes through all of them in pieces. Begins as [`trainer`] does.
+///
+/// Errors: fewer layers than ranks; a net for images, whose batch norms would see pieces.
+pub fn pipelined(
+    net: Net,
+    device: Device,
+    seed: u64,
+    comm: Comm,
+) -> Result<Box<dyn Trainer>, NnError> {
+    Ok(match device {
+        Device::Cpu => Box::new(Pipelined::<Autodiff<Flex>>::new(
+            net,
+            Default::default(),
+            seed,
+            comm,
+        )?),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(number) => Box::new(Pipelined::<Autodiff<burn_cuda::Cuda>>::new(
+            net,
+            burn_cuda::CudaDevice::new(number),
+            seed,
+            comm,
+        )?),
+    })
+}
+
+#[cfg(feature = "cuda")]
+impl Ops for burn_cuda::Cuda {}
+#[cfg(feature = "cuda")]
+impl Ops for Autodiff<burn_cuda::Cuda> {}

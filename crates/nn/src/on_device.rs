@@ -1,0 +1,534 @@
+//! A net on a device, with its parameters and the state of its optimiser. Ranks divide each batch.
+
+use burn_backend::{AutodiffBackend, Backend};
+use pelton_comm::{Comm, Reduction};
+
+use crate::error::NnError;
+use crate::forward::{Pass, Sequences, Value};
+use crate::input::{Carry, Input, Words, arrange, images};
+use crate::layer::{Flow, Layer, Role};
+use crate::nets::Net;
+use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
+use crate::ops::Ops;
+use crate::optimiser::{Slot, Update};
+use crate::parameters::{NamedArray, begin, collect, publish};
+use crate::segment::{Segment, segments};
+use crate::trainer::{StepOptions, Trainer};
+
+/// Segments of a net on several ranks: the gradients of one are summed over the ranks while those of the one before it
+/// are made.
+const SEGMENTS: usize = 4;
+
+pub(crate) type Inner<B> = <B as AutodiffBackend>::InnerBackend;
+
+pub(crate) struct OnDevice<B: AutodiffBackend> {
+    pub(crate) net: Net,
+    /// Parts of the layers, each with its parameters.
+    segments: Vec<Segment>,
+    /// Which parameters there are; the others are empty.
+    held: Vec<bool>,
+    pub(crate) parameters: Vec<F<Inner<B>>>,
+    pub(crate) gradients: Vec<Option<F<Inner<B>>>>,
+    /// Of each parameter.
+    pub(crate) states: Vec<Vec<F<Inner<B>>>>,
+    carried: Vec<[F<Inner<B>>; 2]>,
+    pub(crate) device: B::Device,
+    comm: Comm,
+}
+
+impl<B> OnDevice<B>
+where
+    B: AutodiffBackend + Ops,
+    Inner<B>: Ops,
+{
+    pub(crate) fn new(net: Net, device: B::Device, seed: u64, comm: Comm) -> OnDevice<B> {
+        let held = vec![true; net.summary.parameters.len()];
+        OnDevice::holding(net, device, seed, comm, held)
+    }
+
+    pub(crate) fn holding(
+        net: Net,
+        device: B::Device,
+        seed: u64,
+        comm: Comm,
+        held: Vec<bool>,
+    ) -> OnDevice<B> {
+        let place = |values, shape: &[usize]| {
+            let len = shape.iter().product();
+            reshape::<Inner<B>>(place::<Inner<B>, 1>(values, [len], &device), shape)
+        };
+        let parameters: Vec<_> = net
+            .summary
+            .parameters
+            .iter()
+            .zip(&held)
+            .map(|(p, &held)| match held {
+                true => place(begin(p, seed), &p.shape),
+                false => place(vec![], &[0]),
+            })
+            .collect();
+        let most = if comm.size() > 1 { SEGMENTS } else { 1 };
+        OnDevice {
+            segments: segments(&net, most),
+            gradients: parameters.iter().map(|_| None).collect(),
+            states: parameters.iter().map(|_| Vec::new()).collect(),
+            carried: Vec::new(),
+            held,
+            parameters,
+            net,
+            device,
+            comm,
+        }
+    }
+
+    /// A batch as layers take it, and the targets in the order of the logits.
+    fn prepare<T: Backend<Device = B::Device>>(
+        &self,
+        input: Input<'_>,
+    ) -> Result<(Value<T>, Sequences, Vec<i64>), NnError> {
+        match (input, self.net.input) {
+            (Input::Images { pixels, labels }, Flow::Image(height, width, channels)) => {
+                let sizes = &pixels.shape().dims;
+                if sizes[1..] != [height, width, channels] {
+                    return Err(NnError::Net(format!(
+                        "the net is made for images of {height}×{width}×{channels}, these are {sizes:?}"
+                    )));
+                }
+                let x = Value::Numbers(images::<T>(pixels, &self.device)?);
+                Ok((x, Sequences::default(), labels.to_vec()))
+            }
+            (Input::Words(words), Flow::Ids) => {
+                let (sequences, targets) = self.sequences(words)?;
+                Ok((Value::Words, sequences, targets))
+            }
+            (_, flow) => Err(NnError::Net(format!("the net takes {flow:?}"))),
+        }
+    }
+
+    /// Takes the saved state of the optimiser; returns the rest.
+    pub(crate) fn set_optimiser(
+        &mut self,
+        saved: Vec<NamedArray>,
+    ) -> Result<Vec<NamedArray>, NnError> {
+        let mut named: std::collections::HashMap<String, NamedArray> =
+            saved.into_iter().map(|a| (a.name.clone(), a)).collect();
+        for (at, parameter) in self.net.summary.parameters.iter().enumerate() {
+            let take = |k: usize| named.remove(&optimiser_state(k, &parameter.name));
+            let found: Vec<NamedArray> = (0..2).map_while(take).collect();
+            if found.iter().any(|a| a.shape != parameter.shape) {
+                return Err(NnError::Parameters {
+                    what: format!("the saved state of {} has other sizes", parameter.name),
+                    remedy: "go on with the same net, or start anew",
+                });
+            }
+            let found = found.into_iter().filter(|_| self.held[at]);
+            self.states[at] = found
+                .map(|a| {
+                    let x = place::<Inner<B>, 1>(a.values, [parameter.len()], &self.device);
+                    reshape::<Inner<B>>(x, &a.shape)
+                })
+                .collect();
+        }
+        Ok(named.into_values().collect())
+    }
+
+    /// Words as layers take them, and the targets in the order of the logits.
+    pub(crate) fn sequences(&self, words: &Words) -> Result<(Sequences, Vec<i64>), NnError> {
+        let most = self.net.layers.iter().find_map(|layer| match layer {
+            Layer::Embedding { positions, .. } if *positions > 0 => Some(*positions),
+            _ => None,
+        });
+        if let Some(most) = most.filter(|&most| words.steps > most) {
+            return Err(NnError::Net(format!(
+                "a sequence of {} words is longer than the {most} positions of the net; give more positions, or keep shorter sequences",
+                words.steps
+            )));
+        }
+        let mut layers = self.net.layers.iter();
+        let lstm = layers.any(|l| matches!(l, Layer::Lstm { .. }));
+        Ok(arrange(words, lstm))
+    }
+
+    /// The parameters on a tape, from which gradients are asked for.
+    pub(crate) fn leaves(&self) -> Vec<F<B>> {
+        let roles = self.net.summary.parameters.iter().map(|p| p.role);
+        let all = self.parameters.iter().zip(roles);
+        all.map(|(parameter, role)| {
+            let leaf = B::from_inner(parameter.clone());
+            match role {
+                Role::Statistic => leaf,
+                _ => B::float_set_require_grad(leaf, true),
+            }
+        })
+        .collect()
+    }
+
+    /// Adds the gradients of parameters to those there are.
+    pub(crate) fn take_gradients(
+        &mut self,
+        leaves: &[F<B>],
+        mut from: B::Gradients,
+        which: impl Iterator<Item = usize>,
+    ) -> B::Gradients {
+        for index in which {
+            if let Some(gradient) = B::grad_remove(&leaves[index], &mut from) {
+                let sum = &mut self.gradients[index];
+                *sum = Some(match sum.take() {
+                    Some(old) => Inner::<B>::nn_add(old, gradient),
+                    None => gradient,
+                });
+            }
+        }
+        from
+    }
+
+    /// The gradients of a segment after one another, and the running statistics as a part of their mean over the ranks:
+    /// all ranks hold the same parameters after a step.
+    fn flat(&self, segment: &Segment, ranks: usize) -> Vec<f32> {
+        let mut all = Vec::new();
+        for at in segment.parameters.clone() {
+            let parameter = &self.net.summary.parameters[at];
+            match (parameter.role, &self.gradients[at]) {
+                (Role::Statistic, _) => {
+                    let values = numbers::<Inner<B>>(self.parameters[at].clone());
+                    all.extend(values.into_iter().map(|x| x / ranks as f32));
+                }
+                (_, Some(gradient)) => all.extend(numbers::<Inner<B>>(gradient.clone())),
+                (_, None) => all.resize(all.len() + parameter.len(), 0.0),
+            }
+        }
+        all
+    }
+
+    /// Takes what [`flat`](OnDevice::flat) became.
+    fn unflatten(&mut self, segment: &Segment, all: &[f32]) {
+        let mut rest = all;
+        for at in segment.parameters.clone() {
+            let parameter = &self.net.summary.parameters[at];
+            let (values, after) = rest.split_at(parameter.len());
+            rest = after;
+            let x = place::<Inner<B>, 1>(values.to_vec(), [values.len()], &self.device);
+            let x = reshape::<Inner<B>>(x, &parameter.shape);
+            match parameter.role {
+                Role::Statistic => self.parameters[at] = x,
+                _ => self.gradients[at] = Some(x),
+            }
+        }
+    }
+
+    /// The part of a rank without a batch in the sums over the ranks.
+    fn take_part(&mut self, comm: &Comm, last: bool) -> Result<(), NnError> {
+        if last && comm.size() > 1 {
+            for segment in self.segments.clone().iter().rev() {
+                let flat = self.flat(segment, comm.size());
+                let sums = comm.start_all_reduce(flat, Reduction::Sum)?.wait()?;
+                self.unflatten(segment, &sums);
+            }
+        }
+        Ok(())
+    }
+
+    fn gradients_with(
+        &mut self,
+        comm: &Comm,
+        input: Input<'_>,
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
+        let (value, sequences, targets) = self.prepare::<B>(input)?;
+        let roles: Vec<Role> = self.net.summary.parameters.iter().map(|p| p.role).collect();
+        let mut leaves = self.leaves();
+        // Statistics change in place: nothing else may hold their memory.
+        for (parameter, _) in self
+            .parameters
+            .iter_mut()
+            .zip(&roles)
+            .filter(|(_, r)| **r == Role::Statistic)
+        {
+            *parameter = place::<Inner<B>, 1>(vec![], [0], &self.device);
+        }
+        let (carried, old) = self.begin(input);
+        let mut states: Vec<[F<B>; 2]> = old.into_iter().map(|s| s.map(B::from_inner)).collect();
+
+        // Forward, segment by segment; each begins with a leaf of its own.
+        let mut ends: Vec<(Option<F<B>>, F<B>)> = Vec::new();
+        let mut value = value;
+        for segment in &self.segments {
+            let mut begins = None;
+            if let (Value::Numbers(x), Some((_, end))) = (&mut value, ends.last()) {
+                *x = B::float_set_require_grad(B::from_inner(B::inner(end.clone())), true);
+                begins = Some(x.clone());
+            }
+            let mut pass = Pass {
+                parameters: &mut leaves,
+                summary: &self.net.summary,
+                next: segment.parameters.start,
+                states: &mut states,
+                next_state: segment.lstms.start,
+                sequences: &sequences,
+                training: true,
+                key: pelton_key::mix(
+                    options.key ^ (segment.layers.start | comm.rank() << 32) as u64,
+                ),
+                device: &self.device,
+            };
+            let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value)
+            else {
+                unreachable!("segments end in numbers")
+            };
+            value = Value::Numbers(end.clone());
+            ends.push((begins, end));
+        }
+        drop(value);
+        if carried {
+            self.carried = states.into_iter().map(|s| s.map(B::inner)).collect();
+        }
+        let (begins, logits) = ends.pop().expect("a net has layers");
+        let rows = dims::<B>(&logits).iter().product::<usize>() / self.net.classes;
+        let logits = reshape::<B>(logits, &[rows, self.net.classes]);
+        let (loss, counts) = B::nn_cross_entropy(logits, &targets, options.loss);
+
+        // Backward, the last segment first.
+        let mut pending = Vec::new();
+        let mut next = Some((begins, loss));
+        for at in (0..self.segments.len()).rev() {
+            let (begins, end) = next.take().expect("one for each segment");
+            let segment = self.segments[at].clone();
+            let which = segment.parameters.clone().chain(segment.tied);
+            let mut gradients = self.take_gradients(&leaves, B::backward(end), which);
+            if let (Some(begins), Some((earlier, end))) = (begins, ends.pop()) {
+                let upstream = B::grad_remove(&begins, &mut gradients)
+                    .expect("what a segment begins with has a gradient");
+                let upstream = B::from_inner(upstream);
+                next = Some((earlier, B::seed_gradient(end, upstream)));
+            }
+            drop(gradients);
+            if options.last && comm.size() > 1 {
+                for index in segment.parameters.clone() {
+                    if roles[index] == Role::Statistic {
+                        self.parameters[index] = B::inner(leaves[index].clone());
+                    }
+                }
+                let flat = self.flat(&segment, comm.size());
+                pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));
+            }
+        }
+        for (index, leaf) in leaves.into_iter().enumerate() {
+            if roles[index] == Role::Statistic {
+                self.parameters[index] = B::inner(leaf);
+            }
+        }
+        for (at, sums) in pending {
+            let segment = self.segments[at].clone();
+            self.unflatten(&segment, &sums.wait()?);
+        }
+        Ok(counts)
+    }
+
+    /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
+    fn begin(&mut self, input: Input<'_>) -> (bool, Vec<[F<Inner<B>>; 2]>) {
+        match input {
+            Input::Words(words) if words.carry == Carry::GoOn => {
+                (true, std::mem::take(&mut self.carried))
+            }
+            Input::Words(words) => (words.carry == Carry::Begin, vec![]),
+            Input::Images { .. } => (false, vec![]),
+        }
+    }
+
+    /// Runs the net without a tape.
+    fn infer(&mut self, input: Input<'_>) -> Result<(F<Inner<B>>, Vec<i64>), NnError> {
+        let (value, sequences, targets) = self.prepare::<Inner<B>>(input)?;
+        let (carried, mut states) = self.begin(input);
+        let mut pass = Pass {
+            parameters: &mut self.parameters,
+            summary: &self.net.summary,
+            next: 0,
+            states: &mut states,
+            next_state: 0,
+            sequences: &sequences,
+            training: false,
+            key: 0,
+            device: &self.device,
+        };
+        let Value::Numbers(logits) = pass.run(&self.net.layers, value) else {
+            unreachable!("nets end in numbers")
+        };
+        if carried {
+            self.carried = states;
+        }
+        let rows = dims::<Inner<B>>(&logits).iter().product::<usize>() / self.net.classes;
+        Ok((
+            reshape::<Inner<B>>(logits, &[rows, self.net.classes]),
+            targets,
+        ))
+    }
+}
+
+impl<B> Trainer for OnDevice<B>
+where
+    B: AutodiffBackend + Ops,
+    Inner<B>: Ops,
+{
+    fn net(&self) -> &Net {
+        &self.net
+    }
+
+    fn gradients(
+        &mut self,
+        input: Option<Input<'_>>,
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
+        let comm = std::mem::replace(&mut self.comm, Comm::alone());
+        let counts = match input {
+            Some(input) => self.gradients_with(&comm, input, options),
+            None => self
+                .take_part(&comm, options.last)
+                .map(|()| Counts::default()),
+        };
+        self.comm = comm;
+        counts
+    }
+
+    fn gradient_norm(&self) -> Result<f64, NnError> {
+        let all: Vec<_> = self.gradients.iter().flatten().cloned().collect();
+        Ok(Inner::<B>::norm(&all))
+    }
+
+    fn update(&mut self, update: &Update) {
+        let mut slots = Vec::new();
+        let mut places = Vec::new();
+        for (at, parameter) in self.net.summary.parameters.iter().enumerate() {
+            let Some(gradient) = self.gradients[at].take() else {
+                continue;
+            };
+            let states = &mut self.states[at];
+            while states.len() < update.rule.states() {
+                let len = parameter.len();
+                let zeros = place::<Inner<B>, 1>(vec![0.0; len], [len], &self.device);
+                states.push(reshape::<Inner<B>>(zeros, &parameter.shape));
+            }
+            let nothing = place::<Inner<B>, 1>(vec![], [0], &self.device);
+            slots.push(Slot {
+                weight: std::mem::replace(&mut self.parameters[at], nothing),
+                gradient,
+                state: std::mem::take(states),
+                decay: parameter.role == Role::Weight,
+            });
+            places.push(at);
+        }
+        Inner::<B>::update(update, &mut slots);
+        for (at, slot) in places.into_iter().zip(slots) {
+            self.parameters[at] = slot.weight;
+            self.states[at] = slot.state;
+        }
+    }
+
+    fn forget(&mut self) {
+        self.gradients.fill_with(|| None);
+    }
+
+    fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError> {
+        let Some(input) = input else {
+            return Ok(Counts::default());
+        };
+        let (logits, targets) = self.infer(input)?;
+        let options = LossOptions {
+            scale: 1.0,
+            smoothing: 0.0,
+        };
+        Ok(Inner::<B>::nn_cross_entropy(logits, &targets, options).1)
+    }
+
+    fn logits(&mut self, input: Input<'_>) -> Result<Vec<f32>, NnError> {
+        Ok(numbers::<Inner<B>>(self.infer(input)?.0))
+    }
+
+    fn parameters(&self) -> Result<Vec<NamedArray>, NnError> {
+        let all = self.net.summary.parameters.iter().zip(&self.parameters);
+        Ok(all
+            .map(|(p, x)| publish(p, numbers::<Inner<B>>(x.clone())))
+            .collect())
+    }
+
+    fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
+        let all = collect(&self.net.summary.parameters, saved)?;
+        for ((at, parameter), values) in self.net.summary.parameters.iter().enumerate().zip(all) {
+            if !self.held[at] {
+                continue;
+            }
+            let x = place::<Inner<B>, 1>(values, [parameter.len()], &self.device);
+            self.parameters[at] = reshape::<Inner<B>>(x, &parameter.shape);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<Vec<NamedArray>, NnError> {
+        let mut all = Vec::new();
+        for (parameter, states) in self.net.summary.parameters.iter().zip(&self.states) {
+            for (k, state) in states.iter().enumerate() {
+                all.push(NamedArray {
+                    name: optimiser_state(k, &parameter.name),
+                    shape: parameter.shape.clone(),
+                    values: numbers::<Inner<B>>(state.clone()),
+                });
+            }
+        }
+        for (layer, state) in self.carried.iter().enumerate() {
+            for (part, x) in state.iter().enumerate() {
+                let parts = self
+                    .comm
+                    .all_gather_ragged(&numbers::<Inner<B>>(x.clone()))?;
+                let hidden = dims::<Inner<B>>(x)[1];
+                all.push(carried_state(layer, part, hidden, parts.concat()));
+            }
+        }
+        Ok(all)
+    }
+
+    fn set_state(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
+        let saved = self.set_optimiser(saved)?;
+        let mut all = Vec::new();
+        while let Some(state) = take_carried(&saved, all.len()) {
+            all.push(state.map(|x| {
+                let (rows, hidden) = (x.shape[0], x.shape[1]);
+                let own = pelton_comm::share(rows, self.comm.rank(), self.comm.size());
+                let values = x.values[own.start * hidden..own.end * hidden].to_vec();
+                place::<Inner<B>, 2>(values, [own.len(), hidden], &self.device)
+            }));
+        }
+        self.carried = all;
+        Ok(())
+    }
+}
+
+/// The name of the `k`th number that an optimiser keeps beside each of a parameter.
+pub(crate) fn optimiser_state(k: usize, parameter: &str) -> String {
+    format!("optimiser.{k}.{parameter}")
+}
+
+fn carried_name(layer: usize, part: usize) -> String {
+    format!("carried.{layer}.{}", ["h", "c"][part])
+}
+
+/// A part of the state in which an LSTM layer left all rows.
+pub(crate) fn carried_state(
+    layer: usize,
+    part: usize,
+    hidden: usize,
+    values: Vec<f32>,
+) -> NamedArray {
+    NamedArray {
+        name: carried_name(layer, part),
+        shape: vec![values.len() / hidden, hidden],
+        values,
+    }
+}
+
+/// The saved state of an LSTM layer.
+pub(crate) fn take_carried(saved: &[NamedArray], layer: usize) -> Option<[&NamedArray; 2]> {
+    let part = |part: usize| {
+        let name = carried_name(layer, part);
+        saved.iter().find(|a| a.name == name && a.shape.len() == 2)
+    };
+    Some([part(0)?, part(1)?])
+}

@@ -1,0 +1,516 @@
+//! Layers over ranks: each rank holds a run of layers, and batches go through all ranks in pieces.
+//!
+//! Every rank brings its part of a batch, as if the data were divided, and all ranks learn of all words, which are few.
+//! Each part is cut into pieces. The first rank runs its layers on one piece after another and sends on what comes out;
+//! the last goes forward and at once backward with each; gradients come back the same way (Huang et al., 2019, GPipe,
+//! but for that). With m pieces on r ranks whose layers cost the same, at most m / (m + r − 1) of the ranks' time is
+//! of use.
+
+use std::ops::Range;
+
+use burn_backend::{AutodiffBackend, Backend};
+use pelton_comm::{Comm, Reduction, share};
+
+use crate::error::NnError;
+use crate::forward::{Pass, Value};
+use crate::input::{Carry, Input, Words};
+use crate::layer::{Flow, Role};
+use crate::nets::Net;
+use crate::on_device::{Inner, OnDevice, carried_state, optimiser_state, take_carried};
+use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
+use crate::ops::Ops;
+use crate::optimiser::Update;
+use crate::parameters::{NamedArray, publish};
+use crate::segment::{Segment, stages};
+use crate::trainer::{StepOptions, Trainer};
+
+/// Pieces of each rank's part of a batch.
+const PIECES: usize = 2;
+
+/// Messages between ranks: sizes of a tensor, its numbers, gradients of a weight of two ranks.
+const SIZES: u16 = 1;
+const NUMBERS: u16 = 2;
+const TIED: u16 = 3;
+
+pub(crate) struct Pipelined<B: AutodiffBackend> {
+    here: OnDevice<B>,
+    stages: Vec<Segment>,
+    /// Of each LSTM layer here, h and c of all rows.
+    carried: Vec<[Vec<f32>; 2]>,
+    comm: Comm,
+}
+
+/// Some rows of one rank's part of a batch.
+struct Piece {
+    part: usize,
+    /// Counted through the whole batch.
+    rows: Range<usize>,
+    words: Words,
+}
+
+/// Rows of words.
+fn rows_of(words: &Words, rows: Range<usize>) -> Words {
+    let cells = rows.start * words.steps..rows.end * words.steps;
+    Words {
+        batch: rows.len(),
+        steps: words.steps,
+        ids: words.ids[cells.clone()].to_vec(),
+        targets: words.targets[cells.clone()].to_vec(),
+        segments: match words.segments.is_empty() {
+            true => vec![],
+            false => words.segments[cells].to_vec(),
+        },
+        carry: words.carry,
+    }
+}
+
+/// Words as a message.
+fn pack(words: Option<&Words>) -> Vec<i64> {
+    let Some(words) = words else { return vec![] };
+    let carry = match words.carry {
+        Carry::No => 0,
+        Carry::Begin => 1,
+        Carry::GoOn => 2,
+    };
+    let mut all = vec![words.batch as i64, words.steps as i64, carry];
+    all.extend(&words.ids);
+    all.extend(&words.targets);
+    all.extend(words.segments.iter().map(|&s| i64::from(s)));
+    all
+}
+
+/// What [`pack`] packed.
+fn unpack(all: &[i64]) -> Option<Words> {
+    let [batch, steps, carry, rest @ ..] = all else {
+        return None;
+    };
+    let (batch, steps) = (*batch as usize, *steps as usize);
+    let (ids, rest) = rest.split_at(batch * steps);
+    let (targets, segments) = rest.split_at(batch * steps);
+    Some(Words {
+        batch,
+        steps,
+        ids: ids.to_vec(),
+        targets: targets.to_vec(),
+        segments: segments.iter().map(|&s| s as u32).collect(),
+        carry: match carry {
+            0 => Carry::No,
+            1 => Carry::Begin,
+            _ => Carry::GoOn,
+        },
+    })
+}
+
+impl<B> Pipelined<B>
+where
+    B: AutodiffBackend + Ops,
+    Inner<B>: Ops,
+{
+    pub(crate) fn new(
+        net: Net,
+        device: B::Device,
+        seed: u64,
+        comm: Comm,
+    ) -> Result<Pipelined<B>, NnError> {
+        let statistics = net
+            .summary
+            .parameters
+            .iter()
+            .any(|p| p.role == Role::Statistic);
+        if net.input != Flow::Ids || statistics {
+            return Err(NnError::Net(
+                "layers over ranks are for language models; divide the data of other nets"
+                    .to_string(),
+            ));
+        }
+        let stages = stages(&net, comm.size()).ok_or_else(|| {
+            NnError::Net(format!(
+                "{} ranks are more than the net can be cut for; give fewer",
+                comm.size()
+            ))
+        })?;
+        let own = &stages[comm.rank()];
+        let held = (0..net.summary.parameters.len())
+            .map(|at| own.parameters.contains(&at) || own.tied == Some(at))
+            .collect();
+        Ok(Pipelined {
+            here: OnDevice::holding(net, device, seed, Comm::alone(), held),
+            stages,
+            carried: Vec::new(),
+            comm,
+        })
+    }
+
+    fn own(&self) -> &Segment {
+        &self.stages[self.comm.rank()]
+    }
+
+    fn is_last(&self) -> bool {
+        self.comm.rank() + 1 == self.comm.size()
+    }
+
+    /// The rank whose layers have a parameter.
+    fn owner(&self, parameter: usize) -> usize {
+        let mut stages = self.stages.iter();
+        let found = stages.position(|s| s.parameters.contains(&parameter));
+        found.expect("stages have all parameters")
+    }
+
+    /// All pieces of the ranks' parts of a batch, in the same order on all ranks.
+    fn pieces(&self, input: Option<Input<'_>>) -> Result<Vec<Piece>, NnError> {
+        let words = match input {
+            Some(Input::Words(words)) => Some(words),
+            Some(Input::Images { .. }) => {
+                return Err(NnError::Net("the net takes words".to_string()));
+            }
+            None => None,
+        };
+        let mut pieces = Vec::new();
+        let mut before = 0;
+        let parts = self.comm.all_gather_ragged(&pack(words))?;
+        for (part, all) in parts.iter().enumerate() {
+            let Some(words) = unpack(all) else { continue };
+            for piece in 0..PIECES {
+                let rows = share(words.batch, piece, PIECES);
+                if !rows.is_empty() {
+                    pieces.push(Piece {
+                        part,
+                        words: rows_of(&words, rows.clone()),
+                        rows: before + rows.start..before + rows.end,
+                    });
+                }
+            }
+            before += words.batch;
+        }
+        Ok(pieces)
+    }
+
+    fn send<T: Backend>(&self, to: usize, x: F<T>) -> Result<(), NnError> {
+        let sizes: Vec<u64> = dims::<T>(&x).iter().map(|&n| n as u64).collect();
+        self.comm.send(to, SIZES, &sizes)?;
+        Ok(self.comm.send(to, NUMBERS, &numbers::<T>(x))?)
+    }
+
+    fn receive<T: Backend<Device = B::Device>>(&self, from: usize) -> Result<F<T>, NnError> {
+        let sizes = self.comm.receive_vec::<u64>(from, SIZES)?;
+        let values = self.comm.receive_vec::<f32>(from, NUMBERS)?;
+        let x = place::<T, 1>(values.clone(), [values.len()], &self.here.device);
+        let sizes: Vec<usize> = sizes.iter().map(|&n| n as usize).collect();
+        Ok(reshape::<T>(x, &sizes))
+    }
+
+    /// The state that the LSTM layers here begin a piece with; none where it is zeros.
+    fn begin<T: Backend<Device = B::Device>>(&self, piece: &Piece) -> Vec<[F<T>; 2]> {
+        if piece.words.carry != Carry::GoOn {
+            return vec![];
+        }
+        let total = self.carried.iter().map(|state| state[0].len());
+        let layers = self.hidden().into_iter().zip(total).enumerate();
+        layers
+            .filter(|(_, (hidden, total))| piece.rows.end * hidden <= *total)
+            .map(|(layer, (hidden, _))| {
+                let cells = piece.rows.start * hidden..piece.rows.end * hidden;
+                [0, 1].map(|part| {
+                    let values = self.carried[layer][part][cells.clone()].to_vec();
+                    place::<T, 2>(values, [piece.rows.len(), hidden], &self.here.device)
+                })
+            })
+            .collect()
+    }
+
+    /// Widths of the LSTM layers here.
+    fn hidden(&self) -> Vec<usize> {
+        let layers = &self.here.net.layers[self.own().layers.clone()];
+        let hidden = layers.iter().filter_map(|layer| match layer {
+            crate::layer::Layer::Lstm { hidden, .. } => Some(*hidden),
+            _ => None,
+        });
+        hidden.collect()
+    }
+
+    /// Keeps the state in which a piece left the LSTM layers; pieces come in the order of their rows.
+    fn keep<T: Backend>(
+        &self,
+        piece: &Piece,
+        states: Vec<[F<T>; 2]>,
+        kept: &mut Vec<[Vec<f32>; 2]>,
+    ) {
+        if piece.words.carry == Carry::No {
+            return;
+        }
+        kept.resize(states.len(), [vec![], vec![]]);
+        for (kept, state) in kept.iter_mut().zip(states) {
+            for (kept, x) in kept.iter_mut().zip(state) {
+                kept.extend(numbers::<T>(x));
+            }
+        }
+    }
+
+    /// Runs the layers here on a piece.
+    fn forward<T: Ops + Backend<Device = B::Device>>(
+        &self,
+        parameters: &mut [F<T>],
+        value: Value<T>,
+        piece: &Piece,
+        key: Option<u64>,
+        kept: &mut Vec<[Vec<f32>; 2]>,
+    ) -> Result<(F<T>, Vec<i64>), NnError> {
+        let (sequences, targets) = self.here.sequences(&piece.words)?;
+        let mut states = self.begin::<T>(piece);
+        let own = self.own();
+        let mut pass = Pass {
+            parameters,
+            summary: &self.here.net.summary,
+            next: own.parameters.start,
+            states: &mut states,
+            next_state: 0,
+            sequences: &sequences,
+            training: key.is_some(),
+            key: pelton_key::mix(
+                key.unwrap_or(0) ^ (own.layers.start | piece.rows.start << 32) as u64,
+            ),
+            device: &self.here.device,
+        };
+        let Value::Numbers(end) = pass.run(&self.here.net.layers[own.layers.clone()], value) else {
+            unreachable!("stages end in numbers")
+        };
+        self.keep::<T>(piece, states, kept);
+        Ok((end, targets))
+    }
+
+    /// Logits, a row each target.
+    fn rows<T: Backend>(&self, logits: F<T>) -> F<T> {
+        let classes = self.here.net.classes;
+        let rows = dims::<T>(&logits).iter().product::<usize>() / classes;
+        reshape::<T>(logits, &[rows, classes])
+    }
+
+    /// What the last rank counted in this rank's part.
+    fn own_counts(&self, counted: &[Counts]) -> Result<Counts, NnError> {
+        let all = counted.iter();
+        let mut all: Vec<f64> = all
+            .flat_map(|c| [c.loss, c.rows as f64, c.correct as f64])
+            .collect();
+        self.comm.broadcast(&mut all, self.comm.size() - 1)?;
+        let own = &all[3 * self.comm.rank()..];
+        Ok(Counts {
+            loss: own[0],
+            rows: own[1] as u64,
+            correct: own[2] as u64,
+        })
+    }
+
+    /// Sums the gradients of weights that two ranks use.
+    fn sum_tied(&mut self) -> Result<(), NnError> {
+        let tied: Vec<(usize, usize)> = (self.stages.iter().enumerate())
+            .filter_map(|(rank, stage)| Some((rank, stage.tied?)))
+            .collect();
+        for (user, at) in tied {
+            let owner = self.owner(at);
+            let rank = self.comm.rank();
+            if ![user, owner].contains(&rank) {
+                continue;
+            }
+            let other = user + owner - rank;
+            let parameter = &self.here.net.summary.parameters[at];
+            let mut sum = match &self.here.gradients[at] {
+                Some(gradient) => numbers::<Inner<B>>(gradient.clone()),
+                None => vec![0.0; parameter.len()],
+            };
+            self.comm.send(other, TIED, &sum)?;
+            let theirs = self.comm.receive_vec::<f32>(other, TIED)?;
+            for (sum, x) in sum.iter_mut().zip(theirs) {
+                *sum += x;
+            }
+            let sum = place::<Inner<B>, 1>(sum, [parameter.len()], &self.here.device);
+            self.here.gradients[at] = Some(reshape::<Inner<B>>(sum, &parameter.shape));
+        }
+        Ok(())
+    }
+}
+
+impl<B> Trainer for Pipelined<B>
+where
+    B: AutodiffBackend + Ops,
+    Inner<B>: Ops,
+{
+    fn net(&self) -> &Net {
+        &self.here.net
+    }
+
+    fn gradients(
+        &mut self,
+        input: Option<Input<'_>>,
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
+        let pieces = self.pieces(input)?;
+        let (rank, own) = (self.comm.rank(), self.own().clone());
+        let which = || own.parameters.clone().chain(own.tied);
+        let mut counts = vec![Counts::default(); self.comm.size()];
+        let mut kept = Vec::new();
+        let mut ends = Vec::new();
+        for piece in &pieces {
+            // A tape is used up by going back along it, so each piece has its own.
+            let mut leaves = self.here.leaves();
+            let begins = match rank {
+                0 => None,
+                _ => Some(B::float_set_require_grad(
+                    self.receive::<B>(rank - 1)?,
+                    true,
+                )),
+            };
+            let value = begins.clone().map_or(Value::Words, Value::Numbers);
+            let key = Some(options.key);
+            let (end, targets) = self.forward::<B>(&mut leaves, value, piece, key, &mut kept)?;
+            if !self.is_last() {
+                self.send::<Inner<B>>(rank + 1, B::inner(end.clone()))?;
+                ends.push((begins, end, leaves));
+                continue;
+            }
+            let logits = self.rows::<B>(end);
+            let (loss, counted) = B::nn_cross_entropy(logits, &targets, options.loss);
+            counts[piece.part] += counted;
+            let mut gradients = self
+                .here
+                .take_gradients(&leaves, B::backward(loss), which());
+            if let Some(begins) = begins {
+                let upstream = B::grad_remove(&begins, &mut gradients);
+                self.send::<Inner<B>>(rank - 1, upstream.expect("a stage uses what it is given"))?;
+            }
+        }
+        for (begins, end, leaves) in ends {
+            let upstream = B::from_inner(self.receive::<Inner<B>>(rank + 1)?);
+            let gradients = B::backward(B::seed_gradient(end, upstream));
+            let mut gradients = self.here.take_gradients(&leaves, gradients, which());
+            if let Some(begins) = begins {
+                let upstream = B::grad_remove(&begins, &mut gradients);
+                self.send::<Inner<B>>(rank - 1, upstream.expect("a stage uses what it is given"))?;
+            }
+        }
+        if pieces.iter().any(|piece| piece.words.carry != Carry::No) {
+            self.carried = kept;
+        }
+        if options.last {
+            self.sum_tied()?;
+        }
+        self.own_counts(&counts)
+    }
+
+    fn gradient_norm(&self) -> Result<f64, NnError> {
+        let own = &self.here.gradients[self.own().parameters.clone()];
+        let own: Vec<_> = own.iter().flatten().cloned().collect();
+        let mut squares = [Inner::<B>::norm(&own).powi(2)];
+        self.comm.all_reduce(&mut squares, Reduction::Sum)?;
+        Ok(squares[0].sqrt())
+    }
+
+    fn update(&mut self, update: &Update) {
+        self.here.update(update);
+    }
+
+    fn forget(&mut self) {
+        self.here.forget();
+    }
+
+    fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError> {
+        let pieces = self.pieces(input)?;
+        let rank = self.comm.rank();
+        let mut counts = vec![Counts::default(); self.comm.size()];
+        let mut kept = Vec::new();
+        let mut parameters = std::mem::take(&mut self.here.parameters);
+        for piece in &pieces {
+            let value = match rank {
+                0 => Value::Words,
+                _ => Value::Numbers(self.receive::<Inner<B>>(rank - 1)?),
+            };
+            let (end, targets) =
+                self.forward::<Inner<B>>(&mut parameters, value, piece, None, &mut kept)?;
+            if self.is_last() {
+                let options = LossOptions {
+                    scale: 1.0,
+                    smoothing: 0.0,
+                };
+                let logits = self.rows::<Inner<B>>(end);
+                counts[piece.part] += Inner::<B>::nn_cross_entropy(logits, &targets, options).1;
+            } else {
+                self.send::<Inner<B>>(rank + 1, end)?;
+            }
+        }
+        self.here.parameters = parameters;
+        if pieces.iter().any(|piece| piece.words.carry != Carry::No) {
+            self.carried = kept;
+        }
+        self.own_counts(&counts)
+    }
+
+    fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
+        Err(NnError::Net(
+            "a net whose layers lie on several ranks gives no logits; load it on one".to_string(),
+        ))
+    }
+
+    fn parameters(&self) -> Result<Vec<NamedArray>, NnError> {
+        let mut all = Vec::new();
+        for (at, parameter) in self.here.net.summary.parameters.iter().enumerate() {
+            let owner = self.owner(at);
+            let mut values = match self.comm.rank() == owner {
+                true => numbers::<Inner<B>>(self.here.parameters[at].clone()),
+                false => vec![0.0; parameter.len()],
+            };
+            self.comm.broadcast(&mut values, owner)?;
+            all.push(publish(parameter, values));
+        }
+        Ok(all)
+    }
+
+    fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
+        self.here.set_parameters(saved)
+    }
+
+    fn state(&self) -> Result<Vec<NamedArray>, NnError> {
+        let mut all = Vec::new();
+        for (at, parameter) in self.here.net.summary.parameters.iter().enumerate() {
+            let owner = self.owner(at);
+            let states = &self.here.states[at];
+            let mut count = [states.len() as u64];
+            self.comm.broadcast(&mut count, owner)?;
+            for k in 0..count[0] as usize {
+                let mut values = match states.get(k) {
+                    Some(state) => numbers::<Inner<B>>(state.clone()),
+                    None => vec![0.0; parameter.len()],
+                };
+                self.comm.broadcast(&mut values, owner)?;
+                all.push(NamedArray {
+                    name: optimiser_state(k, &parameter.name),
+                    shape: parameter.shape.clone(),
+                    values,
+                });
+            }
+        }
+        let hidden = self.hidden();
+        for (rank, stage) in self.stages.iter().enumerate() {
+            for (at, layer) in stage.lstms.clone().enumerate() {
+                for part in 0..2 {
+                    let own = rank == self.comm.rank();
+                    let state = self.carried.get(at).filter(|_| own);
+                    let values = state.map_or(&[][..], |state| &state[part]);
+                    let width = [hidden.get(at).filter(|_| own).map_or(0, |&n| n as u64)];
+                    let width = self.comm.all_gather_ragged(&width)?[rank][0] as usize;
+                    let values = self.comm.all_gather_ragged(values)?.swap_remove(rank);
+                    if !values.is_empty() {
+                        all.push(carried_state(layer, part, width, values));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn set_state(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
+        let saved = self.here.set_optimiser(saved)?;
+        let layers = self.own().lstms.clone();
+        let found = layers.map_while(|layer| take_carried(&saved, layer));
+        self.carried = found.map(|state| state.map(|x| x.values.clone())).collect();
+        Ok(())
+    }
+}
