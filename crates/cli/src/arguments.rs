@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use pelton_tools::bench::PeerMode;
+use clap::{Args, Parser, Subcommand};
 use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
 use pelton_train::{
@@ -15,6 +14,7 @@ use crate::bytes::Memory;
 use crate::data_arguments::{DataArguments, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ImageArguments, LanguageArguments};
+use crate::peer_arguments::PeerArguments;
 use crate::stage_arguments::StagesArguments;
 
 /// Train from files larger than memory, in a new full random order every epoch.
@@ -394,22 +394,8 @@ pub struct BenchArguments {
     pub scratch: Option<PathBuf>,
     #[command(flatten)]
     pub stages: StagesArguments,
-    /// Read through the memory of all ranks: peers
-    #[arg(long, value_enum)]
-    pub cache: Option<CacheKind>,
-    /// Memory of all ranks together for the data: a size, or a share of the data
-    #[arg(long, default_value = "1/1", requires = "cache")]
-    pub peer_memory: Memory,
-    /// How data larger than that is taken: ordered (in exactly the order asked for) or opportunistic[:LOADS]
-    /// (from what is in memory, load by load; by default as few loads an epoch as fit)
-    #[arg(long, default_value = "ordered", requires = "cache")]
-    pub mode: PeerMode,
-    /// Bytes that --mode opportunistic reads from the backend at once
-    #[arg(long, default_value = "1MiB", requires = "cache")]
-    pub unit_bytes: Memory,
-    /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records
-    #[arg(long, requires = "cache")]
-    pub anywhere: bool,
+    #[command(flatten)]
+    pub peers: PeerArguments,
     /// Drop the files' pages from the page cache first
     #[arg(long)]
     pub cold: bool,
@@ -516,13 +502,6 @@ pub struct CapacityArguments {
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
-}
-
-/// What lies between the backend and the feeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CacheKind {
-    /// The memory of all ranks
-    Peers,
 }
 
 /// `pelton reproduce`

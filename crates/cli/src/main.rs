@@ -18,6 +18,7 @@ mod negative_values;
 #[cfg(feature = "nets")]
 mod net_arguments;
 mod output;
+mod peer_arguments;
 mod ranks;
 mod stage_arguments;
 

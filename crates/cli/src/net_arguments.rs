@@ -12,6 +12,7 @@ use pelton_train::{
 
 use crate::bytes::Memory;
 use crate::data_arguments::{DataArguments, set, set_option};
+use crate::peer_arguments::PeerArguments;
 use crate::stage_arguments::PipelineArguments;
 
 /// How a net is trained.
@@ -85,6 +86,8 @@ pub struct FitArguments {
     /// Seconds between checkpoints within an epoch
     #[arg(long)]
     pub checkpoint_every: Option<u64>,
+    #[command(flatten)]
+    pub peers: PeerArguments,
 }
 
 impl FitArguments {
@@ -118,6 +121,7 @@ impl FitArguments {
                 .transpose()?,
         );
         set(&mut config.checkpoint_seconds, self.checkpoint_every);
+        set_option(&mut config.cache, self.peers.config()?);
         Ok(())
     }
 }

@@ -12,7 +12,9 @@ use pelton_fetch::{Access, FetchOptions, Holder, RowBatch};
 use pelton_format::Dataset;
 use pelton_plan::{Batching, EpochOrder, Order, Plan};
 use pelton_run::Interrupt;
+use serde::{Deserialize, Serialize};
 
+use crate::as_text;
 use crate::error::DataError;
 use crate::plan::plan_of;
 
@@ -22,13 +24,16 @@ const DEFAULT_BATCH: u64 = 4096;
 const NOBODY: u32 = u32::MAX;
 
 /// Peers' memory between the backend and the feeds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PeerConfig {
     /// Memory of all ranks together, in bytes.
     pub memory_bytes: u64,
     /// The same as a share of the data; wins where present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_share: Option<f64>,
     /// What happens where that does not hold the data.
+    #[serde(with = "as_text")]
     pub mode: PeerMode,
     /// Bytes that the opportunistic mode reads at once.
     pub unit_bytes: u64,
@@ -49,12 +54,22 @@ pub enum PeerMode {
     },
 }
 
-impl fmt::Display for PeerMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl PeerMode {
+    /// Its name, without the number of loads.
+    pub fn name(self) -> &'static str {
+        match self {
             PeerMode::Ordered => "ordered",
             PeerMode::Opportunistic { .. } => "opportunistic",
-        })
+        }
+    }
+}
+
+impl fmt::Display for PeerMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerMode::Opportunistic { loads: Some(loads) } => write!(f, "{}:{loads}", self.name()),
+            _ => f.write_str(self.name()),
+        }
     }
 }
 

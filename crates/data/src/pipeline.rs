@@ -222,6 +222,14 @@ impl PreparedPipeline {
         self.vocabulary.as_ref()
     }
 
+    /// The first batch of this rank, read without peers' memory; none where there are no records.
+    pub fn first_batch(&self) -> Result<Option<Batch>, DataError> {
+        let dataset = Arc::clone(&self.opened.dataset);
+        let (plan, stages) = (Arc::clone(&self.plan), self.stages.clone());
+        let mut loader = Loader::new(dataset, plan, stages, &self.options)?;
+        Ok(loader.next().transpose()?)
+    }
+
     /// A loader from the beginning, or from a state that one of this pipeline saved. All ranks call it.
     ///
     /// Errors: a state of other data or another pipeline; a budget that does not hold what is needed.

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use pelton_comm::Comm;
 use pelton_data::{
     DataConfig, DataError, Expected, PipelineTerms, PreparedPipeline, as_text, open,
 };
@@ -82,7 +81,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         memory_bytes: config.fit.memory_bytes,
         threads: config.fit.feed_threads,
         access: config.fit.access,
-        cache: None,
+        cache: config.fit.cache.clone(),
         among: held.as_ref().map(|held| held.training.clone()),
     };
     let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
@@ -111,7 +110,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let measured = training.validation(&held.validation, context)?;
         validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
-    let image = image_size(&training, context.comm)?;
+    let image = image_size(&training)?;
     let net = config.model.net(image, classes, config.width)?;
     let trained = net.trained();
     let operations = 6.0 * net.summary.multiplications as f64;
@@ -160,14 +159,13 @@ fn needs_decoding(contents: Contents) -> bool {
 }
 
 /// Height, width and channels of what the pipeline makes: those of its first batch.
-fn image_size(training: &PreparedPipeline, comm: &Comm) -> Result<[usize; 3], TrainError> {
-    let mut loader = training.loader(None, comm)?;
-    let Some(batch) = loader.next() else {
+fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
+    let Some(batch) = training.first_batch()? else {
         return Err(TrainError::config(
             "the data has no records to train on".to_string(),
         ));
     };
-    let ready = crate::deep::Ready::new(batch?, Targets::Classes(usize::MAX))?;
+    let ready = crate::deep::Ready::new(batch, Targets::Classes(usize::MAX))?;
     let crate::deep::Ready::Images { pixels, .. } = ready else {
         unreachable!("classes are asked for")
     };

@@ -200,6 +200,12 @@ impl LanguageConfig {
                 "`carry` reads the text in one piece, of which no share can be held out; name a file as `validation`".to_string(),
             ));
         }
+        if self.carry.is_some() && self.fit.cache.is_some() {
+            return Err(TrainError::config(
+                "`carry` holds the text in memory and has no use for `cache`; give one of them"
+                    .to_string(),
+            ));
+        }
         if self.carry.is_some() && self.pipeline.buckets.is_some() {
             return Err(TrainError::config(
                 "`carry` reads the text in one piece and has no use for `buckets`; give one of them".to_string(),
@@ -231,7 +237,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         memory_bytes: config.fit.memory_bytes,
         threads: config.fit.feed_threads,
         access: config.fit.access,
-        cache: None,
+        cache: config.fit.cache.clone(),
         among: held.as_ref().map(|held| held.training.clone()),
     };
     let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;

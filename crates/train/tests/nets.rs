@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_comm::{Comm, run_ranks};
+use pelton_data::{PeerConfig, PeerMode};
 use pelton_run::{Event, RunContext, RunOptions};
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{ImageConfig, LanguageConfig, NetSummary, TrainError, image, language};
@@ -287,6 +288,37 @@ fn interrupted_ranks_go_on_exactly() {
             ended.unwrap();
         }
         assert_eq!(model(&whole), model(&parts), "{parallel}");
+    }
+}
+
+/// Peers' memory changes where records come from, and which rank has them, but not the steps.
+#[test]
+fn records_from_peers_memory_make_the_same_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_language(folder.path());
+    let [files, peers] = ["files", "peers"].map(|name| folder.path().join(name));
+    on_ranks(2, &files, false, None, &config);
+    config.fit.cache = Some(PeerConfig {
+        memory_bytes: 0,
+        memory_share: Some(1.0),
+        mode: PeerMode::Ordered,
+        unit_bytes: 1 << 20,
+        near: true,
+    });
+    for ended in on_ranks(2, &peers, false, Some(3), &config) {
+        assert!(ended.unwrap_err().is_interruption());
+    }
+    for ended in on_ranks(2, &peers, true, None, &config) {
+        ended.unwrap();
+    }
+    for ((name, a), (_, b)) in model(&files).iter().zip(&model(&peers)) {
+        for (a, b) in a.iter().zip(b) {
+            assert!((a - b).abs() < 2e-4, "{name}: {a} {b}");
+        }
+    }
+    config.carry = Some(5);
+    for ended in on_ranks(1, &folder.path().join("carry"), false, None, &config) {
+        assert!(ended.unwrap_err().to_string().contains("`cache`"));
     }
 }
 

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use pelton_tools::bench::{self, BenchConfig, BenchReport, PeerConfig, StagesConfig};
+use pelton_tools::bench::{self, BenchConfig, BenchReport, StagesConfig};
 use pelton_tools::{BadExamples, PipelineConfig};
 use pelton_train::OnBadRecord;
 
-use crate::arguments::{BenchArguments, CacheKind};
+use crate::arguments::BenchArguments;
 use crate::bytes::{Memory, human};
 use crate::flags;
-use crate::output::{Failure, bytes_of, print_json, print_with, usage};
+use crate::output::{Failure, print_json, print_with, usage};
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
@@ -20,17 +20,6 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
     let (memory_bytes, memory_share) = match arguments.memory {
         Memory::Bytes(bytes) => (bytes, None),
         Memory::Share(share) => (0, Some(share)),
-    };
-    let (peer_bytes, peer_share) = match arguments.peer_memory {
-        Memory::Bytes(bytes) => (bytes, None),
-        Memory::Share(share) => (0, Some(share)),
-    };
-    let peers = PeerConfig {
-        memory_bytes: peer_bytes,
-        memory_share: peer_share,
-        mode: arguments.mode,
-        unit_bytes: bytes_of(arguments.unit_bytes, "--unit-bytes")?,
-        near: !arguments.anywhere,
     };
     let mut data = arguments.format.config(arguments.data);
     data.pair = arguments.stages.pair.clone();
@@ -52,7 +41,7 @@ pub fn bench(arguments: BenchArguments) -> Result<(), Failure> {
         scratch_dir: arguments.scratch.unwrap_or_else(std::env::temp_dir),
         stages,
         cold: arguments.cold,
-        cache: arguments.cache.map(|CacheKind::Peers| peers),
+        cache: arguments.peers.config().map_err(usage)?,
     };
     let ranks = ranks::asked(arguments.ranks)?;
     let report = ranks::run(ranks, |context| bench::bench(&config, context));

@@ -120,7 +120,7 @@ impl BenchReport {
     /// Adds what this rank read through peers' memory.
     pub(super) fn add_peers(&mut self, figures: &PeerFigures) {
         let meters = &figures.meters;
-        self.mode = Some(figures.mode.to_string());
+        self.mode = Some(figures.mode.name().to_string());
         self.pipeline = Some(figures.pipeline.clone());
         self.local_bytes = meters.local_bytes;
         self.remote_bytes = meters.remote_bytes;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use pelton_data::{HeldOut, OpenedData, Validation, as_text};
+use pelton_data::{HeldOut, OpenedData, PeerConfig, Validation, as_text};
 use pelton_fetch::Access;
 use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
@@ -150,6 +150,9 @@ pub struct FitConfig {
     pub memory_bytes: u64,
     /// Seconds between checkpoints within an epoch.
     pub checkpoint_seconds: u64,
+    /// The memory of all ranks between the files and the feeds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<PeerConfig>,
 }
 
 impl Default for FitConfig {
@@ -179,6 +182,7 @@ impl Default for FitConfig {
             feed_threads: 1,
             memory_bytes: 256 << 20,
             checkpoint_seconds: 60,
+            cache: None,
         }
     }
 }
