@@ -35,6 +35,9 @@ pub enum Command {
     Eval(EvalArguments),
     /// Print the predicted label of every row of a file
     Predict(PredictArguments),
+    /// Make up text with a trained net of language
+    #[cfg(feature = "nets")]
+    Sample(SampleArguments),
     /// Locate the records of files and say what one random access costs
     Index(IndexArguments),
     /// Show one record
@@ -281,6 +284,35 @@ pub struct PredictArguments {
     /// Print probabilities of every class as well (logistic models)
     #[arg(long)]
     pub probabilities: bool,
+    /// Of a net: print so many of the likeliest classes with their probabilities
+    #[arg(long, value_name = "K")]
+    pub top: Option<usize>,
+    /// File to write instead of standard output
+    #[arg(short, long)]
+    pub out: Option<PathBuf>,
+}
+
+/// `pelton sample`
+#[cfg(feature = "nets")]
+#[derive(Debug, Args)]
+pub struct SampleArguments {
+    /// Run folder of `pelton train language`
+    pub run: PathBuf,
+    /// Words to begin with
+    #[arg(long, default_value = "")]
+    pub prompt: String,
+    /// Words (of a net of bytes, bytes) to make up
+    #[arg(long, default_value_t = 50)]
+    pub words: usize,
+    /// Below 1 likely words come more often, above 1 less; 0 always takes the likeliest
+    #[arg(long, default_value_t = 1.0)]
+    pub temperature: f64,
+    /// Draw from so many of the likeliest words; from all where 0
+    #[arg(long, default_value_t = 0, value_name = "K")]
+    pub top: usize,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
 }
 
 /// `pelton index`

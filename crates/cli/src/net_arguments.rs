@@ -54,6 +54,9 @@ pub struct FitArguments {
     /// Momentum of sgd and lars
     #[arg(long)]
     pub momentum: Option<f32>,
+    /// Let sgd look ahead by its momentum: true or false (default: true of images, false of text)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub nesterov: Option<bool>,
     /// Weight decay; biases and norms have none
     #[arg(long)]
     pub weight_decay: Option<f32>,
@@ -105,6 +108,7 @@ impl FitArguments {
         set(&mut config.optimizer, self.optimizer);
         set(&mut config.rate, self.rate);
         set(&mut config.momentum, self.momentum);
+        set(&mut config.nesterov, self.nesterov);
         set(&mut config.weight_decay, self.weight_decay);
         set(&mut config.schedule, self.schedule);
         set(&mut config.warmup, self.warmup);

@@ -313,7 +313,7 @@ impl PutTogether<'_> {
         let dims = &views[0].dims;
         if let Some(i) = views.iter().position(|view| view.dims != *dims) {
             let shapes = format!(
-                "has the shape {:?} where the first of the batch has {dims:?}; resize or crop them to one shape, or put batches together with `ragged`",
+                "has the shape {:?} where the first of the batch has {dims:?}; bring them to one shape by `augment` resize:HEIGHTxWIDTH or a crop, or put batches together with `ragged`",
                 views[i].dims
             );
             return Err(self.error(i, &shapes));

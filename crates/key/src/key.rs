@@ -53,6 +53,8 @@ pub enum Stage {
     Demo(u32),
     /// Samples drawn for checks and probes.
     Sample(u32),
+    /// The words that a net of language makes up (use epoch 0).
+    Words,
     /// What dropout takes in an epoch.
     Dropout,
     /// Parameters of a net before training (use epoch 0).
@@ -80,6 +82,7 @@ impl Stage {
             Stage::Part(part) => (16, part),
             Stage::Augment => (14, 0),
             Stage::EchoDraw(round) => (17, round),
+            Stage::Words => (21, 0),
             Stage::Dropout => (20, 0),
             Stage::Parameters => (19, 0),
             Stage::HeldOut => (18, 0),

@@ -63,7 +63,7 @@ fn read_model(path: &Path) -> Result<Model, TrainError> {
     })
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> TrainError {
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> TrainError {
     let path = path.display();
     TrainError::config(match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => format!(
@@ -243,7 +243,7 @@ pub fn predict_lines(
 }
 
 /// A reader that closed the pipe has what it wanted; anything else is a failure.
-fn unwritten(source: io::Error) -> TrainError {
+pub(crate) fn unwritten(source: io::Error) -> TrainError {
     match source.kind() {
         io::ErrorKind::BrokenPipe => DataError::OutputClosed.into(),
         _ => DataError::Output {

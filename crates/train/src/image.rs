@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pelton_data::{
-    DataConfig, DataError, Expected, PipelineTerms, PreparedPipeline, as_text, open,
+    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_format::Contents;
@@ -63,15 +63,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     config.fit.check()?;
     let context = &mut context;
     let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
-    let mut pipeline = config.pipeline.clone();
-    // Encoded images are of no use as bytes.
-    if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
-        pipeline.decode = DecodeSetting::Image("image".to_string());
-    }
-    if pipeline.augment.is_none() {
-        let plain: Result<Pipeline, _> = PLAIN.parse();
-        pipeline.augment = plain.ok();
-    }
+    let pipeline = resolved(&config.pipeline, &data);
     let held = config.fit.held_out(&data)?;
     let terms = PipelineTerms {
         order: config.fit.order,
@@ -136,7 +128,46 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         began,
     };
     let mut folder = open_folder(config, context)?;
+    if folder.is_written() {
+        let written = Classes {
+            image,
+            features: data.dataset.features(),
+            labels: labels.values().to_vec(),
+            names: labels.names().to_vec(),
+        };
+        folder.write_json(CLASSES, &written)?;
+    }
     fit(of, &mut folder, context)
+}
+
+/// The pipeline with what is left unsaid filled in.
+pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineConfig {
+    let mut pipeline = config.clone();
+    // Encoded images are of no use as bytes.
+    if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
+        pipeline.decode = DecodeSetting::Image("image".to_string());
+    }
+    if pipeline.augment.is_none() {
+        let plain: Result<Pipeline, _> = PLAIN.parse();
+        pipeline.augment = plain.ok();
+    }
+    pipeline
+}
+
+/// File of the run folder that says what a net of images is given and tells.
+pub(crate) const CLASSES: &str = "classes.json";
+
+/// What that file holds.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Classes {
+    /// Height, width and channels.
+    pub(crate) image: [usize; 3],
+    /// Features of a record.
+    pub(crate) features: u64,
+    /// Labels in class order.
+    pub(crate) labels: Vec<f64>,
+    /// Names in class order; empty where classes have none.
+    pub(crate) names: Vec<String>,
 }
 
 /// The run folder: rank 0's to write.

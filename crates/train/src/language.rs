@@ -159,7 +159,7 @@ impl LanguageConfig {
         crate::config::read(path)
     }
 
-    fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
+    pub(crate) fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
         let model = LanguageModel {
             words,
             embedding: self.embedding.unwrap_or(self.hidden),
@@ -173,6 +173,23 @@ impl LanguageConfig {
         Ok(match self.model {
             LanguageNet::Lstm => nets::lstm(&model)?,
             LanguageNet::Transformer => nets::transformer(&model)?,
+        })
+    }
+
+    /// A pipeline for measuring as batches: sentence by sentence, or in so many rows.
+    pub(crate) fn prepared(
+        &self,
+        pipeline: PreparedPipeline,
+        rows: usize,
+        comm: &Comm,
+    ) -> Result<Prepared, TrainError> {
+        Ok(match self.carry {
+            None => Prepared::Pipeline(Box::new(pipeline)),
+            Some(window) => {
+                let words = all_words(&pipeline, &Comm::alone())?;
+                let start = Special::End.id();
+                Prepared::Text(Arc::new(TextStream::new(words, start, rows, window, comm)?))
+            }
         })
     }
 
@@ -216,7 +233,7 @@ impl LanguageConfig {
 }
 
 /// Rows of a text that is measured in one piece.
-const MEASURED_ROWS: usize = 10;
+pub(crate) const MEASURED_ROWS: usize = 10;
 /// File of the vocabulary in the run folder.
 pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 
@@ -268,14 +285,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     };
     let mut prepare = |opened: &OpenedData, rows: usize| -> Result<Prepared, TrainError> {
         let pipeline = pipeline.evaluation(opened, &mut measuring)?;
-        Ok(match config.carry {
-            None => Prepared::Pipeline(Box::new(pipeline)),
-            Some(window) => {
-                let words = all_words(&pipeline, &alone)?;
-                let start = Special::End.id();
-                Prepared::Text(Arc::new(TextStream::new(words, start, rows, window, comm)?))
-            }
-        })
+        config.prepared(pipeline, rows, comm)
     };
     let whole = match config.carry {
         Some(_) => Some(prepare(&data, config.fit.batch as usize)?),

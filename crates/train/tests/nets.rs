@@ -9,8 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pelton_comm::{Comm, run_ranks};
 use pelton_data::{PeerConfig, PeerMode};
 use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::evaluate::EvaluateConfig;
+use pelton_train::finished::{self, SampleConfig};
 use pelton_train::language::{LanguageNet, Parallel};
-use pelton_train::{ImageConfig, LanguageConfig, NetSummary, TrainError, image, language};
+use pelton_train::{
+    DataConfig, ImageConfig, LanguageConfig, NetSummary, TrainError, image, language,
+};
 use safetensors::SafeTensors;
 
 const IMAGES: usize = 200;
@@ -373,4 +377,90 @@ fn a_damaged_checkpoint_is_refused() {
     std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
     let error = run(out, true, None, |c| language::run(&config, c)).unwrap_err();
     assert!(error.to_string().contains("state.safetensors"), "{error}");
+}
+
+/// A finished run on data.
+fn measured(out: &Path, data: &str) -> EvaluateConfig {
+    EvaluateConfig {
+        model: out.to_path_buf(),
+        data: DataConfig {
+            paths: vec![data.to_string()],
+            ..DataConfig::default()
+        },
+        memory_bytes: 64 << 20,
+    }
+}
+
+fn alone<T>(job: impl FnOnce(RunContext<'_>) -> T) -> T {
+    let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
+    job(RunContext::new(&comm, &interrupt, &mut |_: Event<'_>| ()))
+}
+
+#[test]
+fn a_finished_net_of_images_measures_and_predicts_as_its_run_did() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = small_image(folder.path());
+    let out = folder.path().join("run");
+    let trained = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap();
+    let of = measured(&out, &config.fit.test[0]);
+    let figures = alone(|c| finished::eval(&of, c)).unwrap();
+    assert_eq!(figures.test_accuracy, trained.test_accuracy);
+    assert_eq!(Some(figures.test_loss), trained.test_loss);
+    assert_eq!(figures.records, IMAGES as u64);
+    let mut lines = Vec::new();
+    alone(|c| finished::predict_lines(&of, 2, &mut lines, c)).unwrap();
+    let lines = String::from_utf8(lines).unwrap();
+    let data = std::fs::read(&config.fit.test[0]).unwrap();
+    let right = |(line, record): &(&str, &[u8])| {
+        assert_eq!(line.split('\t').count(), 4, "{line}");
+        line.split('\t').next().unwrap() == record[0].to_string()
+    };
+    let right = lines.lines().zip(data.chunks(3073)).filter(right).count();
+    assert_eq!(lines.lines().count(), IMAGES);
+    assert_eq!(Some(right as f64 / IMAGES as f64), trained.test_accuracy);
+
+    let file = out.join("model.safetensors");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let error = alone(|c| finished::eval(&of, c)).unwrap_err();
+    assert!(error.to_string().contains("model.safetensors"), "{error}");
+    assert_eq!(error.exit_code(), 2);
+    let missing = measured(&folder.path().join("none"), &config.fit.test[0]);
+    let error = alone(|c| finished::eval(&missing, c)).unwrap_err();
+    assert!(error.to_string().contains("no run folder"), "{error}");
+}
+
+#[test]
+fn a_finished_net_of_text_measures_as_its_run_did_and_makes_up_the_same_text() {
+    for (carry, model) in [(None, "lstm"), (Some(5), "lstm"), (None, "transformer")] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = small_language(folder.path());
+        config.carry = carry;
+        config.model = model.parse().unwrap();
+        let out = folder.path().join("run");
+        let trained = run(out.clone(), false, None, |c| language::run(&config, c)).unwrap();
+        let of = measured(&out, &config.fit.test[0]);
+        let figures = alone(|c| finished::eval(&of, c)).unwrap();
+        assert_eq!(figures.test_perplexity, trained.test_perplexity);
+        let error = alone(|c| finished::predict_lines(&of, 1, &mut vec![], c)).unwrap_err();
+        assert!(error.to_string().contains("pelton sample"), "{error}");
+        let text = |prompt: &str, seed: u64| {
+            let of = SampleConfig {
+                prompt: prompt.to_string(),
+                words: 40,
+                temperature: 1.0,
+                top: 0,
+                seed,
+            };
+            let mut text = Vec::new();
+            let made = alone(|c| finished::sample(&out, &of, &mut text, &c));
+            made.map(|()| String::from_utf8(text).unwrap())
+        };
+        let made = text("w1 w2", 7).unwrap();
+        assert!(made.starts_with("w1 w2"), "{made}");
+        assert_eq!(made, text("w1 w2", 7).unwrap());
+        assert_ne!(made, text("w1 w2", 8).unwrap());
+        let error = text("w1 zebra", 7).unwrap_err().to_string();
+        assert!(error.contains("zebra"), "{error}");
+    }
 }

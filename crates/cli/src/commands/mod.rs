@@ -25,6 +25,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Train(TrainCommand::Language(arguments)) => nets::language(*arguments),
         Command::Eval(arguments) => model::eval(arguments),
         Command::Predict(arguments) => model::predict(arguments),
+        #[cfg(feature = "nets")]
+        Command::Sample(arguments) => model::sample(arguments),
         Command::Index(arguments) => data::index(arguments),
         Command::Inspect(arguments) => data::inspect(arguments),
         Command::Pack(arguments) => data::pack(arguments),

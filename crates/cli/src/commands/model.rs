@@ -1,11 +1,16 @@
-//! `pelton eval` and `pelton predict`
+//! `pelton eval`, `pelton predict` and `pelton sample`
 
+use std::fs::File;
 use std::io::{BufWriter, Write};
 
 use pelton_train::evaluate::{self, EvaluateConfig};
+#[cfg(feature = "nets")]
+use pelton_train::finished::{self, SampleConfig};
 
+#[cfg(feature = "nets")]
+use crate::arguments::SampleArguments;
 use crate::arguments::{EvalArguments, PredictArguments};
-use crate::output::{Failure, bytes_of, print_json, print_with, with_console};
+use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
 
 /// Measures a model on data with labels.
 pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
@@ -14,6 +19,10 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         data: arguments.format.config(arguments.data),
         model: arguments.model,
     };
+    #[cfg(feature = "nets")]
+    if finished::is_net(&config.model) {
+        return eval_net(&config, arguments.json);
+    }
     let summary = with_console(|context| evaluate::eval(&config, context))?;
     if arguments.json {
         return print_json(&summary);
@@ -29,6 +38,29 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     })
 }
 
+#[cfg(feature = "nets")]
+fn eval_net(config: &EvaluateConfig, json: bool) -> Result<(), Failure> {
+    let figures = with_console(|context| finished::eval(config, context))?;
+    if json {
+        return print_json(&figures);
+    }
+    let loss = figures.test_loss;
+    print_with(|out| match (figures.test_accuracy, figures.words) {
+        (Some(accuracy), _) => writeln!(
+            out,
+            "accuracy {:.4} % of {} images, mean loss {loss:.6}",
+            100.0 * accuracy,
+            figures.records,
+        ),
+        (None, words) => writeln!(
+            out,
+            "perplexity {:.4} of {} words, mean loss {loss:.6}",
+            loss.exp(),
+            words.unwrap_or(0),
+        ),
+    })
+}
+
 /// Prints a predicted label for every row.
 pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
@@ -36,10 +68,56 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
         data: arguments.format.config(arguments.data),
         model: arguments.model,
     };
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    #[cfg(feature = "nets")]
+    let is_net = finished::is_net(&config.model);
+    #[cfg(not(feature = "nets"))]
+    let is_net = false;
+    if arguments.top.is_some() && !is_net {
+        return Err(usage(anyhow::anyhow!(
+            "--top is for nets; give --probabilities for those of every class"
+        )));
+    }
+    let mut out: Box<dyn Write> = match &arguments.out {
+        None => Box::new(BufWriter::new(std::io::stdout().lock())),
+        Some(path) => Box::new(BufWriter::new(File::create(path).map_err(|error| {
+            usage(anyhow::anyhow!(
+                "--out {}: cannot be written ({error}); name a file in a folder that is there",
+                path.display()
+            ))
+        })?)),
+    };
     let result = with_console(|context| {
+        #[cfg(feature = "nets")]
+        if is_net {
+            let all = if arguments.probabilities {
+                usize::MAX
+            } else {
+                1
+            };
+            let top = arguments.top.unwrap_or(all);
+            return finished::predict_lines(&config, top, &mut out, context);
+        }
         evaluate::predict_lines(&config, arguments.probabilities, &mut out, context)
     });
+    match result {
+        Err(failure) if failure.code == 0 => Ok(()),
+        result => result,
+    }
+}
+
+/// Prints text that a net makes up.
+#[cfg(feature = "nets")]
+pub fn sample(arguments: SampleArguments) -> Result<(), Failure> {
+    let config = SampleConfig {
+        prompt: arguments.prompt,
+        words: arguments.words,
+        temperature: arguments.temperature,
+        top: arguments.top,
+        seed: arguments.seed,
+    };
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let result =
+        with_console(|context| finished::sample(&arguments.run, &config, &mut out, &context));
     match result {
         Err(failure) if failure.code == 0 => Ok(()),
         result => result,

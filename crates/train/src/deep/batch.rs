@@ -54,7 +54,8 @@ fn missing(batch: &Batch, what: &str, remedy: &str) -> TrainError {
     ))
 }
 
-fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
+/// The images of a batch.
+pub(crate) fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     let pixels = batch.fields.remove("image");
     let pixels = pixels.ok_or_else(|| {
         missing(
@@ -69,6 +70,11 @@ fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
                 .to_string(),
         ));
     }
+    Ok(pixels)
+}
+
+fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
+    let pixels = pixels(batch)?;
     let labels = batch.values::<i64>("label");
     let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {

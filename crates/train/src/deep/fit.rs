@@ -133,7 +133,7 @@ pub(crate) fn fit(
 }
 
 /// Threads that compute: those of this rank.
-fn pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
+pub(crate) fn pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match threads {
         0 => (processors / comm.size()).max(1),
@@ -145,6 +145,42 @@ fn pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
         .map_err(|error| {
             TrainError::config(format!("`threads` {threads} cannot be started: {error}"))
         })
+}
+
+/// Losses over one epoch of a pipeline for evaluation. All ranks call it.
+pub(crate) fn measure(
+    trainer: &mut dyn Trainer,
+    pool: &ThreadPool,
+    source: &mut Source,
+    steps: u64,
+    context: &mut RunContext<'_>,
+) -> Result<Counts, TrainError> {
+    let comm = context.comm;
+    let mut counts = Counts::default();
+    for step in 0..steps {
+        let Some(next) = source.next() else { break };
+        let ready = next?.ready;
+        let input = (ready.rows() > 0).then(|| ready.input());
+        counts += pool.install(|| trainer.evaluate(input))?;
+        let (what, done, total) = ("evaluating", step + 1, steps);
+        (context.observer)(Event::Progress { what, done, total });
+        if context.interrupt.load(Ordering::Relaxed) && comm.size() == 1 {
+            return Err(TrainError::Interrupted {
+                folder: context.folder.out.display().to_string(),
+            });
+        }
+    }
+    if comm.size() == 1 {
+        return Ok(counts);
+    }
+    let mut sums = [counts.loss, counts.rows as f64, counts.correct as f64];
+    let summed = comm.all_reduce(&mut sums, Reduction::Sum);
+    summed.map_err(pelton_data::DataError::from)?;
+    Ok(Counts {
+        loss: sums[0],
+        rows: sums[1] as u64,
+        correct: sums[2] as u64,
+    })
 }
 
 struct Run<'r, 'a> {
@@ -323,39 +359,14 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Losses over one epoch of a pipeline for evaluation.
     fn evaluate(
         &mut self,
         source: &mut Source,
         steps: u64,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
-        let mut counts = Counts::default();
-        for step in 0..steps {
-            let Some(next) = source.next() else { break };
-            let ready = next?.ready;
-            let trainer = &mut self.of.trainer;
-            let input = (ready.rows() > 0).then(|| ready.input());
-            counts += self.pool.install(|| trainer.evaluate(input))?;
-            let (what, done, total) = ("evaluating", step + 1, steps);
-            (context.observer)(Event::Progress { what, done, total });
-            if context.interrupt.load(Ordering::Relaxed) && self.comm.size() == 1 {
-                return Err(TrainError::Interrupted {
-                    folder: context.folder.out.display().to_string(),
-                });
-            }
-        }
-        if self.comm.size() == 1 {
-            return Ok(counts);
-        }
-        let mut sums = [counts.loss, counts.rows as f64, counts.correct as f64];
-        let summed = self.comm.all_reduce(&mut sums, Reduction::Sum);
-        summed.map_err(pelton_data::DataError::from)?;
-        Ok(Counts {
-            loss: sums[0],
-            rows: sums[1] as u64,
-            correct: sums[2] as u64,
-        })
+        let trainer = self.of.trainer.as_mut();
+        measure(trainer, self.pool, source, steps, context)
     }
 
     fn tell(&self, record: &NetEpoch, context: &mut RunContext<'_>) {

@@ -16,6 +16,7 @@ mod summary;
 pub use config::{CourseSetting, FitConfig, Optimizer, growing_batch};
 pub use summary::NetSummary;
 
-pub(crate) use batch::{Ready, Targets};
-pub(crate) use fit::{Fit, fit};
+pub(crate) use batch::{Ready, Targets, pixels};
+pub(crate) use fit::{Fit, fit, measure, pool};
+pub(crate) use saving::load_parameters;
 pub(crate) use source::{Prepared, TextStream};

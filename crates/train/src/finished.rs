@@ -1,0 +1,514 @@
+//! Finished nets: what `eval`, `predict` and `sample` do with the run folder of a net.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use pelton_comm::Comm;
+use pelton_data::{
+    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, open,
+};
+use pelton_feed::PipelineConfig;
+use pelton_format::LabelMap;
+use pelton_key::{KeyedRng, Stage, key};
+use pelton_nn::{Carry, Device, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
+use pelton_plan::Order;
+use pelton_run::{RunContext, peak_rss_bytes};
+use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
+use rayon::ThreadPool;
+use serde::Serialize;
+
+use crate::deep::{FitConfig, Prepared, Targets, load_parameters, measure, pixels, pool};
+use crate::error::TrainError;
+use crate::evaluate::{EvaluateConfig, unreadable, unwritten};
+use crate::image::{CLASSES, Classes, ImageConfig, resolved};
+use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
+
+/// Figures of a finished net on data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NetFigures {
+    /// Images told right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy: Option<f64>,
+    /// Mean loss of an image or a word.
+    pub test_loss: f64,
+    /// exp of the mean loss of a word.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_perplexity: Option<f64>,
+    /// Images, or sentences.
+    pub records: u64,
+    /// Words that were predicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<u64>,
+    /// Seconds.
+    pub wall_s: f64,
+    /// Most memory of the process.
+    pub peak_rss_bytes: u64,
+}
+
+/// How words are made up.
+#[derive(Clone, Debug)]
+pub struct SampleConfig {
+    /// The words it begins with.
+    pub prompt: String,
+    /// Words, or bytes, that follow.
+    pub words: usize,
+    /// What logits are divided by; 0 takes the likeliest word.
+    pub temperature: f64,
+    /// The likeliest words that are drawn from; all where 0.
+    pub top: usize,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// What a run folder holds.
+enum Job {
+    Images(Box<ImageConfig>, Classes),
+    Text(Box<LanguageConfig>, Vocabulary),
+}
+
+struct Finished {
+    job: Job,
+    trainer: Box<dyn Trainer>,
+    pool: ThreadPool,
+}
+
+/// Whether a path is the run folder of a net, finished or not.
+pub fn is_net(run: &Path) -> bool {
+    let text = std::fs::read_to_string(run.join("run.toml")).unwrap_or_default();
+    let config: Option<toml::Table> = text.parse().ok();
+    config.is_some_and(|config| config.contains_key("fit"))
+}
+
+fn load(run: &Path) -> Result<Finished, TrainError> {
+    std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
+    let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
+    if !is_net(run) {
+        return Err(of_run("is no run folder of a net; train one first"));
+    }
+    let file = run.join(PARAMETERS);
+    if !file.exists() {
+        return Err(of_run(
+            "holds no finished model; finish the run with `resume` first",
+        ));
+    }
+    let config = run.join("run.toml");
+    let toml: toml::Table = crate::config::read(&config)?;
+    let (job, net) = if toml.contains_key("hidden") {
+        let config = LanguageConfig::read(&config)?;
+        let vocabulary = Vocabulary::load(&run.join(VOCABULARY)).map_err(DataError::from)?;
+        let net = config.net(vocabulary.size() as usize)?;
+        (Job::Text(Box::new(config), vocabulary), net)
+    } else {
+        let config = ImageConfig::read(&config)?;
+        let text = std::fs::read(run.join(CLASSES)).ok();
+        let classes = text.and_then(|text| serde_json::from_slice::<Classes>(&text).ok());
+        let classes = classes.ok_or_else(|| {
+            of_run("classes.json is missing or damaged; train the net again with `overwrite`")
+        })?;
+        let net = config
+            .model
+            .net(classes.image, classes.labels.len(), config.width)?;
+        (Job::Images(Box::new(config), classes), net)
+    };
+    let mut trainer = trainer(net, Device::Cpu, 0, Comm::alone());
+    load_parameters(&file, trainer.as_mut())?;
+    let threads = match &job {
+        Job::Images(config, _) => config.fit.threads,
+        Job::Text(config, _) => config.fit.threads,
+    };
+    Ok(Finished {
+        job,
+        trainer,
+        pool: pool(threads, &Comm::alone())?,
+    })
+}
+
+/// What is left at its default follows the run.
+fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
+    let (default, mut config) = (DataConfig::default(), given.with_bytes());
+    config.format = config.format.or_else(|| run.format.clone());
+    if config.label == default.label {
+        config.label.clone_from(&run.label);
+    }
+    if config.file_column == default.file_column {
+        config.file_column.clone_from(&run.file_column);
+    }
+    config.label_file = config.label_file.or_else(|| run.label_file.clone());
+    config.positive = config.positive.or_else(|| run.positive.clone());
+    config.cache_dir = config.cache_dir.or_else(|| run.cache_dir.clone());
+    config
+}
+
+/// The data as the run measured its own: in the order of the files, without chance.
+fn prepare(
+    pipeline: &PipelineConfig,
+    fit: &FitConfig,
+    memory_bytes: u64,
+    data: &OpenedData,
+    context: &mut RunContext<'_>,
+) -> Result<PreparedPipeline, TrainError> {
+    let pipeline = PipelineConfig {
+        augment: pipeline.augment.as_ref().map(|all| all.evaluation()),
+        echo: None,
+        buckets: None,
+        drop_last: false,
+        mix: None,
+        keep_lengths: None,
+        ..pipeline.clone()
+    };
+    let terms = PipelineTerms {
+        order: Order::Sequential,
+        batch: Some(fit.batch),
+        seed: fit.seed,
+        epochs: Some(1),
+        memory_bytes,
+        threads: fit.feed_threads,
+        access: fit.access,
+        cache: None,
+        among: None,
+    };
+    Ok(PreparedPipeline::new(&pipeline, &terms, data, context)?)
+}
+
+/// Images for a net, opened and prepared.
+fn images(
+    of: &EvaluateConfig,
+    config: &ImageConfig,
+    classes: &Classes,
+    any_label: bool,
+    context: &mut RunContext<'_>,
+) -> Result<(OpenedData, PreparedPipeline), TrainError> {
+    let expected = Expected {
+        labels: match &classes.names[..] {
+            [] => LabelMap::new(classes.labels.clone()),
+            names => LabelMap::named(names.to_vec()),
+        },
+        any_label,
+        features: classes.features,
+        means: None,
+    };
+    let data = data_config(&of.data, &config.data);
+    let data = open(&data, &data.paths, Some(&expected), context)?;
+    let pipeline = resolved(&config.pipeline, &data);
+    let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
+    Ok((data, prepared))
+}
+
+/// Accuracy or perplexity, and mean loss, of a finished net on data.
+///
+/// Errors: a run that is not finished or damaged; data of other sizes or classes.
+pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigures, TrainError> {
+    let began = Instant::now();
+    let context = &mut context;
+    let mut net = load(&of.model)?;
+    let (data, prepared, targets, language) = match &net.job {
+        Job::Images(config, classes) => {
+            let (data, prepared) = images(of, config, classes, false, context)?;
+            let targets = Targets::Classes(classes.labels.len());
+            (data, Prepared::Pipeline(Box::new(prepared)), targets, false)
+        }
+        Job::Text(config, _) => {
+            let data = data_config(&of.data, &config.data);
+            let data = open(&data, &data.paths, None, context)?;
+            let mut pipeline = config.pipeline.clone();
+            pipeline.vocabulary = Some(of.model.join(VOCABULARY));
+            let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
+            let prepared = config.prepared(prepared, MEASURED_ROWS, context.comm)?;
+            let start = Special::End.id().into();
+            (data, prepared, Targets::Words { start }, true)
+        }
+    };
+    let mut source = prepared.source(None, targets, context.comm)?;
+    let steps = prepared.steps(0);
+    let counts = measure(net.trainer.as_mut(), &net.pool, &mut source, steps, context)?;
+    source.finish(context.comm, false)?;
+    let rows = counts.rows.max(1) as f64;
+    let loss = counts.loss / rows;
+    Ok(NetFigures {
+        test_accuracy: (!language).then_some(counts.correct as f64 / rows),
+        test_loss: loss,
+        test_perplexity: language.then_some(loss.exp()),
+        records: data.dataset.records(),
+        words: language.then_some(counts.rows),
+        wall_s: began.elapsed().as_secs_f64(),
+        peak_rss_bytes: peak_rss_bytes(),
+    })
+}
+
+/// Writes the `top` likeliest classes of every image with their probabilities, a line each, in the order of the
+/// records, with tabs between.
+///
+/// Errors: as of [`eval`]; a net of language.
+pub fn predict_lines(
+    of: &EvaluateConfig,
+    top: usize,
+    out: &mut dyn Write,
+    mut context: RunContext<'_>,
+) -> Result<(), TrainError> {
+    let context = &mut context;
+    let mut net = load(&of.model)?;
+    let Job::Images(config, classes) = &net.job else {
+        return Err(TrainError::config(format!(
+            "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
+            of.model.display()
+        )));
+    };
+    let (data, prepared) = images(of, config, classes, true, context)?;
+    let labels = match &classes.names[..] {
+        [] => LabelMap::new(classes.labels.clone()),
+        names => LabelMap::named(names.to_vec()),
+    };
+    let mut loader = prepared.loader(None, context.comm)?;
+    for _ in 0..prepared.plan().steps(0) {
+        let Some(batch) = loader.next() else { break };
+        let pixels = pixels(&mut batch?)?;
+        let none = vec![0; pixels.shape().dims[0]];
+        let input = Input::Images {
+            pixels: &pixels,
+            labels: &none,
+        };
+        let logits = net.pool.install(|| net.trainer.logits(input))?;
+        for row in logits.chunks(labels.len()) {
+            let shares = softmax(row, 1.0);
+            let line: Vec<String> = likeliest(row, top)
+                .into_iter()
+                .map(|class| format!("{}\t{:.6}", labels.describe(class as u32), shares[class]))
+                .collect();
+            writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+        }
+        if context.interrupt.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(TrainError::stopped("predict"));
+        }
+    }
+    drop(data);
+    out.flush().map_err(unwritten)
+}
+
+/// The places of the largest numbers, the largest first; of equal ones the first.
+fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    order.truncate(top.max(1));
+    order
+}
+
+fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let power = |&x: &f32| (f64::from(x - most) / temperature).exp();
+    let powers: Vec<f64> = logits.iter().map(power).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.into_iter().map(|x| x / sum).collect()
+}
+
+/// Writes text that a net of language makes up behind a prompt. The same seed makes the same text.
+///
+/// Errors: a run that is not finished, damaged, or of images; a word of the prompt that the net does not know.
+pub fn sample(
+    run: &Path,
+    of: &SampleConfig,
+    out: &mut dyn Write,
+    context: &RunContext<'_>,
+) -> Result<(), TrainError> {
+    if !of.temperature.is_finite() || of.temperature < 0.0 {
+        return Err(TrainError::config(format!(
+            "`temperature` {} is below 0 or no number; give 0 or more",
+            of.temperature
+        )));
+    }
+    let net = load(run)?;
+    let Job::Text(config, vocabulary) = &net.job else {
+        return Err(TrainError::config(format!(
+            "{}: a net of images makes no text; use `pelton predict`",
+            run.display()
+        )));
+    };
+    let mut words = vec![Special::End.id()];
+    encode(&of.prompt, vocabulary, &mut words)?;
+    let mut reader = Reader {
+        trainer: net.trainer,
+        positions: (config.model == LanguageNet::Transformer).then_some(config.positions),
+        read: 0,
+    };
+    let mut text = Text::default();
+    for &word in &words[1..] {
+        text.write(word, vocabulary, out)?;
+    }
+    for position in 0..of.words as u64 {
+        let logits = net.pool.install(|| reader.next(&words))?;
+        let mut random = KeyedRng::at(key(of.seed, 0, Stage::Words), position);
+        let word = draw(&logits, of, random.next_f64());
+        words.push(word);
+        text.write(word, vocabulary, out)?;
+        if context.interrupt.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(TrainError::stopped("sample"));
+        }
+    }
+    out.write_all(b"\n")
+        .and_then(|()| out.flush())
+        .map_err(unwritten)
+}
+
+fn encode(prompt: &str, vocabulary: &Vocabulary, words: &mut Vec<u32>) -> Result<(), TrainError> {
+    let unknown = Special::Unknown.id();
+    // A number that no text had was never learnt.
+    if vocabulary.tokenizer() == Tokenizer::Whitespace && vocabulary.count(unknown) == Some(0) {
+        let word = prompt
+            .split_whitespace()
+            .find(|word| vocabulary.id(word.as_bytes()) == unknown);
+        if let Some(word) = word {
+            return Err(TrainError::config(format!(
+                "`prompt`: the net does not know the word {word:?}, and learnt no <unk>; use words of its training text"
+            )));
+        }
+    }
+    vocabulary.encode(prompt.as_bytes(), Ends::default(), words);
+    Ok(())
+}
+
+/// A word by its logits, where `at` lies from 0 to below 1. What no text has is left out.
+fn draw(logits: &[f32], of: &SampleConfig, at: f64) -> u32 {
+    let mut logits = logits.to_vec();
+    for special in [Special::Pad, Special::Begin] {
+        logits[special.id() as usize] = f32::NEG_INFINITY;
+    }
+    let top = match (of.temperature, of.top) {
+        (0.0, _) => 1,
+        (_, 0) => logits.len(),
+        (_, top) => top,
+    };
+    let order = likeliest(&logits, top);
+    let kept: Vec<f32> = order.iter().map(|&word| logits[word]).collect();
+    let mut rest = at;
+    for (&word, share) in order.iter().zip(softmax(&kept, of.temperature.max(1e-9))) {
+        rest -= share;
+        if rest < 0.0 {
+            return word as u32;
+        }
+    }
+    order[0] as u32
+}
+
+/// A net that reads on.
+struct Reader {
+    trainer: Box<dyn Trainer>,
+    /// Most words at once, of a net that keeps no state.
+    positions: Option<usize>,
+    /// Words that are in the state.
+    read: usize,
+}
+
+impl Reader {
+    /// The logits of what follows `words`, of which no more are read than is needed.
+    fn next(&mut self, words: &[u32]) -> Result<Vec<f32>, TrainError> {
+        let (from, carry) = match (self.positions, self.read) {
+            (Some(most), _) => (words.len().saturating_sub(most), Carry::No),
+            (None, 0) => (0, Carry::Begin),
+            (None, read) => (read, Carry::GoOn),
+        };
+        let ids: Vec<i64> = words[from..].iter().map(|&word| word.into()).collect();
+        self.read = words.len();
+        let given = Words {
+            batch: 1,
+            steps: ids.len(),
+            targets: vec![NO_TARGET; ids.len()],
+            ids,
+            segments: vec![],
+            carry,
+        };
+        let mut logits = self.trainer.logits(Input::Words(&given))?;
+        let classes = self.trainer.net().classes;
+        Ok(logits.split_off(logits.len() - classes))
+    }
+}
+
+/// Text as it is written: words with blanks between, lines at their ends; bytes as UTF-8, a character at a time.
+#[derive(Default)]
+struct Text {
+    within_line: bool,
+    bytes: Vec<u8>,
+}
+
+impl Text {
+    fn write(
+        &mut self,
+        word: u32,
+        vocabulary: &Vocabulary,
+        out: &mut dyn Write,
+    ) -> Result<(), TrainError> {
+        let token = vocabulary.token(word).unwrap_or_default();
+        let mut bytes = Vec::new();
+        if word == Special::End.id() {
+            bytes.push(b'\n');
+        } else if vocabulary.tokenizer() == Tokenizer::Whitespace {
+            bytes.extend(self.within_line.then_some(b' '));
+            bytes.extend_from_slice(token);
+        } else {
+            bytes.extend_from_slice(token);
+        }
+        self.within_line = word != Special::End.id();
+        self.bytes.extend(bytes);
+        // What may be the beginning of a character waits for its end.
+        let unfinished = std::str::from_utf8(&self.bytes).is_err_and(|e| e.error_len().is_none());
+        if unfinished {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&self.bytes).into_owned();
+        self.bytes.clear();
+        out.write_all(text.as_bytes()).map_err(unwritten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_word_by_word_gives_the_logits_of_the_whole() {
+        for model in [LanguageNet::Lstm, LanguageNet::Transformer] {
+            let config = LanguageConfig {
+                model,
+                hidden: 8,
+                heads: 2,
+                positions: 16,
+                ..LanguageConfig::default()
+            };
+            let reader = || Reader {
+                trainer: trainer(config.net(12).unwrap(), Device::Cpu, 5, Comm::alone()),
+                positions: (model == LanguageNet::Transformer).then_some(16),
+                read: 0,
+            };
+            let words = [3, 7, 5, 11, 4, 9];
+            let (mut whole, mut parts) = (reader(), reader());
+            let expected = whole.next(&words).unwrap();
+            let mut last = Vec::new();
+            for length in 1..=words.len() {
+                last = parts.next(&words[..length]).unwrap();
+            }
+            // Sums of 8 products, in another order at most.
+            for (a, b) in last.iter().zip(&expected) {
+                assert!((a - b).abs() < 1e-6, "{last:?} {expected:?}");
+            }
+            assert_ne!(expected, reader().next(&words[..5]).unwrap());
+        }
+    }
+
+    #[test]
+    fn words_are_drawn_by_their_shares() {
+        let mut of = SampleConfig {
+            prompt: String::new(),
+            words: 1,
+            temperature: 1.0,
+            top: 2,
+            seed: 0,
+        };
+        // Words 4 and 5 with shares 2/3 and 1/3 of the two likeliest; what no text has is never drawn.
+        let logits = [9.0, 0.0, 9.0, -9.0, 2f32.ln() + 1.0, 1.0];
+        assert_eq!(
+            [0.0, 0.66, 0.67, 0.99].map(|at| draw(&logits, &of, at)),
+            [4, 4, 5, 5]
+        );
+        of.temperature = 0.0;
+        assert_eq!(draw(&logits, &of, 0.99), 4);
+    }
+}
