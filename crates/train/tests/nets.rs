@@ -111,6 +111,34 @@ fn model(out: &Path) -> Vec<(String, Vec<f32>)> {
     arrays
 }
 
+/// Every epoch ends behind its last batch, whatever repeats there are.
+#[test]
+fn epochs_have_their_own_examples() {
+    for (name, echo, factor) in [
+        ("plain", None, 1),
+        ("echo", Some("before:2"), 2),
+        ("batch", Some("batch:3"), 3),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = small_image(folder.path());
+        config.fit.validation = None;
+        config.pipeline.echo = echo.map(|echo| echo.parse().unwrap());
+        config.fit.epochs = 3;
+        let out = folder.path().join(name);
+        run(out.clone(), false, None, |c| image::run(&config, c)).unwrap();
+        let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+        let rows: Vec<u64> = metrics
+            .lines()
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["rows"]
+                    .as_u64()
+                    .unwrap()
+            })
+            .collect();
+        assert_eq!(rows, [factor * IMAGES as u64; 3], "{name}");
+    }
+}
+
 #[test]
 fn an_interrupted_run_on_images_goes_on_exactly() {
     let folder = tempfile::tempdir().unwrap();
