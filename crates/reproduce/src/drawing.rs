@@ -62,10 +62,16 @@ fn curves(rows: &[Row]) -> Vec<Plot> {
         let Value::Array(differences) = &row.measured else {
             continue;
         };
-        let inner = row.inner_passes.as_deref().unwrap_or("-");
+        let inner = match &row.inner_passes {
+            Some(inner) => format!(", inner passes {inner}"),
+            None => String::new(),
+        };
         let is_difference = row.figure.starts_with("relative difference");
-        let what = if is_difference { "" } else { ", accuracy" };
-        let title = format!("{}: {}, inner passes {inner}{what}", row.table, row.data);
+        let what = match is_difference {
+            true => String::new(),
+            false => format!(", {}", row.figure),
+        };
+        let title = format!("{}: {}{inner}{what}", row.table, row.data);
         let points = (1..)
             .map(f64::from)
             .zip(differences.iter().filter_map(Value::as_f64));

@@ -7,10 +7,11 @@ use serde::{Deserialize, Deserializer};
 
 use pelton_train::TrainError;
 
-const BUILT_IN: [&str; 7] = [
+const BUILT_IN: [&str; 8] = [
     include_str!("../../../experiments/lirs-svm.toml"),
     include_str!("../../../experiments/lirs-pages.toml"),
     include_str!("../../../experiments/lirs-memory.toml"),
+    include_str!("../../../experiments/lirs-dnn.toml"),
     include_str!("../../../experiments/deepio-bandwidth.toml"),
     include_str!("../../../experiments/deepio-order.toml"),
     include_str!("../../../experiments/buckets.toml"),
@@ -21,7 +22,7 @@ const BUILT_IN: [&str; 7] = [
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `deepio-bandwidth`, `deepio-order`, `buckets` or `echo`.
+    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `lirs-dnn`, `deepio-bandwidth`, `deepio-order`, `buckets` or `echo`.
     pub name: String,
     /// Epochs that fixed block minimization runs.
     #[serde(default = "thirty")]
@@ -71,9 +72,30 @@ pub struct Experiment {
     /// Milliseconds of a training step.
     #[serde(default)]
     pub step_ms: f64,
+    /// Queues over the number of records.
+    #[serde(default)]
+    pub queues: Vec<f64>,
+    /// Nets that are trained.
+    #[serde(default, rename = "net")]
+    pub nets: Vec<NetSetting>,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
+}
+
+/// A net of an experiment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetSetting {
+    /// The net, as `train image` and `train language` have it.
+    pub model: String,
+    /// Width of its layers, as a multiple of the published one.
+    #[serde(default = "whole")]
+    pub width: f64,
+    /// Learning rate.
+    pub rate: f64,
+    /// Examples of a batch.
+    pub batch: u64,
 }
 
 /// One data set of an experiment: generated where it has `rows`, else files below the folder of real
@@ -110,7 +132,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets, echo or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo or a .toml file"
                 ))
             })
     }
@@ -134,6 +156,10 @@ fn thirty() -> u64 {
 
 fn one() -> u64 {
     1
+}
+
+fn whole() -> f64 {
+    1.0
 }
 
 fn quarter() -> f64 {

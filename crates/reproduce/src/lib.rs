@@ -4,6 +4,7 @@
 //!   minimization, accuracy, total time by device;
 //! * `lirs-pages`: Figure 11: rows, pages and larger units;
 //! * `lirs-memory`: Table 5: the tables in memory;
+//! * `lirs-dnn`: Tables 6 and 7, Figures 12 and 13: nets on a shuffle queue and in full random order;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
 //! * `buckets`: padding of the Penn Treebank by ways of bucketing it;
@@ -32,10 +33,17 @@ mod memory;
 mod pages;
 mod svm;
 
+#[cfg(feature = "nets")]
+mod lirs_dnn;
+#[cfg(feature = "nets")]
+mod nets;
+#[cfg(feature = "nets")]
+mod pictures;
+
 mod drawing;
 mod raw_runs;
 
-pub use experiment::{Experiment, SetConfig};
+pub use experiment::{Experiment, NetSetting, SetConfig};
 pub use table::{ReproduceConfig, Reproduction, Row};
 
 use pelton_run::{RunContext, write_atomically};
@@ -68,12 +76,20 @@ pub fn reproduce(
         "lirs-pages" => pages::lirs_pages(config, context)?,
         "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, context)?,
         "lirs-memory" => memory::lirs_memory(config, context)?,
+        #[cfg(feature = "nets")]
+        "lirs-dnn" => lirs_dnn::lirs_dnn(config, context)?,
+        #[cfg(not(feature = "nets"))]
+        name @ "lirs-dnn" => {
+            return Err(TrainError::config(format!(
+                "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
+            )));
+        }
         "deepio-order" => deepio_order::deepio_order(config, context)?,
         "buckets" => buckets::buckets_table(config, context.interrupt)?,
         "echo" => echo::echo_table(config, context)?,
         name => {
             return Err(TrainError::config(format!(
-                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, deepio-bandwidth, deepio-order, buckets or echo"
+                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets or echo"
             )));
         }
     };

@@ -308,11 +308,59 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
     }
 }
 
+/// On a file sorted by class a short queue shows one class after the other, and full order does not.
+#[cfg(feature = "nets")]
+#[test]
+fn nets_learn_from_sorted_files_in_full_order_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("lirs-dnn", 0.05, folder.path());
+    config.experiment.sets.retain(|set| set.rows.is_some());
+    config.experiment.nets.truncate(1);
+    config.experiment.queues = vec![0.0078];
+    config.experiment.epochs = 3;
+    let net = &mut config.experiment.nets[0];
+    // A batch norm begins to learn at once.
+    (net.model, net.width) = ("resnet20".to_string(), 0.5);
+    (net.rate, net.batch) = (0.1, 16);
+    let found = reproduced(&config, &Arc::default()).unwrap();
+    let loss = |method: &str| {
+        let data = "resnet20 on demo:images sorted by class";
+        let row = find(
+            &found.rows,
+            "Figure 12",
+            data,
+            method,
+            "validation loss by epoch",
+        );
+        let losses = row.measured.as_array().unwrap().clone();
+        assert_eq!(losses.len(), 3);
+        losses[2].as_f64().unwrap()
+    };
+    assert!(loss("LIRS") < loss("queue of 0.78 %"));
+    let row = find(
+        &found.rows,
+        "section 5.3.3",
+        "demo:images",
+        "LIRS",
+        "memory of the shuffle, MB",
+    );
+    assert!(row.measured.as_f64().unwrap() < 0.01);
+}
+
 #[test]
 fn memory_rows_repeat_table_5_and_ours_is_smaller() {
     let folder = tempfile::tempdir().unwrap();
     let found = reproduced(&config("lirs-memory", 0.02, folder.path()), &Arc::default()).unwrap();
     check_shape(&found);
+    let imagenet = find(
+        &found.rows,
+        "Table 5",
+        "imagenet",
+        "random assignment",
+        "MB",
+    );
+    let published_mb = imagenet.published.as_f64().unwrap();
+    assert!((published_mb - 8.0 * 1_281_167.0 / f64::from(1 << 20)).abs() < 0.05);
     for set in PUBLISHED {
         let table = |name: &str, figure: &str| {
             let row = find(&found.rows, "Table 5", set.name, name, figure);

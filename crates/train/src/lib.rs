@@ -22,7 +22,7 @@ pub mod linear;
 pub mod evaluate;
 
 #[cfg(feature = "nets")]
-pub use deep::{CourseSetting, FitConfig, NetSummary, Optimizer, growing_batch};
+pub use deep::{CourseSetting, FitConfig, NetEpoch, NetSummary, Optimizer, growing_batch};
 #[cfg(feature = "nets")]
 pub use image::ImageConfig;
 #[cfg(feature = "nets")]

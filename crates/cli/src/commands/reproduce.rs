@@ -83,7 +83,11 @@ fn plain(rows: &[Row]) -> Vec<String> {
         "", "published", "measured"
     )];
     lines.extend(rows.iter().map(|row| {
-        let (published, measured) = (short(&row.published), short(&row.measured));
+        let measured = match &row.measured {
+            Value::Array(curve) => curve.iter().map(short).collect::<Vec<_>>().join(" "),
+            measured => short(measured),
+        };
+        let published = short(&row.published);
         format!(
             "  {:NAME_WIDTH$} {published:>12} {measured:>12}",
             row.method

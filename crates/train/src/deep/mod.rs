@@ -14,6 +14,7 @@ mod source;
 mod summary;
 
 pub use config::{CourseSetting, FitConfig, Optimizer, growing_batch};
+pub use progress::NetEpoch;
 pub use summary::NetSummary;
 
 pub(crate) use batch::{Ready, Targets, pixels};

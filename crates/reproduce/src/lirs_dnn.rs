@@ -1,0 +1,338 @@
+//! LIRS section 5.3: nets on a shuffle queue (TensorFlow's input pipeline, TFIP) and in full random order.
+//!
+//! The paper trains AlexNet, OverFeat and VGG-16 on ImageNet, which was shuffled once; here they learn smaller
+//! pictures, once from a file in random order and once from one sorted by class, where a queue that is short beside a
+//! class cannot mix. Epochs are counted up to the least validation loss of the queue with the paper's share of the
+//! data, by a line between two epochs (Table 6). Total time follows equation 1 on the paper's devices: the queue's
+//! file is shuffled first and then read from end to end, LIRS reads each picture by itself; both load while they
+//! compute, and computing takes what it took here.
+
+use pelton_data::{DataConfig, Validation};
+use pelton_plan::Order;
+use pelton_run::{Event, RunContext};
+use pelton_storage::{DeviceUse, PAGE_BYTES};
+use pelton_train::{FitConfig, ImageConfig, TrainError};
+use serde_json::{Value, json};
+
+use super::modelled::{Work, devices};
+use super::nets::{constant, reached, train};
+use super::pictures::{Pictures, find};
+use super::raw_runs::RawRuns;
+use crate::experiment::NetSetting;
+use crate::table::{ReproduceConfig, Reproduction, Row, median};
+
+const COLUMNS: &str =
+    "net,file,order,seed,epoch,train_loss,validation_loss,accuracy_percent,compute_s,wait_s";
+/// Pictures to train on and to measure with, at the scale of the whole.
+const PICTURES: [f64; 2] = [60_000.0, 10_000.0];
+/// Share of the training pictures that is used by default: 10 000.
+const DEFAULT_SHARE: f64 = 1.0 / 6.0;
+/// The queue of the paper over its data.
+const PUBLISHED_QUEUE: f64 = 0.0078;
+/// Bytes of an entry of LIRS's table of assignments.
+const ENTRY_BYTES: f64 = 8.0;
+const MB: f64 = (1 << 20) as f64;
+
+/// Epochs of Table 6 and accuracies of Table 7, in percent: TFIP, then LIRS.
+fn published(net: &str) -> Option<([f64; 2], [f64; 2])> {
+    match net {
+        "alexnet" => Some(([17.5, 13.6], [48.29, 48.94])),
+        "overfeat" => Some(([11.9, 9.4], [51.09, 51.95])),
+        "vgg16" => Some(([2.1, 1.6], [62.39, 63.90])),
+        _ => None,
+    }
+}
+
+/// How pictures are taken; a share of the file waits in the queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Queue(f64),
+    Lirs,
+}
+
+impl Way {
+    fn examples(self, count: u64) -> u64 {
+        match self {
+            Way::Queue(share) => ((count as f64 * share).round() as u64).max(1),
+            Way::Lirs => count,
+        }
+    }
+
+    fn order(self, count: u64) -> Order {
+        match self {
+            Way::Queue(_) => Order::Queue {
+                examples: self.examples(count),
+                initial_shuffle: false,
+            },
+            Way::Lirs => Order::Full,
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Way::Queue(0.0) => "queue of 1".to_string(),
+            Way::Queue(share) => format!("queue of {:.2} %", 100.0 * share),
+            Way::Lirs => "LIRS".to_string(),
+        }
+    }
+}
+
+/// Trainings of one net in one way, over all seeds.
+#[derive(Default)]
+struct Trained {
+    /// By epoch, the middle of the seeds.
+    losses: Vec<f64>,
+    /// The best of each seed, and their middle.
+    accuracy: f64,
+    /// Seconds that an epoch computes.
+    epoch_s: f64,
+}
+
+pub(super) fn lirs_dnn(
+    config: &ReproduceConfig,
+    context: &mut RunContext<'_>,
+) -> Result<Reproduction, TrainError> {
+    let share = DEFAULT_SHARE * config.scale;
+    let counts = PICTURES.map(|whole| (whole * share.min(1.0)).round().max(20.0) as u64);
+    let pictures = find(config, counts, context)?;
+    let mut raw = RawRuns::create(&config.out.join("lirs_dnn_runs.csv"), COLUMNS)?;
+    let queues = config
+        .experiment
+        .queues
+        .iter()
+        .map(|&share| Way::Queue(share));
+    let ways: Vec<Way> = queues.chain([Way::Lirs]).collect();
+    let mut rows = memory(&pictures, &ways);
+    for net in &config.experiment.nets {
+        for is_sorted in [true, false] {
+            let mut trained = Vec::new();
+            for &way in &ways {
+                let what = format!("{} {}, {}", net.model, file(is_sorted), way.name());
+                (context.observer)(Event::Note(&what));
+                let found = one(config, net, &pictures, is_sorted, way, &mut raw, context)?;
+                trained.push((way, found));
+            }
+            rows.extend(compared(net, &pictures, is_sorted, &trained));
+        }
+    }
+    Ok(Reproduction {
+        name: config.experiment.name.clone(),
+        rows,
+        notes: vec![
+            "epochs are counted to the least validation loss of the queue with the paper's share, 0.78 %".to_string(),
+            "accuracy is that of the best epoch; losses and accuracies are the middle of the seeds".to_string(),
+        ],
+        files: vec![raw.path().to_path_buf()],
+    })
+}
+
+fn file(is_sorted: bool) -> &'static str {
+    match is_sorted {
+        true => "sorted by class",
+        false => "shuffled",
+    }
+}
+
+fn one(
+    config: &ReproduceConfig,
+    net: &NetSetting,
+    pictures: &Pictures,
+    is_sorted: bool,
+    way: Way,
+    raw: &mut RawRuns,
+    context: &mut RunContext<'_>,
+) -> Result<Trained, TrainError> {
+    let path = match is_sorted {
+        true => &pictures.sorted,
+        false => &pictures.shuffled,
+    };
+    let text = |path: &std::path::Path| path.display().to_string();
+    let [mean, deviation] = pictures.moments;
+    let mut losses: Vec<Vec<f64>> = Vec::new();
+    let (mut accuracies, mut seconds) = (Vec::new(), Vec::new());
+    for seed in 0..config.seeds {
+        let mut job = ImageConfig {
+            model: net.model.parse().map_err(TrainError::config)?,
+            width: net.width,
+            data: DataConfig {
+                paths: vec![text(path)],
+                cache_dir: Some(config.out.join("data")),
+                ..DataConfig::default()
+            },
+            fit: FitConfig {
+                order: way.order(pictures.count),
+                validation: Some(Validation::Data(text(&pictures.test))),
+                ..constant(net.rate, net.batch, config.experiment.epochs, seed)
+            },
+            ..ImageConfig::default()
+        };
+        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        let epochs = train(config, &job, context)?;
+        let mut best = 0.0f64;
+        for (at, epoch) in epochs.iter().enumerate() {
+            let loss = epoch.validation_loss.unwrap_or(f64::NAN);
+            let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
+            losses.resize(losses.len().max(at + 1), vec![]);
+            losses[at].push(loss);
+            best = best.max(accuracy);
+            seconds.push(epoch.compute_s);
+            raw.line(&[
+                &net.model,
+                file(is_sorted),
+                &way.name(),
+                &seed.to_string(),
+                &epoch.epoch.to_string(),
+                &format!("{:.6}", epoch.train_loss),
+                &format!("{loss:.6}"),
+                &format!("{accuracy:.3}"),
+                &format!("{:.3}", epoch.compute_s),
+                &format!("{:.3}", epoch.wait_s),
+            ])?;
+        }
+        accuracies.push(best);
+    }
+    Ok(Trained {
+        losses: losses.into_iter().map(median).collect(),
+        accuracy: median(accuracies),
+        epoch_s: median(seconds),
+    })
+}
+
+/// What a queue and LIRS's table take in memory.
+fn memory(pictures: &Pictures, ways: &[Way]) -> Vec<Row> {
+    let row = |way: &Way| {
+        let bytes = match way {
+            Way::Queue(_) => (way.examples(pictures.count) * pictures.bytes) as f64,
+            Way::Lirs => pictures.count as f64 * ENTRY_BYTES,
+        };
+        Row {
+            table: "section 5.3.3".to_string(),
+            data: pictures.name.clone(),
+            method: way.name(),
+            figure: "memory of the shuffle, MB".to_string(),
+            published: match way {
+                Way::Queue(PUBLISHED_QUEUE) => json!(7.3 * 1024.0),
+                Way::Lirs => json!(9.8),
+                Way::Queue(_) => Value::Null,
+            },
+            measured: json!(bytes / MB),
+            differs: format!(
+                "computed; {} pictures of {} bytes as they lie in the file, the paper's 1 281 167 are decoded",
+                pictures.count, pictures.bytes
+            ),
+            ..Row::default()
+        }
+    };
+    ways.iter().map(row).collect()
+}
+
+/// The rows of one net on one file.
+fn compared(
+    net: &NetSetting,
+    pictures: &Pictures,
+    is_sorted: bool,
+    trained: &[(Way, Trained)],
+) -> Vec<Row> {
+    let data = format!("{} on {} {}", net.model, pictures.name, file(is_sorted));
+    let known = published(&net.model).filter(|_| !is_sorted);
+    let of_queue = trained
+        .iter()
+        .find(|(way, _)| *way == Way::Queue(PUBLISHED_QUEUE));
+    let least = |losses: &[f64]| losses.iter().copied().fold(f64::INFINITY, f64::min);
+    let goal = of_queue.map(|(_, queue)| least(&queue.losses));
+    let mut rows = Vec::new();
+    let differs = format!(
+        "{} pictures of {}², width {}, rate {} and {} a batch; the paper has ImageNet, shuffled once",
+        pictures.count, pictures.side, net.width, net.rate, net.batch
+    );
+    for (way, found) in trained {
+        let at = match way {
+            Way::Queue(PUBLISHED_QUEUE) => Some(0),
+            Way::Lirs => Some(1),
+            Way::Queue(_) => None,
+        };
+        let printed = known.zip(at);
+        let mut put = |table: &str, figure: &str, published: Value, measured: Value| {
+            rows.push(Row {
+                table: table.to_string(),
+                data: data.clone(),
+                method: way.name(),
+                figure: figure.to_string(),
+                published,
+                measured,
+                differs: differs.clone(),
+                ..Row::default()
+            });
+        };
+        put(
+            "Figure 12",
+            "validation loss by epoch",
+            Value::Null,
+            json!(found.losses),
+        );
+        let epochs = goal.and_then(|goal| reached(&found.losses, goal));
+        let printed_epochs = printed.map(|((epochs, _), at)| epochs[at]);
+        put(
+            "Table 6",
+            "epochs to the loss of the queue of 0.78 %",
+            json!(printed_epochs),
+            json!(epochs),
+        );
+        let printed_accuracy = printed.map(|((_, accuracy), at)| accuracy[at]);
+        put(
+            "Table 7",
+            "accuracy, %",
+            json!(printed_accuracy),
+            json!(found.accuracy),
+        );
+        let Some(epochs) = epochs else { continue };
+        for (device, model) in devices() {
+            let work = work(pictures, *way);
+            let times = work.times(&model, epochs, epochs * found.epoch_s, true);
+            let figure = format!("seconds on {device}: ");
+            let parts = [
+                ("total", times.total_s),
+                ("preparing", times.prepare_s),
+                ("loading", times.load_s),
+                ("computing", times.compute_s),
+            ];
+            for (part, seconds) in parts {
+                put(
+                    "Figure 13",
+                    &format!("{figure}{part}"),
+                    Value::Null,
+                    json!(seconds),
+                );
+            }
+        }
+    }
+    rows
+}
+
+/// What a way asks of a device.
+fn work(pictures: &Pictures, way: Way) -> Work {
+    let whole = (pictures.count * pictures.bytes).div_ceil(PAGE_BYTES);
+    let each = pictures.bytes.div_ceil(PAGE_BYTES);
+    match way {
+        Way::Queue(_) => Work {
+            prepare: DeviceUse {
+                sequential_read_pages: whole,
+                random_write_pages: pictures.count,
+                sequential_write_pages: pictures.count * (each - 1),
+                ..DeviceUse::default()
+            },
+            epoch: DeviceUse {
+                sequential_read_pages: whole,
+                ..DeviceUse::default()
+            },
+        },
+        Way::Lirs => Work {
+            prepare: DeviceUse::default(),
+            epoch: DeviceUse {
+                random_read_pages: pictures.count,
+                sequential_read_pages: pictures.count * (each - 1),
+                ..DeviceUse::default()
+            },
+        },
+    }
+}

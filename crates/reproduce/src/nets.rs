@@ -1,0 +1,77 @@
+//! Training a net for a table: the job that `pelton train` runs, and what it leaves, epoch by epoch.
+
+use pelton_run::{RunContext, RunOptions};
+use pelton_train::{FitConfig, ImageConfig, NetEpoch, TrainError, image};
+
+use crate::table::{ReproduceConfig, interrupted};
+
+/// A constant rate, with decay and momentum as they are by default.
+pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConfig {
+    FitConfig {
+        rate,
+        batch,
+        epochs,
+        seed,
+        schedule: "constant".parse().expect("a schedule"),
+        checkpoint_seconds: 1 << 20,
+        ..FitConfig::default()
+    }
+}
+
+/// Trains, and returns the epochs that ended; a loss that is no number ends them and is no error.
+pub(super) fn train(
+    config: &ReproduceConfig,
+    job: &ImageConfig,
+    context: &mut RunContext<'_>,
+) -> Result<Vec<NetEpoch>, TrainError> {
+    let folder = RunOptions {
+        out: config.out.join("run"),
+        resume: false,
+        overwrite: true,
+    };
+    // Its notes are those of every epoch of every run.
+    let quiet = &mut |_: pelton_run::Event<'_>| {};
+    let own = RunContext::new(context.comm, context.interrupt, quiet).in_folder(&folder);
+    match image::run(job, own) {
+        Ok(_) | Err(TrainError::NotANumber { .. }) => (),
+        Err(TrainError::Interrupted { .. }) => return Err(interrupted()),
+        Err(error) => return Err(error),
+    }
+    let file = folder.out.join("metrics.jsonl");
+    // Where the first epoch failed there is none.
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let epochs: Result<Vec<NetEpoch>, _> = text.lines().map(serde_json::from_str).collect();
+    epochs.map_err(|error| {
+        TrainError::config(format!(
+            "{}: cannot be read ({error}); run it again",
+            file.display()
+        ))
+    })
+}
+
+/// Epochs after which a value that begins anywhere first is at most `goal`, by a line between two epochs.
+pub(super) fn reached(values: &[f64], goal: f64) -> Option<f64> {
+    let at = values.iter().position(|&value| value <= goal)?;
+    Some(match at.checked_sub(1) {
+        Some(before) => {
+            let (from, to) = (values[before], values[at]);
+            at as f64 + (from - goal) / (from - to)
+        }
+        None => 1.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reached;
+
+    #[test]
+    fn goals_are_met_between_epochs() {
+        let losses = [3.0, 2.0, 1.0, 1.5];
+        assert_eq!(reached(&losses, 3.5), Some(1.0));
+        assert_eq!(reached(&losses, 1.5), Some(2.5));
+        assert_eq!(reached(&losses, 1.0), Some(3.0));
+        assert_eq!(reached(&losses, 0.5), None);
+        assert_eq!(reached(&[f64::NAN, 1.0], 2.0).map(f64::is_nan), Some(true));
+    }
+}

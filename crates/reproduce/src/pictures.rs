@@ -1,0 +1,210 @@
+//! Pictures that nets learn, written twice: in random order, and one class after the other.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_data::{DataConfig, Expected, OpenedData, open};
+use pelton_feed::{IMAGE, LABEL, Loader, LoaderOptions, Stages};
+use pelton_key::{KeyedRng, Stage, key};
+use pelton_plan::{Catalog, Order, Plan, PlanSpec, Selection};
+use pelton_run::{RunContext, write_atomically};
+use pelton_train::TrainError;
+
+use crate::experiment::SetConfig;
+use crate::table::ReproduceConfig;
+
+/// Generator of the random order.
+const SHUFFLED: Stage = Stage::Demo(42);
+/// Where Debian's package `dataset-fashion-mnist` puts its files.
+const INSTALLED: &str = "/usr/share/datasets";
+/// Memory for reading.
+const READING_BYTES: u64 = 16 << 20;
+
+/// IDX files of pictures.
+pub(super) struct Pictures {
+    /// What they are called in the table.
+    pub name: String,
+    /// Pictures to train on, in random order and sorted by class.
+    pub shuffled: PathBuf,
+    pub sorted: PathBuf,
+    /// How many these are.
+    pub count: u64,
+    /// Others.
+    pub test: PathBuf,
+    /// Height.
+    pub side: u64,
+    /// Bytes of one.
+    pub bytes: u64,
+    /// Mean and standard deviation of a pixel of one.
+    pub moments: [f64; 2],
+}
+
+/// The first set of the experiment that is there, with at most so many pictures to train on and to test with.
+pub(super) fn find(
+    config: &ReproduceConfig,
+    [train, test]: [u64; 2],
+    context: &mut RunContext<'_>,
+) -> Result<Pictures, TrainError> {
+    let found = config.experiment.sets.iter().find_map(|set| {
+        let paths = match set.rows {
+            Some(_) => Some(["", ":test"].map(|part| format!("{}:{train}{part}", set.name))),
+            None => real(config, set),
+        };
+        paths.map(|paths| (set, paths))
+    });
+    let Some((set, [train_path, test_path])) = found else {
+        return Err(TrainError::config(
+            "the experiment has no pictures that are there; add a set `demo:images` with `rows`, which are generated"
+                .to_string(),
+        ));
+    };
+    let data = DataConfig {
+        cache_dir: Some(config.out.join("data")),
+        ..DataConfig::default()
+    }
+    .with_bytes();
+    let opened = open(&data, &[train_path], None, context)?;
+    let expected = Expected {
+        labels: opened.dataset.labels().clone(),
+        any_label: false,
+        features: opened.dataset.features(),
+        means: None,
+    };
+    let held_out = open(&data, &[test_path], Some(&expected), context)?;
+    let mut training = read_some(&opened, train)?;
+    let held_out = read_some(&held_out, test)?;
+    let moments = training.moments();
+    let file = |name: &str| {
+        config
+            .out
+            .join("data")
+            .join(format!("{name}-images-idx3-ubyte"))
+    };
+    let [shuffled, sorted, test] = ["shuffled", "sorted", "test"].map(file);
+    let mut rng = KeyedRng::new(key(0, 0, SHUFFLED));
+    training.order.sort_by_cached_key(|_| rng.next_u64());
+    training.write(&shuffled)?;
+    let classes = &training.classes;
+    training.order.sort_by_key(|&i| classes[i]);
+    training.write(&sorted)?;
+    held_out.write(&test)?;
+    Ok(Pictures {
+        name: set.name.clone(),
+        shuffled,
+        sorted,
+        count: training.order.len() as u64,
+        test,
+        side: training.sizes[0] as u64,
+        bytes: training.sizes.iter().product::<usize>() as u64,
+        moments,
+    })
+}
+
+/// Training and test file of a real set, where they are.
+fn real(config: &ReproduceConfig, set: &SetConfig) -> Option<[String; 2]> {
+    let (train, test) = (set.train.as_ref()?, set.test.as_ref()?);
+    let installed = PathBuf::from(INSTALLED);
+    let folders = config.real_data.iter().chain(std::iter::once(&installed));
+    let files = folders
+        .map(|folder| [folder.join(train), folder.join(test)])
+        .find(|files| files.iter().all(|file| file.exists()))?;
+    Some(files.map(|file| file.display().to_string()))
+}
+
+/// Pictures in memory.
+struct Held {
+    /// Height, width and channels.
+    sizes: Vec<usize>,
+    pixels: Vec<u8>,
+    classes: Vec<u8>,
+    /// Which are written, one after the other.
+    order: Vec<usize>,
+}
+
+impl Held {
+    fn write(&self, images: &Path) -> Result<(), TrainError> {
+        let labels = images
+            .display()
+            .to_string()
+            .replace("images-idx3", "labels-idx1");
+        let bytes: usize = self.sizes.iter().product();
+        write_idx(Path::new(&labels), self.order.len(), &[], |out| {
+            self.order
+                .iter()
+                .try_for_each(|&i| out.write_all(&[self.classes[i]]))
+        })?;
+        write_idx(images, self.order.len(), &self.sizes, |out| {
+            let picture = |&i: &usize| out.write_all(&self.pixels[i * bytes..][..bytes]);
+            self.order.iter().try_for_each(picture)
+        })
+    }
+
+    fn moments(&self) -> [f64; 2] {
+        let count = self.pixels.len().max(1) as f64;
+        let value = |&pixel: &u8| f64::from(pixel) / 255.0;
+        let mean = self.pixels.iter().map(value).sum::<f64>() / count;
+        let square = |pixel: &u8| (value(pixel) - mean).powi(2);
+        let variance = self.pixels.iter().map(square).sum::<f64>() / count;
+        [mean, libm::sqrt(variance)]
+    }
+}
+
+/// About `count` pictures, evenly spread.
+fn read_some(opened: &OpenedData, count: u64) -> Result<Held, TrainError> {
+    let records = opened.dataset.records();
+    let wanted = u128::from(count.min(records));
+    let before = |id: u64| u128::from(id) * wanted / u128::from(records.max(1));
+    let used = Selection::new(records, |id| before(id + 1) > before(id));
+    let spec = PlanSpec::new(Order::Sequential, 64, 0);
+    let plan = Plan::new(&spec, Catalog::of(records).with_selection(Some(used)))?;
+    let options = LoaderOptions {
+        threads: 1,
+        end_epoch: Some(1),
+        ..LoaderOptions::with_memory(READING_BYTES)
+    };
+    let dataset = Arc::clone(&opened.dataset);
+    let mut loader = Loader::new(dataset, Arc::new(plan), Stages::default(), &options)?;
+    let mut held = Held {
+        sizes: Vec::new(),
+        pixels: Vec::new(),
+        classes: Vec::new(),
+        order: Vec::new(),
+    };
+    for batch in &mut loader {
+        let batch = batch?;
+        let (Some(images), Some(pixels), Some(labels)) = (
+            batch.get(IMAGE),
+            batch.values::<u8>(IMAGE),
+            batch.values::<i64>(LABEL),
+        ) else {
+            return Err(TrainError::config(
+                "the data holds no pictures with classes; name IDX or CIFAR files".to_string(),
+            ));
+        };
+        held.sizes = images.shape().dims[1..].to_vec();
+        held.pixels.extend_from_slice(pixels);
+        held.classes.extend(labels.iter().map(|&label| label as u8));
+    }
+    held.order = (0..held.classes.len()).collect();
+    Ok(held)
+}
+
+/// Writes an IDX file of bytes whose records have these sizes.
+fn write_idx(
+    path: &Path,
+    count: usize,
+    sizes: &[usize],
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), TrainError> {
+    write_atomically(path, |path| {
+        let mut out = BufWriter::new(File::create(path)?);
+        out.write_all(&[0, 0, 8, 1 + sizes.len() as u8])?;
+        let mut sizes = std::iter::once(&count).chain(sizes);
+        sizes.try_for_each(|&size| out.write_all(&(size as u32).to_be_bytes()))?;
+        write(&mut out)?;
+        out.flush()
+    })?;
+    Ok(())
+}
