@@ -117,3 +117,42 @@ impl std::fmt::Display for ImageModel {
 fn scaled(channels: usize, width: f64) -> usize {
     ((channels as f64 * width).round() as usize).max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of torchvision 0.29, of He et al. (0.27 M, with convolutions as shortcuts), and of PyTorch's LSTM example.
+    #[test]
+    fn nets_have_the_published_numbers_of_parameters() {
+        let image = |model: &str, image, classes| {
+            let model: ImageModel = model.parse().expect("a net");
+            model.net(image, classes, 1.0).expect("layers that fit")
+        };
+        let large = [224, 224, 3];
+        let expected = [
+            (image("alexnet", large, 1000), 61_100_840),
+            (image("vgg16", large, 1000), 138_365_992),
+            (image("resnet50", large, 1000), 25_557_032),
+            (image("resnet20", [32, 32, 3], 10), 272_474),
+        ];
+        for (net, parameters) in expected {
+            assert_eq!(net.trained(), parameters, "{:?}", net.layers.last());
+        }
+        // Multiplications, as torchvision counts them.
+        let cost = image("resnet50", large, 1000).summary.multiplications as f64;
+        assert!((cost / 4.09e9 - 1.0).abs() < 0.01, "{cost}");
+        let model = |tied| LanguageModel {
+            words: 10_000,
+            embedding: 200,
+            hidden: 200,
+            layers: 2,
+            heads: 4,
+            positions: 35,
+            dropout: 0.2,
+            tied,
+        };
+        assert_eq!(lstm(&model(false)).unwrap().trained(), 4_653_200);
+        assert_eq!(lstm(&model(true)).unwrap().trained(), 2_653_200);
+    }
+}
