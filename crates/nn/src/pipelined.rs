@@ -14,7 +14,7 @@ use pelton_comm::{Comm, Reduction, share};
 use crate::error::NnError;
 use crate::forward::{Pass, Value};
 use crate::input::{Carry, Input, Words};
-use crate::layer::{Flow, Role};
+use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
 use crate::on_device::{Inner, OnDevice, carried_state, optimiser_state, take_carried};
 use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
@@ -194,7 +194,8 @@ where
     fn receive<T: Backend<Device = B::Device>>(&self, from: usize) -> Result<F<T>, NnError> {
         let sizes = self.comm.receive_vec::<u64>(from, SIZES)?;
         let values = self.comm.receive_vec::<f32>(from, NUMBERS)?;
-        let x = place::<T, 1>(values.clone(), [values.len()], &self.here.device);
+        let len = values.len();
+        let x = place::<T, 1>(values, [len], &self.here.device);
         let sizes: Vec<usize> = sizes.iter().map(|&n| n as usize).collect();
         Ok(reshape::<T>(x, &sizes))
     }
@@ -222,7 +223,7 @@ where
     fn hidden(&self) -> Vec<usize> {
         let layers = &self.here.net.layers[self.own().layers.clone()];
         let hidden = layers.iter().filter_map(|layer| match layer {
-            crate::layer::Layer::Lstm { hidden, .. } => Some(*hidden),
+            Layer::Lstm { hidden, .. } => Some(*hidden),
             _ => None,
         });
         hidden.collect()
