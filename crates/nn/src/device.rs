@@ -23,6 +23,37 @@ pub enum Device {
     Cuda(usize),
 }
 
+impl std::str::FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Device, String> {
+        let number = match text.split_once(':') {
+            None if text == "cpu" => return Ok(Device::Cpu),
+            None if text == "cuda" => Some(0),
+            Some(("cuda", number)) => number.parse().ok(),
+            _ => None,
+        };
+        let number: usize = number
+            .ok_or_else(|| format!("`{text}` is not a device: use cpu, cuda or cuda:NUMBER"))?;
+        #[cfg(feature = "cuda")]
+        return Ok(Device::Cuda(number));
+        #[cfg(not(feature = "cuda"))]
+        Err(format!(
+            "this build has no device cuda:{number}: build it with the feature `cuda`, or use cpu"
+        ))
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Device::Cpu => f.write_str("cpu"),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
 /// A net on a device; all ranks of `comm` begin with the same parameters, and each takes a part of every batch.
 pub fn trainer(net: Net, device: Device, seed: u64, comm: Comm) -> Box<dyn Trainer> {
     match device {
@@ -73,3 +104,19 @@ pub fn pipelined(
 impl Ops for burn_cuda::Cuda {}
 #[cfg(feature = "cuda")]
 impl Ops for Autodiff<burn_cuda::Cuda> {}
+
+#[cfg(test)]
+mod tests {
+    use super::Device;
+
+    #[test]
+    fn devices_are_named() {
+        assert_eq!("cpu".parse(), Ok(Device::Cpu));
+        for wrong in ["", "gpu", "cuda:x", "cpu:0"] {
+            let error = wrong.parse::<Device>().unwrap_err();
+            assert!(error.contains("cuda:NUMBER"), "{error}");
+        }
+        #[cfg(not(feature = "cuda"))]
+        assert!("cuda:1".parse::<Device>().unwrap_err().contains("feature"));
+    }
+}

@@ -9,7 +9,7 @@ use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_format::Contents;
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
-use pelton_nn::{Device, trainer};
+use pelton_nn::trainer;
 use pelton_run::{Event, RunContext, RunFolder};
 use serde::{Deserialize, Serialize};
 
@@ -119,7 +119,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let comm = context.comm.duplicate().map_err(DataError::from)?;
     let of = Fit {
         config: &config.fit,
-        trainer: trainer(net, Device::Cpu, config.fit.seed, comm),
+        trainer: trainer(net, config.fit.device, config.fit.seed, comm),
         training: Prepared::Pipeline(Box::new(training)),
         validation,
         test,

@@ -11,7 +11,7 @@ use pelton_data::{
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
-use pelton_nn::{Device, pipelined, trainer};
+use pelton_nn::{pipelined, trainer};
 use pelton_run::{Event, RunContext};
 use pelton_text::{Special, Tokenizer};
 use serde::{Deserialize, Serialize};
@@ -316,7 +316,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         let file = folder.path().join(VOCABULARY);
         vocabulary.save(&file).map_err(DataError::from)?;
     }
-    let (device, seed) = (Device::Cpu, config.fit.seed);
+    let (device, seed) = (config.fit.device, config.fit.seed);
     let own = comm.duplicate().map_err(DataError::from)?;
     let of = Fit {
         config: &config.fit,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use pelton_data::{HeldOut, OpenedData, PeerConfig, Validation, as_text};
 use pelton_fetch::Access;
-use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
+use pelton_nn::{Course, Device, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +142,9 @@ pub struct FitConfig {
     pub patience: Option<u64>,
     /// Seed of everything random.
     pub seed: u64,
+    /// What the net is run on.
+    #[serde(with = "as_text")]
+    pub device: Device,
     /// Threads that compute; all processors where 0.
     pub threads: usize,
     /// Threads that decode.
@@ -178,6 +181,7 @@ impl Default for FitConfig {
             clip: None,
             patience: None,
             seed: 0,
+            device: Device::Cpu,
             threads: 0,
             feed_threads: 1,
             memory_bytes: 256 << 20,
