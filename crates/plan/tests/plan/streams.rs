@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use pelton_key::mix;
 use pelton_plan::{
-    Batching, BucketPolicy, Catalog, Draw, Echo, Order, Part, Place, Plan, PlanSpec, Selection,
-    StepBatch, Units, expected_remote_share, share_of,
+    Batching, BucketPolicy, Catalog, Draw, Echo, Order, Part, Place, Plan, PlanError, PlanSpec,
+    Selection, StepBatch, Units, expected_remote_share, share_of,
 };
 use proptest::prelude::*;
 
@@ -56,6 +56,15 @@ impl Pipeline {
     }
 
     pub(crate) fn make(&self) -> Plan {
+        self.try_make().unwrap()
+    }
+
+    /// Whether a part of the mixture has too few of the kept records for its weight, which is refused.
+    fn has_too_small_part(&self) -> bool {
+        matches!(self.try_make(), Err(PlanError::PartTooSmall { .. }))
+    }
+
+    fn try_make(&self) -> Result<Plan, PlanError> {
         let selection =
             (self.dropped_one_in > 0).then(|| Selection::new(self.records, |id| self.keeps(id)));
         let units = match self.spec.order {
@@ -72,7 +81,7 @@ impl Pipeline {
             length_of: Some(&length_of),
             second_length_of: self.is_of_pairs().then_some(&second_length_of),
         };
-        Plan::new(&self.spec, over).unwrap()
+        Plan::new(&self.spec, over)
     }
 
     fn batch(&self) -> u64 {
@@ -160,7 +169,7 @@ pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
         prop::option::of(20_u64..500),
         any::<bool>(),
     );
-    (numbers, orders(), echoes(), policies(), parts).prop_map(move |drawn| {
+    let drawn = (numbers, orders(), echoes(), policies(), parts).prop_map(move |drawn| {
         let (numbers, order, (echo, batch_echo), buckets, parts) = drawn;
         let (weights, epoch_examples, pairs) = parts;
         let (records, batch, drop_last, dropped_one_in, epoch, seed) = numbers;
@@ -193,7 +202,8 @@ pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = Pipeline> {
             pairs,
             epoch,
         }
-    })
+    });
+    drawn.prop_filter("parts of an example or more", |p| !p.has_too_small_part())
 }
 
 /// Entering a new plan anywhere gives what a walk through the epoch gave.
