@@ -174,15 +174,7 @@ impl PreparedPipeline {
         among: Option<Selection>,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
-        let config = PipelineConfig {
-            augment: self.config.augment.as_ref().map(|all| all.evaluation()),
-            echo: None,
-            buckets: None,
-            drop_last: false,
-            mix: None,
-            keep_lengths: None,
-            ..self.config.clone()
-        };
+        let config = self.config.evaluation();
         let terms = PipelineTerms {
             order: Order::Sequential,
             among,

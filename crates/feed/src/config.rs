@@ -79,6 +79,22 @@ impl Default for PipelineConfig {
     }
 }
 
+impl PipelineConfig {
+    /// For measuring: every record once, in the order of the files, without chance.
+    #[must_use]
+    pub fn evaluation(&self) -> PipelineConfig {
+        PipelineConfig {
+            augment: self.augment.as_ref().map(|all| all.evaluation()),
+            echo: None,
+            buckets: None,
+            drop_last: false,
+            mix: None,
+            keep_lengths: None,
+            ..self.clone()
+        }
+    }
+}
+
 /// A line of help for each setting whose parser lies in another module.
 impl PipelineConfig {
     /// On `exif`.

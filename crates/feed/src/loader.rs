@@ -203,7 +203,14 @@ impl Loader {
 
     /// Where the next batch stands: its epoch and step.
     pub fn place(&self) -> Cursor {
-        self.place
+        let Cursor { epoch, next } = self.place;
+        match next < self.stream.steps(epoch) {
+            true => self.place,
+            false => Cursor {
+                epoch: epoch + 1,
+                next: 0,
+            },
+        }
     }
 
     /// The position of the epoch's order before which every example was drawn for the batches handed out. Some of

@@ -41,6 +41,7 @@ mod nets;
 mod pictures;
 
 mod drawing;
+mod idx;
 mod raw_runs;
 
 pub use experiment::{Experiment, NetSetting, SetConfig};

@@ -1,27 +1,19 @@
 //! Pictures that nets learn, written twice: in random order, and one class after the other.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_data::{DataConfig, Expected, OpenedData, open};
-use pelton_feed::{IMAGE, LABEL, Loader, LoaderOptions, Stages};
+use pelton_feed::{IMAGE, LABEL};
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_plan::{Catalog, Order, Plan, PlanSpec, Selection};
-use pelton_run::{RunContext, write_atomically};
+use pelton_run::{Interrupt, RunContext};
 use pelton_train::TrainError;
 
-use crate::experiment::SetConfig;
+use crate::idx::{reader, real, write_idx};
 use crate::table::ReproduceConfig;
 
 /// Generator of the random order.
 const SHUFFLED: Stage = Stage::Demo(42);
-/// Where Debian's package `dataset-fashion-mnist` puts its files.
-const INSTALLED: &str = "/usr/share/datasets";
-/// Memory for reading.
-const READING_BYTES: u64 = 16 << 20;
-
 /// IDX files of pictures.
 pub(super) struct Pictures {
     /// What they are called in the table.
@@ -50,7 +42,7 @@ pub(super) fn find(
     let found = config.experiment.sets.iter().find_map(|set| {
         let paths = match set.rows {
             Some(_) => Some(["", ":test"].map(|part| format!("{}:{train}{part}", set.name))),
-            None => real(config, set),
+            None => real(config, set).map(|files| files.map(|file| file.display().to_string())),
         };
         paths.map(|paths| (set, paths))
     });
@@ -73,8 +65,8 @@ pub(super) fn find(
         means: None,
     };
     let held_out = open(&data, &[test_path], Some(&expected), context)?;
-    let mut training = read_some(&opened, train)?;
-    let held_out = read_some(&held_out, test)?;
+    let mut training = read_some(&opened, train, context.interrupt)?;
+    let held_out = read_some(&held_out, test, context.interrupt)?;
     let moments = training.moments();
     let file = |name: &str| {
         config
@@ -102,17 +94,6 @@ pub(super) fn find(
     })
 }
 
-/// Training and test file of a real set, where they are.
-fn real(config: &ReproduceConfig, set: &SetConfig) -> Option<[String; 2]> {
-    let (train, test) = (set.train.as_ref()?, set.test.as_ref()?);
-    let installed = PathBuf::from(INSTALLED);
-    let folders = config.real_data.iter().chain(std::iter::once(&installed));
-    let files = folders
-        .map(|folder| [folder.join(train), folder.join(test)])
-        .find(|files| files.iter().all(|file| file.exists()))?;
-    Some(files.map(|file| file.display().to_string()))
-}
-
 /// Pictures in memory.
 struct Held {
     /// Height, width and channels.
@@ -130,12 +111,14 @@ impl Held {
             .to_string()
             .replace("images-idx3", "labels-idx1");
         let bytes: usize = self.sizes.iter().product();
-        write_idx(Path::new(&labels), self.order.len(), &[], |out| {
+        let count = self.order.len() as u64;
+        let sizes: Vec<u32> = self.sizes.iter().map(|&size| size as u32).collect();
+        write_idx(Path::new(&labels), count, &[], |out| {
             self.order
                 .iter()
                 .try_for_each(|&i| out.write_all(&[self.classes[i]]))
         })?;
-        write_idx(images, self.order.len(), &self.sizes, |out| {
+        write_idx(images, count, &sizes, |out| {
             let picture = |&i: &usize| out.write_all(&self.pixels[i * bytes..][..bytes]);
             self.order.iter().try_for_each(picture)
         })
@@ -152,20 +135,8 @@ impl Held {
 }
 
 /// About `count` pictures, evenly spread.
-fn read_some(opened: &OpenedData, count: u64) -> Result<Held, TrainError> {
-    let records = opened.dataset.records();
-    let wanted = u128::from(count.min(records));
-    let before = |id: u64| u128::from(id) * wanted / u128::from(records.max(1));
-    let used = Selection::new(records, |id| before(id + 1) > before(id));
-    let spec = PlanSpec::new(Order::Sequential, 64, 0);
-    let plan = Plan::new(&spec, Catalog::of(records).with_selection(Some(used)))?;
-    let options = LoaderOptions {
-        threads: 1,
-        end_epoch: Some(1),
-        ..LoaderOptions::with_memory(READING_BYTES)
-    };
-    let dataset = Arc::clone(&opened.dataset);
-    let mut loader = Loader::new(dataset, Arc::new(plan), Stages::default(), &options)?;
+fn read_some(opened: &OpenedData, count: u64, interrupt: &Interrupt) -> Result<Held, TrainError> {
+    let mut loader = reader(Arc::clone(&opened.dataset), count, interrupt)?;
     let mut held = Held {
         sizes: Vec::new(),
         pixels: Vec::new(),
@@ -189,22 +160,4 @@ fn read_some(opened: &OpenedData, count: u64) -> Result<Held, TrainError> {
     }
     held.order = (0..held.classes.len()).collect();
     Ok(held)
-}
-
-/// Writes an IDX file of bytes whose records have these sizes.
-fn write_idx(
-    path: &Path,
-    count: usize,
-    sizes: &[usize],
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), TrainError> {
-    write_atomically(path, |path| {
-        let mut out = BufWriter::new(File::create(path)?);
-        out.write_all(&[0, 0, 8, 1 + sizes.len() as u8])?;
-        let mut sizes = std::iter::once(&count).chain(sizes);
-        sizes.try_for_each(|&size| out.write_all(&(size as u32).to_be_bytes()))?;
-        write(&mut out)?;
-        out.flush()
-    })?;
-    Ok(())
 }

@@ -9,7 +9,6 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, open,
 };
 use pelton_feed::PipelineConfig;
-use pelton_format::LabelMap;
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_nn::{Carry, Device, Input, NO_TARGET, PARAMETERS, Trainer, Words, trainer};
 use pelton_plan::Order;
@@ -148,15 +147,6 @@ fn prepare(
     data: &OpenedData,
     context: &mut RunContext<'_>,
 ) -> Result<PreparedPipeline, TrainError> {
-    let pipeline = PipelineConfig {
-        augment: pipeline.augment.as_ref().map(|all| all.evaluation()),
-        echo: None,
-        buckets: None,
-        drop_last: false,
-        mix: None,
-        keep_lengths: None,
-        ..pipeline.clone()
-    };
     let terms = PipelineTerms {
         order: Order::Sequential,
         batch: Some(fit.batch),
@@ -168,7 +158,12 @@ fn prepare(
         cache: None,
         among: None,
     };
-    Ok(PreparedPipeline::new(&pipeline, &terms, data, context)?)
+    Ok(PreparedPipeline::new(
+        &pipeline.evaluation(),
+        &terms,
+        data,
+        context,
+    )?)
 }
 
 /// Images for a net, opened and prepared.
@@ -180,10 +175,7 @@ fn images(
     context: &mut RunContext<'_>,
 ) -> Result<(OpenedData, PreparedPipeline), TrainError> {
     let expected = Expected {
-        labels: match &classes.names[..] {
-            [] => LabelMap::new(classes.labels.clone()),
-            names => LabelMap::named(names.to_vec()),
-        },
+        labels: classes.map(),
         any_label,
         features: classes.features,
         means: None,
@@ -255,10 +247,7 @@ pub fn predict_lines(
         )));
     };
     let (data, prepared) = images(of, config, classes, true, context)?;
-    let labels = match &classes.names[..] {
-        [] => LabelMap::new(classes.labels.clone()),
-        names => LabelMap::named(names.to_vec()),
-    };
+    let labels = classes.map();
     let mut loader = prepared.loader(None, context.comm)?;
     for _ in 0..prepared.plan().steps(0) {
         let Some(batch) = loader.next() else { break };

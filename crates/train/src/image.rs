@@ -6,7 +6,7 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
-use pelton_format::Contents;
+use pelton_format::{Contents, LabelMap};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::trainer;
@@ -168,6 +168,15 @@ pub(crate) struct Classes {
     pub(crate) labels: Vec<f64>,
     /// Names in class order; empty where classes have none.
     pub(crate) names: Vec<String>,
+}
+
+impl Classes {
+    pub(crate) fn map(&self) -> LabelMap {
+        match &self.names[..] {
+            [] => LabelMap::new(self.labels.clone()),
+            names => LabelMap::named(names.to_vec()),
+        }
+    }
 }
 
 /// The run folder: rank 0's to write.

@@ -54,7 +54,8 @@ impl fmt::Display for LanguageNet {
 }
 
 /// What ranks divide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Parallel {
     /// Every batch.
     #[default]
@@ -72,15 +73,6 @@ impl FromStr for Parallel {
             "model" => Ok(Parallel::Model),
             _ => Err(format!("ranks do not divide `{text}`: use data or model")),
         }
-    }
-}
-
-impl fmt::Display for Parallel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Parallel::Data => "data",
-            Parallel::Model => "model",
-        })
     }
 }
 
@@ -110,7 +102,6 @@ pub struct LanguageConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carry: Option<usize>,
     /// What ranks divide.
-    #[serde(with = "as_text")]
     pub parallel: Parallel,
     /// Training data: a sentence a line.
     pub data: DataConfig,

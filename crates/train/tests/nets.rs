@@ -286,9 +286,9 @@ fn ranks_take_the_same_steps_as_one() {
             (Parallel::Model, 3),
         ] {
             config.parallel = parallel;
-            let out = folder.path().join(format!("{parallel}{ranks}"));
+            let out = folder.path().join(format!("{parallel:?}{ranks}"));
             let summaries = on_ranks(ranks, &out, false, None, &config);
-            let what = format!("{net} {carry:?} {parallel} {ranks}");
+            let what = format!("{net} {carry:?} {parallel:?} {ranks}");
             for ((name, a), (_, b)) in expected_model.iter().zip(&model(&out)) {
                 assert_eq!(a.len(), b.len());
                 for (a, b) in a.iter().zip(b) {
@@ -319,7 +319,7 @@ fn interrupted_ranks_go_on_exactly() {
         for ended in on_ranks(2, &parts, true, None, &config) {
             ended.unwrap();
         }
-        assert_eq!(model(&whole), model(&parts), "{parallel}");
+        assert_eq!(model(&whole), model(&parts), "{parallel:?}");
     }
 }
 

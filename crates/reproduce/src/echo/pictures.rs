@@ -4,21 +4,21 @@
 //! others that mean nothing, under noise: a net must see many before it tells the classes apart, and what it has
 //! learnt by heart helps it little.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pelton_batch::Batch;
-use pelton_feed::{IMAGE, LABEL, Loader, LoaderOptions, Stages};
+use pelton_feed::{IMAGE, LABEL};
 use pelton_format::{Contents, Dataset, OpenOptions};
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_plan::{Catalog, Order, Plan, PlanSpec, Selection};
-use pelton_run::{Interrupt, write_atomically};
+use pelton_plan::Selection;
+use pelton_run::Interrupt;
 use pelton_train::TrainError;
 
 use crate::experiment::SetConfig;
+use crate::idx::{reader, real, some_of, write_idx};
 use crate::table::ReproduceConfig;
 use crate::table::interrupted;
 
@@ -29,13 +29,8 @@ const PICTURES: Stage = Stage::Demo(42);
 /// Height and width of generated pictures, and their classes.
 const SIDE: usize = 28;
 const GENERATED_CLASSES: u64 = 10;
-/// Where Debian's package `dataset-fashion-mnist` puts its files.
-const INSTALLED: &str = "/usr/share/datasets";
 /// Real pictures are whole files, so that a table scaled down below this uses generated ones.
 const LEAST_REAL_SCALE: f64 = 0.3;
-/// Memory for reading held-out pictures.
-const READING_BYTES: u64 = 16 << 20;
-
 /// Pictures to train on, and others to test with.
 pub(super) struct Pictures {
     /// What they are called in the table.
@@ -69,6 +64,7 @@ pub(super) fn find(
     for set in &config.experiment.sets {
         let files = match set.rows {
             Some(_) => Some(generated(&config.out.join("data"), counts, interrupt)?),
+            None if config.scale < LEAST_REAL_SCALE => None,
             None => real(config, set),
         };
         if let Some(files) = files {
@@ -79,19 +75,6 @@ pub(super) fn find(
         "the experiment has no pictures that are there; add a set with `rows`, which are generated"
             .to_string(),
     ))
-}
-
-/// Training and test file of a real set, where they are.
-fn real(config: &ReproduceConfig, set: &SetConfig) -> Option<[PathBuf; 2]> {
-    if config.scale < LEAST_REAL_SCALE {
-        return None;
-    }
-    let (train, test) = (set.train.as_ref()?, set.test.as_ref()?);
-    let installed = PathBuf::from(INSTALLED);
-    let folders = config.real_data.iter().chain(std::iter::once(&installed));
-    folders
-        .map(|folder| [folder.join(train), folder.join(test)])
-        .find(|files| files.iter().all(|file| file.exists()))
 }
 
 fn open(
@@ -146,33 +129,13 @@ fn square(dataset: &Dataset, path: &Path) -> Result<u32, TrainError> {
     }
 }
 
-/// About `count` records, evenly spread.
-fn some_of(records: u64, count: u64) -> Selection {
-    let count = u128::from(count.min(records));
-    let before = |id: u64| u128::from(id) * count / u128::from(records.max(1));
-    Selection::new(records, |id| before(id + 1) > before(id))
-}
-
 /// The pixels and classes of some records, as they are.
 fn read_some(
     dataset: Dataset,
     count: u64,
     interrupt: &Interrupt,
 ) -> Result<(Vec<u8>, Vec<u32>), TrainError> {
-    let used = some_of(dataset.records(), count);
-    let spec = PlanSpec::new(Order::Sequential, 64, 0);
-    let stream = Plan::new(
-        &spec,
-        Catalog::of(dataset.records()).with_selection(Some(used)),
-    )?;
-    let options = LoaderOptions {
-        threads: 1,
-        end_epoch: Some(1),
-        interrupt: Arc::clone(interrupt),
-        ..LoaderOptions::with_memory(READING_BYTES)
-    };
-    let dataset = Arc::new(dataset);
-    let mut loader = Loader::new(dataset, Arc::new(stream), Stages::default(), &options)?;
+    let mut loader = reader(Arc::new(dataset), count, interrupt)?;
     let (mut pictures, mut labels) = (Vec::new(), Vec::new());
     for batch in &mut loader {
         let batch = batch?;
@@ -225,26 +188,6 @@ fn generated(
     let train = file("train", counts.train, 0)?;
     // Other numbers, so that no test picture is one of the training pictures.
     Ok([train, file("test", counts.test, 1 << 40)?])
-}
-
-/// Writes an IDX file of bytes whose records have these sizes.
-fn write_idx(
-    path: &Path,
-    count: u64,
-    sizes: &[u32],
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), TrainError> {
-    write_atomically(path, |path| {
-        let mut out = BufWriter::new(File::create(path)?);
-        out.write_all(&[0, 0, 8, 1 + sizes.len() as u8])?;
-        out.write_all(&(count as u32).to_be_bytes())?;
-        sizes
-            .iter()
-            .try_for_each(|size| out.write_all(&size.to_be_bytes()))?;
-        write(&mut out)?;
-        out.flush()
-    })?;
-    Ok(())
 }
 
 /// A round blot: row, column, radius and brightness.

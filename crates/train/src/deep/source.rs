@@ -86,20 +86,10 @@ pub(crate) struct Place {
 impl Source {
     pub(crate) fn place(&self) -> Place {
         match self {
-            Source::Feed(loader, _) => {
-                let at = loader.place();
-                // Behind the last batch of an epoch begins the next.
-                match at.next < loader.stream().steps(at.epoch) {
-                    true => Place {
-                        epoch: at.epoch,
-                        step: at.next,
-                    },
-                    false => Place {
-                        epoch: at.epoch + 1,
-                        step: 0,
-                    },
-                }
-            }
+            Source::Feed(loader, _) => Place {
+                epoch: loader.place().epoch,
+                step: loader.place().next,
+            },
             Source::Text(_, place) => *place,
         }
     }
