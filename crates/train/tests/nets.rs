@@ -111,6 +111,17 @@ fn model(out: &Path) -> Vec<(String, Vec<f32>)> {
     arrays
 }
 
+/// Examples, or words, of each epoch.
+fn epoch_rows(out: &Path) -> Vec<u64> {
+    let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let lines = metrics
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    lines
+        .map(|epoch: serde_json::Value| epoch["rows"].as_u64().unwrap())
+        .collect()
+}
+
 /// Every epoch ends behind its last batch, whatever repeats there are.
 #[test]
 fn epochs_have_their_own_examples() {
@@ -126,16 +137,7 @@ fn epochs_have_their_own_examples() {
         config.fit.epochs = 3;
         let out = folder.path().join(name);
         run(out.clone(), false, None, |c| image::run(&config, c)).unwrap();
-        let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
-        let rows: Vec<u64> = metrics
-            .lines()
-            .map(|line| {
-                serde_json::from_str::<serde_json::Value>(line).unwrap()["rows"]
-                    .as_u64()
-                    .unwrap()
-            })
-            .collect();
-        assert_eq!(rows, [factor * IMAGES as u64; 3], "{name}");
+        assert_eq!(epoch_rows(&out), [factor * IMAGES as u64; 3], "{name}");
     }
 }
 
@@ -288,6 +290,7 @@ fn ranks_take_the_same_steps_as_one() {
             config.parallel = parallel;
             let out = folder.path().join(format!("{parallel:?}{ranks}"));
             let summaries = on_ranks(ranks, &out, false, None, &config);
+            assert_eq!(epoch_rows(&out), epoch_rows(&alone), "{parallel:?} {ranks}");
             let what = format!("{net} {carry:?} {parallel:?} {ranks}");
             for ((name, a), (_, b)) in expected_model.iter().zip(&model(&out)) {
                 assert_eq!(a.len(), b.len());
@@ -296,7 +299,9 @@ fn ranks_take_the_same_steps_as_one() {
                 }
             }
             for summary in summaries {
-                let got = summary.unwrap().test_perplexity.unwrap();
+                let summary = summary.unwrap();
+                assert_eq!(summary.fresh_examples, expected.fresh_examples, "{what}");
+                let got = summary.test_perplexity.unwrap();
                 let ratio = got / expected.test_perplexity.unwrap();
                 assert!((ratio - 1.0).abs() < 1e-3, "{what}: {ratio}");
             }

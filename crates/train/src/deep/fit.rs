@@ -269,11 +269,12 @@ impl Run<'_, '_> {
         let began = Instant::now();
         let mut batches = Vec::new();
         let mut ids = Vec::new();
+        let (mut fresh, mut echoed) = (0, 0);
         while (batches.len() as u64) < parts && source.place().epoch == number {
             let Some(next) = source.next() else { break };
             let next = next?;
-            progress.fresh_examples += next.fresh;
-            progress.echoed_examples += next.echoed;
+            fresh += next.fresh;
+            echoed += next.echoed;
             ids.extend(next.ids);
             batches.push(next.ready);
         }
@@ -281,13 +282,17 @@ impl Run<'_, '_> {
         if batches.is_empty() {
             return Ok(false);
         }
-        let mut rows = [batches.iter().map(Ready::rows).sum::<u64>()];
+        // Of all ranks.
+        let mut sums = [batches.iter().map(Ready::rows).sum(), fresh, echoed];
         if self.comm.size() > 1 {
-            let summed = self.comm.all_reduce(&mut rows, Reduction::Sum);
+            let summed = self.comm.all_reduce(&mut sums, Reduction::Sum);
             summed.map_err(pelton_data::DataError::from)?;
         }
+        let [rows, fresh, echoed] = sums;
+        progress.fresh_examples += fresh;
+        progress.echoed_examples += echoed;
         let loss = LossOptions {
-            scale: 1.0 / rows[0].max(1) as f32,
+            scale: 1.0 / rows.max(1) as f32,
             smoothing: self.of.config.smoothing,
         };
         let dropout = key(self.of.config.seed, number, Stage::Dropout);
@@ -329,15 +334,21 @@ impl Run<'_, '_> {
             }
             Ok::<bool, NnError>(finite)
         })?;
-        let mut broken = [u64::from(!finite)];
+        let broken = f64::from(u8::from(!finite));
+        let mut sums = [broken, counts.loss, counts.correct as f64];
         if self.comm.size() > 1 {
-            let agreed = self.comm.all_reduce(&mut broken, Reduction::Max);
-            agreed.map_err(pelton_data::DataError::from)?;
+            let summed = self.comm.all_reduce(&mut sums, Reduction::Sum);
+            summed.map_err(pelton_data::DataError::from)?;
         }
-        if broken[0] > 0 {
+        let [broken, loss, correct] = sums;
+        if broken > 0.0 {
             return Err(self.not_a_number(number, &ids, progress));
         }
-        progress.epoch.training(counts);
+        progress.epoch.training(Counts {
+            loss,
+            rows,
+            correct: correct as u64,
+        });
         let spent = began.elapsed().as_secs_f64();
         progress.step_s += spent - waited;
         progress.wait_s += waited;

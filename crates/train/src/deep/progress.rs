@@ -34,7 +34,7 @@ pub struct NetEpoch {
     pub train_loss: f64,
     /// Training examples, or words, whose class was the most likely.
     pub train_accuracy: f64,
-    /// Examples, or words, of this rank.
+    /// Examples, or words, of all ranks.
     pub rows: u64,
     /// Mean loss on validation data.
     pub validation_loss: Option<f64>,
