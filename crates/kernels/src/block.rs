@@ -50,8 +50,12 @@ impl Block<'_> {
                 let tile = Tile {
                     depth: self.depth,
                     a: self.a.get(first * step..).unwrap_or_default(),
-                    a_stride: self.a_stride,
+                    lines: 1,
+                    a_row: step,
+                    a_column: self.a_stride.unwrap_or(1),
+                    a_line: 0,
                     b: self.b.get(column..).unwrap_or_default(),
+                    b_line: 0,
                     b_stride: self.b_stride,
                     narrow: n - column < width,
                     c: c[column..].as_mut_ptr(),

@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::lines;
 use crate::matrix::Matrix;
 use crate::product::{self, Left, Output, Right};
 use crate::simd::Simd;
@@ -153,6 +154,9 @@ impl Conv {
         self.check(x.len(), w.len(), y.len());
         let window = self.window(x, self.small(self.output()));
         let weights = Matrix::new(w, self.out_channels, window.cols()).transposed();
+        if self.stride == [1, 1] && lines::fits(&window, self.out_channels) {
+            return lines::multiply(level, window, &weights, bias, relu, y);
+        }
         let depth = depth_of_taps(self.in_channels, window.cols());
         let [high, wide] = self.output();
         let output = Output {
@@ -214,6 +218,9 @@ impl Conv {
                     first,
                     taps,
                 };
+                if self.stride == [1, 1] && lines::fits(&window, self.in_channels) {
+                    return lines::multiply(level, window, &weights, None, false, dx);
+                }
                 let depth = depth_of_taps(self.out_channels, window.cols());
                 let output = Output {
                     c: dx,
@@ -240,6 +247,10 @@ impl Conv {
     pub(crate) fn weight_gradient_at(&self, level: Simd, x: &[f32], dy: &[f32], dw: &mut [f32]) {
         self.check(x.len(), dw.len(), dy.len());
         let window = self.window(x, self.small(self.output()));
+        let few = self.in_channels.max(self.out_channels) <= 32;
+        if few && self.stride == [1, 1] && lines::fits(&window, self.out_channels) {
+            return lines::weight_gradient(level, window, dy, dw);
+        }
         // The output gradient in the window's order of pixels.
         let alone = |axis: Axis| Axis {
             input: axis.output,
@@ -452,6 +463,11 @@ mod tests {
         check(conv([2, 7, 8, 19], 6, [1, 1], [2, 2], [0, 0]));
         check(conv([2, 8, 5, 4], 3, [2, 3], [3, 1], [0, 2]));
         check(conv([1, 5, 5, 300], 7, [3, 3], [1, 1], [1, 1]));
+        // By lines; the last in several strips of them.
+        check(conv([2, 9, 17, 16], 48, [3, 3], [1, 1], [1, 1]));
+        check(conv([3, 5, 6, 32], 16, [1, 2], [1, 1], [0, 1]));
+        check(conv([2, 6, 5, 64], 64, [5, 4], [1, 1], [0, 3]));
+        check(conv([2, 40, 33, 16], 16, [3, 3], [1, 1], [2, 0]));
         check(conv([2, 3, 3, 2], 2, [1, 1], [1, 1], [2, 1]));
     }
 

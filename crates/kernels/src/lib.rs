@@ -21,6 +21,7 @@ mod gelu;
 mod gemm;
 mod layer_norm;
 mod linear;
+mod lines;
 mod lstm;
 mod math;
 mod pool;

@@ -126,7 +126,7 @@ impl Packed {
     }
 
     /// The panel that begins at row `start` and column `column`.
-    fn panel(&self, rows: Range<usize>, column: usize) -> &[f32] {
+    pub(crate) fn panel(&self, rows: Range<usize>, column: usize) -> &[f32] {
         let columns = padded(self.level, self.n);
         let wide = tile::width(self.level).min(columns - column);
         let offset = self.data.as_ptr().align_offset(ALIGNMENT);
@@ -162,7 +162,7 @@ const ALIGNMENT: usize = 64;
 
 /// The first `len` numbers of a buffer at an address that is a multiple of a cache line, so that no vector of a
 /// panel crosses lines.
-fn aligned(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
+pub(crate) fn aligned(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     if buffer.len() < len + ALIGNMENT / 4 {
         buffer.resize(len + ALIGNMENT / 4, 0.0);
     }
@@ -284,16 +284,24 @@ pub(crate) fn multiply_long(
         product(&|i| i * n, &grid, &Shared::new(c));
         return;
     }
+    sum_of_parts(grid.splits, c, |partial| {
+        product(&|i| i * n, &grid, &Shared::new(partial));
+    });
+}
+
+/// c = the sum of `parts` parts in order, which `write` leaves one after the other in its buffer.
+pub(crate) fn sum_of_parts(parts: usize, c: &mut [f32], write: impl FnOnce(&mut [f32])) {
     let mut partial = WHOLE.take();
-    if partial.len() < grid.splits * m * n {
-        partial.resize(grid.splits * m * n, 0.0);
+    if partial.len() < parts * c.len() {
+        partial.resize(parts * c.len(), 0.0);
     }
-    product(&|i| i * n, &grid, &Shared::new(&mut partial));
+    let len = c.len();
+    write(&mut partial[..parts * len]);
     c.par_chunks_mut(4096).enumerate().for_each(|(chunk, c)| {
         let at = chunk * 4096;
         c.copy_from_slice(&partial[at..at + c.len()]);
-        for split in 1..grid.splits {
-            let from = &partial[split * m * n + at..][..c.len()];
+        for part in 1..parts {
+            let from = &partial[part * len + at..][..c.len()];
             for (c, x) in c.iter_mut().zip(from) {
                 *c += x;
             }
@@ -515,15 +523,17 @@ impl Product<'_> {
                 };
                 for number in 0..tiles {
                     let part = part(rows.len(), number, tiles);
+                    let (a_row, a_column) = a_stride.map_or((ROW, 1), |stride| (1, stride));
                     let tile = Tile {
                         depth: p.len(),
-                        a: match a_stride {
-                            None => &a[part.start * ROW..],
-                            Some(_) => &a[part.start..],
-                        },
-                        a_stride,
+                        lines: 1,
+                        a: &a[part.start * a_row..],
+                        a_row,
+                        a_column,
+                        a_line: 0,
                         b: panel,
                         b_stride,
+                        b_line: 0,
                         narrow: wide < width,
                         c: c.start,
                         rows: &offsets[part],
@@ -635,6 +645,6 @@ impl Product<'_> {
 }
 
 /// Part `number` of `parts` nearly equal parts of 0..n.
-fn part(n: usize, number: usize, parts: usize) -> Range<usize> {
+pub(crate) fn part(n: usize, number: usize, parts: usize) -> Range<usize> {
     n * number / parts..n * (number + 1) / parts
 }

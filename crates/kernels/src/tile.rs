@@ -15,18 +15,32 @@ pub(crate) const DEPTH: usize = 256;
 /// rows, and 17 cache lines keep rows apart in the cache.
 pub(crate) const ROW: usize = DEPTH + 16;
 
-/// The operands of one tile.
+/// Other distances between the rows of `a` for which there are tiles: channels of a pixel.
+pub(crate) const STEPS: [usize; 3] = [16, 32, 64];
+
+/// Rows of the highest tile of all levels.
+pub(crate) const HIGHEST: usize = 14;
+
+/// The operands of one tile. Its sums run over `lines` lines, each of `depth` numbers.
 pub(crate) struct Tile<'a> {
-    /// Length of the sums.
+    /// Numbers of a line.
     pub(crate) depth: usize,
-    /// Element (i, p) lies at `i·ROW + p` where `a_stride` is none, at `p·a_stride + i` otherwise.
+    /// Lines.
+    pub(crate) lines: usize,
+    /// Element (i, p) of line l lies at `i·a_row + p·a_column + l·a_line`.
     pub(crate) a: &'a [f32],
+    /// 1, [`ROW`] or one of [`STEPS`].
+    pub(crate) a_row: usize,
     /// See `a`.
-    pub(crate) a_stride: Option<usize>,
-    /// Element (p, j) lies at `p·b_stride + j`.
+    pub(crate) a_column: usize,
+    /// See `a`.
+    pub(crate) a_line: usize,
+    /// Element (p, j) of line l lies at `p·b_stride + j + l·b_line`.
     pub(crate) b: &'a [f32],
     /// See `b`.
     pub(crate) b_stride: usize,
+    /// See `b`.
+    pub(crate) b_line: usize,
     /// One vector wide, not two.
     pub(crate) narrow: bool,
     /// Row i begins at `c + rows[i]`.
@@ -61,14 +75,30 @@ pub(crate) fn width(level: Simd) -> usize {
     }
 }
 
+/// Where tiles begin that cover n columns, a multiple of half their width, and whether they are narrow.
+pub(crate) fn columns(level: Simd, n: usize) -> impl Iterator<Item = (usize, bool)> {
+    let width = width(level);
+    (0..n)
+        .step_by(width)
+        .map(move |column| (column, n - column < width))
+}
+
 macro_rules! dispatch {
     ($tile:expr, $function:ident: $($height:literal)*) => {
-        match ($tile.rows.len(), $tile.narrow, $tile.a_stride.is_none()) {
-            $(($height, false, true) => $function::<$height, 2, true>($tile),
-            ($height, false, false) => $function::<$height, 2, false>($tile),
-            ($height, true, true) => $function::<$height, 1, true>($tile),
-            ($height, true, false) => $function::<$height, 1, false>($tile),)*
+        match ($tile.rows.len(), $tile.narrow) {
+            $(($height, false) => dispatch!($function $height 2 $tile),
+            ($height, true) => dispatch!($function $height 1 $tile),)*
             _ => panic!("a tile is too high"),
+        }
+    };
+    ($function:ident $height:literal $vectors:literal $tile:expr) => {
+        match $tile.a_row {
+            1 => $function::<$height, $vectors, 1>($tile),
+            16 => $function::<$height, $vectors, 16>($tile),
+            32 => $function::<$height, $vectors, 32>($tile),
+            64 => $function::<$height, $vectors, 64>($tile),
+            ROW => $function::<$height, $vectors, ROW>($tile),
+            _ => panic!("no tile has rows so far apart"),
         }
     };
 }
@@ -84,14 +114,11 @@ pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
     } else {
         width(level)
     };
-    if tile.depth > 0 {
-        let last = tile.depth - 1;
-        let rows = tile.rows.len();
-        match tile.a_stride {
-            None => assert!((rows - 1) * ROW + last < tile.a.len()),
-            Some(stride) => assert!(last * stride + rows - 1 < tile.a.len()),
-        }
-        assert!(last * tile.b_stride + wide <= tile.b.len());
+    if tile.depth > 0 && tile.lines > 0 {
+        let (last, line) = (tile.depth - 1, tile.lines - 1);
+        let row = (tile.rows.len() - 1) * tile.a_row;
+        assert!(row + last * tile.a_column + line * tile.a_line < tile.a.len());
+        assert!(last * tile.b_stride + line * tile.b_line + wide <= tile.b.len());
     }
     assert!(tile.bias.is_none_or(|bias| bias.len() >= wide));
     // SAFETY: all reads from a, b and the bias lie inside, as just asserted; c is the caller's promise; and the
@@ -107,45 +134,47 @@ pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
     }
 }
 
-unsafe fn portable<const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+unsafe fn portable<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
-    unsafe { body::<[f32; 4], R, N, ROWS>(tile) }
+    unsafe { body::<[f32; 4], R, N, STEP>(tile) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn avx2<const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+unsafe fn avx2<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
-    unsafe { body::<std::arch::x86_64::__m256, R, N, ROWS>(tile) }
+    unsafe { body::<std::arch::x86_64::__m256, R, N, STEP>(tile) }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2,fma")]
-unsafe fn avx512<const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+unsafe fn avx512<const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
-    unsafe { body::<std::arch::x86_64::__m512, R, N, ROWS>(tile) }
+    unsafe { body::<std::arch::x86_64::__m512, R, N, STEP>(tile) }
 }
 
 #[inline(always)]
-unsafe fn body<V: Vector, const R: usize, const N: usize, const ROWS: bool>(tile: &Tile<'_>) {
+unsafe fn body<V: Vector, const R: usize, const N: usize, const STEP: usize>(tile: &Tile<'_>) {
     // SAFETY: as `multiply` says.
     unsafe {
         let mut sums = [[V::splat(0.0); N]; R];
-        let (mut a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
-        let (b_stride, a_stride) = (tile.b_stride, tile.a_stride.unwrap_or(1));
-        for _ in 0..tile.depth {
-            let mut row = [V::splat(0.0); N];
-            for (n, part) in row.iter_mut().enumerate() {
-                *part = V::load(b.add(n * V::LANES));
-            }
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let x = V::splat(*a.add(if ROWS { i * ROW } else { i }));
-                for (part, &y) in sum.iter_mut().zip(&row) {
-                    *part = V::multiply_add(x, y, *part);
+        for line in 0..tile.lines {
+            let mut a = tile.a.as_ptr().wrapping_add(line * tile.a_line);
+            let mut b = tile.b.as_ptr().wrapping_add(line * tile.b_line);
+            for _ in 0..tile.depth {
+                let mut row = [V::splat(0.0); N];
+                for (n, part) in row.iter_mut().enumerate() {
+                    *part = V::load(b.add(n * V::LANES));
                 }
+                for (i, sum) in sums.iter_mut().enumerate() {
+                    let x = V::splat(*a.add(i * STEP));
+                    for (part, &y) in sum.iter_mut().zip(&row) {
+                        *part = V::multiply_add(x, y, *part);
+                    }
+                }
+                a = a.wrapping_add(tile.a_column);
+                b = b.wrapping_add(tile.b_stride);
             }
-            a = a.wrapping_add(a_stride);
-            b = b.wrapping_add(b_stride);
         }
         // Loops this plain are unrolled, which keeps the sums in registers.
         let rows = &*tile.rows.as_ptr().cast::<[usize; R]>();

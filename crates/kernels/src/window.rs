@@ -53,6 +53,18 @@ impl Window<'_> {
             (row / (high * wide), row / wide % high, row % wide)
         }
     }
+
+    /// Copies what the first line of taps of all pixels of an output line covers, at stride 1, without repeats and
+    /// with zeros for what lies outside.
+    pub(crate) fn copy_line(&self, image: usize, output: usize, to: &mut [f32]) {
+        let line = self.x.input * self.channels;
+        let at = usize::try_from(self.y.first(output)).unwrap_or(usize::MAX);
+        let from = match at < self.y.input {
+            true => &self.image[(image * self.y.input + at) * line..][..line],
+            false => &[],
+        };
+        copy_inside(from, self.x.first(0) * self.channels as isize, to);
+    }
 }
 
 impl Source for Window<'_> {
