@@ -68,7 +68,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A checkpoint does not fit this run.
-    #[error("{}: the checkpoint {problem}; start anew with `overwrite`", path.display())]
+    #[error("{}: the checkpoint {problem}; restore it, or train anew with `overwrite`", path.display())]
     Checkpoint {
         /// The checkpoint file.
         path: PathBuf,

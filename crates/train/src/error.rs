@@ -29,7 +29,7 @@ pub enum TrainError {
     Net(#[from] pelton_nn::NnError),
     /// Training went astray.
     #[error(
-        "the loss is not a number any more in epoch {epoch}, step {step} (records {records}, …); {checkpoint}: go on from it with a smaller `rate`, a `warmup` or a `clip`"
+        "the loss is not a number any more in epoch {epoch}, step {step} (records {records}, …); {remedy} with a smaller `rate`, a `warmup` or a `clip`"
     )]
     NotANumber {
         /// The epoch, from 1.
@@ -38,8 +38,8 @@ pub enum TrainError {
         step: u64,
         /// The first records of the batch.
         records: String,
-        /// Whether there is a checkpoint.
-        checkpoint: String,
+        /// Where to go on from.
+        remedy: &'static str,
     },
     /// The run was interrupted and its state saved.
     #[error("interrupted; the state is saved in {folder}, go on with `resume`")]

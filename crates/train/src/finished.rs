@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::deep::{FitConfig, Prepared, Targets, load_parameters, measure, pixels, pool};
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, unreadable, unwritten};
-use crate::image::{CLASSES, Classes, ImageConfig, resolved};
+use crate::image::{CLASSES, Classes, ImageConfig, fits, resolved};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 
 /// Figures of a finished net on data.
@@ -100,9 +100,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
         (Job::Text(Box::new(config), vocabulary), net)
     } else {
         let config = ImageConfig::read(&config)?;
-        let text = std::fs::read(run.join(CLASSES)).ok();
-        let classes = text.and_then(|text| serde_json::from_slice::<Classes>(&text).ok());
-        let classes = classes.ok_or_else(|| {
+        let classes = Classes::read(&run.join(CLASSES)).ok_or_else(|| {
             of_run("classes.json is missing or damaged; train the net again with `overwrite`")
         })?;
         let net = config
@@ -184,6 +182,7 @@ fn images(
     let data = open(&data, &data.paths, Some(&expected), context)?;
     let pipeline = resolved(&config.pipeline, &data);
     let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
+    fits(&prepared, classes.image, &of.data.paths)?;
     Ok((data, prepared))
 }
 

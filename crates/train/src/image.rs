@@ -1,5 +1,6 @@
 //! The job `train image`: a net that tells the classes of images.
 
+use std::path::Path;
 use std::time::Instant;
 
 use pelton_data::{
@@ -38,7 +39,7 @@ pub struct ImageConfig {
 
 impl ImageConfig {
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
-    pub fn read(path: &std::path::Path) -> Result<ImageConfig, TrainError> {
+    pub fn read(path: &Path) -> Result<ImageConfig, TrainError> {
         crate::config::read(path)
     }
 }
@@ -85,12 +86,14 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         features: data.dataset.features(),
         means: None,
     };
+    let image = image_size(&training)?;
     let mut held_out = |paths: &[String]| -> Result<Option<Prepared>, TrainError> {
         if paths.is_empty() {
             return Ok(None);
         }
         let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
         let measured = training.evaluation(&opened, context)?;
+        fits(&measured, image, paths)?;
         Ok(Some(Prepared::Pipeline(Box::new(measured))))
     };
     let mut validation = held_out(&config.fit.validation_paths())?;
@@ -102,7 +105,6 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let measured = training.validation(&held.validation, context)?;
         validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
-    let image = image_size(&training)?;
     let net = config.model.net(image, classes, config.width)?;
     let trained = net.trained();
     let operations = 6.0 * net.summary.multiplications as f64;
@@ -127,14 +129,17 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         language: false,
         began,
     };
+    let written = Classes {
+        image,
+        features: data.dataset.features(),
+        labels: labels.values().to_vec(),
+        names: labels.names().to_vec(),
+    };
+    same_data(context, CLASSES, |file| {
+        Classes::read(file).as_ref() == Some(&written)
+    })?;
     let mut folder = open_folder(config, context)?;
     if folder.is_written() {
-        let written = Classes {
-            image,
-            features: data.dataset.features(),
-            labels: labels.values().to_vec(),
-            names: labels.names().to_vec(),
-        };
         folder.write_json(CLASSES, &written)?;
     }
     fit(of, &mut folder, context)
@@ -158,7 +163,7 @@ pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineCo
 pub(crate) const CLASSES: &str = "classes.json";
 
 /// What that file holds.
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Classes {
     /// Height, width and channels.
     pub(crate) image: [usize; 3],
@@ -171,11 +176,32 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
+    /// From its file; `None` where that is missing or damaged.
+    pub(crate) fn read(file: &Path) -> Option<Classes> {
+        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    }
+
     pub(crate) fn map(&self) -> LabelMap {
         match &self.names[..] {
             [] => LabelMap::new(self.labels.clone()),
             names => LabelMap::named(names.to_vec()),
         }
+    }
+}
+
+/// Refuses to go on with a run that began with other data, as a file of its folder says.
+pub(crate) fn same_data(
+    context: &RunContext<'_>,
+    name: &str,
+    is_same: impl FnOnce(&Path) -> bool,
+) -> Result<(), TrainError> {
+    let file = context.folder.out.join(name);
+    match context.folder.resume && file.exists() && !is_same(&file) {
+        false => Ok(()),
+        true => Err(TrainError::config(format!(
+            "{}: the run began with other data; give that again, or begin another run with another `out`",
+            file.display()
+        ))),
     }
 }
 
@@ -198,12 +224,27 @@ fn needs_decoding(contents: Contents) -> bool {
     matches!(contents, Contents::Image)
 }
 
+/// Refuses images of other sizes than the net's.
+pub(crate) fn fits(
+    prepared: &PreparedPipeline,
+    [height, width, channels]: [usize; 3],
+    paths: &[String],
+) -> Result<(), TrainError> {
+    let found = image_size(prepared)?;
+    if found == [height, width, channels] {
+        return Ok(());
+    }
+    let [h, w, c] = found;
+    Err(TrainError::config(format!(
+        "{}: its images are {h}×{w}×{c}, the net takes {height}×{width}×{channels}; give images of that size, or train with an `augment` that makes all of one size, such as resize:{height}x{width}",
+        paths.join(", ")
+    )))
+}
+
 /// Height, width and channels of what the pipeline makes: those of its first batch.
 fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
     let Some(batch) = training.first_batch()? else {
-        return Err(TrainError::config(
-            "the data has no records to train on".to_string(),
-        ));
+        return Err(TrainError::config("the data has no records".to_string()));
     };
     let ready = crate::deep::Ready::new(batch, Targets::Classes(usize::MAX))?;
     let crate::deep::Ready::Images { pixels, .. } = ready else {

@@ -13,12 +13,12 @@ use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_nn::nets::{self, LanguageModel};
 use pelton_nn::{pipelined, trainer};
 use pelton_run::{Event, RunContext};
-use pelton_text::{Special, Tokenizer};
+use pelton_text::{Special, Tokenizer, Vocabulary};
 use serde::{Deserialize, Serialize};
 
 use crate::deep::{Fit, FitConfig, NetSummary, Optimizer, Prepared, Targets, TextStream, fit};
 use crate::error::TrainError;
-use crate::image::open_folder;
+use crate::image::{open_folder, same_data};
 
 /// Kinds of net.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -302,6 +302,9 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         data.dataset.records()
     );
     (context.observer)(Event::Note(&note));
+    same_data(context, VOCABULARY, |file| {
+        Vocabulary::load(file).is_ok_and(|old| old.fingerprint() == vocabulary.fingerprint())
+    })?;
     let mut folder = open_folder(config, context)?;
     if folder.is_written() {
         let file = folder.path().join(VOCABULARY);

@@ -412,6 +412,52 @@ fn a_damaged_checkpoint_is_refused() {
     assert!(error.to_string().contains("state.safetensors"), "{error}");
 }
 
+#[test]
+fn a_run_goes_on_with_its_own_data_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = small_language(folder.path());
+    let out = folder.path().join("run");
+    let stopped = run(out.clone(), false, Some(3), |c| language::run(&config, c));
+    assert!(stopped.unwrap_err().is_interruption());
+    let text = std::fs::read(&config.data.paths[0]).unwrap();
+    std::fs::write(&config.data.paths[0], "other words\n".repeat(120)).unwrap();
+    let error = run(out.clone(), true, None, |c| language::run(&config, c)).unwrap_err();
+    assert!(error.to_string().contains("other data"), "{error}");
+    // Nothing was lost.
+    std::fs::write(&config.data.paths[0], text).unwrap();
+    run(out, true, None, |c| language::run(&config, c)).unwrap();
+}
+
+/// Images of 8 × 8 in the format of MNIST.
+fn small_pictures(folder: &Path) -> String {
+    let n = 20u8;
+    let images = [0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, 8, 0, 0, 0, 8];
+    let images = [&images[..], &[7; 20 * 64]].concat();
+    let labels: Vec<u8> = [0, 0, 8, 1, 0, 0, 0, n]
+        .into_iter()
+        .chain((0..n).map(|i| i % 10))
+        .collect();
+    std::fs::write(folder.join("t10k-labels-idx1-ubyte"), labels).unwrap();
+    let path = folder.join("t10k-images-idx3-ubyte");
+    std::fs::write(&path, images).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn images_of_another_size_are_refused_before_the_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_image(folder.path());
+    config.fit.test = vec![small_pictures(folder.path())];
+    let out = folder.path().join("run");
+    let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("t10k-images-idx3-ubyte") && text.contains("32×32×1, the net takes 32×32×3"),
+        "{text}"
+    );
+    assert!(!out.exists());
+}
+
 /// A finished run on data.
 fn measured(out: &Path, data: &str) -> EvaluateConfig {
     EvaluateConfig {

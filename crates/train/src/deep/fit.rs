@@ -363,9 +363,9 @@ impl Run<'_, '_> {
             epoch: number + 1,
             step: progress.steps,
             records: ids.join(", "),
-            checkpoint: match progress.feed {
-                Some(_) => "the last checkpoint is whole".to_string(),
-                None => "there is no checkpoint yet".to_string(),
+            remedy: match progress.feed {
+                Some(_) => "go on from the last checkpoint with `resume`",
+                None => "there is no checkpoint yet: train with `overwrite`",
             },
         }
     }

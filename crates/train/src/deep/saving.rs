@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pelton_nn::{NamedArray, Trainer};
-use pelton_run::{Checkpoint, Dtype, Tensor, read_checkpoint, write_checkpoint};
+use pelton_nn::{NamedArray, NnError, Trainer};
+use pelton_run::{Checkpoint, Dtype, RunError, Tensor, read_checkpoint, write_checkpoint};
 
 use super::progress::Progress;
 use crate::error::TrainError;
@@ -69,7 +69,7 @@ pub(super) fn resume(
     let progress =
         serde_json::from_str(checkpoint.text()).map_err(|_| checkpoint.damaged("progress"))?;
     let (parameters, state) = arrays(&checkpoint)?;
-    let misfit = |error: pelton_nn::NnError| checkpoint.wrong(&error.to_string());
+    let misfit = |error| misfit(&checkpoint, &error);
     trainer.set_parameters(parameters).map_err(misfit)?;
     trainer.set_state(state).map_err(misfit)?;
     Ok(Some(progress))
@@ -81,6 +81,10 @@ pub(crate) fn load_parameters(path: &Path, trainer: &mut dyn Trainer) -> Result<
     let checkpoint = Checkpoint::parse(&bytes, path)?;
     checkpoint.check()?;
     let (parameters, _) = arrays(&checkpoint)?;
-    let misfit = |error: pelton_nn::NnError| checkpoint.wrong(&error.to_string());
+    let misfit = |error| misfit(&checkpoint, &error);
     Ok(trainer.set_parameters(parameters).map_err(misfit)?)
+}
+
+fn misfit(checkpoint: &Checkpoint<'_>, error: &NnError) -> RunError {
+    checkpoint.wrong(&format!("does not fit: {error}"))
 }
