@@ -3,7 +3,8 @@
 Usage: step_speed.py EXAMPLE [CASE ...]
 EXAMPLE is the built example `step_speed` of the crate pelton-nn. STEPS (20) and THREADS (2) come from the environment.
 Output: CSV of case, side, step, seconds; a line with the medians and their ratio after each case. PyTorch runs images
-channels last. For AVX2: PELTON_CPU=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2.
+channels last. For AVX2: PELTON_CPU=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+MKL_ENABLE_INSTRUCTIONS=AVX2.
 """
 import os
 import statistics
@@ -154,4 +155,5 @@ def main():
         ours.wait()
 
 
-main()
+if __name__ == "__main__":
+    main()
