@@ -1,14 +1,16 @@
-//! A checkpoint: one that is accepted gives a solver that can go on. Checksums are not compared, so that
-//! the checks behind them are reached.
+//! A checkpoint: one that is accepted gives a solver that can go on, or a net arrays of the sizes it states. Checksums
+//! are not compared, so that the checks behind them are reached.
 #![no_main]
 
 mod edits;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use pelton_format::{Layout, RowTable, Rows, Slot};
 use pelton_linear::{InnerPasses, LinearError, Loss, OutOfCore, OutOfCoreOptions, Peers, Problem};
+use pelton_run::{Checkpoint, Dtype};
 use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 
 const RECORDS: u64 = 7;
@@ -89,9 +91,22 @@ fn good(kept: Kept) -> &'static [u8] {
     })
 }
 
+/// What a net takes from a checkpoint.
+fn arrays(file: &[u8]) {
+    let Ok(checkpoint) = Checkpoint::parse(file, Path::new("checkpoint")) else {
+        return;
+    };
+    for (name, shape) in checkpoint.names() {
+        if let Ok(values) = checkpoint.required::<f32>(&name, Dtype::F32) {
+            assert_eq!(values.len(), shape.iter().product());
+        }
+    }
+}
+
 fuzz_target!(|bytes: &[u8]| {
     for kept in [Kept::Settled, Kept::Codes] {
         for file in [bytes, &edits::edited(good(kept), bytes)] {
+            arrays(file);
             let mut solver = solver(kept);
             if restore_checkpoint(file, &mut solver).is_ok() {
                 solver.end_epoch(&mut alone()).expect("nothing is exchanged");
