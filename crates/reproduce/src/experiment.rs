@@ -60,6 +60,9 @@ pub struct Experiment {
     /// Ways of putting sentences together.
     #[serde(default)]
     pub policies: Vec<String>,
+    /// Those of them whose perplexity is followed over all epochs.
+    #[serde(default)]
+    pub followed: Vec<String>,
     /// Uses of each example, each tried.
     #[serde(default)]
     pub factors: Vec<f64>,

@@ -7,7 +7,7 @@
 //! * `lirs-dnn`: Tables 6 and 7, Figures 12 and 13: nets on a shuffle queue and in full random order;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
-//! * `buckets`: padding of the Penn Treebank by ways of bucketing it;
+//! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
 //! * `echo`: data echoing: training on a slow source whose examples are used several times.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
@@ -33,6 +33,8 @@ mod memory;
 mod pages;
 mod svm;
 
+#[cfg(feature = "nets")]
+mod bucket_training;
 #[cfg(feature = "nets")]
 mod lirs_dnn;
 #[cfg(feature = "nets")]
@@ -86,7 +88,12 @@ pub fn reproduce(
             )));
         }
         "deepio-order" => deepio_order::deepio_order(config, context)?,
-        "buckets" => buckets::buckets_table(config, context.interrupt)?,
+        "buckets" => {
+            let counted = buckets::buckets_table(config, context.interrupt)?;
+            #[cfg(feature = "nets")]
+            let counted = bucket_training::bucket_training(config, context, counted)?;
+            counted
+        }
         "echo" => echo::echo_table(config, context)?,
         name => {
             return Err(TrainError::config(format!(

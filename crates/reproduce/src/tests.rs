@@ -348,6 +348,67 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
     assert!(row.measured.as_f64().unwrap() < 0.01);
 }
 
+/// Sentences of 1 to 12 words, the short ones more often.
+#[cfg(feature = "nets")]
+fn sentences(count: usize) -> String {
+    let line = |i: usize| {
+        let words = 1 + (i * i * 7 + i) % 13 * (i % 5) / 5;
+        let word = |j| format!("w{}", (i * 3 + j * (i % 4)) % 20);
+        (0..words).map(word).collect::<Vec<_>>().join(" ")
+    };
+    (0..count).map(|i| line(i) + "\n").collect()
+}
+
+/// Every way trains on the same words, and on the padding that is counted of it.
+#[cfg(feature = "nets")]
+#[test]
+fn buckets_are_trained_on_the_same_words() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("ptb")).unwrap();
+    let texts = [("train", 120), ("valid", 20)];
+    let texts = texts.map(|(name, count)| (format!("ptb/ptb.{name}.txt"), sentences(count)));
+    for (file, text) in &texts {
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    let mut config = config("buckets", 6.0, &folder.path().join("out"));
+    config.real_data = Some(folder.path().to_path_buf());
+    config.experiment.batches = vec![8];
+    config.experiment.policies = ["none", "static:4,8", "auto", "pack:24"]
+        .map(String::from)
+        .to_vec();
+    config.experiment.followed = vec!["auto".to_string()];
+    config.experiment.epochs = 3;
+    let net = &mut config.experiment.nets[0];
+    (net.width, net.batch) = (0.05, 8);
+    let found = reproduced(&config, &Arc::default()).unwrap();
+    check_shape(&found);
+    let raw = std::fs::read_to_string(config.out.join("buckets-ptb-trained.csv")).unwrap();
+    let mut lines = 0;
+    for line in raw.lines().skip(1) {
+        let (_, policy) = line.split_once('"').unwrap();
+        let (policy, rest) = policy.split_once("\",").unwrap();
+        let cells: Vec<&str> = rest.split(',').collect();
+        let (words, padded) = (cells[5], cells[6].parse::<f64>().unwrap());
+        match (policy, cells[0]) {
+            (_, "true") => assert_eq!((words, padded), ("780", 0.0), "{line}"),
+            ("none", _) => assert_eq!((words, cells[6]), ("x", "y"), "{line}"),
+            _ => assert_eq!(words, "x", "{line}"),
+        }
+        lines += 1;
+    }
+    // Three divisions of five ways by two turns, and three epochs of one.
+    assert_eq!(lines, 3 * 5 * 2 + 3);
+    let row = |method, figure| {
+        let data = "ptb, batches of 8";
+        find(&found.rows, "Trained", data, method, figure)
+            .measured
+            .clone()
+    };
+    let losses = row("auto", "validation perplexity after");
+    let losses: Vec<f64> = serde_json::from_value(losses).unwrap();
+    assert!(losses.len() == 3 && losses[2] < losses[0], "{losses:?}");
+}
+
 #[test]
 fn memory_rows_repeat_table_5_and_ours_is_smaller() {
     let folder = tempfile::tempdir().unwrap();
@@ -451,6 +512,7 @@ fn nonsense_is_refused() {
 fn buckets_of_the_penn_treebank_drop_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config("buckets", 1.0, folder.path());
+    config.experiment.nets.clear();
     let real = std::env::var_os("PELTON_DATA").map_or("../../../shared/data".into(), PathBuf::from);
     if !real.join("ptb/ptb.train.txt").exists() {
         eprintln!(
