@@ -36,6 +36,8 @@ mod svm;
 #[cfg(feature = "nets")]
 mod bucket_training;
 #[cfg(feature = "nets")]
+mod deepio_nets;
+#[cfg(feature = "nets")]
 mod lirs_dnn;
 #[cfg(feature = "nets")]
 mod nets;
@@ -87,7 +89,12 @@ pub fn reproduce(
                 "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
             )));
         }
-        "deepio-order" => deepio_order::deepio_order(config, context)?,
+        "deepio-order" => {
+            let linear = deepio_order::deepio_order(config, context)?;
+            #[cfg(feature = "nets")]
+            let linear = deepio_nets::deepio_nets(config, context, linear)?;
+            linear
+        }
         "buckets" => {
             let counted = buckets::buckets_table(config, context.interrupt)?;
             #[cfg(feature = "nets")]

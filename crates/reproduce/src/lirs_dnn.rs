@@ -94,7 +94,7 @@ pub(super) fn lirs_dnn(
 ) -> Result<Reproduction, TrainError> {
     let share = DEFAULT_SHARE * config.scale;
     let counts = PICTURES.map(|whole| (whole * share.min(1.0)).round().max(20.0) as u64);
-    let pictures = find(config, counts, context)?;
+    let pictures = find(config, &config.experiment.sets, counts, context)?;
     let mut raw = RawRuns::create(&config.out.join("lirs_dnn_runs.csv"), COLUMNS)?;
     let queues = config
         .experiment

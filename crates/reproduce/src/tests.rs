@@ -409,6 +409,43 @@ fn buckets_are_trained_on_the_same_words() {
     assert!(losses.len() == 3 && losses[2] < losses[0], "{losses:?}");
 }
 
+/// On a file sorted by class loads of four ranks' memory teach what full order teaches, and the order of the file does not.
+#[cfg(feature = "nets")]
+#[test]
+fn nets_learn_from_loads_of_a_sorted_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("deepio-order", 0.05, folder.path());
+    config.experiment.sets.clear();
+    config.experiment.pictures.retain(|set| set.rows.is_some());
+    config.experiment.memory = vec![1.0, 0.5];
+    let net = &mut config.experiment.nets[0];
+    (net.model, net.width) = ("resnet20".to_string(), 0.5);
+    (net.rate, net.batch, net.epochs) = (0.1, 16, Some(3));
+    let found = reproduced(&config, &Arc::default()).unwrap();
+    check_shape(&found);
+    let data = "resnet20 on demo:images sorted by class";
+    let value = |table, method, figure| {
+        let row = find(&found.rows, table, data, method, figure);
+        row.measured.as_f64().unwrap()
+    };
+    let best = |table, method| value(table, method, "accuracy of the best");
+    let full = best("Figure 7", "single pictures");
+    // Ordered mode takes the same order whatever is in memory.
+    assert_eq!(best("Figure 8", "memory 1/2, ordered"), full);
+    let constant = best("Figure 7", "constant order");
+    assert!(full > constant + 5.0, "{full} against {constant}");
+    let loads = best("Figure 8", "memory 1/2, opportunistic");
+    assert!(loads > constant + 5.0, "{loads} against {constant}");
+    let levels = found
+        .rows
+        .iter()
+        .filter(|row| row.figure.starts_with("randomness level RL") && row.data == data);
+    for row in levels {
+        let [printed, own] = [&row.published, &row.measured].map(|x| x.as_f64().unwrap());
+        assert!((printed - own).abs() < 8.0, "{row:?}");
+    }
+}
+
 #[test]
 fn memory_rows_repeat_table_5_and_ours_is_smaller() {
     let folder = tempfile::tempdir().unwrap();
@@ -446,6 +483,7 @@ fn memory_rows_repeat_table_5_and_ours_is_smaller() {
 fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config("deepio-order", 0.3, folder.path());
+    config.experiment.nets.clear();
     config.experiment.sets.retain(|set| set.name == "higgs");
     config.experiment.inner_passes = vec!["until:0.1".parse().unwrap()];
     config.experiment.epochs = 6;

@@ -1,0 +1,243 @@
+//! DeepIO Figures 7 and 8 with the paper's net: AlexNet on a file sorted by class, read by four ranks from one
+//! another's memory.
+//!
+//! Chunks are as long as give the printed levels for so many pictures. With memory for a part of the data, ordered mode
+//! takes the full random order all the same and reads from the file what is not in memory; opportunistic mode draws from
+//! what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes chunks harmless.
+
+use pelton_data::{DataConfig, PeerConfig, PeerMode, Validation};
+use pelton_plan::{Order, randomness_level};
+use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::{FitConfig, ImageConfig, TrainError, image};
+use serde_json::{Value, json};
+
+use super::nets::{constant, train};
+use super::pictures::{Pictures, find};
+use super::raw_runs::RawRuns;
+use crate::experiment::NetSetting;
+use crate::table::{ReproduceConfig, Reproduction, Row, median};
+
+const COLUMNS: &str =
+    "net,data,pictures,method,order,seed,epoch,train_loss,validation_loss,accuracy_percent,seconds";
+/// Pictures to train on and to measure with, at the scale of the whole.
+const PICTURES: [f64; 2] = [60_000.0, 10_000.0];
+/// Share of the pictures that is used by default: 10 000.
+const DEFAULT_SHARE: f64 = 1.0 / 6.0;
+/// Ranks that train together.
+const RANKS: usize = 4;
+/// Most seeds: the differences are of whole points.
+const MOST_SEEDS: u64 = 3;
+/// The levels that the paper prints, in percent.
+const LEVELS: [f64; 5] = [100.0, 73.0, 49.0, 16.0, 0.0];
+
+/// An order that is compared.
+struct Compared {
+    figure: &'static str,
+    name: String,
+    order: Order,
+    peers: PeerConfig,
+    /// Printed level and ours, in percent.
+    level: Option<[f64; 2]>,
+}
+
+/// Adds the accuracies of nets to the table.
+pub(super) fn deepio_nets(
+    config: &ReproduceConfig,
+    context: &mut RunContext<'_>,
+    mut reproduction: Reproduction,
+) -> Result<Reproduction, TrainError> {
+    let experiment = &config.experiment;
+    if experiment.nets.is_empty() {
+        return Ok(reproduction);
+    }
+    let share = (DEFAULT_SHARE * config.scale).min(1.0);
+    let counts = PICTURES.map(|whole| (whole * share).round().max(20.0) as u64);
+    let pictures = find(config, &experiment.pictures, counts, context)?;
+    let mut raw = RawRuns::create(&config.out.join("deepio-order-nets.csv"), COLUMNS)?;
+    for net in &experiment.nets {
+        let mut found = Vec::new();
+        for compared in compared(config, &pictures) {
+            let loads = match compared.peers.mode {
+                PeerMode::Opportunistic { .. } => loads(&compared.peers),
+                PeerMode::Ordered => 1,
+            };
+            if loads > 1 && pictures.count / loads < 3 * net.batch {
+                let left_out = format!("{}: too few pictures, left out", compared.name);
+                reproduction.notes.push(left_out);
+                continue;
+            }
+            let curve = curve(config, net, &pictures, &compared, &mut raw, context)?;
+            found.extend(rows(net, &pictures, &compared, curve));
+        }
+        // Figure by figure, order by order within one.
+        found.sort_by(|a: &Row, b: &Row| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
+        reproduction.rows.extend(found);
+    }
+    reproduction.notes.push(format!(
+        "nets: {RANKS} ranks, the data in their memory or a part of it; {} pictures sorted by class, accuracy on others, the middle of {} seeds; memory for all of them stands under Figure 7",
+        pictures.count,
+        config.seeds.min(MOST_SEEDS)
+    ));
+    reproduction.files.push(raw.path());
+    Ok(reproduction)
+}
+
+/// The chunk that comes nearest to a level.
+fn chunk_of(records: u64, level: f64) -> u64 {
+    let off = |chunk: &u64| (percent(randomness_level(records, *chunk)) - level).abs();
+    let nearest = (1..=records).min_by(|a, b| off(a).total_cmp(&off(b)));
+    nearest.unwrap_or(1)
+}
+
+fn percent(share: f64) -> f64 {
+    (1e4 * share).round() / 100.0
+}
+
+/// Loads of two of which memory is made.
+fn loads(peers: &PeerConfig) -> u64 {
+    (2.0 / peers.memory_share.unwrap_or(1.0)).ceil() as u64
+}
+
+fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
+    let experiment = &config.experiment;
+    let file_records = pictures.count.div_ceil(experiment.files.max(1));
+    let peers = |mode, share| PeerConfig {
+        memory_bytes: 0,
+        memory_share: Some(share),
+        mode,
+        unit_bytes: file_records * pictures.bytes,
+        near: true,
+    };
+    let mut all = Vec::new();
+    for level in LEVELS {
+        let chunk = match level {
+            0.0 => pictures.count,
+            level => chunk_of(pictures.count, level),
+        };
+        let (order, name) = match chunk {
+            1 => (Order::Full, "single pictures".to_string()),
+            all if all == pictures.count => (Order::Sequential, "constant order".to_string()),
+            chunk => (
+                Order::Page {
+                    unit_bytes: chunk * pictures.bytes,
+                },
+                format!("chunks of {chunk}"),
+            ),
+        };
+        let own = match order {
+            Order::Sequential => 0.0,
+            _ => percent(randomness_level(pictures.count, chunk)),
+        };
+        all.push(Compared {
+            figure: "Figure 7",
+            name,
+            order,
+            peers: peers(PeerMode::Ordered, 1.0),
+            level: Some([level, own]),
+        });
+    }
+    for &share in experiment.memory.iter().filter(|share| **share < 1.0) {
+        for mode in [PeerMode::Ordered, PeerMode::Opportunistic { loads: None }] {
+            all.push(Compared {
+                figure: "Figure 8",
+                name: format!("memory 1/{}, {mode}", 1.0 / share),
+                order: Order::Full,
+                peers: peers(mode, share),
+                level: None,
+            });
+        }
+    }
+    all
+}
+
+/// Accuracy in percent after each epoch.
+fn curve(
+    config: &ReproduceConfig,
+    net: &NetSetting,
+    pictures: &Pictures,
+    compared: &Compared,
+    raw: &mut RawRuns,
+    context: &mut RunContext<'_>,
+) -> Result<Vec<f64>, TrainError> {
+    let text = |path: &std::path::Path| path.display().to_string();
+    let [mean, deviation] = pictures.moments;
+    let folder = RunOptions {
+        out: config.out.join("run"),
+        overwrite: true,
+        ..RunOptions::default()
+    };
+    let mut curves: Vec<Vec<f64>> = Vec::new();
+    for seed in 0..config.seeds.min(MOST_SEEDS) {
+        let what = format!("{}, {}, seed {seed}", net.model, compared.name);
+        (context.observer)(Event::Note(&what));
+        let mut job = ImageConfig {
+            model: net.model.parse().map_err(TrainError::config)?,
+            width: net.width,
+            data: DataConfig {
+                paths: vec![text(&pictures.sorted)],
+                cache_dir: Some(config.out.join("data")),
+                ..DataConfig::default()
+            },
+            fit: FitConfig {
+                order: compared.order,
+                cache: Some(compared.peers.clone()),
+                validation: Some(Validation::Data(text(&pictures.test))),
+                ..constant(
+                    net.rate,
+                    net.batch,
+                    net.epochs.unwrap_or(config.experiment.epochs),
+                    seed,
+                )
+            },
+            ..ImageConfig::default()
+        };
+        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        let trained = train(&folder, RANKS, context, |own| image::run(&job, own))?;
+        for (at, epoch) in trained.epochs.iter().enumerate() {
+            let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
+            curves.resize(curves.len().max(at + 1), vec![]);
+            curves[at].push(accuracy);
+            raw.line(&[
+                &net.model,
+                &pictures.name,
+                &pictures.count.to_string(),
+                &format!("\"{}\"", compared.name),
+                &compared.order.to_string(),
+                &seed.to_string(),
+                &epoch.epoch.to_string(),
+                &format!("{:.6}", epoch.train_loss),
+                &format!("{:.6}", epoch.validation_loss.unwrap_or(f64::NAN)),
+                &format!("{accuracy:.3}"),
+                &format!("{:.3}", epoch.compute_s + epoch.wait_s),
+            ])?;
+        }
+    }
+    Ok(curves.into_iter().map(median).collect())
+}
+
+fn rows(net: &NetSetting, pictures: &Pictures, compared: &Compared, curve: Vec<f64>) -> Vec<Row> {
+    let row = |figure: &str, published: Value, measured: Value| Row {
+        table: compared.figure.to_string(),
+        data: format!("{} on {} sorted by class", net.model, pictures.name),
+        method: compared.name.clone(),
+        figure: figure.to_string(),
+        published,
+        measured,
+        differs: format!(
+            "{} pictures of {}², width {}, rate {} and {} a batch; the paper's accuracies are drawn, not printed",
+            pictures.count, pictures.side, net.width, net.rate, net.batch
+        ),
+        ..Row::default()
+    };
+    let level = compared
+        .level
+        .map(|[printed, own]| row("randomness level RL in percent", json!(printed), json!(own)));
+    let best = curve.iter().copied().fold(0.0, f64::max);
+    level
+        .into_iter()
+        .chain([
+            row("accuracy of the best epoch, %", Value::Null, json!(best)),
+            row("accuracy after each epoch, %", Value::Null, json!(curve)),
+        ])
+        .collect()
+}
