@@ -6,7 +6,7 @@
 //! * `lirs-memory`: Table 5: the tables in memory;
 //! * `lirs-dnn`: Tables 6 and 7, Figures 12 and 13: nets on a shuffle queue and in full random order;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
-//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
+//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order, linear models and nets;
 //! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
 //! * `echo`: data echoing: training on a slow source whose examples are used several times.
 //!

@@ -12,11 +12,6 @@ use crate::output::{Failure, print_json, usage, with_console};
 /// Runs the work of a published table and prints its figures beside ours.
 pub fn run(arguments: ReproduceArguments) -> Result<(), Failure> {
     let experiment = Experiment::find(&arguments.name)?;
-    #[cfg(feature = "nets")]
-    if !experiment.nets.is_empty() {
-        // As in the commands that train them.
-        crate::allocation::keep_large_blocks();
-    }
     if let Some(folder) = arguments
         .real_data
         .as_ref()
