@@ -104,11 +104,11 @@ struct Table<'a> {
 pub(super) fn bucket_training(
     config: &ReproduceConfig,
     context: &mut RunContext<'_>,
-    mut reproduction: Reproduction,
-) -> Result<Reproduction, TrainError> {
+    reproduction: &mut Reproduction,
+) -> Result<(), TrainError> {
     let experiment = &config.experiment;
     let Some(net) = experiment.nets.first() else {
-        return Ok(reproduction);
+        return Ok(());
     };
     let mut ways = Vec::new();
     for name in &experiment.policies {
@@ -173,7 +173,7 @@ pub(super) fn bucket_training(
         reproduction.files.push(path);
     }
     reproduction.notes.extend(NOTES.map(str::to_string));
-    Ok(reproduction)
+    Ok(())
 }
 
 const NONE: &str = "none";

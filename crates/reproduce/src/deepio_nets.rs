@@ -44,11 +44,11 @@ struct Compared {
 pub(super) fn deepio_nets(
     config: &ReproduceConfig,
     context: &mut RunContext<'_>,
-    mut reproduction: Reproduction,
-) -> Result<Reproduction, TrainError> {
+    reproduction: &mut Reproduction,
+) -> Result<(), TrainError> {
     let experiment = &config.experiment;
     if experiment.nets.is_empty() {
-        return Ok(reproduction);
+        return Ok(());
     }
     let share = (DEFAULT_SHARE * config.scale).min(1.0);
     let counts = PICTURES.map(|whole| (whole * share).round().max(20.0) as u64);
@@ -79,7 +79,7 @@ pub(super) fn deepio_nets(
         config.seeds.min(MOST_SEEDS)
     ));
     reproduction.files.push(raw.path());
-    Ok(reproduction)
+    Ok(())
 }
 
 /// The chunk that comes nearest to a level.

@@ -89,18 +89,8 @@ pub fn reproduce(
                 "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
             )));
         }
-        "deepio-order" => {
-            let linear = deepio_order::deepio_order(config, context)?;
-            #[cfg(feature = "nets")]
-            let linear = deepio_nets::deepio_nets(config, context, linear)?;
-            linear
-        }
-        "buckets" => {
-            let counted = buckets::buckets_table(config, context.interrupt)?;
-            #[cfg(feature = "nets")]
-            let counted = bucket_training::bucket_training(config, context, counted)?;
-            counted
-        }
+        "deepio-order" => deepio_order::deepio_order(config, context)?,
+        "buckets" => buckets::buckets_table(config, context.interrupt)?,
         "echo" => echo::echo_table(config, context)?,
         name => {
             return Err(TrainError::config(format!(
@@ -108,6 +98,12 @@ pub fn reproduce(
             )));
         }
     };
+    #[cfg(feature = "nets")]
+    match config.experiment.name.as_str() {
+        "buckets" => bucket_training::bucket_training(config, context, &mut reproduction)?,
+        "deepio-order" => deepio_nets::deepio_nets(config, context, &mut reproduction)?,
+        _ => (),
+    }
     let page = config.out.join(format!("{}.html", reproduction.name));
     let html = drawing::report(&reproduction).to_html();
     write_atomically(&page, |path| std::fs::write(path, html))?;
