@@ -66,8 +66,8 @@ pub(super) fn deepio_nets(
                 reproduction.notes.push(left_out);
                 continue;
             }
-            let curve = curve(config, net, &pictures, &compared, &mut raw, context)?;
-            found.extend(rows(net, &pictures, &compared, curve));
+            let curves = curves(config, net, &pictures, &compared, &mut raw, context)?;
+            found.extend(rows(net, &pictures, &compared, curves));
         }
         // Figure by figure, order by order within one.
         found.sort_by(|a: &Row, b: &Row| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
@@ -106,7 +106,8 @@ fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
         memory_share: Some(share),
         mode,
         unit_bytes: file_records * pictures.bytes,
-        near: true,
+        // Each rank takes its run of a batch, as the paper's do.
+        near: false,
     };
     let mut all = Vec::new();
     for level in LEVELS {
@@ -150,15 +151,15 @@ fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
     all
 }
 
-/// Accuracy in percent after each epoch.
-fn curve(
+/// Validation loss, and accuracy in percent, after each epoch.
+fn curves(
     config: &ReproduceConfig,
     net: &NetSetting,
     pictures: &Pictures,
     compared: &Compared,
     raw: &mut RawRuns,
     context: &mut RunContext<'_>,
-) -> Result<Vec<f64>, TrainError> {
+) -> Result<[Vec<f64>; 2], TrainError> {
     let text = |path: &std::path::Path| path.display().to_string();
     let [mean, deviation] = pictures.moments;
     let folder = RunOptions {
@@ -166,7 +167,8 @@ fn curve(
         overwrite: true,
         ..RunOptions::default()
     };
-    let mut curves: Vec<Vec<f64>> = Vec::new();
+    let mut losses: Vec<Vec<f64>> = Vec::new();
+    let mut accuracies: Vec<Vec<f64>> = Vec::new();
     for seed in 0..config.seeds.min(MOST_SEEDS) {
         let what = format!("{}, {}, seed {seed}", net.model, compared.name);
         (context.observer)(Event::Note(&what));
@@ -195,8 +197,11 @@ fn curve(
         let trained = train(&folder, RANKS, context, |own| image::run(&job, own))?;
         for (at, epoch) in trained.epochs.iter().enumerate() {
             let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
-            curves.resize(curves.len().max(at + 1), vec![]);
-            curves[at].push(accuracy);
+            let loss = epoch.validation_loss.unwrap_or(f64::NAN);
+            for (all, value) in [(&mut losses, loss), (&mut accuracies, accuracy)] {
+                all.resize(all.len().max(at + 1), vec![]);
+                all[at].push(value);
+            }
             raw.line(&[
                 &net.model,
                 &pictures.name,
@@ -206,13 +211,13 @@ fn curve(
                 &seed.to_string(),
                 &epoch.epoch.to_string(),
                 &format!("{:.6}", epoch.train_loss),
-                &format!("{:.6}", epoch.validation_loss.unwrap_or(f64::NAN)),
+                &format!("{loss:.6}"),
                 &format!("{accuracy:.3}"),
                 &format!("{:.3}", epoch.compute_s + epoch.wait_s),
             ])?;
         }
     }
-    Ok(curves.into_iter().map(median).collect())
+    Ok([losses, accuracies].map(|all| all.into_iter().map(median).collect()))
 }
 
 fn rows(net: &NetSetting, pictures: &Pictures, compared: &Compared, curve: Vec<f64>) -> Vec<Row> {
@@ -232,12 +237,21 @@ fn rows(net: &NetSetting, pictures: &Pictures, compared: &Compared, curve: Vec<f
     let level = compared
         .level
         .map(|[printed, own]| row("randomness level RL in percent", json!(printed), json!(own)));
-    let best = curve.iter().copied().fold(0.0, f64::max);
+    let best = accuracies.iter().copied().fold(0.0, f64::max);
     level
         .into_iter()
         .chain([
             row("accuracy of the best epoch, %", Value::Null, json!(best)),
-            row("accuracy after each epoch, %", Value::Null, json!(curve)),
+            row(
+                "accuracy after each epoch, %",
+                Value::Null,
+                json!(accuracies),
+            ),
+            row(
+                "validation loss after each epoch",
+                Value::Null,
+                json!(losses),
+            ),
         ])
         .collect()
 }
