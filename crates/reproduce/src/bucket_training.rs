@@ -5,7 +5,8 @@
 //! softmax passes it by; and with padding that is words, each sentence's last one repeated, of which a trainer that
 //! knows nothing of padding computes everything. No figure of speed is thus won over the second alone.
 //!
-//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: about an hour.
+//! By default a twelfth of the sentences is used, evenly spread, with the words of all of them. Cost then: a good hour on two
+//! idle cores, by the time of a step.
 
 use std::path::{Path, PathBuf};
 

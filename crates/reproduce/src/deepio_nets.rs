@@ -220,7 +220,12 @@ fn curves(
     Ok([losses, accuracies].map(|all| all.into_iter().map(median).collect()))
 }
 
-fn rows(net: &NetSetting, pictures: &Pictures, compared: &Compared, curve: Vec<f64>) -> Vec<Row> {
+fn rows(
+    net: &NetSetting,
+    pictures: &Pictures,
+    compared: &Compared,
+    [losses, accuracies]: [Vec<f64>; 2],
+) -> Vec<Row> {
     let row = |figure: &str, published: Value, measured: Value| Row {
         table: compared.figure.to_string(),
         data: format!("{} on {} sorted by class", net.model, pictures.name),
