@@ -61,7 +61,7 @@ pub(super) fn deepio_nets(
                 PeerMode::Opportunistic { .. } => loads(&compared.peers),
                 PeerMode::Ordered => 1,
             };
-            if loads > 1 && pictures.count / loads < 3 * net.batch {
+            if loads > 1 && pictures.count / (loads + 1) < 3 * net.batch {
                 let left_out = format!("{}: too few pictures, left out", compared.name);
                 reproduction.notes.push(left_out);
                 continue;
@@ -93,7 +93,7 @@ fn percent(share: f64) -> f64 {
     (1e4 * share).round() / 100.0
 }
 
-/// Loads of two of which memory is made.
+/// Loads of two of which memory is made; ranks that share it unevenly may need one more.
 fn loads(peers: &PeerConfig) -> u64 {
     (2.0 / peers.memory_share.unwrap_or(1.0)).ceil() as u64
 }
