@@ -53,7 +53,11 @@ impl Array {
 
     /// The elements; `None` where they are of another type.
     pub fn values<T: Element>(&self) -> Option<&[T]> {
-        (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(&self.buffer))
+        // What is empty may lie anywhere.
+        (self.dtype == T::DTYPE).then(|| match self.buffer.is_empty() {
+            true => &[][..],
+            false => bytemuck::cast_slice(&self.buffer),
+        })
     }
 
     /// The elements, to be changed in place; `None` where they are of another type, and while the memory is shared:
@@ -61,7 +65,10 @@ impl Array {
     pub fn values_mut<T: Element>(&mut self) -> Option<&mut [T]> {
         let of_type = self.dtype == T::DTYPE;
         let buffer = Arc::get_mut(&mut self.buffer).filter(|_| of_type)?;
-        Some(bytemuck::cast_slice_mut(buffer.bytes_mut()))
+        Some(match buffer.is_empty() {
+            true => &mut [][..],
+            false => bytemuck::cast_slice_mut(buffer.bytes_mut()),
+        })
     }
 
     /// The memory, for a tensor of another library that borrows it: it stays as it is until the last owner is gone.
@@ -100,6 +107,15 @@ mod tests {
         drop(shared);
         assert_eq!(array.values_mut::<i64>(), Some(&mut [7, 2, 3][..]));
         assert_eq!(format!("{array:?}"), "int64[3]");
+    }
+
+    /// A rank that has no example of a step once had memory from nowhere, and ended when it looked at it.
+    #[test]
+    fn no_elements_may_lie_anywhere() {
+        let nowhere = Buffer::new(bytes::BytesMut::new(), None);
+        let mut array = Array::new(DType::U32, Shape::stacked(0, &[3]), nowhere);
+        assert_eq!(array.values::<u32>(), Some(&[][..]));
+        assert_eq!(array.values_mut::<u32>(), Some(&mut [][..]));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub use device::{Device, pipelined, trainer};
 pub use error::NnError;
 pub use input::{Carry, Input, Words};
 pub use layer::{Flow, Init, Layer, Parameter, Role, Summary};
+pub use memory::give_back_spare;
 pub use nets::Net;
 pub use operands::{Counts, LossOptions, NO_TARGET, Window};
 pub use optimiser::{Rule, Update};

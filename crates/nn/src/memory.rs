@@ -36,6 +36,14 @@ fn pool() -> std::sync::MutexGuard<'static, Pool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Gives spare memory back to the system: that of a net which has ended is of no use to the next.
+pub fn give_back_spare() {
+    let mut pool = pool();
+    pool.spare.clear();
+    pool.spare_numbers = 0;
+    pool.most_live = pool.live_numbers;
+}
+
 /// Memory for `len` numbers, whatever they are; it goes back to the pool once dropped.
 pub(crate) struct Block {
     numbers: Numbers,

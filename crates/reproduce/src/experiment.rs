@@ -60,6 +60,9 @@ pub struct Experiment {
     /// Ways of putting sentences together.
     #[serde(default)]
     pub policies: Vec<String>,
+    /// Those of them whose perplexity is followed over all epochs.
+    #[serde(default)]
+    pub followed: Vec<String>,
     /// Uses of each example, each tried.
     #[serde(default)]
     pub factors: Vec<f64>,
@@ -78,6 +81,9 @@ pub struct Experiment {
     /// Nets that are trained.
     #[serde(default, rename = "net")]
     pub nets: Vec<NetSetting>,
+    /// Pictures that nets learn, where the other sets are none: the first of these that is there.
+    #[serde(default)]
+    pub pictures: Vec<SetConfig>,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
@@ -96,6 +102,9 @@ pub struct NetSetting {
     pub rate: f64,
     /// Examples of a batch.
     pub batch: u64,
+    /// Epochs, where they are not those of the experiment.
+    #[serde(default)]
+    pub epochs: Option<u64>,
 }
 
 /// One data set of an experiment: generated where it has `rows`, else files below the folder of real

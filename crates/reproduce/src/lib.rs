@@ -6,8 +6,8 @@
 //! * `lirs-memory`: Table 5: the tables in memory;
 //! * `lirs-dnn`: Tables 6 and 7, Figures 12 and 13: nets on a shuffle queue and in full random order;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
-//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
-//! * `buckets`: padding of the Penn Treebank by ways of bucketing it;
+//! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order, linear models and nets;
+//! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
 //! * `echo`: data echoing: training on a slow source whose examples are used several times.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
@@ -33,6 +33,10 @@ mod memory;
 mod pages;
 mod svm;
 
+#[cfg(feature = "nets")]
+mod bucket_training;
+#[cfg(feature = "nets")]
+mod deepio_nets;
 #[cfg(feature = "nets")]
 mod lirs_dnn;
 #[cfg(feature = "nets")]
@@ -94,6 +98,12 @@ pub fn reproduce(
             )));
         }
     };
+    #[cfg(feature = "nets")]
+    match config.experiment.name.as_str() {
+        "buckets" => bucket_training::bucket_training(config, context, &mut reproduction)?,
+        "deepio-order" => deepio_nets::deepio_nets(config, context, &mut reproduction)?,
+        _ => (),
+    }
     let page = config.out.join(format!("{}.html", reproduction.name));
     let html = drawing::report(&reproduction).to_html();
     write_atomically(&page, |path| std::fs::write(path, html))?;

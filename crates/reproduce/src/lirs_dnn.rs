@@ -9,9 +9,9 @@
 
 use pelton_data::{DataConfig, Validation};
 use pelton_plan::Order;
-use pelton_run::{Event, RunContext};
+use pelton_run::{Event, RunContext, RunOptions};
 use pelton_storage::{DeviceUse, PAGE_BYTES};
-use pelton_train::{FitConfig, ImageConfig, TrainError};
+use pelton_train::{FitConfig, ImageConfig, TrainError, image};
 use serde_json::{Value, json};
 
 use super::modelled::{Work, devices};
@@ -94,7 +94,7 @@ pub(super) fn lirs_dnn(
 ) -> Result<Reproduction, TrainError> {
     let share = DEFAULT_SHARE * config.scale;
     let counts = PICTURES.map(|whole| (whole * share.min(1.0)).round().max(20.0) as u64);
-    let pictures = find(config, counts, context)?;
+    let pictures = find(config, &config.experiment.sets, counts, context)?;
     let mut raw = RawRuns::create(&config.out.join("lirs_dnn_runs.csv"), COLUMNS)?;
     let queues = config
         .experiment
@@ -148,6 +148,11 @@ fn one(
     };
     let text = |path: &std::path::Path| path.display().to_string();
     let [mean, deviation] = pictures.moments;
+    let folder = RunOptions {
+        out: config.out.join("run"),
+        overwrite: true,
+        ..RunOptions::default()
+    };
     let mut losses: Vec<Vec<f64>> = Vec::new();
     let (mut accuracies, mut seconds) = (Vec::new(), Vec::new());
     for seed in 0..config.seeds {
@@ -167,9 +172,9 @@ fn one(
             ..ImageConfig::default()
         };
         job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
-        let epochs = train(config, &job, context)?;
+        let trained = train(&folder, 1, context, |own| image::run(&job, own))?;
         let mut best = 0.0f64;
-        for (at, epoch) in epochs.iter().enumerate() {
+        for (at, epoch) in trained.epochs.iter().enumerate() {
             let loss = epoch.validation_loss.unwrap_or(f64::NAN);
             let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
             losses.resize(losses.len().max(at + 1), vec![]);

@@ -1,9 +1,10 @@
 //! Training a net for a table: the job that `pelton train` runs, and what it leaves, epoch by epoch.
 
-use pelton_run::{RunContext, RunOptions};
-use pelton_train::{FitConfig, ImageConfig, NetEpoch, TrainError, image};
+use pelton_comm::run_ranks;
+use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::{FitConfig, NetEpoch, NetSummary, TrainError};
 
-use crate::table::{ReproduceConfig, interrupted};
+use crate::table::interrupted;
 
 /// A constant rate, with decay and momentum as they are by default.
 pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConfig {
@@ -18,35 +19,44 @@ pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConf
     }
 }
 
-/// Trains, and returns the epochs that ended; a loss that is no number ends them and is no error.
+/// What a training left.
+pub(super) struct Trained {
+    /// Epochs that ended; a loss that is no number ends them and is no error.
+    pub epochs: Vec<NetEpoch>,
+    /// Figures of the whole, where it came to its end.
+    pub summary: Option<NetSummary>,
+}
+
+/// Runs a job on so many ranks of this process.
 pub(super) fn train(
-    config: &ReproduceConfig,
-    job: &ImageConfig,
-    context: &mut RunContext<'_>,
-) -> Result<Vec<NetEpoch>, TrainError> {
-    let folder = RunOptions {
-        out: config.out.join("run"),
-        resume: false,
-        overwrite: true,
-    };
-    // Its notes are those of every epoch of every run.
-    let quiet = &mut |_: pelton_run::Event<'_>| {};
-    let own = RunContext::new(context.comm, context.interrupt, quiet).in_folder(&folder);
-    match image::run(job, own) {
-        Ok(_) | Err(TrainError::NotANumber { .. }) => (),
+    folder: &RunOptions,
+    ranks: usize,
+    context: &RunContext<'_>,
+    job: impl Fn(RunContext<'_>) -> Result<NetSummary, TrainError> + Sync,
+) -> Result<Trained, TrainError> {
+    let interrupt = context.interrupt;
+    let summaries = run_ranks(ranks, |comm| {
+        // Its notes are those of every epoch of every run.
+        let quiet = &mut |_: Event<'_>| {};
+        job(RunContext::new(&comm, interrupt, quiet).in_folder(folder))
+    });
+    let summary = match summaries.map_err(|failed| failed.source) {
+        Ok(summaries) => summaries.into_iter().next(),
+        Err(TrainError::NotANumber { .. }) => None,
         Err(TrainError::Interrupted { .. }) => return Err(interrupted()),
         Err(error) => return Err(error),
-    }
+    };
     let file = folder.out.join("metrics.jsonl");
     // Where the first epoch failed there is none.
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     let epochs: Result<Vec<NetEpoch>, _> = text.lines().map(serde_json::from_str).collect();
-    epochs.map_err(|error| {
+    let epochs = epochs.map_err(|error| {
         TrainError::config(format!(
             "{}: cannot be read ({error}); run it again",
             file.display()
         ))
-    })
+    })?;
+    Ok(Trained { epochs, summary })
 }
 
 /// Epochs after which a value that begins anywhere first is at most `goal`, by a line between two epochs.

@@ -9,6 +9,7 @@ use pelton_key::{KeyedRng, Stage, key};
 use pelton_run::{Interrupt, RunContext};
 use pelton_train::TrainError;
 
+use crate::experiment::SetConfig;
 use crate::idx::{reader, real, write_idx};
 use crate::table::ReproduceConfig;
 
@@ -33,13 +34,14 @@ pub(super) struct Pictures {
     pub moments: [f64; 2],
 }
 
-/// The first set of the experiment that is there, with at most so many pictures to train on and to test with.
+/// The first of some sets that is there, with at most so many pictures to train on and to test with.
 pub(super) fn find(
     config: &ReproduceConfig,
+    sets: &[SetConfig],
     [train, test]: [u64; 2],
     context: &mut RunContext<'_>,
 ) -> Result<Pictures, TrainError> {
-    let found = config.experiment.sets.iter().find_map(|set| {
+    let found = sets.iter().find_map(|set| {
         let paths = match set.rows {
             Some(_) => Some(["", ":test"].map(|part| format!("{}:{train}{part}", set.name))),
             None => real(config, set).map(|files| files.map(|file| file.display().to_string())),

@@ -348,6 +348,120 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
     assert!(row.measured.as_f64().unwrap() < 0.01);
 }
 
+/// Sentences of 1 to 12 words, the short ones more often.
+#[cfg(feature = "nets")]
+fn sentences(count: usize) -> String {
+    let line = |i: usize| {
+        let words = 1 + (i * i * 7 + i) % 13 * (i % 5) / 5;
+        let word = |j| format!("w{}", (i * 3 + j * (i % 4)) % 20);
+        (0..words).map(word).collect::<Vec<_>>().join(" ")
+    };
+    (0..count).map(|i| line(i) + "\n").collect()
+}
+
+/// Every way trains on the same words, and on the padding that is counted of it.
+#[cfg(feature = "nets")]
+#[test]
+fn buckets_are_trained_on_the_same_words() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("ptb")).unwrap();
+    let texts = [("train", 120), ("valid", 20)];
+    let texts = texts.map(|(name, count)| (format!("ptb/ptb.{name}.txt"), sentences(count)));
+    for (file, text) in &texts {
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    let mut config = config("buckets", 6.0, &folder.path().join("out"));
+    config.real_data = Some(folder.path().to_path_buf());
+    config.experiment.batches = vec![8];
+    config.experiment.policies = ["none", "static:4,8", "auto", "pack:24"]
+        .map(String::from)
+        .to_vec();
+    config.experiment.followed = vec!["auto".to_string()];
+    config.experiment.epochs = 3;
+    let net = &mut config.experiment.nets[0];
+    (net.width, net.batch) = (0.05, 8);
+    let found = reproduced(&config, &Arc::default()).unwrap();
+    // Half of the sentences, each with its end.
+    let used = super::idx::some_of(120, 60);
+    let all = texts[0].1.lines().zip(0..);
+    let lengths = all.filter(|(_, i)| used.contains(*i));
+    let lengths: Vec<usize> = lengths
+        .map(|(line, _)| 1 + line.split(' ').count())
+        .collect();
+    let words = lengths.iter().sum::<usize>();
+    let cells = 60 * lengths.iter().max().unwrap();
+    let raw = std::fs::read_to_string(config.out.join("buckets-ptb-trained.csv")).unwrap();
+    let mut lines = 0;
+    for line in raw.lines().skip(1) {
+        let (before, rest) = line.split_once('"').unwrap();
+        let (policy, rest) = rest.split_once("\",").unwrap();
+        let columns: Vec<&str> = rest.split(',').collect();
+        let (padding_is_words, trained) = (columns[0] == "true", columns[5]);
+        let expected = if padding_is_words { cells } else { words };
+        assert_eq!(trained, expected.to_string(), "{line}");
+        // Of several ranks the first one's is told.
+        if before.ends_with(",1,data,") {
+            let padded = columns[6].parse::<f64>().unwrap();
+            let of_none = 1.0 - words as f64 / cells as f64;
+            let right = match (policy, padding_is_words) {
+                (_, true) => padded == 0.0,
+                ("none", _) => (padded - of_none).abs() < 1e-6,
+                _ => padded < 0.7 * of_none,
+            };
+            assert!(right, "{line}");
+        }
+        lines += 1;
+    }
+    // Three divisions of five ways by two turns, and three epochs of one.
+    assert_eq!(lines, 3 * 5 * 2 + 3);
+    let row = |method, figure| {
+        let data = "ptb, batches of 8";
+        find(&found.rows, "Trained", data, method, figure)
+            .measured
+            .clone()
+    };
+    let losses = row("auto", "validation perplexity after");
+    let losses: Vec<f64> = serde_json::from_value(losses).unwrap();
+    assert!(losses.len() == 3 && losses[2] < losses[0], "{losses:?}");
+}
+
+/// Four ranks that hold half of the data take the full order in ordered mode, bit by bit, and another one by loads.
+#[cfg(feature = "nets")]
+#[test]
+fn ordered_mode_trains_nets_as_full_order_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("deepio-order", 0.03, folder.path());
+    config.experiment.sets.clear();
+    config.experiment.pictures.retain(|set| set.rows.is_some());
+    config.experiment.memory = vec![1.0, 0.5];
+    let net = &mut config.experiment.nets[0];
+    // A batch norm begins to learn at once.
+    (net.model, net.width) = ("resnet20".to_string(), 0.25);
+    (net.rate, net.batch, net.epochs) = (0.1, 16, Some(3));
+    let found = reproduced(&config, &Arc::default()).unwrap();
+    check_shape(&found);
+    let data = "resnet20 on demo:images sorted by class";
+    let loss = |table, method| {
+        let row = find(&found.rows, table, data, method, "validation loss");
+        let losses = row.measured.as_array().unwrap().clone();
+        assert_eq!(losses.len(), 3);
+        losses[2].as_f64().unwrap()
+    };
+    let full = loss("Figure 7", "single pictures");
+    // Ordered mode takes the same order whatever is in memory.
+    assert_eq!(loss("Figure 8", "memory 1/2, ordered"), full);
+    assert_ne!(loss("Figure 8", "memory 1/2, opportunistic"), full);
+    assert_ne!(loss("Figure 7", "constant order"), full);
+    let levels = found
+        .rows
+        .iter()
+        .filter(|row| row.figure.starts_with("randomness level RL") && row.data == data);
+    for row in levels {
+        let [printed, own] = [&row.published, &row.measured].map(|x| x.as_f64().unwrap());
+        assert!((printed - own).abs() < 3.0, "{row:?}");
+    }
+}
+
 #[test]
 fn memory_rows_repeat_table_5_and_ours_is_smaller() {
     let folder = tempfile::tempdir().unwrap();
@@ -385,6 +499,7 @@ fn memory_rows_repeat_table_5_and_ours_is_smaller() {
 fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config("deepio-order", 0.3, folder.path());
+    config.experiment.nets.clear();
     config.experiment.sets.retain(|set| set.name == "higgs");
     config.experiment.inner_passes = vec!["until:0.1".parse().unwrap()];
     config.experiment.epochs = 6;
@@ -451,6 +566,7 @@ fn nonsense_is_refused() {
 fn buckets_of_the_penn_treebank_drop_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config("buckets", 1.0, folder.path());
+    config.experiment.nets.clear();
     let real = std::env::var_os("PELTON_DATA").map_or("../../../shared/data".into(), PathBuf::from);
     if !real.join("ptb/ptb.train.txt").exists() {
         eprintln!(

@@ -19,7 +19,7 @@ pub use context::{RunContext, RunOptions};
 pub use error::RunError;
 pub use event::{EpochRecord, Event, Interrupt, Observer};
 pub use metrics_endpoint::MetricsEndpoint;
-pub use process::{cpu_seconds, peak_rss_bytes};
+pub use process::{cpu_seconds, peak_rss_bytes, reset_peak_rss};
 pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, write_atomically};
 pub use safetensors::tensor::Dtype;

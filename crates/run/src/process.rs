@@ -11,6 +11,12 @@ pub fn peak_rss_bytes() -> u64 {
         .map_or(0, |kib| kib * 1024)
 }
 
+/// Lets [`peak_rss_bytes`] count from now on; false where the system does not allow it.
+pub fn reset_peak_rss() -> bool {
+    // 5: "reset the peak resident set size to the current value" (proc_pid_clear_refs(5)).
+    std::fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
 /// CPU seconds (user and system) of this process so far; 0 where the system does not say.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -33,7 +39,12 @@ mod tests {
     #[test]
     fn the_process_knows_its_memory_and_time() {
         let block = vec![1u8; 32 << 20];
-        assert!(super::peak_rss_bytes() as usize > block.len());
+        let peak = super::peak_rss_bytes();
+        assert!(peak as usize > block.len());
+        drop(std::hint::black_box(block));
+        if super::reset_peak_rss() {
+            assert!(super::peak_rss_bytes() < peak);
+        }
         let mut sum = 0u64;
         for i in 0..200_000_000u64 {
             sum = std::hint::black_box(sum ^ i);

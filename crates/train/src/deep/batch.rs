@@ -23,6 +23,10 @@ pub(crate) enum Ready {
 impl Ready {
     /// From a batch of the feed.
     pub(crate) fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
+        if batch.is_empty() {
+            // Of a step with fewer examples than ranks some have none; what has no rows is given to no net.
+            return Ok(Ready::Words(Words::default()));
+        }
         match targets {
             Targets::Classes(classes) => images(&mut batch, classes),
             Targets::Words { start } => words(&batch, start).map(Ready::Words),

@@ -129,6 +129,8 @@ pub(crate) fn fit(
         &progress,
         folder,
     )?;
+    drop(of);
+    pelton_nn::give_back_spare();
     Ok(summary)
 }
 

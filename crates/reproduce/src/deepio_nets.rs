@@ -1,0 +1,262 @@
+//! DeepIO Figures 7 and 8 with the paper's net: AlexNet on a file sorted by class, read by four ranks from one
+//! another's memory.
+//!
+//! Chunks are as long as give the printed levels for so many pictures. With memory for a part of the data, ordered mode
+//! takes the full random order all the same and reads from the file what is not in memory; opportunistic mode draws from
+//! what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes chunks harmless.
+
+use pelton_data::{DataConfig, PeerConfig, PeerMode, Validation};
+use pelton_plan::{Order, randomness_level};
+use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::{FitConfig, ImageConfig, TrainError, image};
+use serde_json::{Value, json};
+
+use super::nets::{constant, train};
+use super::pictures::{Pictures, find};
+use super::raw_runs::RawRuns;
+use crate::experiment::NetSetting;
+use crate::table::{ReproduceConfig, Reproduction, Row, median};
+
+const COLUMNS: &str =
+    "net,data,pictures,method,order,seed,epoch,train_loss,validation_loss,accuracy_percent,seconds";
+/// Pictures to train on and to measure with, at the scale of the whole.
+const PICTURES: [f64; 2] = [60_000.0, 10_000.0];
+/// Share of the pictures that is used by default: 10 000.
+const DEFAULT_SHARE: f64 = 1.0 / 6.0;
+/// Ranks that train together.
+const RANKS: usize = 4;
+/// Most seeds: the differences are of whole points.
+const MOST_SEEDS: u64 = 3;
+/// The levels that the paper prints, in percent.
+const LEVELS: [f64; 5] = [100.0, 73.0, 49.0, 16.0, 0.0];
+
+/// An order that is compared.
+struct Compared {
+    figure: &'static str,
+    name: String,
+    order: Order,
+    peers: PeerConfig,
+    /// Printed level and ours, in percent.
+    level: Option<[f64; 2]>,
+}
+
+/// Adds the accuracies of nets to the table.
+pub(super) fn deepio_nets(
+    config: &ReproduceConfig,
+    context: &mut RunContext<'_>,
+    reproduction: &mut Reproduction,
+) -> Result<(), TrainError> {
+    let experiment = &config.experiment;
+    if experiment.nets.is_empty() {
+        return Ok(());
+    }
+    let share = (DEFAULT_SHARE * config.scale).min(1.0);
+    let counts = PICTURES.map(|whole| (whole * share).round().max(20.0) as u64);
+    let pictures = find(config, &experiment.pictures, counts, context)?;
+    let mut raw = RawRuns::create(&config.out.join("deepio-order-nets.csv"), COLUMNS)?;
+    for net in &experiment.nets {
+        let mut found = Vec::new();
+        for compared in compared(config, &pictures) {
+            let loads = match compared.peers.mode {
+                PeerMode::Opportunistic { .. } => loads(&compared.peers),
+                PeerMode::Ordered => 1,
+            };
+            if loads > 1 && pictures.count / (loads + 1) < 3 * net.batch {
+                let left_out = format!("{}: too few pictures, left out", compared.name);
+                reproduction.notes.push(left_out);
+                continue;
+            }
+            let curves = curves(config, net, &pictures, &compared, &mut raw, context)?;
+            found.extend(rows(net, &pictures, &compared, curves));
+        }
+        // Figure by figure, order by order within one.
+        found.sort_by(|a: &Row, b: &Row| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
+        reproduction.rows.extend(found);
+    }
+    reproduction.notes.push(format!(
+        "nets: {RANKS} ranks, the data in their memory or a part of it; {} pictures sorted by class, accuracy on others, the middle of {} seeds; memory for all of them stands under Figure 7",
+        pictures.count,
+        config.seeds.min(MOST_SEEDS)
+    ));
+    reproduction.files.push(raw.path());
+    Ok(())
+}
+
+/// The chunk that comes nearest to a level.
+fn chunk_of(records: u64, level: f64) -> u64 {
+    let off = |chunk: &u64| (percent(randomness_level(records, *chunk)) - level).abs();
+    let nearest = (1..=records).min_by(|a, b| off(a).total_cmp(&off(b)));
+    nearest.unwrap_or(1)
+}
+
+fn percent(share: f64) -> f64 {
+    (1e4 * share).round() / 100.0
+}
+
+/// Loads of two of which memory is made; ranks that share it unevenly may need one more.
+fn loads(peers: &PeerConfig) -> u64 {
+    (2.0 / peers.memory_share.unwrap_or(1.0)).ceil() as u64
+}
+
+fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
+    let experiment = &config.experiment;
+    let file_records = pictures.count.div_ceil(experiment.files.max(1));
+    let peers = |mode, share| PeerConfig {
+        memory_bytes: 0,
+        memory_share: Some(share),
+        mode,
+        unit_bytes: file_records * pictures.bytes,
+        // Each rank takes its run of a batch, as the paper's do.
+        near: false,
+    };
+    let mut all = Vec::new();
+    for level in LEVELS {
+        let chunk = match level {
+            0.0 => pictures.count,
+            level => chunk_of(pictures.count, level),
+        };
+        let (order, name) = match chunk {
+            1 => (Order::Full, "single pictures".to_string()),
+            all if all == pictures.count => (Order::Sequential, "constant order".to_string()),
+            chunk => (
+                Order::Page {
+                    unit_bytes: chunk * pictures.bytes,
+                },
+                format!("chunks of {chunk}"),
+            ),
+        };
+        let own = match order {
+            Order::Sequential => 0.0,
+            _ => percent(randomness_level(pictures.count, chunk)),
+        };
+        all.push(Compared {
+            figure: "Figure 7",
+            name,
+            order,
+            peers: peers(PeerMode::Ordered, 1.0),
+            level: Some([level, own]),
+        });
+    }
+    for &share in experiment.memory.iter().filter(|share| **share < 1.0) {
+        for mode in [PeerMode::Ordered, PeerMode::Opportunistic { loads: None }] {
+            all.push(Compared {
+                figure: "Figure 8",
+                name: format!("memory 1/{}, {mode}", 1.0 / share),
+                order: Order::Full,
+                peers: peers(mode, share),
+                level: None,
+            });
+        }
+    }
+    all
+}
+
+/// Validation loss, and accuracy in percent, after each epoch.
+fn curves(
+    config: &ReproduceConfig,
+    net: &NetSetting,
+    pictures: &Pictures,
+    compared: &Compared,
+    raw: &mut RawRuns,
+    context: &mut RunContext<'_>,
+) -> Result<[Vec<f64>; 2], TrainError> {
+    let text = |path: &std::path::Path| path.display().to_string();
+    let [mean, deviation] = pictures.moments;
+    let folder = RunOptions {
+        out: config.out.join("run"),
+        overwrite: true,
+        ..RunOptions::default()
+    };
+    let mut losses: Vec<Vec<f64>> = Vec::new();
+    let mut accuracies: Vec<Vec<f64>> = Vec::new();
+    for seed in 0..config.seeds.min(MOST_SEEDS) {
+        let what = format!("{}, {}, seed {seed}", net.model, compared.name);
+        (context.observer)(Event::Note(&what));
+        let mut job = ImageConfig {
+            model: net.model.parse().map_err(TrainError::config)?,
+            width: net.width,
+            data: DataConfig {
+                paths: vec![text(&pictures.sorted)],
+                cache_dir: Some(config.out.join("data")),
+                ..DataConfig::default()
+            },
+            fit: FitConfig {
+                order: compared.order,
+                cache: Some(compared.peers.clone()),
+                validation: Some(Validation::Data(text(&pictures.test))),
+                ..constant(
+                    net.rate,
+                    net.batch,
+                    net.epochs.unwrap_or(config.experiment.epochs),
+                    seed,
+                )
+            },
+            ..ImageConfig::default()
+        };
+        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        let trained = train(&folder, RANKS, context, |own| image::run(&job, own))?;
+        for (at, epoch) in trained.epochs.iter().enumerate() {
+            let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
+            let loss = epoch.validation_loss.unwrap_or(f64::NAN);
+            for (all, value) in [(&mut losses, loss), (&mut accuracies, accuracy)] {
+                all.resize(all.len().max(at + 1), vec![]);
+                all[at].push(value);
+            }
+            raw.line(&[
+                &net.model,
+                &pictures.name,
+                &pictures.count.to_string(),
+                &format!("\"{}\"", compared.name),
+                &compared.order.to_string(),
+                &seed.to_string(),
+                &epoch.epoch.to_string(),
+                &format!("{:.6}", epoch.train_loss),
+                &format!("{loss:.6}"),
+                &format!("{accuracy:.3}"),
+                &format!("{:.3}", epoch.compute_s + epoch.wait_s),
+            ])?;
+        }
+    }
+    Ok([losses, accuracies].map(|all| all.into_iter().map(median).collect()))
+}
+
+fn rows(
+    net: &NetSetting,
+    pictures: &Pictures,
+    compared: &Compared,
+    [losses, accuracies]: [Vec<f64>; 2],
+) -> Vec<Row> {
+    let row = |figure: &str, published: Value, measured: Value| Row {
+        table: compared.figure.to_string(),
+        data: format!("{} on {} sorted by class", net.model, pictures.name),
+        method: compared.name.clone(),
+        figure: figure.to_string(),
+        published,
+        measured,
+        differs: format!(
+            "{} pictures of {}², width {}, rate {} and {} a batch; the paper's accuracies are drawn, not printed",
+            pictures.count, pictures.side, net.width, net.rate, net.batch
+        ),
+        ..Row::default()
+    };
+    let level = compared
+        .level
+        .map(|[printed, own]| row("randomness level RL in percent", json!(printed), json!(own)));
+    let best = accuracies.iter().copied().fold(0.0, f64::max);
+    level
+        .into_iter()
+        .chain([
+            row("accuracy of the best epoch, %", Value::Null, json!(best)),
+            row(
+                "accuracy after each epoch, %",
+                Value::Null,
+                json!(accuracies),
+            ),
+            row(
+                "validation loss after each epoch",
+                Value::Null,
+                json!(losses),
+            ),
+        ])
+        .collect()
+}
