@@ -8,7 +8,7 @@
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order;
 //! * `buckets`: padding of the Penn Treebank by ways of bucketing it;
-//! * `echo`: data echoing: training on a slow source whose examples are used several times.
+//! * `echo`: data echoing: nets on a slow source whose examples are used several times.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
 //! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
@@ -28,11 +28,12 @@ mod modelled;
 mod buckets;
 mod deepio_bandwidth;
 mod deepio_order;
-mod echo;
 mod memory;
 mod pages;
 mod svm;
 
+#[cfg(feature = "nets")]
+mod echo;
 #[cfg(feature = "nets")]
 mod lirs_dnn;
 #[cfg(feature = "nets")]
@@ -79,15 +80,16 @@ pub fn reproduce(
         "lirs-memory" => memory::lirs_memory(config, context)?,
         #[cfg(feature = "nets")]
         "lirs-dnn" => lirs_dnn::lirs_dnn(config, context)?,
+        #[cfg(feature = "nets")]
+        "echo" => echo::echo_table(config, context)?,
         #[cfg(not(feature = "nets"))]
-        name @ "lirs-dnn" => {
+        name @ ("lirs-dnn" | "echo") => {
             return Err(TrainError::config(format!(
                 "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
             )));
         }
         "deepio-order" => deepio_order::deepio_order(config, context)?,
         "buckets" => buckets::buckets_table(config, context.interrupt)?,
-        "echo" => echo::echo_table(config, context)?,
         name => {
             return Err(TrainError::config(format!(
                 "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets or echo"

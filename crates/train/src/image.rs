@@ -199,7 +199,7 @@ fn needs_decoding(contents: Contents) -> bool {
 }
 
 /// Height, width and channels of what the pipeline makes: those of its first batch.
-fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
+pub fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
     let Some(batch) = training.first_batch()? else {
         return Err(TrainError::config(
             "the data has no records to train on".to_string(),
