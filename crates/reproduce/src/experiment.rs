@@ -63,18 +63,12 @@ pub struct Experiment {
     /// Those of them whose perplexity is followed over all epochs.
     #[serde(default)]
     pub followed: Vec<String>,
-    /// Uses of each example, each tried.
-    #[serde(default)]
-    pub factors: Vec<f64>,
-    /// Learning rates, each tried.
+    /// Learning rates over those of the nets, each tried.
     #[serde(default)]
     pub rates: Vec<f64>,
     /// Time of the source for a batch over that of a training step.
     #[serde(default)]
     pub ratio: f64,
-    /// Milliseconds of a training step.
-    #[serde(default)]
-    pub step_ms: f64,
     /// Queues over the number of records.
     #[serde(default)]
     pub queues: Vec<f64>,
@@ -87,6 +81,9 @@ pub struct Experiment {
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
+    /// Texts for language models, where there are such beside other nets.
+    #[serde(default, rename = "text")]
+    pub texts: Vec<SetConfig>,
 }
 
 /// A net of an experiment.
@@ -105,6 +102,9 @@ pub struct NetSetting {
     /// Epochs, where they are not those of the experiment.
     #[serde(default)]
     pub epochs: Option<u64>,
+    /// Echoes that are compared, as loaders have them; `none` is the first.
+    #[serde(default)]
+    pub echoes: Vec<String>,
 }
 
 /// One data set of an experiment: generated where it has `rows`, else files below the folder of real

@@ -8,7 +8,7 @@
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order, linear models and nets;
 //! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
-//! * `echo`: data echoing: training on a slow source whose examples are used several times.
+//! * `echo`: data echoing: nets on a slow source whose examples are used several times.
 //!
 //! [`Experiment`] says what is compared, `published` holds the paper's figures, `held` the data,
 //! `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled device
@@ -28,7 +28,6 @@ mod modelled;
 mod buckets;
 mod deepio_bandwidth;
 mod deepio_order;
-mod echo;
 mod memory;
 mod pages;
 mod svm;
@@ -38,14 +37,18 @@ mod bucket_training;
 #[cfg(feature = "nets")]
 mod deepio_nets;
 #[cfg(feature = "nets")]
+mod echo;
+#[cfg(feature = "nets")]
 mod lirs_dnn;
 #[cfg(feature = "nets")]
 mod nets;
 #[cfg(feature = "nets")]
 mod pictures;
 
-mod drawing;
+#[cfg(feature = "nets")]
 mod idx;
+
+mod drawing;
 mod raw_runs;
 
 pub use experiment::{Experiment, NetSetting, SetConfig};
@@ -83,15 +86,16 @@ pub fn reproduce(
         "lirs-memory" => memory::lirs_memory(config, context)?,
         #[cfg(feature = "nets")]
         "lirs-dnn" => lirs_dnn::lirs_dnn(config, context)?,
+        #[cfg(feature = "nets")]
+        "echo" => echo::echo_table(config, context)?,
         #[cfg(not(feature = "nets"))]
-        name @ "lirs-dnn" => {
+        name @ ("lirs-dnn" | "echo") => {
             return Err(TrainError::config(format!(
                 "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
             )));
         }
         "deepio-order" => deepio_order::deepio_order(config, context)?,
         "buckets" => buckets::buckets_table(config, context.interrupt)?,
-        "echo" => echo::echo_table(config, context)?,
         name => {
             return Err(TrainError::config(format!(
                 "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets or echo"

@@ -17,7 +17,7 @@ use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
 use rayon::ThreadPool;
 use serde::Serialize;
 
-use crate::deep::{FitConfig, Prepared, Targets, load_parameters, measure, pixels, pool};
+use crate::deep::{FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool};
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, unreadable, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, fits, resolved};
@@ -117,7 +117,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
     Ok(Finished {
         job,
         trainer,
-        pool: pool(threads, &Comm::alone())?,
+        pool: thread_pool(threads, &Comm::alone())?,
     })
 }
 

@@ -14,7 +14,7 @@ use pelton_nn::trainer;
 use pelton_run::{Event, RunContext, RunFolder};
 use serde::{Deserialize, Serialize};
 
-use crate::deep::{Fit, FitConfig, NetSummary, Prepared, Targets, fit};
+use crate::deep::{Fit, FitConfig, NetSummary, Prepared, Ready, Targets, fit};
 use crate::error::TrainError;
 
 /// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
@@ -242,13 +242,11 @@ pub(crate) fn fits(
 }
 
 /// Height, width and channels of what the pipeline makes: those of its first batch.
-fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
-    let Some(batch) = training.first_batch()? else {
-        return Err(TrainError::config("the data has no records".to_string()));
-    };
-    let ready = crate::deep::Ready::new(batch, Targets::Classes(usize::MAX))?;
-    let crate::deep::Ready::Images { pixels, .. } = ready else {
-        unreachable!("classes are asked for")
+pub fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
+    let none = || TrainError::config("the data has no records".to_string());
+    let batch = training.first_batch()?.ok_or_else(none)?;
+    let Ready::Images { pixels, .. } = Ready::new(batch, Targets::Classes(usize::MAX))? else {
+        return Err(none());
     };
     let sizes = &pixels.shape().dims;
     Ok([sizes[1], sizes[2], sizes[3]])

@@ -150,7 +150,10 @@ impl LanguageConfig {
         crate::config::read(path)
     }
 
-    pub(crate) fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
+    /// The net over so many words.
+    ///
+    /// Errors: sizes that do not go together.
+    pub fn net(&self, words: usize) -> Result<nets::Net, TrainError> {
         let model = LanguageModel {
             words,
             embedding: self.embedding.unwrap_or(self.hidden),

@@ -22,7 +22,10 @@ pub mod linear;
 pub mod evaluate;
 
 #[cfg(feature = "nets")]
-pub use deep::{CourseSetting, FitConfig, NetEpoch, NetSummary, Optimizer, growing_batch};
+pub use deep::{
+    CourseSetting, FitConfig, NetEpoch, NetSummary, Optimizer, Ready, Targets, growing_batch,
+    thread_pool,
+};
 #[cfg(feature = "nets")]
 pub use image::ImageConfig;
 #[cfg(feature = "nets")]

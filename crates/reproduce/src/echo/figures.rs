@@ -1,194 +1,184 @@
 //! The table: what the trainings took, beside what is published.
 
+use pelton_feed::{EchoPoint, EchoSetting};
 use serde_json::{Value, json};
 
-use super::trial::{Condition, Point, Reached, Setting, Trial, Until};
+use super::trial::{Condition, Look, Reached, Trial, best};
 use super::tuning::{self, Tuned};
+use super::workload::Workload;
 use crate::table::{ReproduceConfig, Row};
 
-/// A condition with its learning rate and its trainings in real time, one a seed.
+/// A condition with its learning rate and its trainings, one a seed.
 pub(super) struct Measured {
     pub condition: Condition,
     pub tuned: Tuned,
     pub trials: Vec<Trial>,
 }
 
-/// The published gain of e = 5 at R = 6.
+/// What the paper says, whose figures are drawn and not printed.
+pub(super) const PUBLISHED: &str = "published: 3.25 times less time with e = 5 at R = 6; with e = 2 fewer fresh examples in every workload but batches on ResNet-50, as few as almost half before augmentation; the best quality with echo is as good as without";
 const PUBLISHED_GAIN: f64 = 3.25;
-/// The factor and the R of that.
-const PUBLISHED_FACTOR: f64 = 5.0;
-const PUBLISHED_RATIO: f64 = 6.0;
+const GAIN: &str = "time without echo over time to the target";
 
 /// Means over the seeds, where every seed reached the target.
 #[derive(Clone, Copy)]
 struct Means {
     fresh: f64,
-    wall_s: f64,
-    /// fresh · max(t_up, e·t_down).
+    seconds: f64,
     modelled_s: f64,
     /// Uses of an example up to the target.
-    realised: f64,
+    uses: f64,
 }
 
 impl Measured {
-    fn means(&self, setting: &Setting) -> Option<Means> {
+    fn means(&self, workload: &Workload) -> Option<Means> {
         let reached: Option<Vec<Reached>> = self.trials.iter().map(|trial| trial.reached).collect();
         let reached = reached.filter(|reached| !reached.is_empty())?;
         let mean = |value: &dyn Fn(&Reached) -> f64| {
             reached.iter().map(value).sum::<f64>() / reached.len() as f64
         };
-        let realised = |reached: &Reached| match self.condition {
-            Condition::Fixed { factor, .. } => factor,
-            Condition::Auto => reached.used / reached.fresh,
-        };
-        let per_example_s = setting.step_s / setting.batch as f64;
         Some(Means {
             fresh: mean(&|reached| reached.fresh),
-            wall_s: mean(&|reached| reached.wall_s),
-            modelled_s: mean(&|reached| {
-                reached.fresh * per_example_s * setting.ratio.max(realised(reached))
-            }),
-            realised: mean(&realised),
+            seconds: mean(&|reached| reached.seconds),
+            modelled_s: mean(&|reached| workload.modelled_s(reached.fresh, reached.used)),
+            uses: mean(&|reached| reached.used / reached.fresh),
         })
     }
 }
 
 /// Every figure, one after the other, condition by condition.
-pub(super) fn rows(setting: &Setting, measured: &[Measured]) -> Vec<Row> {
-    let means: Vec<Option<Means>> = measured.iter().map(|each| each.means(setting)).collect();
+pub(super) fn rows(workload: &Workload, measured: &[Measured]) -> Vec<Row> {
+    let means: Vec<Option<Means>> = measured.iter().map(|each| each.means(workload)).collect();
     let once = means[0];
-    let table = Table {
-        setting,
+    let row = |figure: &str, method: String, published: Value, measured: Value| {
+        Row {
+        table: format!("R = {}", workload.ratio),
+        data: workload.name.clone(),
+        method,
+        figure: figure.to_string(),
+        published,
         measured,
-        means: &means,
+        differs: match workload.of_pictures {
+            true => "ResNet-20 on small pictures instead of ResNet-50 on ImageNet; a file that is read slowly instead of cloud storage",
+            false => "a small net on the Penn Treebank instead of a Transformer on LM1B and Common Crawl; seconds are modelled",
+        }
+        .to_string(),
+        ..Row::default()
+    }
     };
-    let over_once = |value: fn(&Means) -> f64| {
-        move |_: &Measured, means: &Means| once.map(|once| value(&once) / value(means))
+    let mut rows = Vec::new();
+    let mut column = |figure: &str,
+                      published: &dyn Fn(Condition) -> Value,
+                      value: &dyn Fn(&Measured, &Means) -> Option<f64>| {
+        for (each, means) in measured.iter().zip(&means) {
+            let value = match means {
+                Some(means) => value(each, means).map(|value| json!(rounded(value))),
+                None => Some(json!("not reached")),
+            };
+            if let Some(value) = value {
+                let condition = each.condition;
+                rows.push(row(
+                    figure,
+                    condition.to_string(),
+                    published(condition),
+                    value,
+                ));
+            }
+        }
     };
-    let gain_of = |condition: Condition| {
-        let is_published =
-            condition.factor_before() == Some(PUBLISHED_FACTOR) && setting.ratio == PUBLISHED_RATIO;
-        is_published.then_some(json!(PUBLISHED_GAIN))
+    let nothing = |_: Condition| Value::Null;
+    let gain = |condition: Condition| match published_gain(workload, condition) {
+        true => json!(PUBLISHED_GAIN),
+        false => Value::Null,
     };
-    let worth_of = |condition: Condition| {
-        let each = (PUBLISHED_GAIN - 1.0) / (PUBLISHED_FACTOR - 1.0);
-        gain_of(condition).map(|_| json!(rounded(each)))
-    };
-    let worth = |_: &Measured, means: &Means| {
-        let more = once?.fresh / means.fresh - 1.0;
-        (means.realised > 1.0).then(|| more / (means.realised - 1.0))
-    };
-    let nothing = |_: Condition| None;
-    let mut rows = table.column(GAIN, &gain_of, &over_once(|means| means.wall_s));
-    rows.extend(table.column(
-        "the same by fresh examples x max(t_up, e x t_down)",
-        &nothing,
-        &over_once(|means| means.modelled_s),
-    ));
-    rows.extend(table.column("worth of a repeat in fresh examples", &worth_of, &worth));
-    rows.extend(table.column(
-        "fresh examples of e = 1 over those needed",
-        &fewer_fresh,
-        &over_once(|means| means.fresh),
-    ));
-    rows.extend(table.best_fixed());
-    rows.extend(
-        table.column("seconds to the target", &nothing, &|_, means| {
-            Some(means.wall_s)
-        }),
+    let real = |each: &Measured| each.condition.is_paced(workload);
+    if workload.of_pictures {
+        column(GAIN, &gain, &|each, means| {
+            real(each).then_some(once?.seconds / means.seconds)
+        });
+        column("seconds to the target", &nothing, &|each, means| {
+            real(each).then_some(means.seconds)
+        });
+    }
+    column(&format!("{GAIN}, modelled"), &gain, &|_, means| {
+        Some(once?.modelled_s / means.modelled_s)
+    });
+    let fewer = |condition| published_fresh(condition);
+    column(
+        "fresh examples without echo over those to the target",
+        &fewer,
+        &|_, means| Some(once?.fresh / means.fresh),
     );
-    rows.extend(
-        table.column("fresh examples to the target", &nothing, &|_, means| {
-            Some(means.fresh.round())
-        }),
-    );
-    rows.extend(
-        table.column("uses of an example, realised", &nothing, &|_, means| {
-            Some(means.realised)
-        }),
-    );
-    rows.extend(
-        table.column("learning rate, tuned", &nothing, &|measured, _| {
-            Some(f64::from(measured.tuned.rate))
-        }),
-    );
+    column("fresh examples to the target", &nothing, &|_, means| {
+        Some(means.fresh.round())
+    });
+    column("uses of an example", &nothing, &|_, means| Some(means.uses));
+    column("learning rate, tuned", &nothing, &|each, _| {
+        Some(each.tuned.rate)
+    });
+    let quality = if workload.of_pictures {
+        "best accuracy, %"
+    } else {
+        "best perplexity"
+    };
+    let at = [
+        (
+            "fresh examples",
+            (|look: &Look| look.fresh) as fn(&Look) -> u64,
+        ),
+        ("steps", |look: &Look| look.used),
+    ];
+    for (what, count) in at {
+        for each in measured {
+            let best = |trial: &Trial| best(&trial.looks, |look| count(look) <= workload.budget);
+            let sum: f64 = each.trials.iter().map(best).sum();
+            let mean = workload.shown(sum / each.trials.len() as f64);
+            let figure = format!("{quality}, at equal {what}");
+            rows.push(row(
+                &figure,
+                each.condition.to_string(),
+                Value::Null,
+                json!(rounded(mean)),
+            ));
+        }
+    }
+    // How `auto` does against the fixed factor that is best in real time.
+    let paced = || measured.iter().zip(&means).filter(|(each, _)| real(each));
+    let fixed = paced().filter(|(each, _)| !each.condition.is_auto());
+    let best = fixed.filter_map(|(each, means)| Some((each.condition, means.as_ref()?.seconds)));
+    let best = best.min_by(|a, b| a.1.total_cmp(&b.1));
+    let auto = paced()
+        .find(|(each, _)| each.condition.is_auto())
+        .and_then(|(_, means)| *means);
+    if let (Some((best, best_s)), Some(auto)) = (best, auto) {
+        let figure = "time over that of the best fixed echo";
+        let over = json!(rounded(auto.seconds / best_s));
+        rows.push(row(
+            figure,
+            format!("auto against {best}"),
+            Value::Null,
+            over,
+        ));
+    }
     rows
 }
 
-const GAIN: &str = "time of e = 1 over time to the target";
+/// Whether the paper prints the gain of this.
+fn published_gain(workload: &Workload, condition: Condition) -> bool {
+    let is_five = matches!(condition.0, Some(EchoSetting::Examples(echo, EchoPoint::BeforeAugment)) if echo.factor() == 5.0);
+    is_five && workload.of_pictures && workload.ratio == 6.0
+}
 
 /// What the text says of twice-used examples.
-fn fewer_fresh(condition: Condition) -> Option<Value> {
-    match condition {
-        Condition::Fixed { factor: 2.0, point } => Some(json!(match point {
-            Point::Before => "almost 2",
-            Point::After => "above 1",
-            Point::Batches => "1 or more",
-        })),
-        _ => None,
-    }
-}
-
-struct Table<'a> {
-    setting: &'a Setting,
-    measured: &'a [Measured],
-    means: &'a [Option<Means>],
-}
-
-impl Table<'_> {
-    /// One figure of every condition.
-    fn column(
-        &self,
-        figure: &str,
-        published: &dyn Fn(Condition) -> Option<Value>,
-        value: &dyn Fn(&Measured, &Means) -> Option<f64>,
-    ) -> Vec<Row> {
-        let each = self.measured.iter().zip(self.means);
-        each.map(|(measured, means)| {
-            let value = means
-                .as_ref()
-                .map(|means| value(measured, means).map(rounded));
-            Row {
-                method: measured.condition.name(),
-                figure: figure.to_string(),
-                published: json!(published(measured.condition)),
-                measured: match value {
-                    Some(value) => json!(value),
-                    None => json!("not reached"),
-                },
-                ..self.row()
-            }
-        })
-        .collect()
-    }
-
-    /// How `auto` does against the fixed factor that would have been best.
-    fn best_fixed(&self) -> Vec<Row> {
-        let each = || self.measured.iter().zip(self.means);
-        let fixed = each().filter(|(measured, _)| measured.condition.factor_before().is_some());
-        let best = fixed
-            .filter_map(|(measured, means)| Some((measured.condition, (*means)?.wall_s)))
-            .min_by(|a, b| a.1.total_cmp(&b.1));
-        let auto = each().find(|(measured, _)| measured.condition == Condition::Auto);
-        let auto = auto.and_then(|(_, means)| *means);
-        let (Some((best, best_s)), Some(auto)) = (best, auto) else {
-            return Vec::new();
-        };
-        vec![Row {
-            method: format!("auto against {}", best.name()),
-            figure: "time over that of the best fixed factor".to_string(),
-            measured: json!(rounded(auto.wall_s / best_s)),
-            ..self.row()
-        }]
-    }
-
-    fn row(&self) -> Row {
-        Row {
-            table: format!("R = {}", self.setting.ratio),
-            data: self.setting.pictures.name.clone(),
-            differs: "a perceptron on small pictures instead of ResNet-50 on ImageNet, a file behind a modelled device instead of cloud storage, steps of constant time".to_string(),
-            ..Row::default()
-        }
+fn published_fresh(condition: Condition) -> Value {
+    match condition.0 {
+        Some(EchoSetting::Examples(echo, point)) if echo.factor() == 2.0 => match point {
+            EchoPoint::BeforeAugment => json!("almost 2"),
+            EchoPoint::AfterAugment => json!("above 1"),
+            EchoPoint::Read => Value::Null,
+        },
+        Some(EchoSetting::Batches(echo)) if echo.factor() == 2.0 => json!("1 or more"),
+        _ => Value::Null,
     }
 }
 
@@ -197,84 +187,67 @@ fn rounded(value: f64) -> f64 {
     (1e4 * value).round() / 1e4
 }
 
-/// What holds for all figures.
+/// What holds for all figures of a workload.
 pub(super) fn notes(
     config: &ReproduceConfig,
-    setting: &Setting,
-    until: Until,
+    workload: &Workload,
+    target: f64,
+    rates: &[f64],
     measured: &[Measured],
 ) -> Vec<String> {
-    let experiment = &config.experiment;
-    let pictures = &setting.pictures;
-    let rates: Vec<String> = experiment.rates.iter().map(f64::to_string).collect();
+    let name = &workload.name;
+    let unit = if workload.of_pictures {
+        "% accuracy"
+    } else {
+        "perplexity"
+    };
+    let tried: Vec<String> = rates.iter().map(f64::to_string).collect();
+    let edge = measured.iter().filter(|each| each.tuned.at_edge);
+    let edge: Vec<String> = edge.map(|each| each.condition.to_string()).collect();
+    let seeds = tuning::seeds(config.seeds);
     let mut notes = vec![
+        format!("{name}: {}", workload.note),
         format!(
-            "data: {} of {}, {} by {side} grey pixels of {} classes; tested on {} others; batches of {}; cut at random after adding 2 pixels on each side, and mirrored",
-            pictures.used.len(),
-            pictures.name,
-            pictures.side,
-            pictures.classes,
-            pictures.test_labels.len(),
-            setting.batch,
-            side = pictures.side
-        ),
-        "net: one hidden layer of 64 units, stochastic gradient descent with momentum 0.9, constant rate".to_string(),
-        format!(
-            "target: accuracy {:.4} (mean of three looks in a row at the mean of the weights of {} fresh examples each): the lowest over {} seeds after {} passes with e = 1 at its best rate",
-            until.target, setting.look_every, tuning::seeds(config), experiment.epochs
+            "{name}: the target is {:.2} {unit} (mean of three looks in a row, {} steps from one to the next): the worst of {seeds} seeds after {} passes without echo at their best rate",
+            workload.shown(target),
+            workload.look_every,
+            config.experiment.epochs
         ),
         format!(
-            "rates: of {} the one whose trainings reach the target soonest, on {} seeds other than the {} whose means stand here; {}",
-            rates.join(", "),
-            tuning::seeds(config),
+            "{name}: of the rates {} the one whose trainings reach the target soonest, on {seeds} seeds other than the {} whose means stand here; at an end of the grid: {}",
+            tried.join(", "),
             config.seeds,
-            edges(measured)
+            if edge.is_empty() {
+                "none".to_string()
+            } else {
+                edge.join(", ")
+            }
         ),
         format!(
-            "time is real: a step takes {} ms, what the net does not need of it is waited; the device gives {:.0} pictures a second, {} steps for a batch; looking at the test pictures costs no time; repeats are drawn from windows of {} fresh examples, those of auto from the last 2048",
-            experiment.step_ms,
-            setting.batch as f64 / (setting.ratio * setting.step_s),
-            setting.ratio,
-            setting.window
-        ),
-        late(measured),
-        format!(
-            "published: {PUBLISHED_GAIN} times less time with e = {PUBLISHED_FACTOR} at R = {PUBLISHED_RATIO}; with e = 2 fewer fresh examples in every workload but batches on ResNet-50, as few as almost half before augmentation; figures are drawn, not printed"
+            "{name}: repeats are drawn from windows of {} fresh examples, those of auto from the last 2048",
+            workload.window
         ),
     ];
-    if has_generated(config, pictures) {
-        notes.push(
-            "the pictures are generated; real ones are taken from `real_data` or Debian's dataset-fashion-mnist".to_string(),
-        );
-    }
+    let step_ms = 1e3 * workload.step_s;
+    let paced = || {
+        measured
+            .iter()
+            .filter(|each| each.condition.is_paced(workload))
+    };
+    let trials = || paced().flat_map(|each| &each.trials);
+    let steps: f64 = trials().map(|trial| trial.end.steps as f64).sum();
+    let stepping_s: f64 = trials()
+        .map(|trial| trial.mean_step_s * trial.end.steps as f64)
+        .sum();
+    notes.push(match workload.of_pictures {
+        true => format!(
+            "{name}: time is real where echo is before augmentation: a step took {step_ms:.2} ms beforehand and {:.2} ms in the mean of these trainings, the source gives a batch every {:.1} ms, and clock and source stand while the test pictures are looked at; modelled time is max(R x fresh batches, steps) x the step beforehand",
+            1e3 * stepping_s / steps.max(1.0),
+            workload.ratio * step_ms
+        ),
+        false => format!(
+            "{name}: modelled time is max(R x fresh batches, steps) x {step_ms:.2} ms, the step's time beforehand"
+        ),
+    });
     notes
-}
-
-fn has_generated(config: &ReproduceConfig, pictures: &super::pictures::Pictures) -> bool {
-    let mut sets = config.experiment.sets.iter();
-    sets.any(|set| set.name == pictures.name && set.rows.is_some())
-}
-
-fn edges(measured: &[Measured]) -> String {
-    let at_edge: Vec<String> = measured
-        .iter()
-        .filter(|each| each.tuned.at_edge)
-        .map(|each| each.condition.name())
-        .collect();
-    match at_edge.is_empty() {
-        true => "none is at an end of the grid".to_string(),
-        false => format!("at an end of the grid: {}", at_edge.join("; ")),
-    }
-}
-
-/// How well steps kept their time.
-fn late(measured: &[Measured]) -> String {
-    let trials = || measured.iter().flat_map(|each| &each.trials);
-    let sum = |value: fn(&Trial) -> f64| trials().map(value).sum::<f64>();
-    let steps = sum(|trial| trial.steps as f64).max(1.0);
-    format!(
-        "steps took {:.3} ms in the mean; {:.2} % of them took longer than they should, since the net itself was not ready",
-        1e3 * sum(|trial| trial.mean_step_s * trial.steps as f64) / steps,
-        100.0 * sum(|trial| trial.late_steps as f64) / steps
-    )
 }

@@ -1,137 +1,148 @@
 //! The target that every condition is to reach, and the learning rate that each reaches it with soonest.
 //!
 //! The paper's targets are the best that the baseline reliably reaches, and it tunes each condition anew, since
-//! repeats change which rate is best. Here: the target is the lowest accuracy over the seeds after a stated number
+//! repeats change which rate is best. Here: the target is the lowest quality over the seeds after a stated number
 //! of passes without echo, at the rate whose mean is best. A condition's rate is the one of the grid whose
 //! trainings reach it soonest, on other seeds than those that are measured. Fixed factors are tuned without
 //! pacing, since their batches do not depend on time; `auto` in real time.
 
 use pelton_train::TrainError;
 
-use super::raw::Raw;
-use super::trial::{Condition, Point, Run, Setting, Trial, Until, smoothed};
-use crate::table::ReproduceConfig;
+use super::Raw;
+use super::trial::{Condition, Run, Trial, Until, best};
+use super::workload::Workload;
 
 /// Added to a seed, so that rates are not chosen on the trainings that are measured.
 const OTHER_SEEDS: u64 = 1000;
 /// Most seeds for choosing.
-const MOST_SEEDS: u64 = 5;
+const MOST_SEEDS: u64 = 2;
 
 /// A chosen rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tuned {
-    pub rate: f32,
+    pub rate: f64,
     /// Whether it is the smallest or largest that was tried.
     pub at_edge: bool,
 }
 
 /// Seeds for choosing.
-pub(super) fn seeds(config: &ReproduceConfig) -> u64 {
-    config.seeds.min(MOST_SEEDS)
+pub(super) fn seeds(measured: u64) -> u64 {
+    measured.min(MOST_SEEDS)
 }
 
-/// The accuracy to reach.
+/// The quality to reach.
 pub(super) fn target(
-    setting: &Setting,
-    config: &ReproduceConfig,
-    budget: u64,
+    workload: &Workload,
+    seeds: u64,
+    rates: &[f64],
     raw: &mut Raw,
 ) -> Result<f64, TrainError> {
     let until = Until {
         target: f64::INFINITY,
-        fresh: budget,
+        least: workload.budget,
+        most: workload.budget,
     };
-    let once = Condition::Fixed {
-        factor: 1.0,
-        point: Point::Before,
-    };
-    let by_rate = grid(setting, config, once, until, "target", raw)?;
-    let at_end = |trial: &Trial| smoothed(&trial.looks).last().copied().unwrap_or(0.0);
-    let ends = by_rate
-        .iter()
-        .map(|(_, trials)| trials.iter().map(at_end).collect::<Vec<f64>>());
+    let by_rate = grid(
+        workload,
+        seeds,
+        Condition(None),
+        rates,
+        until,
+        "target",
+        raw,
+    )?;
+    let ends = by_rate.iter().map(|trials| {
+        let end = |trial: &Trial| {
+            best(&trial.looks[trial.looks.len().saturating_sub(3)..], |_| {
+                true
+            })
+        };
+        trials.iter().map(end).collect::<Vec<f64>>()
+    });
     let best = ends.max_by(|a, b| a.iter().sum::<f64>().total_cmp(&b.iter().sum()));
-    Ok(best.into_iter().flatten().fold(f64::INFINITY, f64::min))
+    let target = best.into_iter().flatten().fold(f64::INFINITY, f64::min);
+    match target.is_finite() {
+        true => Ok(target),
+        false => Err(TrainError::config(format!(
+            "{}: no learning rate gives a target; try smaller `rates` or a larger `scale`",
+            workload.name
+        ))),
+    }
 }
 
 /// The best rate of a condition.
 pub(super) fn tune(
-    setting: &Setting,
-    config: &ReproduceConfig,
+    workload: &Workload,
+    seeds: u64,
     condition: Condition,
+    rates: &[f64],
     until: Until,
     raw: &mut Raw,
 ) -> Result<Tuned, TrainError> {
-    let by_rate = grid(setting, config, condition, until, "tuning", raw)?;
-    // A training that fails counts as if it had succeeded at its end.
-    let cost = |trial: &Trial| match (trial.reached, condition) {
-        (Some(reached), Condition::Auto) => reached.wall_s,
-        (Some(reached), _) => reached.fresh,
-        (None, Condition::Auto) => trial.wall_s,
-        (None, _) => until.fresh as f64,
+    let by_rate = grid(workload, seeds, condition, rates, until, "tuning", raw)?;
+    // A training that fails counts as if it had succeeded at the end of all patience.
+    let failed = if condition.is_auto() {
+        workload.modelled_s(until.most as f64, 0.0)
+    } else {
+        until.most as f64
     };
-    let costs: Vec<f64> = by_rate
+    let cost = |trial: &Trial| match trial.reached {
+        Some(reached) if condition.is_auto() => reached.seconds,
+        Some(reached) => reached.fresh,
+        None => failed,
+    };
+    let costs = by_rate
         .iter()
-        .map(|(_, trials)| trials.iter().map(cost).sum())
-        .collect();
-    let best = (0..costs.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b]));
-    let best = best.expect("the grid is not empty");
+        .map(|trials| trials.iter().map(cost).sum::<f64>());
+    let best = costs.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+    let (best, _) = best.expect("the grid is not empty");
     Ok(Tuned {
-        rate: by_rate[best].0,
-        at_edge: costs.len() > 1 && (best == 0 || best + 1 == costs.len()),
+        rate: rates[best],
+        at_edge: rates.len() > 1 && (best == 0 || best + 1 == rates.len()),
     })
 }
 
-/// Trains with every rate and seed.
+/// Trains with every rate and seed; those of a rate side by side where they do not depend on time.
 fn grid(
-    setting: &Setting,
-    config: &ReproduceConfig,
+    workload: &Workload,
+    seeds: u64,
     condition: Condition,
-    until: Until,
+    rates: &[f64],
+    mut until: Until,
     phase: &str,
     raw: &mut Raw,
-) -> Result<Vec<(f32, Vec<Trial>)>, TrainError> {
-    let seeds: Vec<u64> = (0..seeds(config)).map(|seed| OTHER_SEEDS + seed).collect();
-    let mut until = until;
+) -> Result<Vec<Vec<Trial>>, TrainError> {
     let mut by_rate = Vec::new();
-    for rate in config.experiment.rates.iter().map(|&rate| rate as f32) {
-        let run = |&seed: &u64| Run {
+    for &rate in rates {
+        let run = |seed: u64| Run {
             condition,
             rate,
-            seed,
-            paced: condition == Condition::Auto,
+            seed: OTHER_SEEDS + seed,
+            paced: condition.is_auto() && condition.is_paced(workload),
             until,
         };
-        let runs: Vec<Run> = seeds.iter().map(run).collect();
-        let trials = trials(setting, &runs)?;
+        let runs: Vec<Run> = (0..self::seeds(seeds)).map(run).collect();
+        let trials: Result<Vec<Trial>, TrainError> = match runs[0].paced {
+            true => runs.iter().map(|run| workload.train(run)).collect(),
+            false => std::thread::scope(|scope| {
+                let start = |run| scope.spawn(move || workload.train(run));
+                let started: Vec<_> = runs.iter().map(start).collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                    thread.join().expect("a training does not panic")
+                };
+                started.into_iter().map(join).collect()
+            }),
+        };
+        let trials = trials?;
+        for (run, trial) in runs.iter().zip(&trials) {
+            raw.line(workload, phase, run, trial)?;
+        }
         if trials.iter().all(|trial| trial.reached.is_some()) {
             // A rate that needs twice as much will not be the best, and need not be waited for.
-            let most = trials.iter().map(|trial| trial.fresh).max();
-            until.fresh = until.fresh.min(2 * most.unwrap_or(until.fresh));
+            let most = trials.iter().map(|trial| trial.end.fresh).max();
+            until.most = until.most.min(2 * most.unwrap_or(until.most));
         }
-        by_rate.push((rate, trials));
-    }
-    for (rate, trials) in &by_rate {
-        for (seed, trial) in seeds.iter().zip(trials) {
-            raw.line(phase, condition, *rate, *seed, trial)?;
-        }
+        by_rate.push(trials);
     }
     Ok(by_rate)
-}
-
-/// The trainings of several seeds: side by side, where they do not depend on time.
-fn trials(setting: &Setting, runs: &[Run]) -> Result<Vec<Trial>, TrainError> {
-    if runs.iter().any(|run| run.paced) {
-        return runs.iter().map(|run| setting.train(run)).collect();
-    }
-    std::thread::scope(|scope| {
-        let started: Vec<_> = runs
-            .iter()
-            .map(|run| scope.spawn(|| setting.train(run)))
-            .collect();
-        started
-            .into_iter()
-            .map(|thread| thread.join().expect("a training does not panic"))
-            .collect()
-    })
 }

@@ -7,22 +7,34 @@ use crate::error::TrainError;
 
 /// What labels or words a job reads from a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Targets {
+pub enum Targets {
     /// Classes of images, so many.
     Classes(usize),
     /// The next word; `start` is what a sequence is taken to follow.
-    Words { start: i64 },
+    Words {
+        /// The number of that word.
+        start: i64,
+    },
 }
 
 /// A batch as a net takes it.
-pub(crate) enum Ready {
-    Images { pixels: Array, labels: Vec<i64> },
+pub enum Ready {
+    /// Images and their classes.
+    Images {
+        /// The images.
+        pixels: Array,
+        /// A class each.
+        labels: Vec<i64>,
+    },
+    /// Words.
     Words(Words),
 }
 
 impl Ready {
     /// From a batch of the feed.
-    pub(crate) fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
+    ///
+    /// Errors: data without what the job reads; a class that the net has not.
+    pub fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
         if batch.is_empty() {
             // Of a step with fewer examples than ranks some have none; what has no rows is given to no net.
             return Ok(Ready::Words(Words::default()));
@@ -34,7 +46,7 @@ impl Ready {
     }
 
     /// As input.
-    pub(crate) fn input(&self) -> Input<'_> {
+    pub fn input(&self) -> Input<'_> {
         match self {
             Ready::Images { pixels, labels } => Input::Images { pixels, labels },
             Ready::Words(words) => Input::Words(words),
@@ -42,7 +54,7 @@ impl Ready {
     }
 
     /// Examples, or words, that count.
-    pub(crate) fn rows(&self) -> u64 {
+    pub fn rows(&self) -> u64 {
         match self {
             Ready::Images { labels, .. } => labels.len() as u64,
             Ready::Words(words) => words.targets.iter().filter(|&&y| y != NO_TARGET).count() as u64,

@@ -235,7 +235,8 @@ impl FitConfig {
         }
     }
 
-    pub(crate) fn rule(&self) -> Rule {
+    /// The rule of the optimiser, with its constants.
+    pub fn rule(&self) -> Rule {
         match self.optimizer {
             Optimizer::Sgd => Rule::Sgd {
                 momentum: self.momentum,

@@ -49,7 +49,7 @@ pub(crate) fn fit(
     }
     .unwrap_or_default();
     folder.keep_metrics(progress.epochs.len())?;
-    let pool = pool(of.config.threads, comm)?;
+    let pool = thread_pool(of.config.threads, comm)?;
     let went_on = progress.feed.is_some();
     let mut source = of
         .training
@@ -134,8 +134,8 @@ pub(crate) fn fit(
     Ok(summary)
 }
 
-/// Threads that compute: those of this rank.
-pub(crate) fn pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
+/// Threads that compute: those of this rank, so many or, where 0, its share of the processors.
+pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = match threads {
         0 => (processors / comm.size()).max(1),

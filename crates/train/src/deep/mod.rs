@@ -13,11 +13,13 @@ mod saving;
 mod source;
 mod summary;
 
+pub use batch::{Ready, Targets};
 pub use config::{CourseSetting, FitConfig, Optimizer, growing_batch};
+pub use fit::thread_pool;
 pub use progress::NetEpoch;
 pub use summary::NetSummary;
 
-pub(crate) use batch::{Ready, Targets, pixels};
-pub(crate) use fit::{Fit, fit, measure, pool};
+pub(crate) use batch::pixels;
+pub(crate) use fit::{Fit, fit, measure};
 pub(crate) use saving::load_parameters;
 pub(crate) use source::{Prepared, TextStream};
