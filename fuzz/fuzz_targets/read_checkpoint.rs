@@ -98,7 +98,7 @@ fn arrays(file: &[u8]) {
     };
     for (name, shape) in checkpoint.names() {
         if let Ok(values) = checkpoint.required::<f32>(&name, Dtype::F32) {
-            assert_eq!(values.len(), shape.iter().product());
+            assert_eq!(values.len(), shape.iter().product::<usize>());
         }
     }
 }
