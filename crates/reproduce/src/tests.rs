@@ -314,15 +314,15 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
 #[test]
 fn nets_learn_from_sorted_files_in_full_order_only() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config("lirs-dnn", 0.05, folder.path());
+    let mut config = config("lirs-dnn", 0.12, folder.path());
     config.experiment.sets.retain(|set| set.rows.is_some());
     config.experiment.nets.truncate(1);
     config.experiment.queues = vec![0.0078];
-    config.experiment.epochs = 3;
+    config.experiment.epochs = 2;
     let net = &mut config.experiment.nets[0];
     // A batch norm begins to learn at once.
-    (net.model, net.width) = ("resnet20".to_string(), 0.5);
-    (net.rate, net.batch) = (0.1, 16);
+    (net.model, net.width) = ("resnet20".to_string(), 0.25);
+    (net.rate, net.batch) = (0.05, 16);
     let found = reproduced(&config, &Arc::default()).unwrap();
     let loss = |method: &str| {
         let data = "resnet20 on demo:images sorted by class";
@@ -334,10 +334,11 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
             "validation loss by epoch",
         );
         let losses = row.measured.as_array().unwrap().clone();
-        assert_eq!(losses.len(), 3);
-        losses[2].as_f64().unwrap()
+        assert_eq!(losses.len(), 2);
+        losses[1].as_f64().unwrap()
     };
-    assert!(loss("LIRS") < loss("queue of 0.78 %"));
+    let (full, queue) = (loss("LIRS"), loss("queue of 0.78 %"));
+    assert!(full < 0.9 * queue, "{full}, {queue}");
     let row = find(
         &found.rows,
         "section 5.3.3",
@@ -345,7 +346,8 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
         "LIRS",
         "memory of the shuffle, MB",
     );
-    assert!(row.measured.as_f64().unwrap() < 0.01);
+    // A word of 8 bytes for each of the 1 200 pictures.
+    assert_eq!(row.measured, 9600.0 / f64::from(1 << 20));
 }
 
 /// Sentences of 1 to 12 words, the short ones more often.
@@ -503,7 +505,7 @@ fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
     config.experiment.nets.clear();
     config.experiment.sets.retain(|set| set.name == "higgs");
     config.experiment.inner_passes = vec!["until:0.1".parse().unwrap()];
-    config.experiment.epochs = 6;
+    config.experiment.epochs = 2;
     // 3 450 rows have too few chunks of 256 for their blocks.
     config.experiment.chunks = vec![1, 4, 16, 64, 256];
     config.seeds = 2;
