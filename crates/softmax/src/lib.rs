@@ -1,0 +1,24 @@
+//! Softmax over very many classes: class weights divided over ranks, logits never held for the whole of batch ×
+//! classes (seed 001, section 3; Algorithm 1).
+//!
+//! [`ClassRows`] are the weights of one rank's classes with what their updates remember. A [`Head`] scores a batch
+//! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Scored::reduce`]), and
+//! the weights take their step ([`Head::update`]). The gradient of the features is known before the weights
+//! change, so that it can travel meanwhile.
+//!
+//! No framework and no file: slices of f32 in, slices of f32 out.
+
+mod error;
+mod logits;
+mod rows;
+
+mod chunk;
+mod head;
+
+pub use error::HeadError;
+pub use head::{Active, Head, Scored, Sums};
+pub use logits::{Logits, Margin};
+pub use rows::{ClassRows, Update};
+
+#[cfg(test)]
+mod tests;
