@@ -6,6 +6,9 @@
 //! the weights take their step ([`Head::update`]). The gradient of the features is known before the weights
 //! change, so that it can travel meanwhile.
 //!
+//! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects active
+//! classes by (KNN softmax).
+//!
 //! No framework and no file: slices of f32 in, slices of f32 out.
 
 mod error;
@@ -15,9 +18,14 @@ mod rows;
 mod chunk;
 mod head;
 
+mod graph;
+mod neighbours;
+
 pub use error::HeadError;
+pub use graph::{Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
 pub use logits::{Logits, Margin};
+pub use neighbours::Neighbours;
 pub use rows::{ClassRows, Update};
 
 #[cfg(test)]

@@ -280,3 +280,96 @@ fn what_does_not_fit_is_refused() {
         "{nan}"
     );
 }
+
+/// A graph of all ranks' neighbours, as lists by class.
+fn neighbours(weights: &[f32], d: usize, k: usize, ranks: usize) -> Vec<Vec<u32>> {
+    let found = run_ranks(ranks, |comm: Comm| {
+        let here = share(weights.len() / d, comm.rank(), comm.size());
+        let own = weights[here.start * d..here.end * d].to_vec();
+        let rows = ClassRows::new(here.start as u64, d, own);
+        let found = Neighbours::find(&rows, k, &comm)?;
+        Ok::<_, HeadError>((0..here.len()).map(|i| found.of(i).to_vec()).collect())
+    });
+    let found: Vec<Vec<Vec<u32>>> = found.unwrap();
+    found.concat()
+}
+
+/// Against all cosines in f64: every neighbour is among the nearest, itself first, whatever the ranks.
+#[test]
+fn neighbours_are_the_nearest() {
+    let (d, count) = (5, 4500);
+    let mut weights = numbers(count * d, 4);
+    // Two equal classes, and one without a direction.
+    weights.copy_within(0..d, 4000 * d);
+    weights[7 * d..8 * d].fill(0.0);
+    let one = neighbours(&weights, d, 9, 1);
+    for ranks in [2, 3] {
+        assert_eq!(one, neighbours(&weights, d, 9, ranks), "{ranks} ranks");
+    }
+    let row = |i: usize| &weights[i * d..][..d];
+    let dot = |a: usize, b: usize| -> f64 {
+        let pairs = row(a).iter().zip(row(b));
+        pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    let cosine = |a, b| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(1e-12);
+    for class in (0..count).step_by(97).chain([0, 7, 4000]) {
+        let found = &one[class];
+        assert_eq!((found.len(), found[0]), (9, class as u32));
+        let mut distinct = found.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 9);
+        let others = (0..count).filter(|&other| other != class);
+        let mut exact: Vec<f64> = others.map(|other| cosine(class, other)).collect();
+        exact.sort_unstable_by(|a, b| b.total_cmp(a));
+        for (place, &other) in found[1..].iter().enumerate() {
+            let found = cosine(class, other as usize);
+            assert!((found - exact[place]).abs() < 1e-6, "{class}: {found}");
+        }
+    }
+    assert_eq!(neighbours(&weights[..4 * d], d, 9, 3)[2].len(), 4);
+}
+
+/// The same classes on any number of ranks, within the budget, the nearest first.
+#[test]
+fn a_selection_takes_the_nearest_of_the_batch() {
+    let (d, count, k) = (6, 1000, 12);
+    let weights = numbers(count * d, 8);
+    let lists = neighbours(&weights, d, k, 1);
+    let labels = [3u64, 500, 999, 3];
+    let select = |ranks: usize, budget: u64| -> Vec<u64> {
+        let found = run_ranks(ranks, |comm: Comm| {
+            let here = share(count, comm.rank(), comm.size());
+            let own = weights[here.start * d..here.end * d].to_vec();
+            let rows = ClassRows::new(here.start as u64, d, own);
+            let neighbours = Neighbours::find(&rows, k, &comm)?;
+            let graph = Graph::divide(&neighbours, &comm)?;
+            let mut selection = Selection::default();
+            // A second selection does not remember the first.
+            graph.select(&[1, 2], 300, 5, &mut selection, &comm)?;
+            let chosen = graph.select(&labels, budget, 9, &mut selection, &comm)?;
+            let chosen = chosen.iter().map(|&row| u64::from(row) + here.start as u64);
+            Ok::<_, HeadError>(chosen.collect())
+        });
+        let found: Vec<Vec<u64>> = found.unwrap();
+        found.concat()
+    };
+    for budget in [0, 3, 20, 36, 400] {
+        let one = select(1, budget);
+        assert!(one.is_sorted_by(|a, b| a < b));
+        for ranks in [2, 3, 4] {
+            assert_eq!(one, select(ranks, budget), "{budget}, {ranks} ranks");
+        }
+        assert!(one.len() as u64 <= budget.max(3), "{budget}: {}", one.len());
+        assert!([3, 500, 999].iter().all(|label| one.contains(label)));
+        if budget >= 36 {
+            let mut near = [3, 500, 999]
+                .iter()
+                .flat_map(|&label: &usize| &lists[label]);
+            assert!(near.all(|&id| one.contains(&u64::from(id))));
+        }
+    }
+    assert_eq!(select(1, 0), [3, 500, 999]);
+    // Some draws meet.
+    assert!(select(1, 400).len() > 320);
+}
