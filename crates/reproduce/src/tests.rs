@@ -505,7 +505,7 @@ fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
     config.experiment.nets.clear();
     config.experiment.sets.retain(|set| set.name == "higgs");
     config.experiment.inner_passes = vec!["until:0.1".parse().unwrap()];
-    config.experiment.epochs = 2;
+    config.experiment.epochs = 6;
     // 3 450 rows have too few chunks of 256 for their blocks.
     config.experiment.chunks = vec![1, 4, 16, 64, 256];
     config.seeds = 2;
@@ -533,7 +533,8 @@ fn little_randomness_hurts_where_neighbours_are_alike_and_loads_do_not() {
     let sorted = "higgs, sorted by label";
     let difference = |table, method| value(table, sorted, method, "relative difference");
     let full = difference("Figure 7", "single records");
-    assert!(difference("Figure 7", "constant order") > 5.0 * full);
+    let constant = difference("Figure 7", "constant order");
+    assert!(constant > 5.0 * full, "{constant}, {full}");
     assert!(difference("Figure 7", "chunks of 64") > full);
     assert_eq!(difference("Figure 8", "memory 1,"), full);
     assert!(difference("Figure 8", "memory 1/8") < 3.0 * full);

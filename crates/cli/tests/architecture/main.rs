@@ -56,8 +56,8 @@ const ARROWS: [(&str, &[&str]); 20] = [
     (
         "reproduce",
         &[
-            "train", "tools", "data", "run", "linear", "feed", "fetch", "batch", "comm", "image",
-            "plan", "format", "storage", "key",
+            "train", "tools", "data", "run", "nn", "linear", "feed", "fetch", "batch", "comm",
+            "image", "plan", "format", "text", "storage", "key",
         ],
     ),
     ("cli", &["reproduce", "tools", "train", "comm"]),

@@ -122,7 +122,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         place.write("wide.csv", wide(3000));
         let line = format!("train linear {variant} --epochs 3 --seed 5 --inner-passes 2");
         let (model, _) = uninterrupted(&place, &line);
-        let mut ends = 0;
+        let (mut ends, mut tries) = (0, 0);
         let mut saved = None;
         loop {
             let mut child = place.start(&format!("{line} --resume --out run"));
@@ -138,7 +138,14 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
             }
             let ended = Ended::of(child);
             if ended.code == Some(0) {
-                break;
+                // A machine that was busy elsewhere let the first run end before it was signalled.
+                tries += 1;
+                if ends >= 3 || tries == 5 {
+                    break;
+                }
+                std::fs::remove_dir_all(place.path("run")).unwrap();
+                (ends, saved) = (0, None);
+                continue;
             }
             ended.refused(&line, 130, &["--resume"]);
             ends += 1;

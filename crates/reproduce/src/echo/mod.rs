@@ -9,9 +9,11 @@
 //! * `workload`: what is learnt, and what learns it;
 //! * `trial`: one training, in real time or as fast as it can;
 //! * `tuning`: the target, and the learning rate of each condition;
+//! * `raw`: what is written down of each training;
 //! * `figures`: the table.
 
 mod figures;
+mod raw;
 mod source;
 mod trial;
 mod tuning;
@@ -20,23 +22,21 @@ mod workload;
 use pelton_run::{Event, RunContext};
 use pelton_train::TrainError;
 
-use super::raw_runs::RawRuns;
 use crate::table::{ReproduceConfig, Reproduction};
 use figures::Measured;
-use trial::{Condition, Look, Run, Trial, Until, best};
+use raw::Raw;
+use trial::{Condition, Run, Until};
 use workload::Workload;
 
 /// Fresh examples over those of the target's definition, after which a training counts as failed.
 const PATIENCE: f64 = 1.5;
-const COLUMNS: &str = "workload,phase,echo,rate,seed,time,target,fresh_to_target,used_to_target,seconds_to_target,\
-                       best_at_equal_fresh,best_at_equal_steps,fresh,used,steps,seconds,mean_step_s";
 
 pub(super) fn echo_table(
     config: &ReproduceConfig,
     context: &mut RunContext<'_>,
 ) -> Result<Reproduction, TrainError> {
     let conditions = checked(config)?;
-    let mut raw = Raw(RawRuns::create(&config.out.join("echo-runs.csv"), COLUMNS)?);
+    let mut raw = Raw::create(config)?;
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for (setting, conditions) in config.experiment.nets.iter().zip(conditions) {
         let workload = Workload::new(config, setting, context)?;
@@ -97,7 +97,7 @@ pub(super) fn echo_table(
         name: config.experiment.name.clone(),
         rows,
         notes,
-        files: vec![raw.0.path()],
+        files: vec![raw.path()],
     })
 }
 
@@ -129,57 +129,11 @@ fn checked(config: &ReproduceConfig) -> Result<Vec<Vec<Condition>>, TrainError> 
         match fits {
             true => Ok(conditions),
             false => Err(wrong(
-                "a net has `echoes` that begin with none, a `batch` from 1 to 1024, a `rate` above 0 and a `width` from 0.01 to 10",
+                "a net has `echoes` that begin with none, a batch from 1 to 1024, a rate above 0 and a width from 0.01 to 10",
             )),
         }
     };
     experiment.nets.iter().map(of_net).collect()
-}
-
-/// The file in which every training is written down.
-struct Raw(RawRuns);
-
-impl Raw {
-    fn line(
-        &mut self,
-        workload: &Workload,
-        phase: &str,
-        run: &Run,
-        trial: &Trial,
-    ) -> Result<(), TrainError> {
-        let text = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
-        let quality = |value: f64| match value.is_finite() {
-            true => format!("{:.4}", workload.shown(value)),
-            false => String::new(),
-        };
-        let reached = trial.reached;
-        let Look {
-            fresh,
-            used,
-            steps,
-            seconds,
-            ..
-        } = trial.end;
-        self.0.line(&[
-            &workload.name,
-            phase,
-            &run.condition.to_string(),
-            &format!("{:.6}", run.rate),
-            &run.seed.to_string(),
-            if run.paced { "real" } else { "modelled" },
-            &quality(run.until.target),
-            &text(reached.map(|reached| reached.fresh)),
-            &text(reached.map(|reached| reached.used)),
-            &text(reached.map(|reached| reached.seconds)),
-            &quality(best(&trial.looks, |look| look.fresh <= workload.budget)),
-            &quality(best(&trial.looks, |look| look.used <= workload.budget)),
-            &fresh.to_string(),
-            &used.to_string(),
-            &steps.to_string(),
-            &format!("{seconds:.3}"),
-            &format!("{:.6}", trial.mean_step_s),
-        ])
-    }
 }
 
 #[cfg(test)]

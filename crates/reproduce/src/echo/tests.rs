@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pelton_comm::Comm;
 
+use super::trial::Trial;
 use super::*;
 use crate::Experiment;
 
@@ -131,7 +132,7 @@ fn auto_repeats_while_the_source_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let mut workload = workload(&config(folder.path()));
     // Whatever else the machine does, the source is slower.
-    workload.ratio = 100.0;
+    workload.ratio = 20.0;
     let until = Until {
         target: f64::INFINITY,
         least: 200,

@@ -8,7 +8,7 @@
 
 use pelton_train::TrainError;
 
-use super::Raw;
+use super::raw::Raw;
 use super::trial::{Condition, Run, Trial, Until, best};
 use super::workload::Workload;
 
