@@ -138,9 +138,8 @@ impl Graph {
             is_taken
         });
         for draw in 0..budget.saturating_sub(taken) {
-            let class = (u128::from(splitmix64(key.wrapping_add(draw)))
-                * u128::from(self.classes())
-                >> 64) as u64;
+            let number = u128::from(splitmix64(key.wrapping_add(draw)));
+            let class = ((number * u128::from(self.classes())) >> 64) as u64;
             if self.classes.contains(&class) {
                 let row = (class - self.classes.start) as u32;
                 if places[row as usize] == u16::MAX {

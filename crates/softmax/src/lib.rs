@@ -2,7 +2,7 @@
 //! classes (seed 001, section 3; Algorithm 1).
 //!
 //! [`ClassRows`] are the weights of one rank's classes with what their updates remember. A [`Head`] scores a batch
-//! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Scored::reduce`]), and
+//! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Head::reduce`]), and
 //! the weights take their step ([`Head::update`]). The gradient of the features is known before the weights
 //! change, so that it can travel meanwhile.
 //!

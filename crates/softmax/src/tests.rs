@@ -155,17 +155,17 @@ fn losses_and_gradients_are_those_of_the_definition() {
                 "{logits:?}: {} {loss}",
                 sums.loss
             );
-            for i in 0..x.len() {
+            for (i, &found) in gradient.iter().enumerate() {
                 let exact = 0.5 * slope(&case.features, i, |x| case.loss(x, &w));
-                let found = f64::from(gradient[i]);
+                let found = f64::from(found);
                 assert!(
                     (found - exact).abs() < 2e-5,
                     "{logits:?} x{i}: {found} {exact}"
                 );
             }
-            for i in 0..w.len() {
+            for (i, (&before, &after)) in case.weights.iter().zip(&stepped).enumerate() {
                 let exact = 0.5 * slope(&case.weights, i, |w| case.loss(&x, w));
-                let found = f64::from(case.weights[i] - stepped[i]);
+                let found = f64::from(before - after);
                 assert!(
                     (found - exact).abs() < 2e-5,
                     "{logits:?} w{i}: {found} {exact}"
