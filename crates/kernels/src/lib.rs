@@ -6,10 +6,12 @@
 //! not depend on their number, except where an item says so.
 
 pub mod embedding;
+pub mod math;
 pub mod matrix;
 pub mod norm;
 pub mod optimizer;
 pub mod simd;
+pub mod sums;
 
 mod attention;
 mod block;
@@ -23,12 +25,10 @@ mod layer_norm;
 mod linear;
 mod lines;
 mod lstm;
-mod math;
 mod pool;
 mod product;
 mod relu;
 mod source;
-mod sums;
 mod team;
 mod tile;
 mod window;

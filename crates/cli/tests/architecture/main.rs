@@ -30,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
         ],
     ),
     ("linear", &["plan", "format", "storage", "key"]),
+    ("softmax", &["kernels", "comm", "key"]),
     ("nn", &["kernels", "batch", "comm", "key"]),
     ("run", &["comm", "storage", "key"]),
     (

@@ -1,0 +1,117 @@
+//! Times of a head beside the bare products that it consists of, in one run.
+//!
+//! `cargo run --release -p pelton-softmax --example head_speed [CLASSES] [D] [BATCH] [K] [ROUNDS]`
+//!
+//! A line a figure: name, median and all runs in milliseconds, and what it reaches of the peak: the rate of products
+//! [1024, d]·[d, batch] that lie in caches.
+
+use std::time::Instant;
+
+use pelton_comm::Comm;
+use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use pelton_softmax::{
+    Active, ClassRows, Graph, Head, Logits, Margin, Neighbours, Selection, Update,
+};
+
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+/// Milliseconds of each run.
+fn times(rounds: usize, mut run: impl FnMut()) -> Vec<f64> {
+    let time = |_| {
+        let begun = Instant::now();
+        run();
+        begun.elapsed().as_secs_f64() * 1e3
+    };
+    (0..rounds).map(time).collect()
+}
+
+fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mut next = |otherwise: usize| {
+        let given = arguments.next();
+        given.map_or(otherwise, |text| text.parse().expect("a number"))
+    };
+    let (classes, d, batch, k, rounds) = (next(100_000), next(128), next(256), next(40), next(5));
+    let features = numbers(batch * d, 1);
+    let labels: Vec<u64> = (0..batch as u64)
+        .map(|i| i * 7919 % classes as u64)
+        .collect();
+    let tile = numbers(1024 * d, 2);
+    let columns = PackedMatrix::new(Matrix::new(&features, batch, d).transposed());
+    let mut products = vec![0.0; 1024 * batch];
+    let bare = times(200, || {
+        let rows = Matrix::new(&tile, 1024, d);
+        gemm_packed(rows, &columns, &mut products, batch, false);
+    });
+    let peak = 2.0 * (1024 * d * batch) as f64 / median(&bare) / 1e6;
+    println!("peak {peak:.0} GFLOP/s; {classes} classes, d = {d}, batch {batch}");
+    let report = |name: &str, times: &[f64], operations: f64| {
+        let rate = operations / median(times) / 1e6;
+        let each: Vec<String> = times.iter().map(|ms| format!("{ms:.1}")).collect();
+        println!(
+            "{name:<12} {:9.1} ms  {:.2} of the peak  [{}]",
+            median(times),
+            rate / peak,
+            each.join(" ")
+        );
+    };
+    let logits = Logits::Cosine {
+        scale: 16.0,
+        margin: Margin::None,
+    };
+    let update = Update {
+        rate: 0.1,
+        momentum: 0.9,
+        weight_decay: 0.0,
+    };
+    let rows = ClassRows::new(0, d, numbers(classes * d, 3));
+    let comm = Comm::alone();
+    let mut neighbours = None;
+    let built = times(1, || neighbours = Neighbours::find(&rows, k, &comm).ok());
+    report("graph", &built, (classes * classes * d) as f64);
+    let graph = neighbours.map(|neighbours| Graph::divide(&neighbours, &comm));
+    let graph = graph.and_then(Result::ok).expect("one rank");
+    let mut head = Head::new(rows, logits, classes as u64, 64 << 20);
+    let mut step = |active: Active<'_>| {
+        let mut scored = head
+            .score(&features, &labels, active)
+            .expect("good numbers");
+        head.reduce(&mut scored, 1.0, &comm).expect("one rank");
+        head.update(&scored, 1.0, update);
+    };
+    let once = (2 * batch * d) as f64;
+    let full = times(rounds, || step(Active::All));
+    report("full", &full, 3.0 * once * classes as f64);
+    let mut selection = Selection::default();
+    let budget = classes as u64 / 10;
+    let chosen = graph
+        .select(&labels, budget, 1, &mut selection, &comm)
+        .expect("one rank")
+        .to_vec();
+    let selected = times(rounds, || {
+        let found = graph.select(&labels, budget, 1, &mut selection, &comm);
+        assert_eq!(found.expect("one rank").len(), chosen.len());
+    });
+    report("selection", &selected, 0.0);
+    let knn = times(rounds, || step(Active::Rows(&chosen)));
+    report("knn", &knn, 3.0 * once * chosen.len() as f64);
+    println!(
+        "knn {:.2} times as fast as full",
+        median(&full) / (median(&knn) + median(&selected))
+    );
+}

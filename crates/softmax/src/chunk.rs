@@ -1,0 +1,215 @@
+//! Loops over a chunk of classes: products are \[classes, batch\], so that the numbers side by side belong to
+//! different examples and no sum runs across a vector.
+
+use pelton_kernels::math::exp;
+use pelton_kernels::simd::{self, Kernel, Simd};
+use pelton_kernels::sums::dot;
+use rayon::prelude::*;
+
+use crate::rows::Update;
+
+/// Lengths below this count as this, so that zeros have a direction; as PyTorch's `normalize` has it.
+const SHORTEST: f32 = 1e-12;
+
+/// Classes that a task takes.
+const EACH: usize = 32;
+
+/// 0 for numbers so small that products of them would be subnormal, for which processors need 100 times as long.
+#[inline(always)]
+fn normal(x: f32) -> f32 {
+    if x.abs() < 1e-30 { 0.0 } else { x }
+}
+
+/// Writes rows of length 1 to `unit` and one over the lengths they had to `inverse`.
+///
+/// `row(i)` is the i-th row; as many as `inverse` has. With `is_cosine` false they are copied as they are.
+pub(crate) fn unit_rows<'a>(
+    row: impl Fn(usize) -> &'a [f32] + Sync,
+    is_cosine: bool,
+    unit: &mut [f32],
+    inverse: &mut [f32],
+) {
+    let d = unit.len() / inverse.len().max(1);
+    let level = Simd::current();
+    unit.par_chunks_mut((EACH * d).max(1))
+        .zip(inverse.par_chunks_mut(EACH))
+        .enumerate()
+        .for_each(|(task, (unit, inverse))| {
+            let rows = unit.chunks_exact_mut(d).zip(inverse);
+            for (i, (unit, inverse)) in rows.enumerate() {
+                unit.copy_from_slice(row(task * EACH + i));
+                if is_cosine {
+                    *inverse = simd::run(level, MakeUnit(unit));
+                } else {
+                    *inverse = 1.0;
+                }
+            }
+        });
+}
+
+struct MakeUnit<'a>(&'a mut [f32]);
+
+impl Kernel for MakeUnit<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run(self) -> f32 {
+        let inverse = 1.0 / dot(self.0, self.0).sqrt().max(SHORTEST);
+        for x in self.0.iter_mut() {
+            *x *= inverse;
+        }
+        inverse
+    }
+}
+
+/// The gradient by a row from that by the row of length 1: what points along the row is taken off.
+pub(crate) struct Project<'a> {
+    pub(crate) gradient: &'a mut [f32],
+    pub(crate) unit: &'a [f32],
+    pub(crate) inverse: f32,
+}
+
+impl Kernel for Project<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let along = dot(self.gradient, self.unit);
+        for (g, u) in self.gradient.iter_mut().zip(self.unit) {
+            *g = (*g - along * u) * self.inverse;
+        }
+    }
+}
+
+/// Column by column of `products` \[n, batch\], the largest of it and of `best` into `best`.
+pub(crate) fn largest(products: &[f32], scale: f32, best: &mut [f32]) {
+    let batch = best.len();
+    let level = Simd::current();
+    let parts: Vec<Vec<f32>> = products
+        .par_chunks(EACH * batch)
+        .map(|rows| {
+            let mut most = vec![f32::NEG_INFINITY; batch];
+            simd::run(level, Largest(rows, scale, &mut most));
+            most
+        })
+        .collect();
+    for part in parts {
+        for (best, x) in best.iter_mut().zip(part) {
+            *best = best.max(x);
+        }
+    }
+}
+
+struct Largest<'a>(&'a [f32], f32, &'a mut [f32]);
+
+impl Kernel for Largest<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Largest(rows, scale, most) = self;
+        for row in rows.chunks_exact(most.len()) {
+            for (most, z) in most.iter_mut().zip(row) {
+                let z = z * scale;
+                *most = if z > *most { z } else { *most };
+            }
+        }
+    }
+}
+
+/// `out` = factor·e^(scale·products − shift), each \[n, batch\]; `factor` and `shift` \[batch\]. `totals` gets the sums
+/// of the columns added.
+pub(crate) fn exponentials(
+    products: &[f32],
+    scale: f32,
+    shift: &[f32],
+    factor: f32,
+    out: &mut [f32],
+    totals: &mut [f64],
+) {
+    let batch = shift.len();
+    let level = Simd::current();
+    let parts: Vec<Vec<f32>> = products
+        .par_chunks(EACH * batch)
+        .zip(out.par_chunks_mut(EACH * batch))
+        .map(|(products, out)| {
+            let mut sums = vec![0.0; batch];
+            let kernel = Exponentials {
+                products,
+                scale,
+                shift,
+                factor,
+                out,
+                sums: &mut sums,
+            };
+            simd::run(level, kernel);
+            sums
+        })
+        .collect();
+    for part in parts {
+        for (total, x) in totals.iter_mut().zip(part) {
+            *total += f64::from(x);
+        }
+    }
+}
+
+struct Exponentials<'a> {
+    products: &'a [f32],
+    scale: f32,
+    shift: &'a [f32],
+    factor: f32,
+    out: &'a mut [f32],
+    sums: &'a mut [f32],
+}
+
+impl Kernel for Exponentials<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let batch = self.shift.len();
+        let rows = self.products.chunks_exact(batch);
+        for (products, out) in rows.zip(self.out.chunks_exact_mut(batch)) {
+            let by_example = out.iter_mut().zip(self.sums.iter_mut());
+            let from = products.iter().zip(self.shift);
+            for ((out, sum), (z, shift)) in by_example.zip(from) {
+                let e = normal(self.factor * exp(z * self.scale - shift));
+                *out = e;
+                *sum += e;
+            }
+        }
+    }
+}
+
+/// A step of one row: `gradient` is that of the row of length 1 until here.
+pub(crate) struct StepOfRow<'a> {
+    pub(crate) update: Update,
+    /// Momentum for every step since the row's last.
+    pub(crate) kept: f32,
+    pub(crate) gradient: &'a [f32],
+    pub(crate) weights: &'a mut [f32],
+    /// Empty without momentum.
+    pub(crate) velocity: &'a mut [f32],
+}
+
+impl Kernel for StepOfRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Update {
+            rate, weight_decay, ..
+        } = self.update;
+        let rows = self.weights.iter_mut().zip(self.gradient);
+        if self.velocity.is_empty() {
+            for (w, g) in rows {
+                *w -= rate * (g + weight_decay * *w);
+            }
+            return;
+        }
+        for ((w, g), v) in rows.zip(self.velocity) {
+            *v = normal(self.kept * *v + g + weight_decay * *w);
+            *w -= rate * *v;
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The graph of neighbours as one rank needs it: only its own classes, found by any label (seed 001, section 3.2.3).
+
+use std::ops::Range;
+
+use pelton_comm::{Comm, CommError};
+use pelton_key::splitmix64;
+
+use crate::neighbours::Neighbours;
+
+const TAG: u16 = 8;
+
+/// Of every class of all ranks, those of its neighbours that are this rank's. Between ranks the whole graph is divided
+/// without overlap.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    classes: Range<u64>,
+    /// Where the neighbours of each class begin, and where the last end.
+    starts: Vec<u64>,
+    near: Vec<Near>,
+}
+
+/// A neighbour on this rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Near {
+    row: u32,
+    /// 0 is the class itself.
+    place: u16,
+}
+
+/// Classes of this rank that take part in a step; keeps its memory between steps.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Rows, ascending.
+    rows: Vec<u32>,
+    /// The least place at which a row was found in this step, over all labels; `u16::MAX` where it was not.
+    places: Vec<u16>,
+}
+
+impl Graph {
+    /// Divides the neighbours among the ranks that own them.
+    pub fn divide(neighbours: &Neighbours, comm: &Comm) -> Result<Graph, CommError> {
+        let classes = neighbours.classes();
+        let ends: Vec<u64> = comm.all_gather_ragged(&[classes.end])?.concat();
+        let mut counts: Vec<Vec<u32>> = vec![Vec::new(); comm.size()];
+        let mut parts: Vec<Vec<u64>> = vec![Vec::new(); comm.size()];
+        for place in 0..(classes.end - classes.start) as usize {
+            let before: Vec<usize> = parts.iter().map(Vec::len).collect();
+            for (order, &id) in neighbours.of(place).iter().enumerate() {
+                let owner = ends.partition_point(|&end| end <= u64::from(id));
+                let first = owner.checked_sub(1).map_or(0, |before| ends[before]);
+                parts[owner].push((u64::from(id) - first) << 16 | order as u64);
+            }
+            for ((counts, part), before) in counts.iter_mut().zip(&parts).zip(before) {
+                counts.push((part.len() - before) as u32);
+            }
+        }
+        for (to, (counts, part)) in counts.iter().zip(&parts).enumerate() {
+            comm.send(to, TAG, counts)?;
+            comm.send(to, TAG, part)?;
+        }
+        let (mut starts, mut near) = (vec![0], Vec::new());
+        for from in 0..comm.size() {
+            let counts = comm.receive_vec::<u32>(from, TAG)?;
+            let mut end = near.len() as u64;
+            starts.extend(counts.iter().map(|&count| {
+                end += u64::from(count);
+                end
+            }));
+            let part = comm.receive_vec::<u64>(from, TAG)?;
+            near.extend(part.iter().map(|&packed| Near {
+                row: (packed >> 16) as u32,
+                place: packed as u16,
+            }));
+        }
+        Ok(Graph {
+            classes,
+            starts,
+            near,
+        })
+    }
+
+    /// Bytes that this rank holds.
+    pub fn bytes(&self) -> usize {
+        self.starts.len() * size_of::<u64>() + self.near.len() * size_of::<Near>()
+    }
+
+    /// Classes of all ranks.
+    pub fn classes(&self) -> u64 {
+        self.starts.len() as u64 - 1
+    }
+
+    /// The active classes of a batch (Algorithm 1): the neighbours of its labels, those of the lowest places first,
+    /// as long as all of a place fit into `budget` classes over all ranks; the rest of it is drawn from all classes by
+    /// `key`. A class that is drawn twice counts once, so a few may be missing. What is selected does not depend on
+    /// the number of ranks.
+    ///
+    /// The classes of the labels themselves are always active, also beyond the budget.
+    pub fn select<'a>(
+        &self,
+        labels: &[u64],
+        budget: u64,
+        key: u64,
+        selection: &'a mut Selection,
+        comm: &Comm,
+    ) -> Result<&'a [u32], CommError> {
+        let Selection { rows, places } = selection;
+        places.resize((self.classes.end - self.classes.start) as usize, u16::MAX);
+        rows.clear();
+        for &label in labels {
+            let at = self.starts[label as usize] as usize..self.starts[label as usize + 1] as usize;
+            for near in &self.near[at] {
+                let place = &mut places[near.row as usize];
+                if *place == u16::MAX {
+                    rows.push(near.row);
+                }
+                *place = near.place.min(*place);
+            }
+        }
+        let most = rows.iter().map(|&row| places[row as usize]).max();
+        let mut most = [most.map_or(0, u64::from)];
+        comm.all_reduce(&mut most, pelton_comm::Reduction::Max)?;
+        let mut counts = vec![0u64; most[0] as usize + 1];
+        for &row in rows.iter() {
+            counts[usize::from(places[row as usize])] += 1;
+        }
+        comm.all_reduce(&mut counts, pelton_comm::Reduction::Sum)?;
+        let mut taken = counts[0];
+        let whole = counts[1..].iter().take_while(|&&count| {
+            let fits = taken + count <= budget;
+            taken += if fits { count } else { 0 };
+            fits
+        });
+        let last = whole.count() as u16;
+        rows.retain(|&row| {
+            let place = &mut places[row as usize];
+            let is_taken = *place <= last;
+            *place = if is_taken { 0 } else { u16::MAX };
+            is_taken
+        });
+        for draw in 0..budget.saturating_sub(taken) {
+            let number = u128::from(splitmix64(key.wrapping_add(draw)));
+            let class = ((number * u128::from(self.classes())) >> 64) as u64;
+            if self.classes.contains(&class) {
+                let row = (class - self.classes.start) as u32;
+                if places[row as usize] == u16::MAX {
+                    places[row as usize] = 0;
+                    rows.push(row);
+                }
+            }
+        }
+        for &row in rows.iter() {
+            places[row as usize] = u16::MAX;
+        }
+        rows.sort_unstable();
+        Ok(rows)
+    }
+}

@@ -1,0 +1,508 @@
+//! One step of a head: score, reduce, update.
+//!
+//! With unit vectors x̂ and ŵ, z = scale·x̂·ŵ (the right class's with its margin) and p = softmax of z over the active
+//! classes of all ranks, the loss of an example is −log p_y, and its gradient by z is p − \[c = y\]. Scoring takes 4·B·|A|·d
+//! operations: products, and the gradient of the features from exponentials that are not yet divided by their
+//! sum. Updating takes 2·B·|A|·d more, or 4 where the products do not fit into the scratch memory and
+//! are computed again.
+
+use std::ops::Range;
+
+use pelton_comm::{Comm, Reduction};
+use pelton_kernels::simd::{self, Simd};
+use pelton_kernels::{Matrix, PackedMatrix, gemm, gemm_packed};
+use rayon::prelude::*;
+
+use crate::chunk::{self, Project, StepOfRow};
+use crate::error::HeadError;
+use crate::logits::Logits;
+use crate::rows::{ClassRows, Update};
+
+/// Classes that a chunk has at most.
+const CHUNK: usize = 1024;
+
+/// Classes that take part in a step.
+#[derive(Clone, Copy, Debug)]
+pub enum Active<'a> {
+    /// All.
+    All,
+    /// These rows of this rank, ascending; among those of all ranks are the batch's own classes.
+    Rows(&'a [u32]),
+}
+
+/// What a batch has come to, over all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// Sum of the losses of all examples, margins included.
+    pub loss: f64,
+    /// Examples whose own class has the only largest logit of the active ones, without margin.
+    pub correct: usize,
+}
+
+/// One rank's part of a softmax over the classes of all ranks.
+#[derive(Clone, Debug)]
+pub struct Head {
+    rows: ClassRows,
+    logits: Logits,
+    classes: u64,
+    scratch: usize,
+}
+
+/// A batch that was scored on this rank.
+pub struct Scored {
+    batch: usize,
+    /// Rows that take part; none where all do.
+    active: Option<Vec<u32>>,
+    /// Features of length 1 \[batch, d\], and one over the lengths they had.
+    unit: Vec<f32>,
+    inverse: Vec<f32>,
+    /// Place among the active rows, and example: of the examples whose class is here, in the order of the places.
+    targets: Vec<(usize, usize)>,
+    /// The same of the right class: its logit with margin and without, and the slope of the margin.
+    right: Vec<Right>,
+    /// What is taken off each logit, by example.
+    shift: Vec<f32>,
+    /// Σ e^(z − shift) over the other classes, by example.
+    total: Vec<f64>,
+    /// The largest logit of another class, by example.
+    best: Vec<f32>,
+    /// Share of the right class, by example.
+    share: Vec<f32>,
+    /// Of the features \[batch, d\]; once reduced, this rank's part of it.
+    gradient: Vec<f32>,
+    /// Products of all active classes \[active, batch\], or none.
+    products: Vec<f32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Right {
+    with_margin: f32,
+    plain: f32,
+    slope: f32,
+}
+
+/// Memory of one chunk.
+struct Scratch {
+    /// Rows of length 1 \[n, d\].
+    unit: Vec<f32>,
+    inverse: Vec<f32>,
+    /// \[n, batch\].
+    products: Vec<f32>,
+    exponentials: Vec<f32>,
+    /// \[n, d\].
+    gradient: Vec<f32>,
+}
+
+impl Head {
+    /// A head over `classes` classes, of which `rows` are this rank's. `scratch` bytes may keep products
+    /// between scoring and updating; a chunk of 1024 classes comes on top.
+    pub fn new(rows: ClassRows, logits: Logits, classes: u64, scratch: usize) -> Head {
+        Head {
+            rows,
+            logits,
+            classes,
+            scratch,
+        }
+    }
+
+    /// The weights.
+    pub fn rows(&self) -> &ClassRows {
+        &self.rows
+    }
+
+    /// Scores a batch: `features` \[batch, d\] and `labels` \[batch\], the same on every rank.
+    ///
+    /// Errors: a label that is no class, features that are not finite.
+    pub fn score(
+        &self,
+        features: &[f32],
+        labels: &[u64],
+        active: Active<'_>,
+    ) -> Result<Scored, HeadError> {
+        let (d, batch) = (self.rows.d(), labels.len());
+        assert_eq!(features.len(), batch * d, "features and labels");
+        self.check(features, labels)?;
+        let targets = self.targets(labels, active)?;
+        let cosine = self.logits.is_cosine();
+        let (mut unit, mut inverse) = (vec![0.0; batch * d], vec![0.0; batch]);
+        chunk::unit_rows(|i| &features[i * d..][..d], cosine, &mut unit, &mut inverse);
+        let active = match active {
+            Active::All => None,
+            Active::Rows(rows) => Some(rows.to_vec()),
+        };
+        let mut scored = Scored {
+            batch,
+            active,
+            unit,
+            inverse,
+            targets,
+            right: Vec::new(),
+            shift: vec![self.logits.bound().unwrap_or(f32::MIN); batch],
+            total: vec![0.0; batch],
+            best: vec![f32::NEG_INFINITY; batch],
+            share: Vec::new(),
+            gradient: vec![0.0; batch * d],
+            products: Vec::new(),
+        };
+        let count = self.count(&scored);
+        if count * batch * 4 <= self.scratch {
+            scored.products = vec![0.0; count * batch];
+        }
+        let columns = PackedMatrix::new(Matrix::new(&scored.unit, batch, d).transposed());
+        let mut scratch = Scratch::new();
+        for places in chunks(count) {
+            self.gather(&scored, places.clone(), &mut scratch);
+            scratch.multiply(&columns, batch, d);
+            if !scored.products.is_empty() {
+                let to = &mut scored.products[places.start * batch..places.end * batch];
+                to.copy_from_slice(&scratch.products);
+            }
+            self.add(&mut scored, places, &mut scratch);
+        }
+        Ok(scored)
+    }
+
+    /// Errors: what is not a class or not a number.
+    fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
+        let rows = features.chunks_exact(self.rows.d());
+        for (example, (x, &label)) in rows.zip(labels).enumerate() {
+            if label >= self.classes {
+                return Err(HeadError::Label {
+                    example,
+                    label,
+                    classes: self.classes,
+                });
+            }
+            if !x.iter().all(|x| x.is_finite()) {
+                return Err(HeadError::NotFinite { example });
+            }
+        }
+        Ok(())
+    }
+
+    /// Places of this rank's classes of the batch.
+    fn targets(
+        &self,
+        labels: &[u64],
+        active: Active<'_>,
+    ) -> Result<Vec<(usize, usize)>, HeadError> {
+        let mut targets = Vec::new();
+        for (example, &label) in labels.iter().enumerate() {
+            let Some(row) = self.rows.row_of(label) else {
+                continue;
+            };
+            let place = match active {
+                Active::All => Some(row),
+                Active::Rows(rows) => rows.binary_search(&(row as u32)).ok(),
+            };
+            let place = place.ok_or(HeadError::Inactive { example, label })?;
+            targets.push((place, example));
+        }
+        targets.sort_unstable();
+        Ok(targets)
+    }
+
+    /// Rows that take part.
+    fn count(&self, scored: &Scored) -> usize {
+        scored.active.as_ref().map_or(self.rows.len(), Vec::len)
+    }
+
+    /// Rows of length 1 of the classes at these places.
+    fn gather(&self, scored: &Scored, places: Range<usize>, scratch: &mut Scratch) {
+        scratch.unit.resize(places.len() * self.rows.d(), 0.0);
+        scratch.inverse.resize(places.len(), 0.0);
+        chunk::unit_rows(
+            |i| self.rows.row(scored.row(places.start + i)),
+            self.logits.is_cosine(),
+            &mut scratch.unit,
+            &mut scratch.inverse,
+        );
+    }
+
+    /// Adds the classes of a chunk to the sums and the gradient; sets the right ones apart.
+    fn add(&self, scored: &mut Scored, places: Range<usize>, scratch: &mut Scratch) {
+        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
+        let from = scored.right.len();
+        let targets = scored.targets[from..].iter();
+        for &(place, example) in targets.take_while(|(place, _)| *place < places.end) {
+            let z = &mut scratch.products[(place - places.start) * batch + example];
+            let (with_margin, slope) = self.logits.of_target(*z);
+            scored.right.push(Right {
+                with_margin: with_margin * scale,
+                plain: *z * scale,
+                slope,
+            });
+            // Its exponential is 0.
+            *z = f32::NEG_INFINITY;
+        }
+        chunk::largest(&scratch.products, scale, &mut scored.best);
+        if self.logits.bound().is_none() {
+            let best = scored.best.clone();
+            scored.shift_to(&best);
+        }
+        scratch.exponentials.resize(scratch.products.len(), 0.0);
+        chunk::exponentials(
+            &scratch.products,
+            scale,
+            &scored.shift,
+            1.0,
+            &mut scratch.exponentials,
+            &mut scored.total,
+        );
+        gemm(
+            Matrix::new(&scratch.exponentials, places.len(), batch).transposed(),
+            Matrix::new(&scratch.unit, places.len(), d),
+            &mut scored.gradient,
+            d,
+            true,
+        );
+    }
+
+    /// Adds up the sums of all ranks. From here on [`Scored::gradient`] is this rank's part of the gradient of
+    /// `weight` · Σ loss by the features.
+    pub fn reduce(&self, scored: &mut Scored, weight: f32, comm: &Comm) -> Result<Sums, HeadError> {
+        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
+        comm.all_reduce(&mut scored.best, Reduction::Max)?;
+        let mut sums = vec![0.0; 3 * batch];
+        for (right, &(_, example)) in scored.right.iter().zip(&scored.targets) {
+            sums[batch + example] = f64::from(right.with_margin);
+            sums[2 * batch + example] = f64::from(right.plain);
+        }
+        if self.logits.bound().is_none() {
+            let best = scored.best.clone();
+            scored.shift_to(&best);
+        }
+        sums[..batch].copy_from_slice(&scored.total);
+        comm.all_reduce(&mut sums, Reduction::Sum)?;
+        let mut found = Sums::default();
+        scored.share = vec![0.0; batch];
+        // e^(−shift) over the sum of all, which makes shares of exponentials.
+        for i in 0..batch {
+            let shift = f64::from(scored.shift[i]);
+            let (others, right, plain) = (sums[i], sums[batch + i], sums[2 * batch + i]);
+            let own = (right - shift).exp();
+            // The right class may be far above the others, or be the only one.
+            let lse = if own.is_finite() && others + own > 0.0 {
+                shift + (others + own).ln()
+            } else {
+                right
+            };
+            found.loss += lse - right;
+            found.correct += usize::from(plain > f64::from(scored.best[i]));
+            scored.share[i] = (right - lse).exp() as f32;
+            let factor = (shift - lse).exp() as f32;
+            let factor = if factor.is_finite() { factor } else { 0.0 };
+            for g in &mut scored.gradient[i * d..][..d] {
+                *g *= factor;
+            }
+            scored.shift[i] = lse as f32;
+        }
+        self.add_right(scored);
+        let level = Simd::current();
+        let is_cosine = self.logits.is_cosine();
+        let rows = scored.gradient.par_chunks_exact_mut(d);
+        rows.zip(scored.unit.par_chunks_exact(d))
+            .zip(&scored.inverse)
+            .for_each(|((gradient, unit), &inverse)| {
+                for g in gradient.iter_mut() {
+                    *g *= scale * weight;
+                }
+                if is_cosine {
+                    let project = Project {
+                        gradient,
+                        unit,
+                        inverse,
+                    };
+                    simd::run(level, project);
+                }
+            });
+        Ok(found)
+    }
+
+    /// The right classes' part of the features' gradient.
+    fn add_right(&self, scored: &mut Scored) {
+        let d = self.rows.d();
+        let is_cosine = self.logits.is_cosine();
+        let (mut unit, mut inverse) = (vec![0.0; d], [0.0]);
+        for (right, &(place, example)) in scored.right.iter().zip(&scored.targets) {
+            let row = scored.row(place);
+            chunk::unit_rows(|_| self.rows.row(row), is_cosine, &mut unit, &mut inverse);
+            let factor = (scored.share[example] - 1.0) * right.slope;
+            for (g, w) in scored.gradient[example * d..][..d].iter_mut().zip(&unit) {
+                *g += factor * w;
+            }
+        }
+    }
+
+    /// Takes the step of `weight` · Σ loss in the weights of the active classes.
+    pub fn update(&mut self, scored: &Scored, weight: f32, update: Update) {
+        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
+        assert_eq!(scored.share.len(), batch, "a batch that was not reduced");
+        if update.momentum > 0.0 {
+            self.rows.with_velocity();
+        }
+        let columns = scored
+            .products
+            .is_empty()
+            .then(|| PackedMatrix::new(Matrix::new(&scored.unit, batch, d).transposed()));
+        let features = PackedMatrix::new(Matrix::new(&scored.unit, batch, d));
+        let mut scratch = Scratch::new();
+        let mut right = scored.right.iter().zip(&scored.targets).peekable();
+        let mut unused = vec![0.0; batch];
+        for places in chunks(self.count(scored)) {
+            self.gather(scored, places.clone(), &mut scratch);
+            let products = match &columns {
+                None => &scored.products[places.start * batch..places.end * batch],
+                Some(columns) => {
+                    scratch.multiply(columns, batch, d);
+                    &scratch.products
+                }
+            };
+            let shares = &mut scratch.exponentials;
+            shares.resize(products.len(), 0.0);
+            let factor = scale * weight;
+            chunk::exponentials(products, scale, &scored.shift, factor, shares, &mut unused);
+            while let Some((right, &(place, example))) =
+                right.next_if(|(_, (place, _))| *place < places.end)
+            {
+                shares[(place - places.start) * batch + example] =
+                    factor * right.slope * (scored.share[example] - 1.0);
+            }
+            scratch.gradient.resize(places.len() * d, 0.0);
+            let shares = Matrix::new(shares, places.len(), batch);
+            gemm_packed(shares, &features, &mut scratch.gradient, d, false);
+            self.step(scored, places, &mut scratch, update);
+        }
+        self.rows.step += 1;
+    }
+
+    /// The steps of the rows of a chunk.
+    fn step(
+        &mut self,
+        scored: &Scored,
+        places: Range<usize>,
+        scratch: &mut Scratch,
+        update: Update,
+    ) {
+        let d = self.rows.d();
+        let is_cosine = self.logits.is_cosine();
+        let level = Simd::current();
+        let (step, seen) = (self.rows.step, &mut self.rows.seen);
+        let mut weights = Rest::new(&mut self.rows.weights);
+        let mut velocity = Rest::new(&mut self.rows.velocity);
+        let rows: Vec<(f32, &mut [f32], &mut [f32])> = places
+            .map(|place| {
+                let row = scored.row(place);
+                let missed = (step - seen[row]) as i32;
+                seen[row] = step + 1;
+                (
+                    update.momentum.powi(missed + 1),
+                    weights.row(row, d),
+                    velocity.row(row, d),
+                )
+            })
+            .collect();
+        let gradients = scratch.gradient.par_chunks_exact_mut(d);
+        let units = scratch.unit.par_chunks_exact(d).zip(&scratch.inverse);
+        gradients.zip(units).zip(rows).for_each(
+            |((gradient, (unit, &inverse)), (kept, weights, velocity))| {
+                if is_cosine {
+                    let project = Project {
+                        gradient: &mut *gradient,
+                        unit,
+                        inverse,
+                    };
+                    simd::run(level, project);
+                }
+                let step = StepOfRow {
+                    update,
+                    kept,
+                    gradient,
+                    weights,
+                    velocity,
+                };
+                simd::run(level, step);
+            },
+        );
+    }
+}
+
+impl Scored {
+    /// Of the features, \[batch, d\]: this rank's part; the whole is the sum over ranks. Known once the batch is reduced.
+    pub fn gradient(&self) -> &[f32] {
+        &self.gradient
+    }
+
+    fn row(&self, place: usize) -> usize {
+        match &self.active {
+            None => place,
+            Some(rows) => rows[place] as usize,
+        }
+    }
+
+    /// Exponentials relative to these logits instead.
+    fn shift_to(&mut self, shift: &[f32]) {
+        let d = self.unit.len() / self.batch.max(1);
+        for (i, &new) in shift.iter().enumerate() {
+            // No other class: a shift from which −∞ can be taken.
+            let new = new.max(f32::MIN);
+            let old = std::mem::replace(&mut self.shift[i], new);
+            if old < new {
+                let factor = (old - new).exp();
+                self.total[i] *= f64::from(factor);
+                for g in &mut self.gradient[i * d..][..d] {
+                    *g *= factor;
+                }
+            }
+        }
+    }
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch {
+            unit: Vec::new(),
+            inverse: Vec::new(),
+            products: Vec::new(),
+            exponentials: Vec::new(),
+            gradient: Vec::new(),
+        }
+    }
+
+    /// The products of the gathered rows with the features, given as columns.
+    fn multiply(&mut self, columns: &PackedMatrix, batch: usize, d: usize) {
+        let n = self.inverse.len();
+        self.products.resize(n * batch, 0.0);
+        let rows = Matrix::new(&self.unit, n, d);
+        gemm_packed(rows, columns, &mut self.products, batch, false);
+    }
+}
+
+/// Rows of a matrix, taken in ascending order.
+struct Rest<'a> {
+    left: &'a mut [f32],
+    next: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn new(all: &'a mut [f32]) -> Rest<'a> {
+        Rest { left: all, next: 0 }
+    }
+
+    /// Nothing of a matrix without numbers.
+    fn row(&mut self, row: usize, d: usize) -> &'a mut [f32] {
+        let left = std::mem::take(&mut self.left);
+        if left.is_empty() {
+            return left;
+        }
+        let (taken, left) = left[(row - self.next) * d..].split_at_mut(d);
+        (self.left, self.next) = (left, row + 1);
+        taken
+    }
+}
+
+fn chunks(count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count)
+        .step_by(CHUNK)
+        .map(move |start| start..(start + CHUNK).min(count))
+}

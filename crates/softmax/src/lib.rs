@@ -1,0 +1,32 @@
+//! Softmax over very many classes: class weights divided over ranks, logits never held for the whole of batch ×
+//! classes (seed 001, section 3; Algorithm 1).
+//!
+//! [`ClassRows`] are the weights of one rank's classes with what their updates remember. A [`Head`] scores a batch
+//! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Head::reduce`]), and
+//! the weights take their step ([`Head::update`]). The gradient of the features is known before the weights
+//! change, so that it can travel meanwhile.
+//!
+//! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects active
+//! classes by (KNN softmax).
+//!
+//! No framework and no file: slices of f32 in, slices of f32 out.
+
+mod error;
+mod logits;
+mod rows;
+
+mod chunk;
+mod head;
+
+mod graph;
+mod neighbours;
+
+pub use error::HeadError;
+pub use graph::{Graph, Selection};
+pub use head::{Active, Head, Scored, Sums};
+pub use logits::{Logits, Margin};
+pub use neighbours::Neighbours;
+pub use rows::{ClassRows, Update};
+
+#[cfg(test)]
+mod tests;

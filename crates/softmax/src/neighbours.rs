@@ -1,0 +1,310 @@
+//! The exact nearest neighbours of every class by cosine, built in a ring (seed 001, section 3.2.2, Figure 3b).
+//!
+//! The rows of each rank travel from rank to rank; each multiplies its own rows with those that have arrived, block by
+//! block, and keeps the best of each row; never are all products held. Within a rank each product counts for
+//! both of its rows, which takes half of the operations: N²·d for N classes on one rank.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pelton_comm::{Comm, CommError};
+use pelton_kernels::simd::{self, Kernel, Simd};
+use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use rayon::prelude::*;
+
+use crate::chunk;
+use crate::rows::ClassRows;
+
+/// Rows of a task, which share a lock.
+const TALL: usize = 128;
+/// Columns that tasks go through together, a multiple of `TALL`.
+const WIDE: usize = 2048;
+const TAG: u16 = 7;
+
+/// The nearest classes of each class of this rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Neighbours {
+    k: usize,
+    classes: Range<u64>,
+    /// \[classes, k\], the nearest first, which is the class itself.
+    ids: Vec<u32>,
+}
+
+impl Neighbours {
+    /// Finds the `k` nearest of each class among those of all ranks. Equally near classes are in the order of their
+    /// numbers. Fewer than `k` are found where there are no more classes.
+    pub fn find(rows: &ClassRows, k: usize, comm: &Comm) -> Result<Neighbours, CommError> {
+        let d = rows.d();
+        let counts = comm.all_gather_ragged(&[rows.len() as u64])?.concat();
+        let k = k.min(counts.iter().sum::<u64>() as usize);
+        let own = Block::new(rows);
+        let lists: Vec<Mutex<Vec<List>>> = own
+            .blocks()
+            .map(|places| Mutex::new(vec![List::new(k); places.len()]))
+            .collect();
+        own.meet_itself(&lists);
+        let (rank, size) = (comm.rank(), comm.size());
+        let mut passed = own.unit.clone();
+        for step in 1..size {
+            comm.send((rank + 1) % size, TAG, &passed)?;
+            passed = comm.receive_vec((rank + size - 1) % size, TAG)?;
+            let from = (rank + size - step) % size;
+            let block = Block {
+                d,
+                first: counts[..from].iter().sum(),
+                unit: passed,
+            };
+            own.meet(&block, &lists);
+            passed = block.unit;
+        }
+        let lists = lists.into_iter().flat_map(|lists| {
+            let lists = lists.into_inner();
+            lists.unwrap_or_else(PoisonError::into_inner)
+        });
+        let mut ids = Vec::with_capacity(rows.len() * k);
+        for list in lists {
+            ids.extend(list.sorted());
+        }
+        Ok(Neighbours {
+            k,
+            classes: rows.classes(),
+            ids,
+        })
+    }
+
+    /// Neighbours of each class.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The classes whose neighbours these are.
+    pub fn classes(&self) -> Range<u64> {
+        self.classes.clone()
+    }
+
+    /// Neighbours of the class in this place, the nearest first.
+    pub fn of(&self, place: usize) -> &[u32] {
+        &self.ids[place * self.k..][..self.k]
+    }
+}
+
+/// The `k` best classes so far of one row.
+#[derive(Clone)]
+struct List {
+    k: usize,
+    /// No order; more than `k` at times.
+    best: Vec<(f32, u32)>,
+    /// Products below it are none of the best.
+    least: f32,
+}
+
+/// Descending by product, then ascending by class.
+fn nearer(a: &(f32, u32), b: &(f32, u32)) -> std::cmp::Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+impl List {
+    fn new(k: usize) -> List {
+        List {
+            k,
+            best: Vec::new(),
+            least: f32::NEG_INFINITY,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, product: f32, class: u32) {
+        if product >= self.least {
+            self.best.push((product, class));
+            if self.best.len() >= self.k + self.k / 2 + 16 {
+                self.cut();
+            }
+        }
+    }
+
+    fn cut(&mut self) {
+        if self.k > 0 && self.best.len() >= self.k {
+            let (_, last, _) = self.best.select_nth_unstable_by(self.k - 1, nearer);
+            self.least = last.0;
+        }
+        self.best.truncate(self.k);
+    }
+
+    fn sorted(mut self) -> impl Iterator<Item = u32> {
+        self.cut();
+        self.best.sort_unstable_by(nearer);
+        self.best.into_iter().map(|(_, class)| class)
+    }
+}
+
+/// Rows of length 1 of one rank.
+struct Block {
+    d: usize,
+    first: u64,
+    unit: Vec<f32>,
+}
+
+type Lists = [Mutex<Vec<List>>];
+
+fn locked(lists: &Mutex<Vec<List>>) -> MutexGuard<'_, Vec<List>> {
+    lists.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Block {
+    fn new(rows: &ClassRows) -> Block {
+        let mut unit = vec![0.0; rows.weights().len()];
+        let mut inverse = vec![0.0; rows.len()];
+        chunk::unit_rows(|i| rows.row(i), true, &mut unit, &mut inverse);
+        Block {
+            d: rows.d(),
+            first: rows.classes().start,
+            unit,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.unit.len() / self.d
+    }
+
+    /// Places of rows that share a lock.
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> {
+        let len = self.len();
+        let starts = (0..len).step_by(TALL);
+        starts.map(move |start| start..(start + TALL).min(len))
+    }
+
+    fn matrix(&self, places: Range<usize>) -> Matrix<'_> {
+        let rows = &self.unit[places.start * self.d..places.end * self.d];
+        Matrix::new(rows, places.len(), self.d)
+    }
+
+    /// The products with another rank's rows go into the lists of this one's.
+    fn meet(&self, other: &Block, lists: &Lists) {
+        for start in (0..other.len()).step_by(WIDE) {
+            let columns = start..(start + WIDE).min(other.len());
+            let packed = PackedMatrix::new(other.matrix(columns.clone()).transposed());
+            let blocks: Vec<Range<usize>> = self.blocks().collect();
+            blocks.into_par_iter().zip(lists).for_each(|(rows, lists)| {
+                let products = self.products(rows, &packed, columns.len());
+                let class = other.first as u32 + start as u32;
+                keep(&products, columns.len(), class, None, &mut locked(lists));
+            });
+        }
+    }
+
+    /// Each product of two blocks of its own rows goes into the lists of both.
+    fn meet_itself(&self, lists: &Lists) {
+        for start in (0..self.len()).step_by(WIDE) {
+            let columns = start..(start + WIDE).min(self.len());
+            let packed = PackedMatrix::new(self.matrix(columns.clone()).transposed());
+            let blocks: Vec<Range<usize>> = self
+                .blocks()
+                .take_while(|b| b.start < columns.end)
+                .collect();
+            let others = &lists[start / TALL..columns.end.div_ceil(TALL)];
+            blocks.into_par_iter().enumerate().for_each(|(i, rows)| {
+                let class = self.first as u32;
+                let mut products = self.products(rows.clone(), &packed, columns.len());
+                if columns.contains(&rows.start) {
+                    for row in rows.clone() {
+                        products[(row - rows.start) * columns.len() + row - start] = f32::INFINITY;
+                    }
+                    let lists = &mut locked(&lists[i]);
+                    keep(&products, columns.len(), class + start as u32, None, lists);
+                    return;
+                }
+                let mut least = Vec::with_capacity(columns.len());
+                for lists in others {
+                    least.extend(locked(lists).iter().map(|list| list.least));
+                }
+                let mut found = Found {
+                    least: &least,
+                    hits: Vec::new(),
+                };
+                keep(
+                    &products,
+                    columns.len(),
+                    class + start as u32,
+                    Some(&mut found),
+                    &mut locked(&lists[i]),
+                );
+                let mut hits = found.hits;
+                hits.sort_unstable_by_key(|&(column, row, _)| (column, row));
+                for hits in hits.chunk_by(|a, b| a.0 / TALL as u32 == b.0 / TALL as u32) {
+                    let mut lists = locked(&others[hits[0].0 as usize / TALL]);
+                    for &(column, row, product) in hits {
+                        let id = class + rows.start as u32 + row;
+                        lists[column as usize % TALL].push(product, id);
+                    }
+                }
+            });
+        }
+    }
+
+    /// \[rows, columns\].
+    fn products(&self, rows: Range<usize>, columns: &PackedMatrix, width: usize) -> Vec<f32> {
+        let mut products = vec![0.0; rows.len() * width];
+        gemm_packed(self.matrix(rows), columns, &mut products, width, false);
+        products
+    }
+}
+
+/// Products that may be among the best of their columns.
+struct Found<'a> {
+    /// Of each column's list.
+    least: &'a [f32],
+    /// Column, row, product.
+    hits: Vec<(u32, u32, f32)>,
+}
+
+/// Keeps the products \[rows, width\] that may be among the best of their rows, and of their columns if `found` is given.
+fn keep(
+    products: &[f32],
+    width: usize,
+    first: u32,
+    mut found: Option<&mut Found<'_>>,
+    lists: &mut [List],
+) {
+    let level = Simd::current();
+    let never = vec![f32::INFINITY; SCAN];
+    for (i, (row, list)) in products.chunks_exact(width).zip(lists).enumerate() {
+        for (part, numbers) in row.chunks(SCAN).enumerate() {
+            let at = part * SCAN;
+            let columns = match &found {
+                Some(found) => &found.least[at..at + numbers.len()],
+                None => &never[..numbers.len()],
+            };
+            if !simd::run(level, Any(numbers, list.least, columns)) {
+                continue;
+            }
+            for (j, &z) in numbers.iter().enumerate() {
+                list.push(z, first + (at + j) as u32);
+                if let Some(found) = &mut found
+                    && z >= columns[j]
+                {
+                    found.hits.push(((at + j) as u32, i as u32, z));
+                }
+            }
+        }
+    }
+}
+
+/// Numbers that are looked at together.
+const SCAN: usize = 64;
+
+/// Whether a number reaches the row's least, or its column's.
+struct Any<'a>(&'a [f32], f32, &'a [f32]);
+
+impl Kernel for Any<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Any(numbers, row, columns) = self;
+        let mut any = 0u32;
+        for (&z, &column) in numbers.iter().zip(columns) {
+            any |= u32::from(z >= row) | u32::from(z >= column);
+        }
+        any != 0
+    }
+}

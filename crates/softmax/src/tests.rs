@@ -1,0 +1,375 @@
+//! Against sums over all classes in f64, whose gradients are differences.
+
+use pelton_comm::{Comm, run_ranks, share};
+
+use super::*;
+
+const D: usize = 7;
+
+/// Numbers between −1 and 1 that look random.
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+/// What a head works on.
+struct Case {
+    logits: Logits,
+    classes: usize,
+    features: Vec<f32>,
+    weights: Vec<f32>,
+    labels: Vec<u64>,
+    active: Option<Vec<u32>>,
+}
+
+impl Case {
+    fn new(logits: Logits, batch: usize, classes: usize, seed: u64) -> Case {
+        let label = |i: usize| ((i as u64 + seed) * 2_654_435_761) % classes as u64;
+        Case {
+            logits,
+            classes,
+            features: numbers(batch * D, seed + 1),
+            weights: numbers(classes * D, seed + 2),
+            labels: (0..batch).map(label).collect(),
+            active: None,
+        }
+    }
+
+    /// Every third class, and those of the batch.
+    fn some(mut self) -> Case {
+        let is_active = |c: &u32| c.is_multiple_of(3) || self.labels.contains(&u64::from(*c));
+        self.active = Some((0..self.classes as u32).filter(is_active).collect());
+        self
+    }
+
+    /// The sum of losses, by the definition.
+    fn loss(&self, features: &[f64], weights: &[f64]) -> f64 {
+        let rows = features.chunks_exact(D).zip(&self.labels);
+        rows.map(|(x, &label)| {
+            let logit = |class: u32| {
+                let w = &weights[class as usize * D..][..D];
+                let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+                let is_right = u64::from(class) == label;
+                match self.logits {
+                    Logits::Product => dot(x, w),
+                    Logits::Cosine { scale, margin } => {
+                        let z = dot(x, w) / (dot(x, x) * dot(w, w)).sqrt();
+                        let z = match margin {
+                            Margin::Cosine(m) if is_right => z - f64::from(m),
+                            Margin::Angle(m) if is_right => {
+                                let m = f64::from(m);
+                                if z.acos() + m < std::f64::consts::PI {
+                                    (z.acos() + m).cos()
+                                } else {
+                                    z - m * m.sin()
+                                }
+                            }
+                            _ => z,
+                        };
+                        f64::from(scale) * z
+                    }
+                }
+            };
+            let all: Vec<u32> = match &self.active {
+                Some(active) => active.clone(),
+                None => (0..self.classes as u32).collect(),
+            };
+            let sum: f64 = all.into_iter().map(|class| logit(class).exp()).sum();
+            sum.ln() - logit(label as u32)
+        })
+        .sum()
+    }
+
+    /// What rank `comm.rank()` of several makes of it: sums, and the features' gradient and the weights of all ranks.
+    fn step(&self, comm: &Comm, scratch: usize, update: Update) -> (Sums, Vec<f32>, Vec<f32>) {
+        let here = share(self.classes, comm.rank(), comm.size());
+        let weights = self.weights[here.start * D..here.end * D].to_vec();
+        let rows = ClassRows::new(here.start as u64, D, weights);
+        let mut head = Head::new(rows, self.logits, self.classes as u64, scratch);
+        let active: Option<Vec<u32>> = self.active.as_ref().map(|active| {
+            let mine = active.iter().filter(|&&c| here.contains(&(c as usize)));
+            mine.map(|c| c - here.start as u32).collect()
+        });
+        let active = match &active {
+            Some(rows) => Active::Rows(rows),
+            None => Active::All,
+        };
+        let mut scored = head.score(&self.features, &self.labels, active).unwrap();
+        let sums = head.reduce(&mut scored, 0.5, comm).unwrap();
+        let mut gradient = scored.gradient().to_vec();
+        head.update(&scored, 0.5, update);
+        comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)
+            .unwrap();
+        let weights = comm.all_gather_ragged(head.rows().weights()).unwrap();
+        (sums, gradient, weights.concat())
+    }
+}
+
+const STEEP: Update = Update {
+    rate: 1.0,
+    momentum: 0.0,
+    weight_decay: 0.0,
+};
+
+fn cosine(margin: Margin) -> Logits {
+    Logits::Cosine { scale: 8.0, margin }
+}
+
+fn all_logits() -> [Logits; 4] {
+    [
+        Logits::Product,
+        cosine(Margin::None),
+        cosine(Margin::Cosine(0.2)),
+        cosine(Margin::Angle(0.5)),
+    ]
+}
+
+/// The slope of `f` at `x` along number `i`.
+fn slope(x: &[f32], i: usize, f: impl Fn(&[f64]) -> f64) -> f64 {
+    let at = |step: f64| {
+        let mut x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+        x[i] += step;
+        f(&x)
+    };
+    (at(1e-5) - at(-1e-5)) / 2e-5
+}
+
+#[test]
+fn losses_and_gradients_are_those_of_the_definition() {
+    for logits in all_logits() {
+        for is_all in [true, false] {
+            let case = Case::new(logits, 5, 61, 3);
+            let case = if is_all { case } else { case.some() };
+            let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
+            let (x, w) = (wide(&case.features), wide(&case.weights));
+            let (sums, gradient, stepped) = case.step(&Comm::alone(), 1 << 20, STEEP);
+            let loss = case.loss(&x, &w);
+            assert!(
+                (sums.loss - loss).abs() < 1e-4 * loss,
+                "{logits:?}: {} {loss}",
+                sums.loss
+            );
+            for (i, &found) in gradient.iter().enumerate() {
+                let exact = 0.5 * slope(&case.features, i, |x| case.loss(x, &w));
+                let found = f64::from(found);
+                assert!(
+                    (found - exact).abs() < 2e-5,
+                    "{logits:?} x{i}: {found} {exact}"
+                );
+            }
+            for (i, (&before, &after)) in case.weights.iter().zip(&stepped).enumerate() {
+                let exact = 0.5 * slope(&case.weights, i, |w| case.loss(&x, w));
+                let found = f64::from(before - after);
+                assert!(
+                    (found - exact).abs() < 2e-5,
+                    "{logits:?} w{i}: {found} {exact}"
+                );
+            }
+        }
+    }
+}
+
+/// Several chunks; kept products or not; ranks that divide the classes unequally.
+#[test]
+fn chunks_scratch_and_ranks_change_nothing() {
+    let update = Update {
+        rate: 0.1,
+        momentum: 0.9,
+        weight_decay: 1e-3,
+    };
+    for logits in all_logits() {
+        let case = Case::new(logits, 33, 2311, 5).some();
+        let kept = case.step(&Comm::alone(), 1 << 30, update);
+        assert_eq!(kept, case.step(&Comm::alone(), 0, update), "{logits:?}");
+        for ranks in [2, 3, 4] {
+            let found = run_ranks(ranks, |comm: Comm| {
+                Ok::<_, HeadError>(case.step(&comm, 0, update))
+            });
+            for (sums, gradient, weights) in found.unwrap() {
+                assert!((sums.loss - kept.0.loss).abs() < 1e-5 * kept.0.loss);
+                assert_eq!(sums.correct, kept.0.correct);
+                let near = |a: &[f32], b: &[f32]| {
+                    assert_eq!(a.len(), b.len());
+                    a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
+                };
+                assert!(near(&gradient, &kept.1), "{logits:?}, {ranks} ranks");
+                assert!(near(&weights, &kept.2), "{logits:?}, {ranks} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_that_waits_loses_momentum_and_keeps_its_weights() {
+    let update = Update {
+        rate: 0.1,
+        momentum: 0.5,
+        weight_decay: 0.0,
+    };
+    let rows = ClassRows::new(0, 2, vec![1.0, 0.0, 0.0, 1.0, 0.5, 0.5]);
+    let mut head = Head::new(rows, Logits::Product, 3, 0);
+    let mut step = |label: u64, active: &[u32]| {
+        let mut scored = head
+            .score(&[1.0, 2.0], &[label], Active::Rows(active))
+            .unwrap();
+        head.reduce(&mut scored, 1.0, &Comm::alone()).unwrap();
+        head.update(&scored, 1.0, update);
+        (head.rows().row(2).to_vec(), head.rows().velocity[4])
+    };
+    let (before, first) = step(0, &[0, 2]);
+    assert!(first > 0.0);
+    assert_eq!(step(1, &[0, 1]), (before.clone(), first));
+    // Alone with the right class, the gradient of a row is its share times the features.
+    let (w, v) = step(0, &[0, 2]);
+    assert!((before[0] - w[0] - 0.1 * v).abs() < 1e-6);
+    let share = v - 0.25 * first;
+    assert!(share > 0.0 && share < 1.0, "{share}");
+}
+
+/// Logits far beyond what e^x can hold, one class alone, features of zeros: numbers stay numbers.
+#[test]
+fn extremes_stay_finite() {
+    for logits in all_logits() {
+        for (size, classes) in [(1e4, 40), (0.0, 40), (1.0, 1)] {
+            let mut case = Case::new(logits, 3, classes, 9);
+            for x in &mut case.features {
+                *x *= size;
+            }
+            let (sums, gradient, weights) = case.step(&Comm::alone(), 0, STEEP);
+            assert!(
+                sums.loss.is_finite() && sums.loss >= 0.0,
+                "{logits:?} {size}"
+            );
+            assert!(gradient.iter().chain(&weights).all(|x| x.is_finite()));
+            if classes == 1 {
+                assert_eq!((sums.loss, sums.correct), (0.0, 3));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let case = Case::new(Logits::Product, 2, 5, 1);
+    let rows = ClassRows::new(0, D, case.weights.clone());
+    let head = Head::new(rows, Logits::Product, 5, 0);
+    let refused = |features: &[f32], labels: &[u64], active| {
+        head.score(features, labels, active)
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    let label = refused(&case.features, &[1, 5], Active::All);
+    assert!(
+        label.contains("example 1 of the batch has label 5"),
+        "{label}"
+    );
+    let inactive = refused(&case.features, &[1, 4], Active::Rows(&[0, 1]));
+    assert!(inactive.contains("class 4 of example 1"), "{inactive}");
+    let mut features = case.features.clone();
+    features[D] = f32::NAN;
+    let nan = refused(&features, &[1, 4], Active::All);
+    assert!(
+        nan.contains("example 1 of the batch are not finite"),
+        "{nan}"
+    );
+}
+
+/// A graph of all ranks' neighbours, as lists by class.
+fn neighbours(weights: &[f32], d: usize, k: usize, ranks: usize) -> Vec<Vec<u32>> {
+    let found = run_ranks(ranks, |comm: Comm| {
+        let here = share(weights.len() / d, comm.rank(), comm.size());
+        let own = weights[here.start * d..here.end * d].to_vec();
+        let rows = ClassRows::new(here.start as u64, d, own);
+        let found = Neighbours::find(&rows, k, &comm)?;
+        Ok::<_, HeadError>((0..here.len()).map(|i| found.of(i).to_vec()).collect())
+    });
+    let found: Vec<Vec<Vec<u32>>> = found.unwrap();
+    found.concat()
+}
+
+/// Against all cosines in f64: every neighbour is among the nearest, itself first, whatever the ranks.
+#[test]
+fn neighbours_are_the_nearest() {
+    let (d, count) = (5, 4500);
+    let mut weights = numbers(count * d, 4);
+    // Two equal classes, and one without a direction.
+    weights.copy_within(0..d, 4000 * d);
+    weights[7 * d..8 * d].fill(0.0);
+    let one = neighbours(&weights, d, 9, 1);
+    for ranks in [2, 3] {
+        assert_eq!(one, neighbours(&weights, d, 9, ranks), "{ranks} ranks");
+    }
+    let row = |i: usize| &weights[i * d..][..d];
+    let dot = |a: usize, b: usize| -> f64 {
+        let pairs = row(a).iter().zip(row(b));
+        pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    let cosine = |a, b| dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(1e-12);
+    for class in (0..count).step_by(97).chain([0, 7, 4000]) {
+        let found = &one[class];
+        assert_eq!((found.len(), found[0]), (9, class as u32));
+        let mut distinct = found.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 9);
+        let others = (0..count).filter(|&other| other != class);
+        let mut exact: Vec<f64> = others.map(|other| cosine(class, other)).collect();
+        exact.sort_unstable_by(|a, b| b.total_cmp(a));
+        for (place, &other) in found[1..].iter().enumerate() {
+            let found = cosine(class, other as usize);
+            assert!((found - exact[place]).abs() < 1e-6, "{class}: {found}");
+        }
+    }
+    assert_eq!(neighbours(&weights[..4 * d], d, 9, 3)[2].len(), 4);
+}
+
+/// The same classes on any number of ranks, within the budget, the nearest first.
+#[test]
+fn a_selection_takes_the_nearest_of_the_batch() {
+    let (d, count, k) = (6, 1000, 12);
+    let weights = numbers(count * d, 8);
+    let lists = neighbours(&weights, d, k, 1);
+    let labels = [3u64, 500, 999, 3];
+    let select = |ranks: usize, budget: u64| -> Vec<u64> {
+        let found = run_ranks(ranks, |comm: Comm| {
+            let here = share(count, comm.rank(), comm.size());
+            let own = weights[here.start * d..here.end * d].to_vec();
+            let rows = ClassRows::new(here.start as u64, d, own);
+            let neighbours = Neighbours::find(&rows, k, &comm)?;
+            let graph = Graph::divide(&neighbours, &comm)?;
+            let mut selection = Selection::default();
+            // A second selection does not remember the first.
+            graph.select(&[1, 2], 300, 5, &mut selection, &comm)?;
+            let chosen = graph.select(&labels, budget, 9, &mut selection, &comm)?;
+            let chosen = chosen.iter().map(|&row| u64::from(row) + here.start as u64);
+            Ok::<_, HeadError>(chosen.collect())
+        });
+        let found: Vec<Vec<u64>> = found.unwrap();
+        found.concat()
+    };
+    for budget in [0, 3, 20, 36, 400] {
+        let one = select(1, budget);
+        assert!(one.is_sorted_by(|a, b| a < b));
+        for ranks in [2, 3, 4] {
+            assert_eq!(one, select(ranks, budget), "{budget}, {ranks} ranks");
+        }
+        assert!(one.len() as u64 <= budget.max(3), "{budget}: {}", one.len());
+        assert!([3, 500, 999].iter().all(|label| one.contains(label)));
+        if budget >= 36 {
+            let mut near = [3, 500, 999]
+                .iter()
+                .flat_map(|&label: &usize| &lists[label]);
+            assert!(near.all(|&id| one.contains(&u64::from(id))));
+        }
+    }
+    assert_eq!(select(1, 0), [3, 500, 999]);
+    // Some draws meet.
+    assert!(select(1, 400).len() > 320);
+}
