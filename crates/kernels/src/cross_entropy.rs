@@ -8,7 +8,7 @@
 
 use rayon::prelude::*;
 
-use crate::math::exp;
+use crate::math::{exp, normal};
 use crate::simd::{self, Kernel, Simd};
 use crate::sums;
 
@@ -278,13 +278,6 @@ impl Kernel for LossOfRows<'_> {
         }
         all
     }
-}
-
-/// 0 for numbers so small that products of them would be subnormal, for which processors need 100 times as long. A
-/// model that is sure of its words makes many: a step of a Transformer took three times as long.
-#[inline(always)]
-fn normal(x: f32) -> f32 {
-    if x.abs() < 1e-30 { 0.0 } else { x }
 }
 
 struct GradientOfRows<'a> {

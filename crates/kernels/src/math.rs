@@ -87,3 +87,10 @@ pub fn erf(x: f32) -> f32 {
     let q = q * s + -1.426_473_905_141_89e-2;
     x * p / q
 }
+
+/// 0 for numbers so small that products of them would be subnormal, for which processors need 100 times as long. A
+/// model that is sure of its words makes many: a step of a Transformer took three times as long.
+#[inline(always)]
+pub fn normal(x: f32) -> f32 {
+    if x.abs() < 1e-30 { 0.0 } else { x }
+}

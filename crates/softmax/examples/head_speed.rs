@@ -9,19 +9,14 @@ use std::time::Instant;
 
 use pelton_comm::Comm;
 use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
+use pelton_key::KeyedRng;
 use pelton_softmax::{
     Active, ClassRows, Graph, Head, Logits, Margin, Neighbours, Selection, Update,
 };
 
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+    let mut rng = KeyedRng::new(seed);
+    (0..n).map(|_| 2.0 * rng.next_f64() as f32 - 1.0).collect()
 }
 
 /// Milliseconds of each run.

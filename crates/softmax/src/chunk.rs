@@ -1,7 +1,7 @@
 //! Loops over a chunk of classes: products are \[classes, batch\], so that the numbers side by side belong to
 //! different examples and no sum runs across a vector.
 
-use pelton_kernels::math::exp;
+use pelton_kernels::math::{exp, normal};
 use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::sums::dot;
 use rayon::prelude::*;
@@ -13,12 +13,6 @@ const SHORTEST: f32 = 1e-12;
 
 /// Classes that a task takes.
 const EACH: usize = 32;
-
-/// 0 for numbers so small that products of them would be subnormal, for which processors need 100 times as long.
-#[inline(always)]
-fn normal(x: f32) -> f32 {
-    if x.abs() < 1e-30 { 0.0 } else { x }
-}
 
 /// Writes rows of length 1 to `unit` and one over the lengths they had to `inverse`.
 ///

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, CommError};
-use pelton_key::splitmix64;
+use pelton_key::KeyedRng;
 
 use crate::neighbours::Neighbours;
 
@@ -137,9 +137,9 @@ impl Graph {
             *place = if is_taken { 0 } else { u16::MAX };
             is_taken
         });
-        for draw in 0..budget.saturating_sub(taken) {
-            let number = u128::from(splitmix64(key.wrapping_add(draw)));
-            let class = ((number * u128::from(self.classes())) >> 64) as u64;
+        let mut draws = KeyedRng::new(key);
+        for _ in taken..budget {
+            let class = draws.below(self.classes());
             if self.classes.contains(&class) {
                 let row = (class - self.classes.start) as u32;
                 if places[row as usize] == u16::MAX {

@@ -1,6 +1,7 @@
 //! Against sums over all classes in f64, whose gradients are differences.
 
 use pelton_comm::{Comm, run_ranks, share};
+use pelton_key::KeyedRng;
 
 use super::*;
 
@@ -8,14 +9,8 @@ const D: usize = 7;
 
 /// Numbers between −1 and 1 that look random.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    };
-    (0..n).map(|_| next()).collect()
+    let mut rng = KeyedRng::new(seed);
+    (0..n).map(|_| 2.0 * rng.next_f64() as f32 - 1.0).collect()
 }
 
 /// What a head works on.
