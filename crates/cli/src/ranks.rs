@@ -132,8 +132,9 @@ mod processes {
         let failed = match result {
             Ok((rank, Ok(value))) => return Ok((rank == 0).then_some(value)),
             Ok((0, Err(error))) => return Err(error.into()),
-            // Rank 0 says it.
-            Ok((_, Err(_))) => std::process::exit(130),
+            // Rank 0 says it, in words and by its exit code. Another code here would have the launcher end rank 0
+            // before it has spoken.
+            Ok((_, Err(_))) => return Ok(None),
             Err(failed) => failed,
         };
         if failed.rank > 0 {
