@@ -13,7 +13,7 @@ use pelton_train::{
 use crate::bytes::Memory;
 use crate::data_arguments::{DataArguments, set, set_option};
 #[cfg(feature = "nets")]
-use crate::net_arguments::{ImageArguments, LanguageArguments};
+use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::peer_arguments::PeerArguments;
 use crate::stage_arguments::StagesArguments;
 
@@ -66,6 +66,9 @@ pub enum TrainCommand {
     /// A deep net that tells the classes of images
     #[cfg(feature = "nets")]
     Image(Box<ImageArguments>),
+    /// A net with a head over very many classes, whose weights are divided over the ranks
+    #[cfg(feature = "nets")]
+    Classify(Box<ClassifyArguments>),
     /// A deep net that predicts the next word of a text
     #[cfg(feature = "nets")]
     Language(Box<LanguageArguments>),

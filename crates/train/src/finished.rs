@@ -17,7 +17,9 @@ use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
 use rayon::ThreadPool;
 use serde::Serialize;
 
-use crate::deep::{FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool};
+use crate::deep::{
+    FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool, vectors,
+};
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, unreadable, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, fits, resolved};
@@ -103,12 +105,13 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
         let classes = Classes::read(&run.join(CLASSES)).ok_or_else(|| {
             of_run("classes.json is missing or damaged; train the net again with `overwrite`")
         })?;
-        let net = config
-            .model
-            .net(classes.image, classes.labels.len(), config.width)?;
+        let net = config.net(classes.input(), classes.labels.len())?;
         (Job::Images(Box::new(config), classes), net)
     };
-    let mut trainer = trainer(net, Device::Cpu, 0, Comm::alone());
+    let mut trainer = match &job {
+        Job::Images(config, classes) => config.trainer(net, classes.labels.len(), Comm::alone())?,
+        Job::Text(..) => trainer(net, Device::Cpu, 0, Comm::alone()),
+    };
     load_parameters(&file, trainer.as_mut())?;
     let threads = match &job {
         Job::Images(config, _) => config.fit.threads,
@@ -182,7 +185,7 @@ fn images(
     let data = open(&data, &data.paths, Some(&expected), context)?;
     let pipeline = resolved(&config.pipeline, &data);
     let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
-    fits(&prepared, classes.image, &of.data.paths)?;
+    fits(&prepared, classes.input(), &of.data.paths)?;
     Ok((data, prepared))
 }
 
@@ -250,20 +253,41 @@ pub fn predict_lines(
     let mut loader = prepared.loader(None, context.comm)?;
     for _ in 0..prepared.plan().steps(0) {
         let Some(batch) = loader.next() else { break };
-        let pixels = pixels(&mut batch?)?;
-        let none = vec![0; pixels.shape().dims[0]];
-        let input = Input::Images {
-            pixels: &pixels,
-            labels: &none,
+        let mut batch = batch?;
+        let none = vec![0; batch.len()];
+        let (vectors, images) = match vectors(&mut batch)? {
+            Some(values) => (Some(values), None),
+            None => (None, Some(pixels(&mut batch)?)),
         };
-        let logits = net.pool.install(|| net.trainer.logits(input))?;
-        for row in logits.chunks(labels.len()) {
-            let shares = softmax(row, 1.0);
-            let line: Vec<String> = likeliest(row, top)
-                .into_iter()
-                .map(|class| format!("{}\t{:.6}", labels.describe(class as u32), shares[class]))
-                .collect();
-            writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+        let input = match (&vectors, &images) {
+            (Some(values), _) => Input::Vectors {
+                values,
+                labels: &none,
+            },
+            (None, Some(pixels)) => Input::Images {
+                pixels,
+                labels: &none,
+            },
+            (None, None) => unreachable!("one of them was found"),
+        };
+        if net.trainer.head().is_some() {
+            for row in net.pool.install(|| net.trainer.top(input, top.max(1)))? {
+                let line: Vec<String> = row
+                    .into_iter()
+                    .map(|(class, score)| format!("{}\t{score:.6}", labels.describe(class as u32)))
+                    .collect();
+                writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+            }
+        } else {
+            let logits = net.pool.install(|| net.trainer.logits(input))?;
+            for row in logits.chunks(labels.len()) {
+                let shares = softmax(row, 1.0);
+                let line: Vec<String> = likeliest(row, top)
+                    .into_iter()
+                    .map(|class| format!("{}\t{:.6}", labels.describe(class as u32), shares[class]))
+                    .collect();
+                writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+            }
         }
         if context.interrupt.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(TrainError::stopped("predict"));

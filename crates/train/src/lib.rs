@@ -12,6 +12,8 @@ mod summary;
 mod deep;
 
 #[cfg(feature = "nets")]
+pub mod classify;
+#[cfg(feature = "nets")]
 pub mod finished;
 #[cfg(feature = "nets")]
 pub mod image;

@@ -22,6 +22,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         #[cfg(feature = "nets")]
         Command::Train(TrainCommand::Image(arguments)) => nets::image(*arguments),
         #[cfg(feature = "nets")]
+        Command::Train(TrainCommand::Classify(arguments)) => nets::classify(*arguments),
+        #[cfg(feature = "nets")]
         Command::Train(TrainCommand::Language(arguments)) => nets::language(*arguments),
         Command::Eval(arguments) => model::eval(arguments),
         Command::Predict(arguments) => model::predict(arguments),
