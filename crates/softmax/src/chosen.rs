@@ -261,15 +261,24 @@ impl ClassHead for ChosenHead {
             let missed = rows.seen.iter().map(|seen| (rows.step - seen) as f32);
             all.push(block(MISSED, 1, missed.collect()));
         }
-        if let Choice::Near {
-            graph: Some((neighbours, _)),
-            ..
-        } = &self.choice
-        {
-            // Numbers of classes in two parts that single precision holds exactly.
-            let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
-            let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
-            all.push(block(NEIGHBOURS, 2 * neighbours.k(), parts.collect()));
+        match &self.choice {
+            Choice::Near {
+                graph: Some((neighbours, _)),
+                ..
+            } => {
+                // Numbers of classes in two parts that single precision holds exactly.
+                let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
+                let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
+                all.push(block(NEIGHBOURS, 2 * neighbours.k(), parts.collect()));
+            }
+            Choice::Leaves {
+                trees,
+                forest: Some(forest),
+            } => {
+                let leaves = forest.leaves().iter().map(|&leaf| leaf as f32);
+                all.push(block(LEAVES, *trees, leaves.collect()));
+            }
+            _ => (),
         }
         all
     }
@@ -292,17 +301,23 @@ impl ClassHead for ChosenHead {
             rows.step = most;
             rows.seen = gone.iter().map(|&gone| most - gone as u32).collect();
         }
-        if let Choice::Near { graph, .. } = &mut self.choice {
-            *graph = match read(NEIGHBOURS, own.clone()) {
-                None => None,
-                Some(parts) => {
+        match &mut self.choice {
+            Choice::All | Choice::Drawn => (),
+            Choice::Near { graph, .. } => {
+                *graph = None;
+                if let Some(parts) = read(NEIGHBOURS, own.clone()) {
                     let ids = parts.chunks_exact(2);
                     let ids = ids.map(|part| (part[0] as u32) << 16 | part[1] as u32);
                     let neighbours = Neighbours::of_ids(own, ids.collect());
                     let divided = Graph::divide(&neighbours, &self.comm)?;
-                    Some((neighbours, divided))
+                    *graph = Some((neighbours, divided));
                 }
-            };
+            }
+            Choice::Leaves { trees, forest } => {
+                let leaves = read(LEAVES, own);
+                let leaves = leaves.map(|all| all.iter().map(|&leaf| leaf as u32).collect());
+                *forest = leaves.map(|leaves| Forest::of_leaves(*trees, leaves));
+            }
         }
         let HeadOptions {
             logits,
@@ -346,6 +361,7 @@ const WEIGHTS: &str = "weights";
 const VELOCITY: &str = "velocity";
 const MISSED: &str = "missed";
 const NEIGHBOURS: &str = "neighbours";
+const LEAVES: &str = "leaves";
 
 /// The `k` best of what is pushed; of equal scores the class with the smaller number.
 #[derive(Clone, Debug)]

@@ -78,17 +78,27 @@ impl Forest {
                 }
             }
         }
+        Ok(Forest::of_leaves(trees, leaves))
+    }
+
+    /// From the leaves of this rank's rows, \[rows, trees\].
+    pub(crate) fn of_leaves(trees: usize, leaves: Vec<u32>) -> Forest {
         let sorted = (0..trees).map(|tree| {
             let of_rows = leaves.iter().skip(tree).step_by(trees).zip(0..);
             let mut all: Vec<(u32, u32)> = of_rows.map(|(&leaf, row)| (leaf, row)).collect();
             all.sort_unstable();
             all
         });
-        Ok(Forest {
+        Forest {
             trees,
             sorted: sorted.collect(),
             leaves,
-        })
+        }
+    }
+
+    /// Of each row of this rank its leaf in each tree; below 2²⁴.
+    pub(crate) fn leaves(&self) -> &[u32] {
+        &self.leaves
     }
 
     /// Adds the classes of the labels, then those of their leaves, tree by tree.

@@ -514,9 +514,6 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                     let at = |row: u64| row as usize * block.width;
                     Some(block.values[at(rows.start)..at(rows.end)].to_vec())
                 })?;
-                if let HeadKind::Selective { .. } = kind {
-                    head.renew(1, &|| false)?;
-                }
                 let labels = [3, 9, 60];
                 head.select(&labels, 8)?;
                 let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0)?;

@@ -1,0 +1,212 @@
+//! Training with heads over very many classes, end to end: ranks agree, a run goes on exactly and on other ranks.
+
+#![cfg(feature = "nets")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelton_comm::{Comm, run_ranks};
+use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::evaluate::EvaluateConfig;
+use pelton_train::finished;
+use pelton_train::{DataConfig, ImageConfig, NetSummary, TrainError, image};
+
+const KINDS: [&str; 5] = [
+    "full",
+    "knn:5:0.4",
+    "sampled:0.5",
+    "selective:3:0.5",
+    "mach:20:3",
+];
+
+fn config(folder: &Path, kind: &str) -> ImageConfig {
+    let mut config = ImageConfig::for_classify();
+    config.width = 0.125;
+    config.data.paths = vec!["demo:classes:120:4:16".to_string()];
+    config.data.cache_dir = Some(folder.join("cache"));
+    let head = config.head.as_mut().unwrap();
+    head.kind = kind.parse().unwrap();
+    head.embedding = 12;
+    config.fit.epochs = 2;
+    config.fit.batch = 40;
+    config.fit.rate = 0.3;
+    config.fit.checkpoint_seconds = 1000;
+    config
+}
+
+/// Runs on ranks, interrupted after so many steps where that is given.
+fn run(
+    config: &ImageConfig,
+    out: &Path,
+    ranks: usize,
+    resume: bool,
+    steps: Option<usize>,
+) -> Result<NetSummary, TrainError> {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let options = RunOptions {
+        out: out.to_path_buf(),
+        resume,
+        overwrite: false,
+    };
+    let summaries = run_ranks(ranks, |comm| {
+        let (mut left, is_first) = (steps, comm.rank() == 0);
+        let stop = Arc::clone(&interrupt);
+        let observer = &mut |event: Event<'_>| {
+            if let (Event::Progress { what, .. }, Some(left)) = (event, &mut left)
+                && is_first
+                && what.starts_with("epoch")
+            {
+                *left = left.saturating_sub(1);
+                stop.store(*left == 0, Ordering::Relaxed);
+            }
+        };
+        image::run(
+            config,
+            RunContext::new(&comm, &interrupt, observer).in_folder(&options),
+        )
+    });
+    summaries
+        .map(|mut all| all.remove(0))
+        .map_err(|failed| failed.source)
+}
+
+fn losses(out: &Path) -> Vec<f64> {
+    let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let of_line = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        value["train_loss"].as_f64().unwrap()
+    };
+    metrics.lines().map(of_line).collect()
+}
+
+fn assert_close(what: &str, a: &[f64], b: &[f64]) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    for (a, b) in a.iter().zip(b) {
+        // Sums in another order, over twenty-four steps.
+        assert!((a - b).abs() < 2e-4 * a.abs(), "{what}: {a} {b}");
+    }
+}
+
+#[test]
+fn ranks_and_micro_batches_have_the_same_losses() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let mut config = config(folder.path(), kind);
+        let alone = folder.path().join(format!("{kind}-1"));
+        let summary = run(&config, &alone, 1, false, None).unwrap();
+        assert_eq!(
+            (summary.classes, summary.iterations),
+            (Some(120), Some(24)),
+            "{kind}"
+        );
+        let expected = losses(&alone);
+        assert!(
+            expected[1] < expected[0] - 0.2,
+            "{kind} learns: {expected:?}"
+        );
+        for (ranks, micro, overlap) in [(1, 3, true), (2, 1, true), (3, 2, false), (4, 2, true)] {
+            let head = config.head.as_mut().unwrap();
+            (head.micro_batches, head.overlap) = (micro, overlap);
+            let out = folder.path().join(format!("{kind}-{ranks}-{micro}"));
+            run(&config, &out, ranks, false, None).unwrap();
+            let what = format!("{kind} on {ranks} ranks, {micro} micro-batches");
+            assert_close(&what, &expected, &losses(&out));
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let config = config(folder.path(), kind);
+        let whole = folder.path().join(format!("{kind}-whole"));
+        run(&config, &whole, 2, false, None).unwrap();
+        for (from, to, steps) in [(2, 2, 5), (4, 3, 15), (1, 2, 12)] {
+            let out = folder.path().join(format!("{kind}-{from}-{to}"));
+            let stopped = run(&config, &out, from, false, Some(steps));
+            assert!(
+                matches!(stopped, Err(TrainError::Interrupted { .. })),
+                "{kind}"
+            );
+            run(&config, &out, to, true, None).unwrap();
+            let (expected, found) = (losses(&whole), losses(&out));
+            match from == to {
+                true => assert_eq!(expected, found, "{kind}"),
+                false => assert_close(kind, &expected, &found),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |change: &dyn Fn(&mut ImageConfig), parts: &[&str]| {
+        let mut config = config(folder.path(), "knn:5:0.4");
+        change(&mut config);
+        let out = folder.path().join("refused");
+        let error = run(&config, &out, 1, false, None).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    refused(&|c| c.fit.smoothing = 0.1, &["smoothing", "leave it at 0"]);
+    refused(
+        &|c| c.head.as_mut().unwrap().kind = "knn:500".parse().unwrap(),
+        &["500 nearest", "at most 120"],
+    );
+    refused(
+        &|c| c.fit.optimizer = pelton_train::Optimizer::Adamw,
+        &["adamw", "sgd or lars"],
+    );
+    // A shard of a checkpoint that is gone.
+    let config = config(folder.path(), "full");
+    let out = folder.path().join("shards");
+    let stopped = run(&config, &out, 2, false, Some(5));
+    assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
+    let shard = out.join("checkpoint/state-5-1-of-2.rows");
+    std::fs::remove_file(&shard).unwrap();
+    let error = run(&config, &out, 2, true, None).unwrap_err().to_string();
+    assert!(
+        error.contains("state-5-1-of-2.rows") && error.contains("cannot be read"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_finished_head_measures_and_predicts_as_its_run_did() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["full", "mach:20:3"] {
+        let config = config(folder.path(), kind);
+        let out = folder.path().join(kind.replace(':', "-"));
+        let summary = run(&config, &out, 2, false, None).unwrap();
+        let mut of = EvaluateConfig {
+            model: out,
+            data: DataConfig::default(),
+            memory_bytes: 1 << 26,
+        };
+        of.data.paths = vec!["demo:classes:120:4:16:test".to_string()];
+        of.data.cache_dir = Some(folder.path().join("cache"));
+        let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
+        let quiet = &mut |_: Event<'_>| ();
+        let figures = finished::eval(&of, RunContext::new(&comm, &interrupt, quiet)).unwrap();
+        assert_eq!(figures.test_accuracy, summary.test_accuracy, "{kind}");
+        let mut lines = Vec::new();
+        let quiet = &mut |_: Event<'_>| ();
+        let context = RunContext::new(&comm, &interrupt, quiet);
+        finished::predict_lines(&of, 2, &mut lines, context).unwrap();
+        let text = String::from_utf8(lines).unwrap();
+        let right = text.lines().enumerate().filter(|(record, line)| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let scores: Vec<f64> = [1, 3].map(|at| cells[at].parse().unwrap()).to_vec();
+            assert!(scores[0] >= scores[1], "{line}");
+            cells[0].parse::<f64>().unwrap() as usize == record % 120
+        });
+        // Ties aside, which count as wrong in the one and may be right in the other.
+        let share = right.count() as f64 / text.lines().count() as f64;
+        assert!(
+            (share - summary.test_accuracy.unwrap()).abs() < 0.01,
+            "{kind}: {share}"
+        );
+    }
+}
