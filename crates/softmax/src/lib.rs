@@ -9,6 +9,8 @@
 //! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects active
 //! classes by (KNN softmax).
 //!
+//! A [`ClassIndex`] finds the nearest classes of a query afterwards.
+//!
 //! No framework and no file: slices of f32 in, slices of f32 out.
 
 mod error;
@@ -21,9 +23,12 @@ mod head;
 mod graph;
 mod neighbours;
 
+mod index;
+
 pub use error::HeadError;
 pub use graph::{Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
+pub use index::ClassIndex;
 pub use logits::{Logits, Margin};
 pub use neighbours::Neighbours;
 pub use rows::{ClassRows, Update};
