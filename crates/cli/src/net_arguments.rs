@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use pelton_train::classify::{HeadKind, LogitsSetting};
 use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
@@ -35,7 +36,8 @@ pub struct FitArguments {
     /// Batches whose gradients make one step
     #[arg(long)]
     pub accumulate: Option<u64>,
-    /// Let the step grow to MOST batches, from a part of the run on: cosine:MOST[:FROM] or inverse:MOST[:FROM]
+    /// Let the step grow to MOST batches, from a part of the run on, at every step or at the beginning of each epoch:
+    /// cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]]
     #[arg(long, value_parser = growing_batch)]
     pub grow: Option<GrowingBatch>,
     /// Order: full, page[:BYTES], queue:EXAMPLES[:shuffled], block:BLOCKS[:permute], opportunistic:LOADS[:UNIT_BYTES] or
@@ -166,7 +168,8 @@ pub struct ImageArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32 or resnet50
+    /// Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, small, mlp (vectors too) or none (vectors as they
+    /// are)
     #[arg(long)]
     pub model: Option<ImageModel>,
     /// Width of its layers, as a multiple of the published one
@@ -178,6 +181,51 @@ pub struct ImageArguments {
     pub pipeline: PipelineArguments,
     #[command(flatten)]
     pub run: RunArguments,
+}
+
+/// `pelton train classify`
+#[derive(Debug, Args)]
+pub struct ClassifyArguments {
+    #[command(flatten)]
+    pub image: ImageArguments,
+    #[command(flatten)]
+    pub head: HeadArguments,
+}
+
+/// A head over very many classes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Head")]
+pub struct HeadArguments {
+    #[arg(long, help = HeadKind::HELP)]
+    pub head: Option<HeadKind>,
+    /// Features that the net makes of an example
+    #[arg(long)]
+    pub embedding: Option<usize>,
+    #[arg(long, help = LogitsSetting::HELP)]
+    pub logits: Option<LogitsSetting>,
+    /// Learning rate of the head as a multiple of that of the net
+    #[arg(long)]
+    pub head_rate: Option<f32>,
+    /// Micro-batches that a rank's part of a batch is cut into
+    #[arg(long)]
+    pub micro_batches: Option<usize>,
+    /// Whether micro-batches compute while others travel: true or false
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub overlap: Option<bool>,
+}
+
+impl ClassifyArguments {
+    /// Writes the flags that were given over a configuration, and returns those of the run.
+    pub fn apply(self, config: &mut ImageConfig) -> anyhow::Result<RunArguments> {
+        let head = config.head.get_or_insert_default();
+        set(&mut head.kind, self.head.head);
+        set(&mut head.embedding, self.head.embedding);
+        set(&mut head.logits, self.head.logits);
+        set(&mut head.rate, self.head.head_rate);
+        set(&mut head.micro_batches, self.head.micro_batches);
+        set(&mut head.overlap, self.head.overlap);
+        self.image.apply(config)
+    }
 }
 
 impl ImageArguments {

@@ -26,6 +26,7 @@
 //! may have no network, and sizes beyond memory must be one argument away.
 
 mod cache;
+pub(crate) mod classes;
 mod dense;
 mod draws;
 mod images;

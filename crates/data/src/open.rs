@@ -14,7 +14,7 @@ use pelton_storage::{
 };
 
 use crate::config::DataConfig;
-use crate::demo::DemoSpec;
+use crate::demo::{DemoSpec, classes};
 use crate::error::DataError;
 use crate::pairs;
 
@@ -251,8 +251,11 @@ fn demo(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<(PathBuf, PathBuf), DataError> {
-    let spec = DemoSpec::parse(name)?;
     let folder = cache_dir(config);
+    if let Some(mixture) = classes::parse(name) {
+        return Ok(classes::ensure(mixture?, &folder)?);
+    }
+    let spec = DemoSpec::parse(name)?;
     let what = format!("generating {name}");
     let files = spec.ensure(&folder, 0, interrupt, &mut |done, total| {
         observer(Event::Progress {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::class_name::ClassName;
 use crate::error::FormatError;
 use crate::format::Opened;
-use crate::labels::{LabelCollector, LabelMap};
+use crate::labels::{FileLabels, LabelCollector, LabelMap};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 
@@ -39,7 +39,8 @@ pub(crate) fn common_names(
         .collect();
     for file in opened {
         let number = |name: &String| numbers.get(name.as_str()).map_or(f64::NAN, |n| *n as f64);
-        file.found.labels = file.found.names.iter().map(number).collect();
+        let numbers: Vec<f64> = file.found.names.iter().map(number).collect();
+        file.found.labels = numbers.into();
     }
     Ok(Some(names))
 }
@@ -60,9 +61,16 @@ pub(crate) fn labels_of(
     if let Some(names) = names {
         return Ok(LabelMap::named(names));
     }
+    let counts = opened.iter().map(|file| match file.found.labels {
+        FileLabels::Count(count) => Some(count),
+        FileLabels::Listed(_) => None,
+    });
+    if let Some(counts) = counts.collect::<Option<Vec<usize>>>() {
+        return Ok(LabelMap::counted(counts.into_iter().max().unwrap_or(0)));
+    }
     let mut collector = LabelCollector::default();
     for file in opened {
-        for &label in &file.found.labels {
+        for label in file.found.labels.iter() {
             if !collector.add(label) {
                 let path = file.path.clone();
                 return Err(FormatError::TooManyLabels {
@@ -90,9 +98,9 @@ pub(crate) fn positive_value(
     options: &OpenOptions,
 ) -> Result<f64, FormatError> {
     let value = class.value_among(names.unwrap_or_default());
-    let mut labels = opened.iter().flat_map(|file| &file.found.labels);
-    let has_it = labels.clone().any(|&label| Some(label) == value);
-    let has_other = labels.any(|&label| Some(label) != value);
+    let mut labels = opened.iter().flat_map(|file| file.found.labels.iter());
+    let has_it = labels.clone().any(|label| Some(label) == value);
+    let has_other = labels.any(|label| Some(label) != value);
     match value {
         Some(value) if options.labels.is_some() || has_it && has_other => Ok(value),
         _ => Err(FormatError::OneSided {

@@ -15,7 +15,7 @@ use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
 use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
-use crate::labels::Classes;
+use crate::labels::{Classes, FileLabels};
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::npy::{NpyRules, decode_npy_row};
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
@@ -356,18 +356,22 @@ pub(crate) enum StoredClasses {
 }
 
 impl StoredClasses {
-    pub(crate) fn new(labels: Vec<f64>, names: Vec<String>, classes: &Classes) -> StoredClasses {
-        let mut found = (0..).zip(&labels);
-        if found.all(|(class, label)| classes.class_of(*label) == Some(class)) {
-            return StoredClasses::Same(labels.len());
+    pub(crate) fn new(labels: FileLabels, names: Vec<String>, classes: &Classes) -> StoredClasses {
+        let known = classes.labels.len();
+        let labels = match labels {
+            FileLabels::Count(count) if classes.are_counted() && count <= known => {
+                return StoredClasses::Same(count);
+            }
+            labels => labels,
+        };
+        let mut found = (0..).zip(labels.iter());
+        if found.all(|(class, label)| classes.class_of(label) == Some(class)) {
+            return StoredClasses::Same(labels.iter().count());
         }
         StoredClasses::Listed {
             names: names.into(),
-            classes: labels
-                .iter()
-                .map(|label| classes.class_of(*label))
-                .collect(),
-            labels: labels.into(),
+            classes: labels.iter().map(|label| classes.class_of(label)).collect(),
+            labels: labels.iter().collect(),
         }
     }
 
@@ -413,7 +417,7 @@ pub(crate) enum CellLabels {
 }
 
 impl CellLabels {
-    pub(crate) fn named(labels: Vec<f64>, names: Vec<String>, classes: &Classes) -> CellLabels {
+    pub(crate) fn named(labels: FileLabels, names: Vec<String>, classes: &Classes) -> CellLabels {
         let numbers = (0..)
             .zip(&names)
             .map(|(number, name)| (name.clone(), number));

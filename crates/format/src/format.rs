@@ -18,6 +18,7 @@ use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
 use crate::fields::{FieldDecoder, overhead};
 use crate::kind::{Compression, FormatKind, Head};
+use crate::labels::FileLabels;
 use crate::line_scan::scan_file;
 use crate::located::Located;
 use crate::npy::NpyRules;
@@ -143,7 +144,7 @@ pub(crate) struct Found {
     pub(crate) layout: Layout,
     pub(crate) contents: Contents,
     pub(crate) features: u64,
-    pub(crate) labels: Vec<f64>,
+    pub(crate) labels: FileLabels,
     /// Names of the labels, where they have names.
     pub(crate) names: Vec<String>,
     pub(crate) reading: Reading,
@@ -187,7 +188,7 @@ impl Found {
             layout: Layout::Bytes,
             contents,
             features: 0,
-            labels,
+            labels: labels.into(),
             names: Vec::new(),
             reading: Reading::Sample(reading),
             index: IndexSource::Arithmetic,

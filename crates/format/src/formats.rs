@@ -6,6 +6,7 @@ use crate::format::Format;
 use crate::idx::Idx;
 use crate::json_lines::JsonLines;
 use crate::kind::{FormatKind, Head, Look};
+use crate::mixture::Mixtures;
 use crate::npz::Npz;
 use crate::raw_records::RawRecords;
 use crate::stream::{Bytes, Tokens};
@@ -14,7 +15,7 @@ use crate::tar_file::Tar;
 use crate::text::Text;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 16] = [
+static FORMATS: [&dyn Format; 17] = [
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -39,6 +40,7 @@ static FORMATS: [&dyn Format; 16] = [
     &RawRecords,
     &JsonLines,
     &Npz,
+    &Mixtures,
 ];
 
 impl FormatKind {

@@ -76,6 +76,11 @@ impl LabelMap {
         ClassList::Values(values, ascending).into()
     }
 
+    /// The classes 0, 1, 2 … below `count`.
+    pub(crate) fn counted(count: usize) -> LabelMap {
+        ClassList::Count(count).into()
+    }
+
     /// A map over names, whose values are 0, 1, 2 ….
     pub fn named(names: Vec<String>) -> LabelMap {
         if names.is_empty() {
@@ -202,6 +207,31 @@ impl LabelMap {
     }
 }
 
+/// The label values that a file has.
+#[derive(Clone, Debug)]
+pub(crate) enum FileLabels {
+    /// 0, 1, 2 … below this, which may be hundreds of millions.
+    Count(usize),
+    Listed(Vec<f64>),
+}
+
+impl From<Vec<f64>> for FileLabels {
+    fn from(values: Vec<f64>) -> FileLabels {
+        FileLabels::Listed(values)
+    }
+}
+
+impl FileLabels {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = f64> + Clone + '_ {
+        let (count, listed) = match self {
+            FileLabels::Count(count) => (*count, &[][..]),
+            FileLabels::Listed(values) => (0, &values[..]),
+        };
+        let counted = (0..count).map(|value| value as f64);
+        counted.chain(listed.iter().copied())
+    }
+}
+
 /// Equal values have equal bits once -0 is 0.
 pub(crate) fn bits(value: f64) -> u64 {
     (value + 0.0).to_bits()
@@ -285,6 +315,11 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
+    /// Whether the label values 0, 1, 2 … are the classes of these numbers.
+    pub(crate) fn are_counted(&self) -> bool {
+        self.positive.is_none() && self.labels.is_count()
+    }
+
     #[inline]
     pub(crate) fn class_of(&self, value: f64) -> Option<u32> {
         let value = match self.positive {

@@ -40,6 +40,9 @@ mod packed_copy;
 mod packed_reader;
 mod packed_writer;
 
+mod gaussian_mixture;
+mod mixture;
+
 mod json_lines;
 mod npz;
 mod raw_records;
@@ -86,6 +89,7 @@ pub use json_label::{JsonFault, JsonKey};
 pub use kind::FormatKind;
 pub use labels::LabelMap;
 pub use members::{Member, Members, members};
+pub use mixture::Mixture;
 pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;

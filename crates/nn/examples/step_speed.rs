@@ -50,24 +50,22 @@ fn step(trainer: &mut dyn Trainer, job: &Job, number: u64) {
         scale: 1.0 / rows as f32,
         smoothing: 0.0,
     };
-    let options = StepOptions {
-        loss,
-        key: number,
-        last: true,
-    };
+    let options = StepOptions { loss, key: number };
     trainer
-        .gradients(Some(input), &options)
+        .gradients(&[Some(input)], &options)
         .expect("a batch that fits");
-    trainer.update(&Update {
-        rule: Rule::Sgd {
-            momentum: 0.9,
-            nesterov: false,
-        },
-        rate: 0.01,
-        weight_decay: 0.0,
-        step: number,
-        scale: 1.0,
-    });
+    trainer
+        .update(&Update {
+            rule: Rule::Sgd {
+                momentum: 0.9,
+                nesterov: false,
+            },
+            rate: 0.01,
+            weight_decay: 0.0,
+            step: number,
+            scale: 1.0,
+        })
+        .expect("an update");
 }
 
 fn images(name: &str, sizes: &[usize]) -> (Net, Job) {

@@ -3,8 +3,11 @@
 use burn_autodiff::Autodiff;
 use burn_flex::Flex;
 use pelton_comm::Comm;
+use pelton_softmax::{HeadOptions, class_head};
 
+use crate::classifier::{Classifier, ClassifierOptions};
 use crate::error::NnError;
+use crate::features::FeatureNet;
 use crate::nets::Net;
 use crate::on_device::OnDevice;
 #[cfg(feature = "cuda")]
@@ -98,6 +101,37 @@ pub fn pipelined(
             comm,
         )?),
     })
+}
+
+/// A net whose rows are the features of a head over very many classes, both divided over the ranks of `comm`.
+///
+/// Errors: a head for another number of features, or that cannot be made.
+pub fn classifier(
+    net: Net,
+    head: &HeadOptions,
+    options: ClassifierOptions,
+    device: Device,
+    seed: u64,
+    comm: Comm,
+) -> Result<Box<dyn Trainer>, NnError> {
+    let head = class_head(head, comm.duplicate()?)?;
+    let for_net = comm.duplicate()?;
+    let net: Box<dyn FeatureNet> = match device {
+        Device::Cpu => Box::new(OnDevice::<Autodiff<Flex>>::new(
+            net,
+            Default::default(),
+            seed,
+            for_net,
+        )),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(number) => Box::new(OnDevice::<Autodiff<burn_cuda::Cuda>>::new(
+            net,
+            burn_cuda::CudaDevice::new(number),
+            seed,
+            for_net,
+        )),
+    };
+    Ok(Box::new(Classifier::new(net, head, comm, options)?))
 }
 
 #[cfg(feature = "cuda")]

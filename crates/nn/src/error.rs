@@ -17,6 +17,9 @@ pub enum NnError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A head over many classes.
+    #[error(transparent)]
+    Head(#[from] pelton_softmax::HeadError),
     /// The ranks could not talk to one another.
     #[error(transparent)]
     Comm(#[from] pelton_comm::CommError),

@@ -1,10 +1,12 @@
 //! What a net is given, and how it becomes tensors.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn_backend::{Backend, TensorData};
 use burn_std::{AllocationProperty, Bytes, DType as BurnType};
-use pelton_batch::{Array, Buffer, DType};
+use bytes::BytesMut;
+use pelton_batch::{Array, Buffer, DType, Shape};
 
 use crate::error::NnError;
 use crate::forward::Sequences;
@@ -20,8 +22,58 @@ pub enum Input<'a> {
         /// A class each; in prediction none.
         labels: &'a [i64],
     },
+    /// Vectors [batch, width], f32, and their classes.
+    Vectors {
+        /// The vectors.
+        values: &'a Array,
+        /// A class each; in prediction none.
+        labels: &'a [i64],
+    },
     /// Sequences of words.
     Words(&'a Words),
+}
+
+impl<'a> Input<'a> {
+    /// The rows, with the numbers and the class of each.
+    fn stacked(self) -> Option<(&'a Array, &'a [i64])> {
+        match self {
+            Input::Images { pixels, labels } => Some((pixels, labels)),
+            Input::Vectors { values, labels } => Some((values, labels)),
+            Input::Words(_) => None,
+        }
+    }
+
+    /// The classes of images or vectors; of words none.
+    pub(crate) fn labels(self) -> &'a [i64] {
+        self.stacked().map_or(&[], |(_, labels)| labels)
+    }
+
+    /// Some rows of images or vectors, as a batch of their own.
+    pub(crate) fn part(self, rows: Range<usize>) -> Option<(Array, Vec<i64>)> {
+        let (all, labels) = self.stacked()?;
+        let sizes = &all.shape().dims;
+        let row = all.bytes().len() / sizes[0].max(1);
+        let bytes = &all.bytes()[rows.start * row..rows.end * row];
+        let shape = Shape::stacked(rows.len(), &sizes[1..]);
+        let buffer = Buffer::new(BytesMut::from(bytes), None);
+        let array = Array::new(all.dtype(), shape, buffer);
+        let labels = labels.get(rows).unwrap_or_default().to_vec();
+        Some((array, labels))
+    }
+
+    /// A part of this, as input.
+    pub(crate) fn of_part<'p>(self, (array, labels): &'p (Array, Vec<i64>)) -> Input<'p> {
+        match self {
+            Input::Images { .. } => Input::Images {
+                pixels: array,
+                labels,
+            },
+            _ => Input::Vectors {
+                values: array,
+                labels,
+            },
+        }
+    }
 }
 
 /// Sequences of words, row by row.

@@ -101,6 +101,12 @@ pub enum Flow {
     Row(usize),
 }
 
+impl From<[usize; 3]> for Flow {
+    fn from([height, width, channels]: [usize; 3]) -> Flow {
+        Flow::Image(height, width, channels)
+    }
+}
+
 /// How a parameter begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {

@@ -5,9 +5,11 @@
 //! parameters and optimiser, behind a trait without type parameters, so that what is above knows nothing of Burn.
 //! `parameters` makes, saves and loads parameters as PyTorch names them.
 
+mod classifier;
 mod composed;
 mod device;
 mod error;
+mod features;
 mod flex;
 mod forward;
 mod input;
@@ -24,7 +26,8 @@ mod schedule;
 mod segment;
 mod trainer;
 
-pub use device::{Device, pipelined, trainer};
+pub use classifier::{ClassifierOptions, HeadFigures};
+pub use device::{Device, classifier, pipelined, trainer};
 pub use error::NnError;
 pub use input::{Carry, Input, Words};
 pub use layer::{Flow, Init, Layer, Parameter, Role, Summary};

@@ -1,5 +1,7 @@
 //! A net on a device, with its parameters and the state of its optimiser. Ranks divide each batch.
 
+use std::collections::VecDeque;
+
 use burn_backend::{AutodiffBackend, Backend};
 use pelton_comm::{Comm, Reduction};
 
@@ -21,6 +23,21 @@ const SEGMENTS: usize = 4;
 
 pub(crate) type Inner<B> = <B as AutodiffBackend>::InnerBackend;
 
+/// What a forward pass leaves for the way back.
+pub(crate) struct Tape<B: AutodiffBackend> {
+    /// The parameters.
+    leaves: Vec<F<B>>,
+    /// What each segment begins and ends with.
+    ends: Vec<(Option<F<B>>, F<B>)>,
+}
+
+impl<B: AutodiffBackend> Tape<B> {
+    /// What the net put out.
+    pub(crate) fn end(&self) -> F<B> {
+        self.ends.last().expect("a net has layers").1.clone()
+    }
+}
+
 pub(crate) struct OnDevice<B: AutodiffBackend> {
     pub(crate) net: Net,
     /// Parts of the layers, each with its parameters.
@@ -33,6 +50,9 @@ pub(crate) struct OnDevice<B: AutodiffBackend> {
     pub(crate) states: Vec<Vec<F<Inner<B>>>>,
     carried: Vec<[F<Inner<B>>; 2]>,
     pub(crate) device: B::Device,
+    /// Of forward passes whose way back is still to come.
+    pub(crate) tapes: VecDeque<Tape<B>>,
+    rank: usize,
     comm: Comm,
 }
 
@@ -77,6 +97,8 @@ where
             parameters,
             net,
             device,
+            tapes: VecDeque::new(),
+            rank: comm.rank(),
             comm,
         }
     }
@@ -95,6 +117,16 @@ where
                     )));
                 }
                 let x = Value::Numbers(images::<T>(pixels, &self.device)?);
+                Ok((x, Sequences::default(), labels.to_vec()))
+            }
+            (Input::Vectors { values, labels }, Flow::Row(width)) => {
+                let sizes = &values.shape().dims;
+                if sizes[1..] != [width] {
+                    return Err(NnError::Net(format!(
+                        "the net is made for {width} features, these are {sizes:?}"
+                    )));
+                }
+                let x = Value::Numbers(images::<T>(values, &self.device)?);
                 Ok((x, Sequences::default(), labels.to_vec()))
             }
             (Input::Words(words), Flow::Ids) => {
@@ -217,8 +249,8 @@ where
     }
 
     /// The part of a rank without a batch in the sums over the ranks.
-    fn take_part(&mut self, comm: &Comm, last: bool) -> Result<(), NnError> {
-        if last && comm.size() > 1 {
+    pub(crate) fn take_part(&mut self, sums: Option<&Comm>) -> Result<(), NnError> {
+        if let Some(comm) = sums.filter(|comm| comm.size() > 1) {
             for segment in self.segments.clone().iter().rev() {
                 let flat = self.flat(segment, comm.size());
                 let sums = comm.start_all_reduce(flat, Reduction::Sum)?.wait()?;
@@ -228,28 +260,24 @@ where
         Ok(())
     }
 
-    fn gradients_with(
+    /// Forward along a new tape, segment by segment; the end of the last is what the net puts out. Returns the targets
+    /// too.
+    pub(crate) fn go_forward(
         &mut self,
-        comm: &Comm,
         input: Input<'_>,
-        options: &StepOptions,
-    ) -> Result<Counts, NnError> {
+        key: u64,
+    ) -> Result<(Tape<B>, Vec<i64>), NnError> {
         let (value, sequences, targets) = self.prepare::<B>(input)?;
-        let roles: Vec<Role> = self.net.summary.parameters.iter().map(|p| p.role).collect();
         let mut leaves = self.leaves();
         // Statistics change in place: nothing else may hold their memory.
-        for (parameter, _) in self
-            .parameters
-            .iter_mut()
-            .zip(&roles)
-            .filter(|(_, r)| **r == Role::Statistic)
-        {
+        let all = self.net.summary.parameters.iter().zip(&mut self.parameters);
+        for (_, parameter) in all.filter(|(p, _)| p.role == Role::Statistic) {
             *parameter = place::<Inner<B>, 1>(vec![], [0], &self.device);
         }
         let (carried, old) = self.begin(input);
         let mut states: Vec<[F<B>; 2]> = old.into_iter().map(|s| s.map(B::from_inner)).collect();
 
-        // Forward, segment by segment; each begins with a leaf of its own.
+        // Each segment begins with a leaf of its own.
         let mut ends: Vec<(Option<F<B>>, F<B>)> = Vec::new();
         let mut value = value;
         for segment in &self.segments {
@@ -266,9 +294,7 @@ where
                 next_state: segment.lstms.start,
                 sequences: &sequences,
                 training: true,
-                key: pelton_key::mix(
-                    options.key ^ (segment.layers.start | comm.rank() << 32) as u64,
-                ),
+                key: pelton_key::mix(key ^ (segment.layers.start | self.rank << 32) as u64),
                 device: &self.device,
             };
             let Value::Numbers(end) = pass.run(&self.net.layers[segment.layers.clone()], value)
@@ -282,14 +308,26 @@ where
         if carried {
             self.carried = states.into_iter().map(|s| s.map(B::inner)).collect();
         }
-        let (begins, logits) = ends.pop().expect("a net has layers");
-        let rows = dims::<B>(&logits).iter().product::<usize>() / self.net.classes;
-        let logits = reshape::<B>(logits, &[rows, self.net.classes]);
-        let (loss, counts) = B::nn_cross_entropy(logits, &targets, options.loss);
+        let all = self.net.summary.parameters.iter().enumerate();
+        for (at, _) in all.filter(|(_, p)| p.role == Role::Statistic) {
+            self.parameters[at] = B::inner(leaves[at].clone());
+        }
+        let tape = Tape { leaves, ends };
+        Ok((tape, targets))
+    }
 
-        // Backward, the last segment first.
+    /// Backward along a tape from `from`, which follows its end: the last segment first. With `sums` the gradients there
+    /// are, these included, are summed over the ranks.
+    pub(crate) fn go_backward(
+        &mut self,
+        tape: Tape<B>,
+        from: F<B>,
+        sums: Option<&Comm>,
+    ) -> Result<(), NnError> {
+        let Tape { leaves, mut ends } = tape;
+        let (begins, _) = ends.pop().expect("a net has layers");
         let mut pending = Vec::new();
-        let mut next = Some((begins, loss));
+        let mut next = Some((begins, from));
         for at in (0..self.segments.len()).rev() {
             let (begins, end) = next.take().expect("one for each segment");
             let segment = self.segments[at].clone();
@@ -302,26 +340,48 @@ where
                 next = Some((earlier, B::seed_gradient(end, upstream)));
             }
             drop(gradients);
-            if options.last && comm.size() > 1 {
-                for index in segment.parameters.clone() {
-                    if roles[index] == Role::Statistic {
-                        self.parameters[index] = B::inner(leaves[index].clone());
-                    }
-                }
+            if let Some(comm) = sums.filter(|comm| comm.size() > 1) {
                 let flat = self.flat(&segment, comm.size());
                 pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));
-            }
-        }
-        for (index, leaf) in leaves.into_iter().enumerate() {
-            if roles[index] == Role::Statistic {
-                self.parameters[index] = B::inner(leaf);
             }
         }
         for (at, sums) in pending {
             let segment = self.segments[at].clone();
             self.unflatten(&segment, &sums.wait()?);
         }
+        Ok(())
+    }
+
+    fn gradients_with(
+        &mut self,
+        comm: &Comm,
+        parts: &[Option<Input<'_>>],
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
+        let mut counts = Counts::default();
+        for (part, input) in parts.iter().enumerate() {
+            let sums = (part + 1 == parts.len()).then_some(comm);
+            let Some(input) = input else {
+                self.take_part(sums)?;
+                continue;
+            };
+            let (tape, targets) = self.go_forward(*input, options.key_of(part))?;
+            let logits = tape.end();
+            let rows = dims::<B>(&logits).iter().product::<usize>() / self.net.classes;
+            let logits = reshape::<B>(logits, &[rows, self.net.classes]);
+            let (loss, counted) = B::nn_cross_entropy(logits, &targets, options.loss);
+            counts += counted;
+            self.go_backward(tape, loss, sums)?;
+        }
         Ok(counts)
+    }
+
+    /// Works with the ranks while the net changes.
+    pub(crate) fn with_comm<R>(&mut self, work: impl FnOnce(&mut OnDevice<B>, &Comm) -> R) -> R {
+        let comm = std::mem::replace(&mut self.comm, Comm::alone());
+        let result = work(self, &comm);
+        self.comm = comm;
+        result
     }
 
     /// Whether the state of LSTM layers is kept behind a batch, and what they begin with.
@@ -331,7 +391,7 @@ where
                 (true, std::mem::take(&mut self.carried))
             }
             Input::Words(words) => (words.carry == Carry::Begin, vec![]),
-            Input::Images { .. } => (false, vec![]),
+            Input::Images { .. } | Input::Vectors { .. } => (false, vec![]),
         }
     }
 
@@ -375,18 +435,10 @@ where
 
     fn gradients(
         &mut self,
-        input: Option<Input<'_>>,
+        parts: &[Option<Input<'_>>],
         options: &StepOptions,
     ) -> Result<Counts, NnError> {
-        let comm = std::mem::replace(&mut self.comm, Comm::alone());
-        let counts = match input {
-            Some(input) => self.gradients_with(&comm, input, options),
-            None => self
-                .take_part(&comm, options.last)
-                .map(|()| Counts::default()),
-        };
-        self.comm = comm;
-        counts
+        self.with_comm(|net, comm| net.gradients_with(comm, parts, options))
     }
 
     fn gradient_norm(&self) -> Result<f64, NnError> {
@@ -394,7 +446,7 @@ where
         Ok(Inner::<B>::norm(&all))
     }
 
-    fn update(&mut self, update: &Update) {
+    fn update(&mut self, update: &Update) -> Result<(), NnError> {
         let mut slots = Vec::new();
         let mut places = Vec::new();
         for (at, parameter) in self.net.summary.parameters.iter().enumerate() {
@@ -421,9 +473,11 @@ where
             self.parameters[at] = slot.weight;
             self.states[at] = slot.state;
         }
+        Ok(())
     }
 
     fn forget(&mut self) {
+        self.tapes.clear();
         self.gradients.fill_with(|| None);
     }
 

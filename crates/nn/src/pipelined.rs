@@ -160,7 +160,7 @@ where
     fn pieces(&self, input: Option<Input<'_>>) -> Result<Vec<Piece>, NnError> {
         let words = match input {
             Some(Input::Words(words)) => Some(words),
-            Some(Input::Images { .. }) => {
+            Some(Input::Images { .. } | Input::Vectors { .. }) => {
                 return Err(NnError::Net("the net takes words".to_string()));
             }
             None => None,
@@ -328,21 +328,13 @@ where
         }
         Ok(())
     }
-}
 
-impl<B> Trainer for Pipelined<B>
-where
-    B: AutodiffBackend + Ops,
-    Inner<B>: Ops,
-{
-    fn net(&self) -> &Net {
-        &self.here.net
-    }
-
-    fn gradients(
+    /// The gradients of one part of a step.
+    fn part(
         &mut self,
         input: Option<Input<'_>>,
         options: &StepOptions,
+        key: u64,
     ) -> Result<Counts, NnError> {
         let pieces = self.pieces(input)?;
         let (rank, own) = (self.comm.rank(), self.own().clone());
@@ -361,7 +353,7 @@ where
                 )),
             };
             let value = begins.clone().map_or(Value::Words, Value::Numbers);
-            let key = Some(options.key);
+            let key = Some(key);
             let (end, targets) = self.forward::<B>(&mut leaves, value, piece, key, &mut kept)?;
             if !self.is_last() {
                 self.send::<Inner<B>>(rank + 1, B::inner(end.clone()))?;
@@ -391,12 +383,31 @@ where
         if pieces.iter().any(|piece| piece.words.carry != Carry::No) {
             self.carried = kept;
         }
-        if options.last {
-            self.sum_tied()?;
-        }
         self.own_counts(&counts)
     }
+}
 
+impl<B> Trainer for Pipelined<B>
+where
+    B: AutodiffBackend + Ops,
+    Inner<B>: Ops,
+{
+    fn net(&self) -> &Net {
+        &self.here.net
+    }
+
+    fn gradients(
+        &mut self,
+        parts: &[Option<Input<'_>>],
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
+        let mut counts = Counts::default();
+        for (part, input) in parts.iter().enumerate() {
+            counts += self.part(*input, options, options.key_of(part))?;
+        }
+        self.sum_tied()?;
+        Ok(counts)
+    }
     fn gradient_norm(&self) -> Result<f64, NnError> {
         let own = &self.here.gradients[self.own().parameters.clone()];
         let own: Vec<_> = own.iter().flatten().cloned().collect();
@@ -405,8 +416,8 @@ where
         Ok(squares[0].sqrt())
     }
 
-    fn update(&mut self, update: &Update) {
-        self.here.update(update);
+    fn update(&mut self, update: &Update) -> Result<(), NnError> {
+        self.here.update(update)
     }
 
     fn forget(&mut self) {

@@ -40,6 +40,9 @@ pub struct GrowingBatch {
     pub most: f64,
     /// Part of the run before it grows: T_ini / T_end.
     pub from: f64,
+    /// Whether it grows at the beginning of each epoch only, as in seed 001, and not at every step.
+    #[serde(default)]
+    pub by_epoch: bool,
 }
 
 /// Learning rate and batch by step.
@@ -81,6 +84,7 @@ impl Schedule {
     /// Batches whose gradients are added up for one step there: B_t / B₀, rounded.
     pub fn batches(&self, epoch: f64, epochs: f64) -> u64 {
         let Some(batch) = self.batch else { return 1 };
+        let epoch = if batch.by_epoch { epoch.floor() } else { epoch };
         let tau = (epoch / epochs - batch.from) / (1.0 - batch.from).max(f64::MIN_POSITIVE);
         let tau = tau.clamp(0.0, 1.0);
         let grown = match batch.growth {
@@ -128,13 +132,25 @@ mod tests {
         for growth in [Growth::Cosine, Growth::Inverse] {
             let mut of = schedule(Course::Constant);
             let (most, from) = (8.0, 0.25);
-            of.batch = Some(GrowingBatch { growth, most, from });
+            let by_epoch = false;
+            let batch = GrowingBatch {
+                growth,
+                most,
+                from,
+                by_epoch,
+            };
+            of.batch = Some(batch);
             let batches: Vec<u64> = (0..=16).map(|e| of.batches(f64::from(e), 16.0)).collect();
             assert!(batches[..5].iter().all(|&n| n == 1), "{batches:?}");
             assert!(batches.is_sorted(), "{batches:?}");
             assert_eq!(batches[16], 8);
             // Halfway through the growth: 1 + ½·7 = 4.5, or 1 / ½ = 2.
             assert_eq!(batches[10], if growth == Growth::Cosine { 5 } else { 2 });
+            of.batch = Some(GrowingBatch {
+                by_epoch: true,
+                ..batch
+            });
+            assert_eq!(of.batches(10.9, 16.0), batches[10]);
         }
     }
 }

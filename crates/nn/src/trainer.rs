@@ -1,5 +1,8 @@
 //! What trains a net, whatever it runs on.
 
+use pelton_softmax::{ReadRows, RowBlock};
+
+use crate::classifier::HeadFigures;
 use crate::error::NnError;
 use crate::input::Input;
 use crate::nets::Net;
@@ -12,10 +15,15 @@ use crate::parameters::NamedArray;
 pub struct StepOptions {
     /// The loss.
     pub loss: LossOptions,
-    /// Decides what dropout takes.
+    /// Decides what dropout takes, and what else is random in a step.
     pub key: u64,
-    /// Whether the gradients of this batch complete a step: they are summed over the ranks.
-    pub last: bool,
+}
+
+impl StepOptions {
+    /// Of one part of the step, counted from 0.
+    pub(crate) fn key_of(&self, part: usize) -> u64 {
+        pelton_key::mix(self.key ^ part as u64)
+    }
 }
 
 /// A net that trains, evaluates and predicts. Gradients add up from [`gradients`](Trainer::gradients) to
@@ -24,11 +32,20 @@ pub trait Trainer: Send {
     /// The net.
     fn net(&self) -> &Net;
 
-    /// Forward and backward; gradients are added to those there are. A rank without a batch takes part in the sums all
-    /// the same.
+    /// What is renewed between epochs. All ranks call it before the first step of each; `stop` ends it.
+    fn begin_epoch(
+        &mut self,
+        _epoch: u64,
+        _stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(), NnError> {
+        Ok(())
+    }
+
+    /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank without a
+    /// batch takes part in the sums all the same; all ranks have as many parts.
     fn gradients(
         &mut self,
-        input: Option<Input<'_>>,
+        parts: &[Option<Input<'_>>],
         options: &StepOptions,
     ) -> Result<Counts, NnError>;
 
@@ -36,7 +53,7 @@ pub trait Trainer: Send {
     fn gradient_norm(&self) -> Result<f64, NnError>;
 
     /// Changes the parameters by the gradients, which are zero afterwards.
-    fn update(&mut self, update: &Update);
+    fn update(&mut self, update: &Update) -> Result<(), NnError>;
 
     /// Forgets the gradients.
     fn forget(&mut self);
@@ -46,6 +63,28 @@ pub trait Trainer: Send {
 
     /// Logits [rows, classes] without training; of words step by step.
     fn logits(&mut self, input: Input<'_>) -> Result<Vec<f32>, NnError>;
+
+    /// The `k` best classes of each row with their scores, the best first; of a head over many classes.
+    fn top(&mut self, _input: Input<'_>, _k: usize) -> Result<Vec<Vec<(u64, f32)>>, NnError> {
+        Err(NnError::Net(
+            "the net has no head over many classes".to_string(),
+        ))
+    }
+
+    /// What the head over many classes did, where there is one.
+    fn head(&self) -> Option<HeadFigures> {
+        None
+    }
+
+    /// Rows that each rank keeps by itself.
+    fn row_blocks(&self) -> Vec<RowBlock> {
+        vec![]
+    }
+
+    /// Replaces those by what `read` finds of a block's rows. All ranks call it.
+    fn set_row_blocks(&mut self, _read: &mut ReadRows<'_>) -> Result<(), NnError> {
+        Ok(())
+    }
 
     /// The parameters, by PyTorch's names and in its layouts. All ranks call it.
     fn parameters(&self) -> Result<Vec<NamedArray>, NnError>;

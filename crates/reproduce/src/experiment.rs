@@ -1,5 +1,6 @@
 //! What a published table is made from: one TOML file each in `experiments/`, built in.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use pelton_linear::InnerPasses;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use pelton_train::TrainError;
 
-const BUILT_IN: [&str; 8] = [
+const BUILT_IN: [&str; 10] = [
     include_str!("../../../experiments/lirs-svm.toml"),
     include_str!("../../../experiments/lirs-pages.toml"),
     include_str!("../../../experiments/lirs-memory.toml"),
@@ -16,13 +17,15 @@ const BUILT_IN: [&str; 8] = [
     include_str!("../../../experiments/deepio-order.toml"),
     include_str!("../../../experiments/buckets.toml"),
     include_str!("../../../experiments/echo.toml"),
+    include_str!("../../../experiments/knn-softmax.toml"),
+    include_str!("../../../experiments/fccs.toml"),
 ];
 
 /// The work behind a published table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// `lirs-svm`, `lirs-pages`, `lirs-memory`, `lirs-dnn`, `deepio-bandwidth`, `deepio-order`, `buckets` or `echo`.
+    /// Its name, as `reproduce` is given it.
     pub name: String,
     /// Epochs that fixed block minimization runs.
     #[serde(default = "thirty")]
@@ -81,9 +84,57 @@ pub struct Experiment {
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
+    /// What all runs of classification have in common, as in `run.toml`.
+    #[serde(default)]
+    pub base: toml::Table,
+    /// Runs of classification.
+    #[serde(default, rename = "run")]
+    pub runs: Vec<RunSetting>,
+    /// Figures of their summaries that are shown.
+    #[serde(default)]
+    pub shown: Vec<String>,
+    /// What differs from the publication.
+    #[serde(default)]
+    pub differs: String,
     /// Texts for language models, where there are such beside other nets.
     #[serde(default, rename = "text")]
     pub texts: Vec<SetConfig>,
+}
+
+/// One run of classification: a line of a table.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSetting {
+    /// The published table or figure.
+    pub table: String,
+    /// The line's name.
+    pub method: String,
+    /// Classes at scale 1, where the data is generated: what `{classes}` in its name becomes.
+    #[serde(default)]
+    pub classes: u64,
+    /// Ranks that train together.
+    #[serde(default = "alone")]
+    pub ranks: usize,
+    /// The modelled link between ranks, as `bench` has it; none where they are threads of one machine.
+    #[serde(default)]
+    pub link: Option<String>,
+    /// What it changes of the base.
+    #[serde(default)]
+    pub config: toml::Table,
+    /// Published figures, by their names in the summary.
+    #[serde(default)]
+    pub published: BTreeMap<String, f64>,
+}
+
+impl RunSetting {
+    /// Classes at a scale.
+    pub(crate) fn classes_at(&self, scale: f64) -> u64 {
+        ((self.classes as f64 * scale).round() as u64).max(2)
+    }
+}
+
+fn alone() -> usize {
+    1
 }
 
 /// A net of an experiment.
@@ -141,7 +192,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, knn-softmax, fccs, overlap, sparsification, classify-all or a .toml file"
                 ))
             })
     }

@@ -35,6 +35,8 @@ mod svm;
 #[cfg(feature = "nets")]
 mod bucket_training;
 #[cfg(feature = "nets")]
+mod classes;
+#[cfg(feature = "nets")]
 mod deepio_nets;
 #[cfg(feature = "nets")]
 mod echo;
@@ -94,11 +96,13 @@ pub fn reproduce(
                 "{name} trains deep nets, which this build leaves out; build it with the feature `nets`"
             )));
         }
+        #[cfg(feature = "nets")]
+        _ if !config.experiment.runs.is_empty() => classes::classes_table(config, context)?,
         "deepio-order" => deepio_order::deepio_order(config, context)?,
         "buckets" => buckets::buckets_table(config, context.interrupt)?,
         name => {
             return Err(TrainError::config(format!(
-                "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets or echo"
+                "{name} is no table of this build; compare it with those in experiments/, and build with the feature `nets` for tables of nets"
             )));
         }
     };

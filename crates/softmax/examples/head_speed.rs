@@ -11,7 +11,7 @@ use pelton_comm::Comm;
 use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
 use pelton_key::KeyedRng;
 use pelton_softmax::{
-    Active, ClassRows, Graph, Head, Logits, Margin, Neighbours, Selection, Update,
+    Active, ClassRows, Graph, Head, Logits, Margin, Neighbours, Rule, Selection, Update,
 };
 
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
@@ -70,8 +70,8 @@ fn main() {
         margin: Margin::None,
     };
     let update = Update {
+        rule: Rule::Sgd { momentum: 0.9 },
         rate: 0.1,
-        momentum: 0.9,
         weight_decay: 0.0,
     };
     let rows = ClassRows::new(0, d, numbers(classes * d, 3));
@@ -87,7 +87,7 @@ fn main() {
             .score(&features, &labels, active)
             .expect("good numbers");
         head.reduce(&mut scored, 1.0, &comm).expect("one rank");
-        head.update(&scored, 1.0, update);
+        head.update(&scored, 1.0, &update, &comm).expect("one rank");
     };
     let once = (2 * batch * d) as f64;
     let full = times(rounds, || step(Active::All));

@@ -6,7 +6,7 @@ use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::sums::dot;
 use rayon::prelude::*;
 
-use crate::rows::Update;
+use crate::rows::Factors;
 
 /// Lengths below this count as this, so that zeros have a direction; as PyTorch's `normalize` has it.
 const SHORTEST: f32 = 1e-12;
@@ -177,7 +177,7 @@ impl Kernel for Exponentials<'_> {
 
 /// A step of one row: `gradient` is that of the row of length 1 until here.
 pub(crate) struct StepOfRow<'a> {
-    pub(crate) update: Update,
+    pub(crate) factors: Factors,
     /// Momentum for every step since the row's last.
     pub(crate) kept: f32,
     pub(crate) gradient: &'a [f32],
@@ -191,19 +191,22 @@ impl Kernel for StepOfRow<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Update {
-            rate, weight_decay, ..
-        } = self.update;
+        let Factors {
+            of_gradient,
+            of_velocity,
+            weight_decay,
+            ..
+        } = self.factors;
         let rows = self.weights.iter_mut().zip(self.gradient);
         if self.velocity.is_empty() {
             for (w, g) in rows {
-                *w -= rate * (g + weight_decay * *w);
+                *w -= of_velocity * of_gradient * (g + weight_decay * *w);
             }
             return;
         }
         for ((w, g), v) in rows.zip(self.velocity) {
-            *v = normal(self.kept * *v + g + weight_decay * *w);
-            *w -= rate * *v;
+            *v = normal(self.kept * *v + of_gradient * (g + weight_decay * *w));
+            *w -= of_velocity * *v;
         }
     }
 }

@@ -5,6 +5,32 @@ use pelton_comm::CommError;
 /// A step of a head that could not be taken; the weights are as they were.
 #[derive(Debug, thiserror::Error)]
 pub enum HeadError {
+    /// No number of classes for a head.
+    #[error("{classes} classes are none for a head; there are 1 to 4294967295")]
+    Classes {
+        /// Classes that were asked for.
+        classes: u64,
+    },
+    /// More neighbours than there are classes.
+    #[error("each of {classes} classes cannot have {neighbours} nearest; give at most {classes}")]
+    Neighbours {
+        /// Neighbours of each class.
+        neighbours: usize,
+        /// Classes.
+        classes: u64,
+    },
+    /// A step before the first graph or forest.
+    #[error("the head has no graph yet; renew it before the first step")]
+    NotRenewed,
+    /// A block of rows that is not there, or has another size.
+    #[error("the {name} of the head are missing or of another size")]
+    Missing {
+        /// Name of the block.
+        name: &'static str,
+    },
+    /// Stopped on request.
+    #[error("interrupted")]
+    Interrupted,
     /// A label names no class.
     #[error("example {example} of the batch has label {label}, but there are {classes} classes")]
     Label {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, CommError};
-use pelton_key::KeyedRng;
+use pelton_key::{KeyedRng, mix};
 
 use crate::neighbours::Neighbours;
 
@@ -30,6 +30,8 @@ struct Near {
 /// Classes of this rank that take part in a step; keeps its memory between steps.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
+    /// Classes of this rank.
+    own: Range<u64>,
     /// Rows, ascending.
     rows: Vec<u32>,
     /// The least place at which a row was found in this step, over all labels; `u16::MAX` where it was not.
@@ -90,8 +92,8 @@ impl Graph {
     }
 
     /// The active classes of a batch (Algorithm 1): the neighbours of its labels, those of the lowest places first,
-    /// as long as all of a place fit into `budget` classes over all ranks; the rest of it is drawn from all classes by
-    /// `key`. A class that is drawn twice counts once, so a few may be missing. What is selected does not depend on
+    /// as many as fit into `budget` classes over all ranks, of the last place some by `key`; what is left of it is drawn
+    /// from all classes. A class that is drawn twice counts once, so a few may be missing. What is selected does not depend on
     /// the number of ranks.
     ///
     /// The classes of the labels themselves are always active, also beyond the budget.
@@ -103,19 +105,51 @@ impl Graph {
         selection: &'a mut Selection,
         comm: &Comm,
     ) -> Result<&'a [u32], CommError> {
-        let Selection { rows, places } = selection;
-        places.resize((self.classes.end - self.classes.start) as usize, u16::MAX);
-        rows.clear();
+        selection.begin(self.classes.clone());
         for &label in labels {
             let at = self.starts[label as usize] as usize..self.starts[label as usize + 1] as usize;
             for near in &self.near[at] {
-                let place = &mut places[near.row as usize];
-                if *place == u16::MAX {
-                    rows.push(near.row);
-                }
-                *place = near.place.min(*place);
+                selection.add_row(near.row, near.place);
             }
         }
+        selection.choose(budget, self.classes(), key, comm)
+    }
+}
+
+impl Selection {
+    /// Begins anew, with rows of these classes.
+    pub(crate) fn begin(&mut self, own: Range<u64>) {
+        self.places.resize((own.end - own.start) as usize, u16::MAX);
+        self.own = own;
+        self.rows.clear();
+    }
+
+    /// Adds a row at a place, 0 for a class of the batch itself.
+    pub(crate) fn add_row(&mut self, row: u32, place: u16) {
+        let old = &mut self.places[row as usize];
+        if *old == u16::MAX {
+            self.rows.push(row);
+        }
+        *old = place.min(*old);
+    }
+
+    /// Adds a class where it is this rank's.
+    pub(crate) fn add(&mut self, class: u64, place: u16) {
+        if self.own.contains(&class) {
+            self.add_row((class - self.own.start) as u32, place);
+        }
+    }
+
+    /// What was added, place by place as long as there is room, and more classes drawn by `key`; see
+    /// [`Graph::select`]. All ranks call it.
+    pub(crate) fn choose(
+        &mut self,
+        budget: u64,
+        classes: u64,
+        key: u64,
+        comm: &Comm,
+    ) -> Result<&[u32], CommError> {
+        let Selection { own, rows, places } = self;
         let most = rows.iter().map(|&row| places[row as usize]).max();
         let mut most = [most.map_or(0, u64::from)];
         comm.all_reduce(&mut most, pelton_comm::Reduction::Max)?;
@@ -131,17 +165,31 @@ impl Graph {
             fits
         });
         let last = whole.count() as u16;
+        let name = |row: u32| mix(key ^ (own.start + u64::from(row)));
+        // Of the next place those whose names come first, in so far as there is room.
+        let mut next: Vec<u64> = rows
+            .iter()
+            .filter(|&&row| places[row as usize] == last + 1)
+            .map(|&row| name(row))
+            .collect();
+        let room = budget.saturating_sub(taken) as usize;
+        let mut below = 0;
+        if usize::from(last) + 1 < counts.len() && room > 0 {
+            next = comm.all_gather_ragged(&next)?.concat();
+            below = *next.select_nth_unstable(room).1;
+            taken = budget;
+        }
         rows.retain(|&row| {
             let place = &mut places[row as usize];
-            let is_taken = *place <= last;
+            let is_taken = *place <= last || (*place == last + 1 && name(row) < below);
             *place = if is_taken { 0 } else { u16::MAX };
             is_taken
         });
         let mut draws = KeyedRng::new(key);
         for _ in taken..budget {
-            let class = draws.below(self.classes());
-            if self.classes.contains(&class) {
-                let row = (class - self.classes.start) as u32;
+            let class = draws.below(classes);
+            if own.contains(&class) {
+                let row = (class - own.start) as u32;
                 if places[row as usize] == u16::MAX {
                     places[row as usize] = 0;
                     rows.push(row);

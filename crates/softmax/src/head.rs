@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use crate::chunk::{self, Project, StepOfRow};
 use crate::error::HeadError;
 use crate::logits::Logits;
-use crate::rows::{ClassRows, Update};
+use crate::rows::{ClassRows, Factors, Rule, Update};
 
 /// Classes that a chunk has at most.
 const CHUNK: usize = 1024;
@@ -160,6 +160,34 @@ impl Head {
             self.add(&mut scored, places, &mut scratch);
         }
         Ok(scored)
+    }
+
+    /// Products of examples and all classes of this rank, of length 1 where the logits are cosines: gives rows and
+    /// [rows, batch] to `visit`, chunk by chunk.
+    ///
+    /// Errors: features that are not finite.
+    pub fn products(
+        &self,
+        features: &[f32],
+        visit: &mut dyn FnMut(Range<usize>, &[f32]),
+    ) -> Result<(), HeadError> {
+        let d = self.rows.d();
+        let batch = features.len() / d;
+        self.check(features, &vec![0; batch])?;
+        let cosine = self.logits.is_cosine();
+        let (mut unit, mut inverse) = (vec![0.0; batch * d], vec![0.0; batch]);
+        chunk::unit_rows(|i| &features[i * d..][..d], cosine, &mut unit, &mut inverse);
+        let columns = PackedMatrix::new(Matrix::new(&unit, batch, d).transposed());
+        let mut scratch = Scratch::new();
+        for places in chunks(self.rows.len()) {
+            scratch.unit.resize(places.len() * d, 0.0);
+            scratch.inverse.resize(places.len(), 0.0);
+            let row = |i| self.rows.row(places.start + i);
+            chunk::unit_rows(row, cosine, &mut scratch.unit, &mut scratch.inverse);
+            scratch.multiply(&columns, batch, d);
+            visit(places, &scratch.products);
+        }
+        Ok(())
     }
 
     /// Errors: what is not a class or not a number.
@@ -334,13 +362,61 @@ impl Head {
         }
     }
 
-    /// Takes the step of `weight` · Σ loss in the weights of the active classes.
-    pub fn update(&mut self, scored: &Scored, weight: f32, update: Update) {
-        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
-        assert_eq!(scored.share.len(), batch, "a batch that was not reduced");
-        if update.momentum > 0.0 {
+    /// Takes the step of `weight` · Σ loss in the weights of the active classes. All ranks call it.
+    ///
+    /// Errors: a lost rank; before anything has changed.
+    pub fn update(
+        &mut self,
+        scored: &Scored,
+        weight: f32,
+        update: &Update,
+        comm: &Comm,
+    ) -> Result<(), HeadError> {
+        let Update {
+            rate, weight_decay, ..
+        } = *update;
+        let mut factors = Factors {
+            of_gradient: 1.0,
+            of_velocity: rate,
+            momentum: update.momentum(),
+            weight_decay,
+        };
+        if let Rule::Lars { trust, .. } = update.rule {
+            let mut squares = [0.0; 2];
+            self.gradients(scored, weight, &mut |head, places, scratch| {
+                let all = |numbers: &[f32]| numbers.iter().map(|x| f64::from(x * x)).sum::<f64>();
+                squares[0] += all(&scratch.gradient);
+                let rows = places.map(|place| all(head.rows.row(scored.row(place))));
+                squares[1] += rows.sum::<f64>();
+            });
+            comm.all_reduce(&mut squares, Reduction::Sum)?;
+            let [g, w] = squares.map(f64::sqrt);
+            let lambda = match w > 0.0 && g > 0.0 {
+                true => f64::from(trust) * w / (g + f64::from(weight_decay) * w),
+                false => 1.0,
+            };
+            factors.of_gradient = rate * lambda as f32;
+            factors.of_velocity = 1.0;
+        }
+        if factors.momentum > 0.0 {
             self.rows.with_velocity();
         }
+        self.gradients(scored, weight, &mut |head, places, scratch| {
+            head.step(scored, places, scratch, factors);
+        });
+        self.rows.step += 1;
+        Ok(())
+    }
+
+    /// Gives the gradients of the active rows to `visit`, chunk by chunk.
+    fn gradients(
+        &mut self,
+        scored: &Scored,
+        weight: f32,
+        visit: &mut dyn FnMut(&mut Head, Range<usize>, &Scratch),
+    ) {
+        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
+        assert_eq!(scored.share.len(), batch, "a batch that was not reduced");
         let columns = scored
             .products
             .is_empty()
@@ -371,21 +447,28 @@ impl Head {
             scratch.gradient.resize(places.len() * d, 0.0);
             let shares = Matrix::new(shares, places.len(), batch);
             gemm_packed(shares, &features, &mut scratch.gradient, d, false);
-            self.step(scored, places, &mut scratch, update);
+            if self.logits.is_cosine() {
+                let level = Simd::current();
+                let units = scratch.unit.par_chunks_exact(d).zip(&scratch.inverse);
+                let gradients = scratch.gradient.par_chunks_exact_mut(d);
+                gradients
+                    .zip(units)
+                    .for_each(|(gradient, (unit, &inverse))| {
+                        let project = Project {
+                            gradient,
+                            unit,
+                            inverse,
+                        };
+                        simd::run(level, project);
+                    });
+            }
+            visit(self, places, &scratch);
         }
-        self.rows.step += 1;
     }
 
     /// The steps of the rows of a chunk.
-    fn step(
-        &mut self,
-        scored: &Scored,
-        places: Range<usize>,
-        scratch: &mut Scratch,
-        update: Update,
-    ) {
+    fn step(&mut self, scored: &Scored, places: Range<usize>, scratch: &Scratch, factors: Factors) {
         let d = self.rows.d();
-        let is_cosine = self.logits.is_cosine();
         let level = Simd::current();
         let (step, seen) = (self.rows.step, &mut self.rows.seen);
         let mut weights = Rest::new(&mut self.rows.weights);
@@ -396,34 +479,25 @@ impl Head {
                 let missed = (step - seen[row]) as i32;
                 seen[row] = step + 1;
                 (
-                    update.momentum.powi(missed + 1),
+                    factors.momentum.powi(missed + 1),
                     weights.row(row, d),
                     velocity.row(row, d),
                 )
             })
             .collect();
-        let gradients = scratch.gradient.par_chunks_exact_mut(d);
-        let units = scratch.unit.par_chunks_exact(d).zip(&scratch.inverse);
-        gradients.zip(units).zip(rows).for_each(
-            |((gradient, (unit, &inverse)), (kept, weights, velocity))| {
-                if is_cosine {
-                    let project = Project {
-                        gradient: &mut *gradient,
-                        unit,
-                        inverse,
-                    };
-                    simd::run(level, project);
-                }
+        let gradients = scratch.gradient.par_chunks_exact(d);
+        gradients
+            .zip(rows)
+            .for_each(|(gradient, (kept, weights, velocity))| {
                 let step = StepOfRow {
-                    update,
+                    factors,
                     kept,
                     gradient,
                     weights,
                     velocity,
                 };
                 simd::run(level, step);
-            },
-        );
+            });
     }
 }
 
@@ -431,6 +505,25 @@ impl Scored {
     /// Of the features, \[batch, d\]: this rank's part; the whole is the sum over ranks. Known once the batch is reduced.
     pub fn gradient(&self) -> &[f32] {
         &self.gradient
+    }
+
+    /// This batch and another that was scored against the same classes and reduced, as one.
+    pub(crate) fn append(&mut self, other: Scored) {
+        assert_eq!(self.active, other.active, "one active set");
+        let first = self.batch;
+        self.batch += other.batch;
+        self.unit.extend(other.unit);
+        self.inverse.extend(other.inverse);
+        self.shift.extend(other.shift);
+        self.share.extend(other.share);
+        let shifted = other.targets.iter().map(|&(place, i)| (place, first + i));
+        let mine = self.targets.iter().copied().zip(self.right.iter().copied());
+        let mut all: Vec<_> = mine.chain(shifted.zip(other.right)).collect();
+        all.sort_by_key(|(target, _)| *target);
+        (self.targets, self.right) = all.into_iter().unzip();
+        // Of two batches side by side they would have to be put together anew: they are computed again.
+        self.products = Vec::new();
+        (self.total, self.best, self.gradient) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     fn row(&self, place: usize) -> usize {

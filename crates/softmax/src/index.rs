@@ -12,14 +12,14 @@
 //! Cost for N classes of d numbers in L = [`PER_ROOT`]·√N lists: a build takes 2·N·L·d operations and as much again for
 //! the sample; beside the vectors it keeps 4·N + 4·L·d bytes. A query takes 2·d·(L + looked at) operations.
 
-use std::cmp::Ordering;
-
 use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
 use pelton_key::KeyedRng;
 use rayon::prelude::*;
 
+use crate::chosen::Best;
 use crate::chunk;
+use crate::clusters::{assign, centres};
 use crate::logits::Logits;
 
 /// Share of the sample queries whose best class must be found, and what must be found of other queries.
@@ -30,9 +30,6 @@ const BAR: f64 = 0.99;
 const MOST_SHARE: usize = 4;
 /// Lists over the square root of the classes.
 const PER_ROOT: f64 = 2.0;
-/// Class vectors a list that k-means learns from, and its rounds.
-const LEARNT: usize = 48;
-const ROUNDS: usize = 6;
 /// Queries of a sample, of which half choose the number of lists and half measure it.
 const SAMPLE: usize = 2048;
 /// Class vectors that one task multiplies.
@@ -155,7 +152,7 @@ impl ClassIndex {
         let found = match probes < self.lists() {
             false => self.scan(&queries, k),
             true => {
-                let lists = best(&self.centres, self.d, &queries, probes, &|list| list);
+                let lists = best(&self.centres, self.d, &queries, probes, &u64::from);
                 let each = queries.par_chunks_exact(self.d).zip(lists);
                 each.map(|(query, lists)| self.look_at(query, lists, k))
                     .collect()
@@ -164,27 +161,26 @@ impl ClassIndex {
         let scale = self.logits.scale();
         let described = |best: Best| {
             let all = best.sorted().into_iter();
-            all.map(|(z, class)| (u64::from(class), z * scale))
-                .collect()
+            all.map(|(class, z)| (class, z * scale)).collect()
         };
         found.into_iter().map(described).collect()
     }
 
     /// The best of all classes.
     fn scan(&self, queries: &[f32], k: usize) -> Vec<Best> {
-        let class = |row: u32| self.ids[row as usize];
+        let class = |row: u32| u64::from(self.ids[row as usize]);
         best(&self.rows, self.d, queries, k, &class)
     }
 
     /// The best of the classes in these lists; of all where the lists have too few.
     fn look_at(&self, query: &[f32], lists: Best, k: usize) -> Best {
         let level = Simd::current();
-        let search = |mut best: Best, &(_, list): &(f32, u32)| {
+        let search = |mut best: Best, &(list, _): &(u64, f32)| {
             let places = self.starts[list as usize]..self.starts[list as usize + 1];
             let kernel = Scan {
                 rows: &self.rows[places.start * self.d..places.end * self.d],
                 query,
-                class: |row: u32| self.ids[places.start + row as usize],
+                class: |row: u32| u64::from(self.ids[places.start + row as usize]),
                 best: &mut best,
             };
             simd::run(level, kernel);
@@ -192,11 +188,14 @@ impl ClassIndex {
         };
         let empty = || Best::new(k);
         let lists = lists.sorted();
+        let length =
+            |&(list, _): &(u64, f32)| self.starts[list as usize + 1] - self.starts[list as usize];
+        let listed: usize = lists.iter().map(length).sum();
         let found = lists
             .par_iter()
             .fold(empty, search)
             .reduce(empty, Best::merged);
-        match found.found.len() < k {
+        match listed < k {
             true => self.scan(query, k).remove(0),
             false => found,
         }
@@ -246,20 +245,20 @@ impl ClassIndex {
         let answers: Vec<u32> = self
             .scan(queries, 1)
             .into_iter()
-            .map(|best| best.sorted()[0].1)
+            .map(|best| best.sorted()[0].0 as u32)
             .collect();
-        let mut list_of = vec![0; self.len()];
+        let mut list_of = vec![0u64; self.len()];
         for (list, places) in self.starts.windows(2).enumerate() {
             for &id in &self.ids[places[0]..places[1]] {
-                list_of[id as usize] = list as u32;
+                list_of[id as usize] = list as u64;
             }
         }
         // Lists that score higher than the one with the answer.
         let before = |(query, &answer): (&[f32], &u32)| {
             let own = list_of[answer as usize];
-            let order = best(&self.centres, self.d, query, self.lists(), &|list| list);
+            let order = best(&self.centres, self.d, query, self.lists(), &u64::from);
             let order = order.into_iter().next().expect("a query").sorted();
-            order.iter().position(|&(_, list)| list == own)
+            order.iter().position(|&(list, _)| list == own)
         };
         let each = queries.par_chunks_exact(self.d).zip(&answers);
         let mut before: Vec<usize> = each
@@ -296,65 +295,13 @@ fn unit(rows: &[f32], d: usize, logits: Logits) -> Vec<f32> {
     unit
 }
 
-/// The `k` best so far of one query.
-#[derive(Clone)]
-struct Best {
-    k: usize,
-    /// In no order; more than `k` at times.
-    found: Vec<(f32, u32)>,
-    /// What scores below it is none of the best.
-    least: f32,
-}
-
-/// Descending by score, then ascending by number.
-fn better(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
-    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
-}
-
-impl Best {
-    fn new(k: usize) -> Best {
-        Best {
-            k,
-            found: Vec::new(),
-            least: f32::NEG_INFINITY,
-        }
-    }
-
-    fn push(&mut self, score: f32, number: u32) {
-        self.found.push((score, number));
-        if self.found.len() >= 2 * self.k + 16 {
-            self.cut();
-        }
-    }
-
-    fn cut(&mut self) {
-        if self.k > 0 && self.found.len() >= self.k {
-            let (_, last, _) = self.found.select_nth_unstable_by(self.k - 1, better);
-            self.least = last.0;
-        }
-        self.found.truncate(self.k);
-    }
-
-    fn merged(mut self, other: Best) -> Best {
-        self.found.extend(other.found);
-        self.cut();
-        self
-    }
-
-    fn sorted(mut self) -> Vec<(f32, u32)> {
-        self.cut();
-        self.found.sort_unstable_by(better);
-        self.found
-    }
-}
-
 /// The `k` best rows of each query, under the numbers that `number` gives to rows.
 fn best(
     rows: &[f32],
     d: usize,
     queries: &[f32],
     k: usize,
-    number: &(impl Fn(u32) -> u32 + Sync),
+    number: &(impl Fn(u32) -> u64 + Sync),
 ) -> Vec<Best> {
     let count = queries.len() / d;
     let level = Simd::current();
@@ -399,11 +346,11 @@ fn best(
 }
 
 /// Keeps what is best of products \[rows, queries\].
-fn keep(products: &[f32], best: &mut [Best], number: impl Fn(u32) -> u32) {
+fn keep(products: &[f32], best: &mut [Best], number: impl Fn(u32) -> u64) {
     let level = Simd::current();
     let count = best.len();
     for (first, best) in (0..).step_by(LOOK).zip(best.chunks_mut(LOOK)) {
-        let mut least: Vec<f32> = best.iter().map(|best| best.least).collect();
+        let mut least: Vec<f32> = best.iter().map(Best::least).collect();
         for (row, products) in (0..).zip(products.chunks_exact(count)) {
             let products = &products[first..first + best.len()];
             if !simd::run(level, Any(products, &least)) {
@@ -411,8 +358,8 @@ fn keep(products: &[f32], best: &mut [Best], number: impl Fn(u32) -> u32) {
             }
             for ((&z, best), least) in products.iter().zip(&mut *best).zip(&mut least) {
                 if z >= *least {
-                    best.push(z, number(row));
-                    *least = best.least;
+                    best.push(number(row), z);
+                    *least = best.least();
                 }
             }
         }
@@ -439,22 +386,22 @@ impl Kernel for Any<'_> {
 }
 
 /// Products of rows with one query.
-struct Scan<'a, N: Fn(u32) -> u32> {
+struct Scan<'a, N: Fn(u32) -> u64> {
     rows: &'a [f32],
     query: &'a [f32],
     class: N,
     best: &'a mut Best,
 }
 
-impl<N: Fn(u32) -> u32> Kernel for Scan<'_, N> {
+impl<N: Fn(u32) -> u64> Kernel for Scan<'_, N> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         for (place, row) in (0..).zip(self.rows.chunks_exact(self.query.len())) {
             let z = product(row, self.query);
-            if z >= self.best.least {
-                self.best.push(z, (self.class)(place));
+            if z >= self.best.least() {
+                self.best.push((self.class)(place), z);
             }
         }
     }
@@ -485,96 +432,6 @@ fn product(a: &[f32], b: &[f32]) -> f32 {
         width /= 2;
     }
     lanes[0]
-}
-
-/// k-means (Lloyd's rounds) over a sample of the rows.
-fn centres(rows: &[f32], d: usize, lists: usize, rng: &mut KeyedRng) -> Vec<f32> {
-    let mut order: Vec<u32> = (0..(rows.len() / d) as u32).collect();
-    rng.shuffle(&mut order);
-    order.truncate(lists * LEARNT);
-    let mut sample = Vec::with_capacity(order.len() * d);
-    for &row in &order {
-        sample.extend_from_slice(&rows[row as usize * d..][..d]);
-    }
-    let mut centres = sample[..lists * d].to_vec();
-    for _ in 0..ROUNDS {
-        let list_of = assign(&sample, d, &centres);
-        let (mut sums, mut counts) = (vec![0.0; lists * d], vec![0u32; lists]);
-        for (row, &list) in sample.chunks_exact(d).zip(&list_of) {
-            counts[list as usize] += 1;
-            let sum = &mut sums[list as usize * d..][..d];
-            for (sum, x) in sum.iter_mut().zip(row) {
-                *sum += x;
-            }
-        }
-        for ((centre, sum), &count) in centres.chunks_exact_mut(d).zip(sums.chunks(d)).zip(&counts)
-        {
-            // A list that nothing is nearest to keeps its centre.
-            if count > 0 {
-                for (centre, sum) in centre.iter_mut().zip(sum) {
-                    *centre = sum / count as f32;
-                }
-            }
-        }
-    }
-    centres
-}
-
-/// The nearest centre of each row: that of the largest x·c − ½|c|².
-fn assign(rows: &[f32], d: usize, centres: &[f32]) -> Vec<u32> {
-    let level = Simd::current();
-    let lengths = centres.chunks_exact(d);
-    let halves: Vec<f32> = lengths
-        .map(|c| 0.5 * c.iter().map(|x| x * x).sum::<f32>())
-        .collect();
-    let parts = rows.par_chunks(TALL * d).map(|rows| {
-        let width = rows.len() / d;
-        let packed = PackedMatrix::new(Matrix::new(rows, width, d).transposed());
-        let (mut most, mut number) = (vec![f32::NEG_INFINITY; width], vec![0; width]);
-        let mut products = vec![0.0; TALL * width];
-        for (part, centres) in centres.chunks(TALL * d).enumerate() {
-            let height = centres.len() / d;
-            let matrix = Matrix::new(centres, height, d);
-            gemm_packed(matrix, &packed, &mut products, width, false);
-            let kernel = Nearest {
-                products: &products[..height * width],
-                halves: &halves[part * TALL..],
-                first: (part * TALL) as u32,
-                most: &mut most,
-                number: &mut number,
-            };
-            simd::run(level, kernel);
-        }
-        number
-    });
-    parts.collect::<Vec<_>>().concat()
-}
-
-/// Column by column of products \[centres, rows\], the nearest centre so far.
-struct Nearest<'a> {
-    products: &'a [f32],
-    halves: &'a [f32],
-    first: u32,
-    most: &'a mut [f32],
-    number: &'a mut [u32],
-}
-
-impl Kernel for Nearest<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let rows = self.products.chunks_exact(self.most.len());
-        for ((centre, row), &half) in (self.first..).zip(rows).zip(self.halves) {
-            let so_far = self.most.iter_mut().zip(&mut *self.number);
-            for ((most, number), product) in so_far.zip(row) {
-                let near = product - half;
-                let is_nearer = near > *most;
-                *most = if is_nearer { near } else { *most };
-                *number = if is_nearer { centre } else { *number };
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 //! the weights take their step ([`Head::update`]). The gradient of the features is known before the weights
 //! change, so that it can travel meanwhile.
 //!
+//! A [`ClassHead`] is what a trainer uses: it chooses the classes of a step ([`HeadKind`]) and does all of that.
+//!
 //! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects active
 //! classes by (KNN softmax).
 //!
@@ -20,18 +22,25 @@ mod rows;
 mod chunk;
 mod head;
 
+mod forest;
 mod graph;
 mod neighbours;
 
+mod chosen;
+mod class_head;
+mod mach;
+
+mod clusters;
 mod index;
 
+pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock, class_head};
 pub use error::HeadError;
 pub use graph::{Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
 pub use index::ClassIndex;
 pub use logits::{Logits, Margin};
 pub use neighbours::Neighbours;
-pub use rows::{ClassRows, Update};
+pub use rows::{ClassRows, Rule, Update};
 
 #[cfg(test)]
 mod tests;

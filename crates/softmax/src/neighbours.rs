@@ -7,12 +7,13 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pelton_comm::{Comm, CommError};
+use pelton_comm::{Comm, Reduction};
 use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, gemm_packed};
 use rayon::prelude::*;
 
 use crate::chunk;
+use crate::error::HeadError;
 use crate::rows::ClassRows;
 
 /// Rows of a task, which share a lock.
@@ -33,7 +34,18 @@ pub struct Neighbours {
 impl Neighbours {
     /// Finds the `k` nearest of each class among those of all ranks. Equally near classes are in the order of their
     /// numbers. Fewer than `k` are found where there are no more classes.
-    pub fn find(rows: &ClassRows, k: usize, comm: &Comm) -> Result<Neighbours, CommError> {
+    pub fn find(rows: &ClassRows, k: usize, comm: &Comm) -> Result<Neighbours, HeadError> {
+        Neighbours::find_until(rows, k, comm, &|| false)
+    }
+
+    /// The same, unless `stop` says on any rank that it is no longer wanted; it is asked between the parts of the ring
+    /// and, alone, between blocks.
+    pub fn find_until(
+        rows: &ClassRows,
+        k: usize,
+        comm: &Comm,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Neighbours, HeadError> {
         let d = rows.d();
         let counts = comm.all_gather_ragged(&[rows.len() as u64])?.concat();
         let k = k.min(counts.iter().sum::<u64>() as usize);
@@ -42,10 +54,18 @@ impl Neighbours {
             .blocks()
             .map(|places| Mutex::new(vec![List::new(k); places.len()]))
             .collect();
-        own.meet_itself(&lists);
+        own.meet_itself(&lists, stop);
         let (rank, size) = (comm.rank(), comm.size());
         let mut passed = own.unit.clone();
-        for step in 1..size {
+        for step in 1..=size {
+            let mut stopped = [u64::from(stop())];
+            comm.all_reduce(&mut stopped, Reduction::Max)?;
+            if stopped[0] > 0 {
+                return Err(HeadError::Interrupted);
+            }
+            if step == size {
+                break;
+            }
             comm.send((rank + 1) % size, TAG, &passed)?;
             passed = comm.receive_vec((rank + size - 1) % size, TAG)?;
             let from = (rank + size - step) % size;
@@ -54,7 +74,7 @@ impl Neighbours {
                 first: counts[..from].iter().sum(),
                 unit: passed,
             };
-            own.meet(&block, &lists);
+            own.meet(&block, &lists, stop);
             passed = block.unit;
         }
         let lists = lists.into_iter().flat_map(|lists| {
@@ -70,6 +90,12 @@ impl Neighbours {
             classes: rows.classes(),
             ids,
         })
+    }
+
+    /// Those that were found before: `ids` \[classes, k\].
+    pub(crate) fn of_ids(classes: Range<u64>, ids: Vec<u32>) -> Neighbours {
+        let k = ids.len() / ((classes.end - classes.start) as usize).max(1);
+        Neighbours { k, classes, ids }
     }
 
     /// Neighbours of each class.
@@ -179,8 +205,8 @@ impl Block {
     }
 
     /// The products with another rank's rows go into the lists of this one's.
-    fn meet(&self, other: &Block, lists: &Lists) {
-        for start in (0..other.len()).step_by(WIDE) {
+    fn meet(&self, other: &Block, lists: &Lists, stop: &(dyn Fn() -> bool + Sync)) {
+        for start in (0..other.len()).step_by(WIDE).take_while(|_| !stop()) {
             let columns = start..(start + WIDE).min(other.len());
             let packed = PackedMatrix::new(other.matrix(columns.clone()).transposed());
             let blocks: Vec<Range<usize>> = self.blocks().collect();
@@ -193,8 +219,8 @@ impl Block {
     }
 
     /// Each product of two blocks of its own rows goes into the lists of both.
-    fn meet_itself(&self, lists: &Lists) {
-        for start in (0..self.len()).step_by(WIDE) {
+    fn meet_itself(&self, lists: &Lists, stop: &(dyn Fn() -> bool + Sync)) {
+        for start in (0..self.len()).step_by(WIDE).take_while(|_| !stop()) {
             let columns = start..(start + WIDE).min(self.len());
             let packed = PackedMatrix::new(self.matrix(columns.clone()).transposed());
             let blocks: Vec<Range<usize>> = self

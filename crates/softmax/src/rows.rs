@@ -2,15 +2,50 @@
 
 use std::ops::Range;
 
-/// How a row of weights takes its step: g += weight_decay·w; v ← momentum·v + g; w −= rate·v.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// How class weights change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// v ← m·v + g + βw; w ← w − γ·v.
+    Sgd {
+        /// m, below 1.
+        momentum: f32,
+    },
+    /// λ = η‖w‖ / (‖g‖ + β‖w‖); v ← m·v + γλ(g + βw); w ← w − v (You et al., 2017). The norms are those of the active
+    /// rows of all ranks, which take one more pass over them.
+    Lars {
+        /// m, below 1.
+        momentum: f32,
+        /// η.
+        trust: f32,
+    },
+}
+
+/// One step of the class weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// Learning rate.
+    /// The rule.
+    pub rule: Rule,
+    /// Learning rate γ.
     pub rate: f32,
-    /// Share of the velocity that is kept each step, below 1.
-    pub momentum: f32,
-    /// L2 penalty, added to the gradient.
+    /// Weight decay β, for active rows only.
     pub weight_decay: f32,
+}
+
+impl Update {
+    pub(crate) fn momentum(&self) -> f32 {
+        match self.rule {
+            Rule::Sgd { momentum } | Rule::Lars { momentum, .. } => momentum,
+        }
+    }
+}
+
+/// How rows take their step: v ← kept·v + of_gradient·(g + weight_decay·w); w −= of_velocity·v.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Factors {
+    pub(crate) of_gradient: f32,
+    pub(crate) of_velocity: f32,
+    pub(crate) momentum: f32,
+    pub(crate) weight_decay: f32,
 }
 
 /// Rows `first..first + len` of the class weights \[classes, d\], and their momentum.

@@ -1,7 +1,7 @@
 //! Finished nets: what `eval`, `predict` and `sample` do with the run folder of a net.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pelton_comm::Comm;
@@ -17,7 +17,9 @@ use pelton_text::{Ends, Special, Tokenizer, Vocabulary};
 use rayon::ThreadPool;
 use serde::Serialize;
 
-use crate::deep::{FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool};
+use crate::deep::{
+    FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool, vectors,
+};
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, unreadable, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, fits, resolved};
@@ -79,7 +81,8 @@ pub fn is_net(run: &Path) -> bool {
     config.is_some_and(|config| config.contains_key("fit"))
 }
 
-fn load(run: &Path) -> Result<Finished, TrainError> {
+/// What the run folder of a finished net holds, and the file of its parameters.
+fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
     let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
     if !is_net(run) {
@@ -93,22 +96,43 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
     }
     let config = run.join("run.toml");
     let toml: toml::Table = crate::config::read(&config)?;
-    let (job, net) = if toml.contains_key("hidden") {
+    let job = if toml.contains_key("hidden") {
         let config = LanguageConfig::read(&config)?;
         let vocabulary = Vocabulary::load(&run.join(VOCABULARY)).map_err(DataError::from)?;
-        let net = config.net(vocabulary.size() as usize)?;
-        (Job::Text(Box::new(config), vocabulary), net)
+        Job::Text(Box::new(config), vocabulary)
     } else {
         let config = ImageConfig::read(&config)?;
         let classes = Classes::read(&run.join(CLASSES)).ok_or_else(|| {
             of_run("classes.json is missing or damaged; train the net again with `overwrite`")
         })?;
-        let net = config
-            .model
-            .net(classes.image, classes.labels.len(), config.width)?;
-        (Job::Images(Box::new(config), classes), net)
+        Job::Images(Box::new(config), classes)
     };
-    let mut trainer = trainer(net, Device::Cpu, 0, Comm::alone());
+    Ok((job, file))
+}
+
+/// A finished net that tells classes, unloaded: what made it, its classes, and the file of its parameters.
+pub(crate) fn tells_classes(
+    run: &Path,
+) -> Result<(Box<ImageConfig>, Classes, PathBuf), TrainError> {
+    match open_run(run)? {
+        (Job::Images(config, classes), file) => Ok((config, classes, file)),
+        (Job::Text(..), _) => Err(TrainError::config(format!(
+            "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
+            run.display()
+        ))),
+    }
+}
+
+fn load(run: &Path) -> Result<Finished, TrainError> {
+    let (job, file) = open_run(run)?;
+    let net = match &job {
+        Job::Images(config, classes) => config.net(classes.input(), classes.labels.len())?,
+        Job::Text(config, vocabulary) => config.net(vocabulary.size() as usize)?,
+    };
+    let mut trainer = match &job {
+        Job::Images(config, classes) => config.trainer(net, classes.labels.len(), Comm::alone())?,
+        Job::Text(..) => trainer(net, Device::Cpu, 0, Comm::alone()),
+    };
     load_parameters(&file, trainer.as_mut())?;
     let threads = match &job {
         Job::Images(config, _) => config.fit.threads,
@@ -182,7 +206,7 @@ fn images(
     let data = open(&data, &data.paths, Some(&expected), context)?;
     let pipeline = resolved(&config.pipeline, &data);
     let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
-    fits(&prepared, classes.image, &of.data.paths)?;
+    fits(&prepared, classes.input(), &of.data.paths)?;
     Ok((data, prepared))
 }
 
@@ -250,20 +274,41 @@ pub fn predict_lines(
     let mut loader = prepared.loader(None, context.comm)?;
     for _ in 0..prepared.plan().steps(0) {
         let Some(batch) = loader.next() else { break };
-        let pixels = pixels(&mut batch?)?;
-        let none = vec![0; pixels.shape().dims[0]];
-        let input = Input::Images {
-            pixels: &pixels,
-            labels: &none,
+        let mut batch = batch?;
+        let none = vec![0; batch.len()];
+        let (vectors, images) = match vectors(&mut batch)? {
+            Some(values) => (Some(values), None),
+            None => (None, Some(pixels(&mut batch)?)),
         };
-        let logits = net.pool.install(|| net.trainer.logits(input))?;
-        for row in logits.chunks(labels.len()) {
-            let shares = softmax(row, 1.0);
-            let line: Vec<String> = likeliest(row, top)
-                .into_iter()
-                .map(|class| format!("{}\t{:.6}", labels.describe(class as u32), shares[class]))
-                .collect();
-            writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+        let input = match (&vectors, &images) {
+            (Some(values), _) => Input::Vectors {
+                values,
+                labels: &none,
+            },
+            (None, Some(pixels)) => Input::Images {
+                pixels,
+                labels: &none,
+            },
+            (None, None) => unreachable!("one of them was found"),
+        };
+        if net.trainer.head().is_some() {
+            for row in net.pool.install(|| net.trainer.top(input, top.max(1)))? {
+                let line: Vec<String> = row
+                    .into_iter()
+                    .map(|(class, score)| format!("{}\t{score:.6}", labels.describe(class as u32)))
+                    .collect();
+                writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+            }
+        } else {
+            let logits = net.pool.install(|| net.trainer.logits(input))?;
+            for row in logits.chunks(labels.len()) {
+                let shares = softmax(row, 1.0);
+                let line: Vec<String> = likeliest(row, top)
+                    .into_iter()
+                    .map(|class| format!("{}\t{:.6}", labels.describe(class as u32), shares[class]))
+                    .collect();
+                writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
+            }
         }
         if context.interrupt.load(std::sync::atomic::Ordering::Relaxed) {
             return Err(TrainError::stopped("predict"));
@@ -274,14 +319,14 @@ pub fn predict_lines(
 }
 
 /// The places of the largest numbers, the largest first; of equal ones the first.
-fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
+pub(crate) fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
     order.truncate(top.max(1));
     order
 }
 
-fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+pub(crate) fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let power = |&x: &f32| (f64::from(x - most) / temperature).exp();
     let powers: Vec<f64> = logits.iter().map(power).collect();

@@ -1,8 +1,9 @@
-//! The job `train image`: a net that tells the classes of images.
+//! The jobs `train image` and `train classify`: a net that tells the classes of images or vectors.
 
 use std::path::Path;
 use std::time::Instant;
 
+use pelton_comm::Comm;
 use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
 };
@@ -10,15 +11,16 @@ use pelton_feed::{DecodeSetting, PipelineConfig};
 use pelton_format::{Contents, LabelMap};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
-use pelton_nn::trainer;
+use pelton_nn::{Flow, Net, Trainer, trainer};
 use pelton_run::{Event, RunContext, RunFolder};
 use serde::{Deserialize, Serialize};
 
+use crate::classify::HeadConfig;
 use crate::deep::{Fit, FitConfig, NetSummary, Prepared, Ready, Targets, fit};
 use crate::error::TrainError;
 
 /// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
-const PLAIN: &str = "normalise:0.5:0.5";
+pub(crate) const PLAIN: &str = "normalise:0.5:0.5";
 
 /// The configuration of `pelton train image`: what `run.toml` holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,9 @@ pub struct ImageConfig {
     pub model: ImageModel,
     /// Width of its layers, as a multiple of the published one.
     pub width: f64,
+    /// A head over very many classes in place of the last layer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<HeadConfig>,
     /// Training data.
     pub data: DataConfig,
     /// What happens to records on their way to batches.
@@ -44,11 +49,46 @@ impl ImageConfig {
     }
 }
 
+impl ImageConfig {
+    /// What `train classify` begins with.
+    pub fn for_classify() -> ImageConfig {
+        ImageConfig {
+            model: ImageModel::Small,
+            head: Some(HeadConfig::default()),
+            ..ImageConfig::default()
+        }
+    }
+
+    /// The net: it ends in logits, or in features where there is a head.
+    pub(crate) fn net(&self, input: Flow, classes: usize) -> Result<Net, TrainError> {
+        let out = match (&self.head, self.model, input) {
+            (Some(_), ImageModel::None, Flow::Row(width)) => width,
+            (Some(head), ..) => head.embedding,
+            (None, ..) => classes,
+        };
+        Ok(self.model.net(input, out, self.width)?)
+    }
+
+    /// What trains it.
+    pub(crate) fn trainer(
+        &self,
+        net: Net,
+        classes: usize,
+        comm: Comm,
+    ) -> Result<Box<dyn Trainer>, TrainError> {
+        match &self.head {
+            Some(head) => head.trainer(net, classes as u64, &self.fit, comm),
+            None => Ok(trainer(net, self.fit.device, self.fit.seed, comm)),
+        }
+    }
+}
+
 impl Default for ImageConfig {
     fn default() -> ImageConfig {
         ImageConfig {
             model: ImageModel::ResNet20,
             width: 1.0,
+            head: None,
             data: DataConfig::default(),
             pipeline: PipelineConfig::default(),
             fit: FitConfig::default(),
@@ -61,6 +101,7 @@ impl Default for ImageConfig {
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
+    let mut config = config.clone();
     config.fit.check()?;
     let context = &mut context;
     let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
@@ -86,14 +127,17 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         features: data.dataset.features(),
         means: None,
     };
-    let image = image_size(&training)?;
+    let input = input_of(&training)?;
+    if matches!(input, Flow::Row(_)) && config.model == ImageModel::Small {
+        config.model = ImageModel::Mlp;
+    }
     let mut held_out = |paths: &[String]| -> Result<Option<Prepared>, TrainError> {
         if paths.is_empty() {
             return Ok(None);
         }
         let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
         let measured = training.evaluation(&opened, context)?;
-        fits(&measured, image, paths)?;
+        fits(&measured, input, paths)?;
         Ok(Some(Prepared::Pipeline(Box::new(measured))))
     };
     let mut validation = held_out(&config.fit.validation_paths())?;
@@ -105,32 +149,36 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         let measured = training.validation(&held.validation, context)?;
         validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
-    let net = config.model.net(image, classes, config.width)?;
+    let net = config.net(input, classes)?;
     let trained = net.trained();
     let operations = 6.0 * net.summary.multiplications as f64;
+    let what = match input {
+        Flow::Image(height, width, channels) => format!("{height}×{width}×{channels} images"),
+        Flow::Row(width) => format!("vectors of {width}"),
+        Flow::Ids => String::new(),
+    };
     let note = format!(
-        "{} on {}×{}×{} images of {classes} classes: {trained} parameters, {:.2} GFLOP an image; {} records",
+        "{} on {what} of {classes} classes: {trained} parameters, {:.3} GFLOP each; {} records",
         config.model,
-        image[0],
-        image[1],
-        image[2],
         operations / 1e9,
         data.dataset.records(),
     );
     (context.observer)(Event::Note(&note));
     let comm = context.comm.duplicate().map_err(DataError::from)?;
+    let trainer = config.trainer(net, classes, comm)?;
     let of = Fit {
         config: &config.fit,
-        trainer: trainer(net, config.fit.device, config.fit.seed, comm),
+        trainer,
         training: Prepared::Pipeline(Box::new(training)),
         validation,
         test,
         targets: Targets::Classes(classes),
+        head: config.head.as_ref().map(|head| head.kind.to_string()),
         language: false,
         began,
     };
     let written = Classes {
-        image,
+        image: sizes(input),
         features: data.dataset.features(),
         labels: labels.values().to_vec(),
         names: labels.names().to_vec(),
@@ -138,7 +186,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     same_data(context, CLASSES, |file| {
         Classes::read(file).as_ref() == Some(&written)
     })?;
-    let mut folder = open_folder(config, context)?;
+    let mut folder = open_folder(&config, context)?;
     if folder.is_written() {
         folder.write_json(CLASSES, &written)?;
     }
@@ -152,7 +200,8 @@ pub(crate) fn resolved(config: &PipelineConfig, data: &OpenedData) -> PipelineCo
     if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
         pipeline.decode = DecodeSetting::Image("image".to_string());
     }
-    if pipeline.augment.is_none() {
+    let vectors = data.dataset.fields().get("features").is_some();
+    if pipeline.augment.is_none() && !vectors {
         let plain: Result<Pipeline, _> = PLAIN.parse();
         pipeline.augment = plain.ok();
     }
@@ -165,8 +214,8 @@ pub(crate) const CLASSES: &str = "classes.json";
 /// What that file holds.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Classes {
-    /// Height, width and channels.
-    pub(crate) image: [usize; 3],
+    /// Height, width and channels of images, or the width of vectors.
+    pub(crate) image: Vec<usize>,
     /// Features of a record.
     pub(crate) features: u64,
     /// Labels in class order.
@@ -179,6 +228,14 @@ impl Classes {
     /// From its file; `None` where that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
         serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    }
+
+    /// What the net is given.
+    pub(crate) fn input(&self) -> Flow {
+        match self.image[..] {
+            [height, width, channels] => Flow::Image(height, width, channels),
+            ref vector => Flow::Row(vector.iter().product()),
+        }
     }
 
     pub(crate) fn map(&self) -> LabelMap {
@@ -224,30 +281,56 @@ fn needs_decoding(contents: Contents) -> bool {
     matches!(contents, Contents::Image)
 }
 
-/// Refuses images of other sizes than the net's.
+/// Refuses images or vectors of other sizes than the net's.
 pub(crate) fn fits(
     prepared: &PreparedPipeline,
-    [height, width, channels]: [usize; 3],
+    expected: Flow,
     paths: &[String],
 ) -> Result<(), TrainError> {
-    let found = image_size(prepared)?;
-    if found == [height, width, channels] {
+    let found = input_of(prepared)?;
+    if found == expected {
         return Ok(());
     }
-    let [h, w, c] = found;
+    let text = |flow| {
+        sizes(flow)
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join("×")
+    };
+    let remedy = match expected {
+        Flow::Image(height, width, _) => format!(
+            "give images of that size, or train with an `augment` that makes all of one size, such as resize:{height}x{width}"
+        ),
+        _ => "give vectors of that length".to_string(),
+    };
     Err(TrainError::config(format!(
-        "{}: its images are {h}×{w}×{c}, the net takes {height}×{width}×{channels}; give images of that size, or train with an `augment` that makes all of one size, such as resize:{height}x{width}",
-        paths.join(", ")
+        "{}: its records are {}, the net takes {}; {remedy}",
+        paths.join(", "),
+        text(found),
+        text(expected)
     )))
 }
 
-/// Height, width and channels of what the pipeline makes: those of its first batch.
-pub fn image_size(training: &PreparedPipeline) -> Result<[usize; 3], TrainError> {
+/// Sizes of one example.
+pub(crate) fn sizes(input: Flow) -> Vec<usize> {
+    match input {
+        Flow::Image(height, width, channels) => vec![height, width, channels],
+        Flow::Row(width) => vec![width],
+        Flow::Ids => vec![],
+    }
+}
+
+/// Sizes of what the pipeline makes: those of its first batch.
+pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
     let none = || TrainError::config("the data has no records".to_string());
     let batch = training.first_batch()?.ok_or_else(none)?;
-    let Ready::Images { pixels, .. } = Ready::new(batch, Targets::Classes(usize::MAX))? else {
-        return Err(none());
-    };
-    let sizes = &pixels.shape().dims;
-    Ok([sizes[1], sizes[2], sizes[3]])
+    match Ready::new(batch, Targets::Classes(usize::MAX))? {
+        Ready::Images { pixels, .. } => {
+            let sizes = &pixels.shape().dims;
+            Ok(Flow::Image(sizes[1], sizes[2], sizes[3]))
+        }
+        Ready::Vectors { values, .. } => Ok(Flow::Row(values.shape().dims[1])),
+        Ready::Words(_) => Err(none()),
+    }
 }

@@ -327,6 +327,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         targets: Targets::Words {
             start: Special::End.id().into(),
         },
+        head: None,
         language: true,
         began,
     };

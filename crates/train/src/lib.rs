@@ -12,6 +12,8 @@ mod summary;
 mod deep;
 
 #[cfg(feature = "nets")]
+pub mod classify;
+#[cfg(feature = "nets")]
 pub mod finished;
 #[cfg(feature = "nets")]
 pub mod image;
@@ -20,6 +22,8 @@ pub mod language;
 pub mod linear;
 
 pub mod evaluate;
+#[cfg(feature = "nets")]
+pub mod serve;
 
 #[cfg(feature = "nets")]
 pub use deep::{

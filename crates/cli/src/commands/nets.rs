@@ -1,4 +1,4 @@
-//! `pelton train image` and `pelton train language`
+//! `pelton train image`, `pelton train classify` and `pelton train language`
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use pelton_train::{
 
 use crate::bytes::human;
 use crate::flags;
-use crate::net_arguments::{ImageArguments, LanguageArguments, RunArguments};
+use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments, RunArguments};
 use crate::output::{Failure, print_json, usage};
 use crate::ranks;
 
@@ -19,6 +19,19 @@ pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
     let mut config = match from {
         Some(path) => ImageConfig::read(&path)?,
         None => ImageConfig::default(),
+    };
+    let run = arguments.apply(&mut config).map_err(usage)?;
+    train(run, &config.data.paths, |context| {
+        image::run(&config, context)
+    })
+}
+
+/// Trains a net with a head over very many classes.
+pub fn classify(arguments: ClassifyArguments) -> Result<(), Failure> {
+    let from = config_file(&arguments.image.run, arguments.image.data.is_empty());
+    let mut config = match from {
+        Some(path) => ImageConfig::read(&path)?,
+        None => ImageConfig::for_classify(),
     };
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
@@ -102,6 +115,19 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
         summary.wall_s,
         human(summary.peak_rss_bytes)
     );
+    if let (Some(head), Some(classes), Some(active)) =
+        (&summary.head, summary.classes, summary.active_fraction)
+    {
+        let seconds = |part: Option<f64>| part.unwrap_or_default();
+        eprintln!(
+            "head              {head} of {classes} classes, {:.1} % active: head {:.1} s, features {:.1} s, graph {:.1} s, communication {:.1} s",
+            100.0 * active,
+            seconds(summary.head_s),
+            seconds(summary.features_s),
+            seconds(summary.graph_s),
+            seconds(summary.communication_s)
+        );
+    }
     eprintln!("input             {}", summary.verdict);
     eprintln!("run folder        {}", out.display());
     Ok(())

@@ -30,7 +30,7 @@ pub enum DemoError {
     /// No generator of that name.
     #[error(
         "`{text}` is no built-in data: use demo:higgs, demo:epsilon, demo:webspam, demo:kdd, demo:images or demo:text, \
-         with a number of rows as in demo:higgs:500000 if wanted"
+         with a number of rows as in demo:higgs:500000 if wanted, or demo:classes:N"
     )]
     Unknown {
         /// The argument.
@@ -43,6 +43,16 @@ pub enum DemoError {
         text: String,
         /// Most rows.
         most: u64,
+    },
+    /// There are no such classes.
+    #[error(
+        "`{text}`: {what}; write demo:classes:N, or demo:classes:N:VIEWS:LENGTH:NOISE, as in demo:classes:100000:8:64:1.1"
+    )]
+    Classes {
+        /// The argument.
+        text: String,
+        /// What cannot be.
+        what: String,
     },
     /// The cache folder cannot be made.
     #[error(
@@ -214,7 +224,7 @@ impl DemoFile<'_> {
     }
 }
 
-fn io_error(path: &Path, source: io::Error) -> DemoError {
+pub(super) fn io_error(path: &Path, source: io::Error) -> DemoError {
     DemoError::File {
         path: path.to_path_buf(),
         source,

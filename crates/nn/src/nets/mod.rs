@@ -3,11 +3,13 @@
 mod alexnet;
 mod language;
 mod resnet;
+mod small;
 mod vgg;
 
 pub use alexnet::{alexnet, overfeat};
 pub use language::{LanguageModel, lstm, transformer};
 pub use resnet::{resnet20, resnet32, resnet50};
+pub use small::{mlp, small};
 pub use vgg::vgg16;
 
 use crate::error::NnError;
@@ -51,7 +53,7 @@ impl Net {
     }
 }
 
-/// A net for images, as text.
+/// A net for images or vectors, as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageModel {
     /// Krizhevsky et al., 2012, in the shape of torchvision (Krizhevsky, 2014).
@@ -66,21 +68,35 @@ pub enum ImageModel {
     ResNet32,
     /// He et al., 2016.
     ResNet50,
+    /// Three convolutions; cheap.
+    Small,
+    /// Fully connected layers, for vectors too.
+    Mlp,
+    /// No layers: vectors are their own features.
+    None,
 }
 
 impl ImageModel {
     /// Spellings of all.
-    pub const NAMES: [(&'static str, ImageModel); 6] = [
+    pub const NAMES: [(&'static str, ImageModel); 9] = [
         ("alexnet", ImageModel::AlexNet),
         ("overfeat", ImageModel::OverFeat),
         ("vgg16", ImageModel::Vgg16),
         ("resnet20", ImageModel::ResNet20),
         ("resnet32", ImageModel::ResNet32),
         ("resnet50", ImageModel::ResNet50),
+        ("small", ImageModel::Small),
+        ("mlp", ImageModel::Mlp),
+        ("none", ImageModel::None),
     ];
 
-    /// The net for images of height, width and channels, `width` times as wide as published.
-    pub fn net(self, image: [usize; 3], classes: usize, width: f64) -> Result<Net, NnError> {
+    /// The net for images or vectors that ends in `classes` numbers, `width` times as wide as published.
+    pub fn net(self, input: impl Into<Flow>, classes: usize, width: f64) -> Result<Net, NnError> {
+        let input = input.into();
+        let image = match input {
+            Flow::Image(height, across, channels) => [height, across, channels],
+            _ => [0; 3],
+        };
         let layers = match self {
             ImageModel::AlexNet => alexnet(image, classes, width),
             ImageModel::OverFeat => overfeat(image, classes, width),
@@ -88,9 +104,18 @@ impl ImageModel {
             ImageModel::ResNet20 => resnet20(classes, width),
             ImageModel::ResNet32 => resnet32(classes, width),
             ImageModel::ResNet50 => resnet50(image, classes, width),
+            ImageModel::Small => small(classes, width),
+            ImageModel::Mlp => mlp(input, classes, width),
+            ImageModel::None => vec![],
         };
-        let [height, across, channels] = image;
-        Net::new(layers, Flow::Image(height, across, channels))
+        let net = Net::new(layers, input)?;
+        if net.classes != classes {
+            return Err(NnError::Net(format!(
+                "without layers the {} features of a vector stay as they are, {classes} are asked for; choose a net such as mlp",
+                net.classes
+            )));
+        }
+        Ok(net)
     }
 }
 
@@ -101,7 +126,10 @@ impl std::str::FromStr for ImageModel {
         let found = ImageModel::NAMES.iter().find(|(name, _)| *name == text);
         found.map(|(_, model)| *model).ok_or_else(|| {
             let names: Vec<&str> = ImageModel::NAMES.iter().map(|(name, _)| *name).collect();
-            format!("`{text}` is not a net for images: use {}", names.join(", "))
+            format!(
+                "`{text}` is not a net for images or vectors: use {}",
+                names.join(", ")
+            )
         })
     }
 }

@@ -14,7 +14,7 @@ use pelton_nn::{Counts, Device, LossOptions, Net, StepOptions, Trainer, Update, 
 use pelton_plan::Order;
 use pelton_run::{Interrupt, RunContext};
 use pelton_text::Special;
-use pelton_train::image::{ImageModel, image_size};
+use pelton_train::image::{ImageModel, input_of};
 use pelton_train::{FitConfig, LanguageConfig, Optimizer, Ready, Targets, TrainError, thread_pool};
 use rayon::ThreadPool;
 
@@ -127,7 +127,7 @@ impl Workload {
         let (net, fit, targets) = match image {
             Some(model) => {
                 let classes = opened.dataset.labels().len();
-                let size = image_size(&prepared)?;
+                let size = input_of(&prepared)?;
                 let net = model.net(size, classes, setting.width)?;
                 (net, FitConfig::default(), Targets::Classes(classes))
             }
@@ -275,7 +275,6 @@ impl Learner<'_> {
                 smoothing: 0.0,
             },
             key: mix(key(self.seed, 0, Stage::Dropout) ^ self.steps),
-            last: true,
         };
         self.steps += 1;
         let mut update = Update {
@@ -286,11 +285,11 @@ impl Learner<'_> {
             scale: 1.0,
         };
         pool.install(|| {
-            let loss = trainer.gradients(Some(ready.input()), &options)?.loss;
+            let loss = trainer.gradients(&[Some(ready.input())], &options)?.loss;
             if let Some(clip) = fit.clip {
                 update.scale = (clip / trainer.gradient_norm()?).min(1.0) as f32;
             }
-            trainer.update(&update);
+            trainer.update(&update)?;
             Ok(loss.is_finite() && update.scale.is_finite())
         })
     }

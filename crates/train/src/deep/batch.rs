@@ -26,6 +26,13 @@ pub enum Ready {
         /// A class each.
         labels: Vec<i64>,
     },
+    /// Vectors and their classes.
+    Vectors {
+        /// The vectors.
+        values: Array,
+        /// A class each.
+        labels: Vec<i64>,
+    },
     /// Words.
     Words(Words),
 }
@@ -40,7 +47,7 @@ impl Ready {
             return Ok(Ready::Words(Words::default()));
         }
         match targets {
-            Targets::Classes(classes) => images(&mut batch, classes),
+            Targets::Classes(classes) => labelled(&mut batch, classes),
             Targets::Words { start } => words(&batch, start).map(Ready::Words),
         }
     }
@@ -49,6 +56,7 @@ impl Ready {
     pub fn input(&self) -> Input<'_> {
         match self {
             Ready::Images { pixels, labels } => Input::Images { pixels, labels },
+            Ready::Vectors { values, labels } => Input::Vectors { values, labels },
             Ready::Words(words) => Input::Words(words),
         }
     }
@@ -56,7 +64,7 @@ impl Ready {
     /// Examples, or words, that count.
     pub fn rows(&self) -> u64 {
         match self {
-            Ready::Images { labels, .. } => labels.len() as u64,
+            Ready::Images { labels, .. } | Ready::Vectors { labels, .. } => labels.len() as u64,
             Ready::Words(words) => words.targets.iter().filter(|&&y| y != NO_TARGET).count() as u64,
         }
     }
@@ -89,8 +97,32 @@ pub(crate) fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     Ok(pixels)
 }
 
-fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
-    let pixels = pixels(batch)?;
+/// The vectors of a batch, where it has such and no images.
+pub(crate) fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
+    if batch.get("image").is_some() {
+        return Ok(None);
+    }
+    let Some(values) = batch.fields.remove("features") else {
+        return Ok(None);
+    };
+    let shape = values.shape();
+    let stacked = shape.layout == Layout::Stacked && shape.dims.len() == 2;
+    if !stacked || values.dtype() != DType::F32 {
+        return Err(TrainError::config(
+            "the features are no vectors of one length; give dense data, such as npy, csv or parquet"
+                .to_string(),
+        ));
+    }
+    Ok(Some(values))
+}
+
+/// Images or vectors with their classes.
+fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
+    let vectors = vectors(batch)?;
+    let pixels = match vectors {
+        Some(_) => None,
+        None => Some(pixels(batch)?),
+    };
     let labels = batch.values::<i64>("label");
     let labels = labels.ok_or_else(|| missing(batch, "classes", "give data with labels"))?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
@@ -100,7 +132,11 @@ fn images(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
         )));
     }
     let labels = labels.to_vec();
-    Ok(Ready::Images { pixels, labels })
+    Ok(match (pixels, vectors) {
+        (Some(pixels), _) => Ready::Images { pixels, labels },
+        (None, Some(values)) => Ready::Vectors { values, labels },
+        (None, None) => unreachable!("one of them was found"),
+    })
 }
 
 /// The words of rows that are padded or packed: each is to be predicted from the one before it, the first from `start`.

@@ -264,11 +264,11 @@ impl FitConfig {
     }
 }
 
-/// A batch that grows, as text: `cosine:MOST[:FROM]` or `inverse:MOST[:FROM]`.
+/// A batch that grows, as text: `cosine:MOST[:FROM[:epoch]]` or `inverse:MOST[:FROM[:epoch]]`.
 pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
     let bad = || {
         format!(
-            "`{text}` is not a growth: use cosine:MOST[:FROM] or inverse:MOST[:FROM], such as cosine:8:0.1"
+            "`{text}` is not a growth: use cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]], such as cosine:8:0.1"
         )
     };
     let mut parts = text.split(':');
@@ -279,8 +279,18 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
     };
     let most: f64 = parts.next().and_then(|p| p.parse().ok()).ok_or_else(bad)?;
     let from: f64 = parts.next().unwrap_or("0").parse().map_err(|_| bad())?;
+    let by_epoch = match parts.next() {
+        None => false,
+        Some("epoch") => true,
+        Some(_) => return Err(bad()),
+    };
     match most >= 1.0 && (0.0..1.0).contains(&from) && parts.next().is_none() {
-        true => Ok(GrowingBatch { growth, most, from }),
+        true => Ok(GrowingBatch {
+            growth,
+            most,
+            from,
+            by_epoch,
+        }),
         false => Err(bad()),
     }
 }

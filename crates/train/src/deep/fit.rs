@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use pelton_comm::{Comm, Reduction};
 use pelton_key::{Stage, key};
-use pelton_nn::{Counts, LossOptions, NnError, StepOptions, Trainer, Update};
+use pelton_nn::{Counts, Input, LossOptions, NnError, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
+use pelton_softmax::HeadError;
 use rayon::ThreadPool;
 
 use super::batch::{Ready, Targets};
@@ -25,6 +26,8 @@ pub(crate) struct Fit<'a> {
     pub(crate) validation: Option<Prepared>,
     pub(crate) test: Option<Prepared>,
     pub(crate) targets: Targets,
+    /// The kind of a head over many classes.
+    pub(crate) head: Option<String>,
     /// Whether loss is shown as perplexity and not with accuracy.
     pub(crate) language: bool,
     /// When the job began.
@@ -108,7 +111,17 @@ pub(crate) fn fit(
     let wall_s = run.wall_s();
     let dropped = run.of.training.dropped();
     let verdict = meters.verdict();
+    let head = of.trainer.head();
     let summary = NetSummary {
+        head: head.and(of.head.clone()),
+        classes: head.map(|head| head.classes),
+        active_fraction: head.map(|head| head.active_fraction),
+        samples_per_s: head.map(|_| progress.rows_per_s()),
+        head_s: head.map(|head| head.head_s),
+        features_s: head.map(|head| head.features_s),
+        communication_s: head.map(|head| head.communication_s),
+        graph_s: head.map(|head| head.graph_s),
+        iterations: head.map(|_| progress.steps),
         prepare_s,
         load_s: meters.feed.load_s,
         overlap_s: (meters.feed.load_s + progress.step_s - wall_s).max(0.0),
@@ -128,6 +141,7 @@ pub(crate) fn fit(
         &meters,
         &progress,
         folder,
+        comm,
     )?;
     drop(of);
     pelton_nn::give_back_spare();
@@ -212,6 +226,9 @@ impl Run<'_, '_> {
         let what = format!("epoch {}", number + 1);
         progress.epoch.epoch = number + 1;
         let schedule = self.of.config.schedule();
+        if source.place().epoch == number && source.place().step == 0 {
+            self.begin_epoch(number, folder, progress, context)?;
+        }
         while source.place().epoch == number {
             let at = source.place().step as f64 / batches.max(1) as f64 + number as f64;
             let epochs = self.of.config.epochs as f64;
@@ -246,6 +263,28 @@ impl Run<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What is renewed between epochs.
+    fn begin_epoch(
+        &mut self,
+        number: u64,
+        folder: &RunFolder,
+        progress: &mut Progress,
+        context: &RunContext<'_>,
+    ) -> Result<(), TrainError> {
+        let began = Instant::now();
+        let stop = || context.interrupt.load(Ordering::Relaxed);
+        let trainer = &mut self.of.trainer;
+        let renewed = self.pool.install(|| trainer.begin_epoch(number, &stop));
+        progress.step_s += began.elapsed().as_secs_f64();
+        progress.epoch.compute_s += began.elapsed().as_secs_f64();
+        match renewed {
+            Err(NnError::Head(HeadError::Interrupted)) => Err(TrainError::Interrupted {
+                folder: folder.path().display().to_string(),
+            }),
+            result => Ok(result?),
+        }
     }
 
     /// What any rank wants, all do: a checkpoint, an end.
@@ -297,19 +336,16 @@ impl Run<'_, '_> {
             scale: 1.0 / rows.max(1) as f32,
             smoothing: self.of.config.smoothing,
         };
-        let dropout = key(self.of.config.seed, number, Stage::Dropout);
-        let last = batches.len() - 1;
-        let mut counts = Counts::default();
-        for (part, ready) in batches.iter().enumerate() {
-            let options = StepOptions {
-                loss,
-                key: pelton_key::mix(dropout ^ (progress.steps << 8 | part as u64)),
-                last: part == last,
-            };
-            let trainer = &mut self.of.trainer;
-            let input = (ready.rows() > 0).then(|| ready.input());
-            counts += self.pool.install(|| trainer.gradients(input, &options))?;
-        }
+        let options = StepOptions {
+            loss,
+            key: key(self.of.config.seed, number, Stage::Dropout) ^ (progress.steps << 8),
+        };
+        let parts: Vec<Option<Input<'_>>> = batches
+            .iter()
+            .map(|ready| (ready.rows() > 0).then(|| ready.input()))
+            .collect();
+        let trainer = &mut self.of.trainer;
+        let counts = self.pool.install(|| trainer.gradients(&parts, &options))?;
         progress.steps += 1;
         let config = self.of.config;
         let trainer = &mut self.of.trainer;
@@ -332,7 +368,7 @@ impl Run<'_, '_> {
                     weight_decay: config.weight_decay,
                     step: steps,
                     scale,
-                });
+                })?;
             }
             Ok::<bool, NnError>(finite)
         })?;
@@ -416,13 +452,10 @@ impl Run<'_, '_> {
     ) -> Result<(), TrainError> {
         self.saved = Instant::now();
         let trainer = self.of.trainer.as_ref();
-        let (parameters, state) = (trainer.parameters()?, trainer.state()?);
-        if !folder.is_written() {
-            return Ok(());
-        }
-        saving::save(&folder.path().join(LAST), progress, &parameters, &state)?;
+        let path = folder.path();
+        saving::save(&path.join(LAST), progress, trainer, true, self.comm)?;
         if best {
-            saving::save(&folder.path().join(BEST), progress, &parameters, &[])?;
+            saving::save(&path.join(BEST), progress, trainer, false, self.comm)?;
         }
         Ok(())
     }

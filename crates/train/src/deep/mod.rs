@@ -19,7 +19,7 @@ pub use fit::thread_pool;
 pub use progress::NetEpoch;
 pub use summary::NetSummary;
 
-pub(crate) use batch::pixels;
+pub(crate) use batch::{pixels, vectors};
 pub(crate) use fit::{Fit, fit, measure};
-pub(crate) use saving::load_parameters;
+pub(crate) use saving::{load_parameters, load_rows};
 pub(crate) use source::{Prepared, TextStream};

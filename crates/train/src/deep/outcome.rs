@@ -1,5 +1,6 @@
 //! What a run leaves behind: the model, its figures, the report and TensorBoard's events.
 
+use pelton_comm::Comm;
 use pelton_feed::LoaderMeters;
 use pelton_nn::Trainer;
 use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
@@ -16,13 +17,13 @@ pub(super) fn leave(
     meters: &LoaderMeters,
     progress: &Progress,
     folder: &mut RunFolder,
+    comm: &Comm,
 ) -> Result<(), TrainError> {
-    let parameters = trainer.parameters()?;
+    let model = folder.path().join(pelton_nn::PARAMETERS);
+    saving::save(&model, progress, trainer, false, comm)?;
     if !folder.is_written() {
         return Ok(());
     }
-    let model = folder.path().join(pelton_nn::PARAMETERS);
-    saving::save(&model, progress, &parameters, &[])?;
     events(progress, folder).map_err(|source| RunError::io(folder.path(), "write", source))?;
     let page = report(language, summary, meters, progress, folder).to_html();
     folder.write_text("report.html", &page)?;

@@ -24,6 +24,14 @@ pub(crate) struct Progress {
     pub(crate) best: Option<(f64, u64)>,
 }
 
+impl Progress {
+    /// Examples, or words, a second of training.
+    pub(super) fn rows_per_s(&self) -> f64 {
+        let rows: u64 = self.epochs.iter().map(|e| e.rows).sum();
+        rows as f64 / (self.step_s + self.wait_s).max(1e-9)
+    }
+}
+
 /// One line of `metrics.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

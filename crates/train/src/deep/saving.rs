@@ -1,15 +1,44 @@
 //! Checkpoints of a net: parameters under PyTorch's names, and what else the next step depends on.
+//!
+//! Rows of a head over many classes lie beside the file of the net, a file a rank, `STEM-STEPS-RANK-of-RANKS.rows`.
+//! They are whole before the file of the net names their step, and older ones are removed only then; any number of
+//! ranks can read them.
 
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
+use pelton_comm::Comm;
+use pelton_data::DataError;
 use pelton_nn::{NamedArray, NnError, Trainer};
 use pelton_run::{Checkpoint, Dtype, RunError, Tensor, read_checkpoint, write_checkpoint};
+use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
 use crate::error::TrainError;
 
 /// Begins the names of what is no parameter.
 const STATE: &str = "state.";
+/// What the files of rows end in.
+const ROWS: &str = "rows";
+
+/// What the text of a checkpoint says.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    #[serde(flatten)]
+    progress: Progress,
+    /// Files that hold rows; a rank each.
+    #[serde(default)]
+    shards: usize,
+}
+
+/// Where the rows of a file of rows belong.
+#[derive(Serialize, Deserialize)]
+struct Rows {
+    name: String,
+    first: u64,
+    total: u64,
+    width: usize,
+}
 
 fn tensors<'a>(prefix: &str, arrays: &'a [NamedArray]) -> Vec<Tensor<'a>> {
     let tensor = |array: &'a NamedArray| {
@@ -19,20 +48,135 @@ fn tensors<'a>(prefix: &str, arrays: &'a [NamedArray]) -> Vec<Tensor<'a>> {
     arrays.iter().map(tensor).collect()
 }
 
-fn text(progress: &Progress) -> String {
-    serde_json::to_string(progress).expect("numbers and text")
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("numbers and text")
 }
 
-/// Writes parameters, and what else a run goes on from.
+/// Writes parameters and, with `state`, what else a run goes on from. All ranks call it; rank 0 writes the file of the
+/// net, each its own rows.
 pub(super) fn save(
     path: &Path,
     progress: &Progress,
-    parameters: &[NamedArray],
-    state: &[NamedArray],
+    trainer: &dyn Trainer,
+    state: bool,
+    comm: &Comm,
 ) -> Result<(), TrainError> {
-    let mut all = tensors("", parameters);
-    all.extend(tensors(STATE, state));
-    Ok(write_checkpoint(path, &text(progress), all)?)
+    let parameters = trainer.parameters()?;
+    let state = if state { trainer.state()? } else { vec![] };
+    let blocks = trainer.row_blocks();
+    let shards = if blocks.is_empty() { 0 } else { comm.size() };
+    if shards > 0 {
+        let rows: Vec<Rows> = blocks
+            .iter()
+            .map(|block| Rows {
+                name: block.name.clone(),
+                first: block.first,
+                total: block.total,
+                width: block.width,
+            })
+            .collect();
+        let all = blocks.iter().map(|block| {
+            Tensor::new(block.name.clone(), Dtype::F32, &block.values)
+                .shaped(&[block.values.len() / block.width.max(1), block.width])
+        });
+        let file = shard(path, progress.steps, comm.rank(), shards);
+        write_checkpoint(&file, &json(&rows), all.collect())?;
+        comm.barrier().map_err(DataError::from)?;
+    }
+    if comm.rank() == 0 {
+        let mut all = tensors("", &parameters);
+        all.extend(tensors(STATE, &state));
+        let saved = Saved {
+            progress: progress.clone(),
+            shards,
+        };
+        write_checkpoint(path, &json(&saved), all)?;
+        if shards > 0 {
+            remove_others(path, progress.steps, shards);
+        }
+    }
+    Ok(())
+}
+
+/// The file of a rank's rows.
+fn shard(path: &Path, steps: u64, rank: usize, ranks: usize) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{steps}-{rank}-of-{ranks}.{ROWS}"))
+}
+
+/// Removes the rows of earlier checkpoints; what cannot be removed is in nobody's way.
+fn remove_others(path: &Path, steps: u64, shards: usize) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let kept: Vec<PathBuf> = (0..shards).map(|r| shard(path, steps, r, shards)).collect();
+    let Some(folder) = path.parent().and_then(|folder| folder.read_dir().ok()) else {
+        return;
+    };
+    for file in folder.flatten().map(|entry| entry.path()) {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        let of_this = name
+            .strip_prefix(&*stem)
+            .is_some_and(|rest| rest.starts_with('-'));
+        if of_this && file.extension().is_some_and(|e| e == ROWS) && !kept.contains(&file) {
+            drop(std::fs::remove_file(file));
+        }
+    }
+}
+
+/// Files of rows, of which one is in memory at a time.
+struct Shards<'a> {
+    path: &'a Path,
+    steps: u64,
+    count: usize,
+    /// Number, bytes, and what they hold.
+    open: Option<(usize, Vec<u8>, Vec<Rows>)>,
+}
+
+impl Shards<'_> {
+    /// Rows of a block, put together from all files; `None` where none has the block.
+    fn read(&mut self, name: &str, rows: Range<u64>) -> Result<Option<Vec<f32>>, TrainError> {
+        let mut all = Vec::new();
+        let mut found = false;
+        let mut next = rows.start;
+        for number in 0..self.count {
+            let file = shard(self.path, self.steps, number, self.count);
+            if self.open.as_ref().is_none_or(|open| open.0 != number) {
+                let bytes = read_checkpoint(&file)?;
+                let checkpoint = Checkpoint::parse(&bytes, &file)?;
+                checkpoint.check()?;
+                let rows = serde_json::from_str(checkpoint.text())
+                    .map_err(|_| checkpoint.damaged("rows"))?;
+                self.open = Some((number, bytes, rows));
+            }
+            let (_, bytes, blocks) = self.open.as_ref().expect("just opened");
+            let Some(block) = blocks.iter().find(|block| block.name == name) else {
+                continue;
+            };
+            found = true;
+            let checkpoint = Checkpoint::parse(bytes, &file)?;
+            let values: Vec<f32> = checkpoint.required(name, Dtype::F32)?;
+            let end = block.first + (values.len() / block.width.max(1)) as u64;
+            let (from, to) = (rows.start.max(block.first), rows.end.min(end));
+            if from < to {
+                if from != next {
+                    return Err(checkpoint.damaged("rows").into());
+                }
+                next = to;
+                let at = |row: u64| (row - block.first) as usize * block.width;
+                all.extend_from_slice(&values[at(from)..at(to)]);
+            }
+        }
+        if found && next != rows.end {
+            return Err(RunError::Checkpoint {
+                path: self.path.to_path_buf(),
+                problem: format!(
+                    "has rows of {name:?} only up to {next} of {}: it belongs to a run with fewer classes",
+                    rows.end
+                ),
+            }
+            .into());
+        }
+        Ok(found.then_some(all))
+    }
 }
 
 fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArray>), TrainError> {
@@ -55,7 +199,7 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
     Ok((parameters, state))
 }
 
-/// Goes on from a checkpoint; `None` where there is none.
+/// Goes on from a checkpoint; `None` where there is none. All ranks call it.
 pub(super) fn resume(
     path: &Path,
     trainer: &mut dyn Trainer,
@@ -63,26 +207,68 @@ pub(super) fn resume(
     if !path.exists() {
         return Ok(None);
     }
+    Ok(Some(load(path, trainer, true)?))
+}
+
+/// Takes the parameters of a checkpoint, or of a model file. All ranks call it.
+pub(crate) fn load_parameters(path: &Path, trainer: &mut dyn Trainer) -> Result<(), TrainError> {
+    load(path, trainer, false)?;
+    Ok(())
+}
+
+/// Rows of a block of a model file, from the first; `None` where it has no such block.
+pub(crate) fn load_rows(
+    path: &Path,
+    name: &str,
+    count: u64,
+) -> Result<Option<Vec<f32>>, TrainError> {
+    let bytes = read_checkpoint(path)?;
+    let checkpoint = Checkpoint::parse(&bytes, path)?;
+    let saved: Result<Saved, _> = serde_json::from_str(checkpoint.text());
+    let Saved { progress, shards } = saved.map_err(|_| checkpoint.damaged("progress"))?;
+    let mut files = Shards {
+        path,
+        steps: progress.steps,
+        count: shards,
+        open: None,
+    };
+    files.read(name, 0..count)
+}
+
+fn load(path: &Path, trainer: &mut dyn Trainer, with_state: bool) -> Result<Progress, TrainError> {
     let bytes = read_checkpoint(path)?;
     let checkpoint = Checkpoint::parse(&bytes, path)?;
     checkpoint.check()?;
-    let progress =
+    let Saved { progress, shards } =
         serde_json::from_str(checkpoint.text()).map_err(|_| checkpoint.damaged("progress"))?;
     let (parameters, state) = arrays(&checkpoint)?;
     let misfit = |error| misfit(&checkpoint, &error);
     trainer.set_parameters(parameters).map_err(misfit)?;
-    trainer.set_state(state).map_err(misfit)?;
-    Ok(Some(progress))
-}
-
-/// Takes the parameters of a checkpoint, or of a model file.
-pub(crate) fn load_parameters(path: &Path, trainer: &mut dyn Trainer) -> Result<(), TrainError> {
-    let bytes = read_checkpoint(path)?;
-    let checkpoint = Checkpoint::parse(&bytes, path)?;
-    checkpoint.check()?;
-    let (parameters, _) = arrays(&checkpoint)?;
-    let misfit = |error| misfit(&checkpoint, &error);
-    Ok(trainer.set_parameters(parameters).map_err(misfit)?)
+    if with_state {
+        trainer.set_state(state).map_err(misfit)?;
+    }
+    if shards > 0 {
+        let mut files = Shards {
+            path,
+            steps: progress.steps,
+            count: shards,
+            open: None,
+        };
+        let mut failed = None;
+        let mut read = |name: &str, rows: Range<u64>| {
+            let found = files.read(name, rows);
+            found.unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                None
+            })
+        };
+        let taken = trainer.set_row_blocks(&mut read);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        taken.map_err(misfit)?;
+    }
+    Ok(progress)
 }
 
 fn misfit(checkpoint: &Checkpoint<'_>, error: &NnError) -> RunError {

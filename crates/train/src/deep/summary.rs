@@ -23,6 +23,33 @@ pub struct NetSummary {
     /// Mean loss on validation data, best epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_validation_loss: Option<f64>,
+    /// The kind of the head over many classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<String>,
+    /// Its classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<u64>,
+    /// Mean part of them that took part in a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_fraction: Option<f64>,
+    /// Training examples of all ranks a second, with the graphs that were built meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples_per_s: Option<f64>,
+    /// Seconds of the head, its communication aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head_s: Option<f64>,
+    /// Seconds of the feature net.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub features_s: Option<f64>,
+    /// Seconds that the ranks waited for features, gradients and sums.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communication_s: Option<f64>,
+    /// Seconds of building graphs or forests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graph_s: Option<f64>,
+    /// Steps of a head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u64>,
     /// Epochs.
     pub epochs: u64,
     /// Steps of the optimiser.
@@ -66,9 +93,8 @@ pub struct NetSummary {
 impl NetSummary {
     pub(super) fn new(progress: &Progress, test: Option<Counts>, language: bool) -> NetSummary {
         let mean = |counts: Counts| counts.loss / counts.rows.max(1) as f64;
-        let rows: u64 = progress.epochs.iter().map(|e| e.rows).sum();
         let trained = progress.step_s + progress.wait_s;
-        let per_s = rows as f64 / trained.max(1e-9);
+        let per_s = progress.rows_per_s();
         let best = progress.best.map(|(loss, _)| loss);
         NetSummary {
             test_accuracy: test

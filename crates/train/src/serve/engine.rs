@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::question::{Asked, Question, Refusal, Rows};
 use crate::error::TrainError;
 use crate::finished::{likeliest, softmax};
+use crate::image::sizes;
 
 /// Inputs that go through the net at once.
 const PASS: usize = 256;
@@ -123,7 +124,7 @@ fn rank(
     values: &[f32],
     k: usize,
 ) -> Result<Vec<Ranked>, TrainError> {
-    let sizes = input.sizes();
+    let sizes = sizes(input);
     let width: usize = sizes.iter().product();
     let mut ranked = Vec::new();
     for values in values.chunks(PASS * width.max(1)) {
@@ -152,7 +153,8 @@ fn rank(
                 ranked.extend(logits.chunks(logits.len() / rows).map(|row| {
                     let shares = softmax(row, 1.0);
                     let best = likeliest(row, k).into_iter();
-                    best.map(|class| (class as u64, shares[class] as f32)).collect::<Ranked>()
+                    best.map(|class| (class as u64, shares[class] as f32))
+                        .collect::<Ranked>()
                 }));
             }
         }
@@ -163,11 +165,21 @@ fn rank(
 fn text(rows: &[Ranked], k: usize, labels: &LabelMap, milliseconds: f64) -> String {
     let described: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| row.iter().take(k).map(|&(class, _)| labels.describe(class as u32)).collect())
+        .map(|row| {
+            row.iter()
+                .take(k)
+                .map(|&(class, _)| labels.describe(class as u32))
+                .collect()
+        })
         .collect();
     let results = rows.iter().zip(&described).map(|(row, labels)| {
         let told = row.iter().zip(labels);
-        told.map(|(&(class, score), label)| Told { class, label, score }).collect()
+        told.map(|(&(class, score), label)| Told {
+            class,
+            label,
+            score,
+        })
+        .collect()
     });
     let answer = Answer {
         results: results.collect(),
@@ -185,7 +197,9 @@ impl Reader {
                     let found = rows[row].len();
                     return Err(Refusal::new(
                         400,
-                        format!("vector {row} of `features` has {found} numbers; the net takes {width}"),
+                        format!(
+                            "vector {row} of `features` has {found} numbers; the net takes {width}"
+                        ),
                     ));
                 }
                 Ok(Prepared {
@@ -197,13 +211,10 @@ impl Reader {
             (Rows::Image(bytes), Flow::Image(height, width, channels)) => {
                 let size = (height as u32, width as u32);
                 let mut values = vec![0.0; height * width * channels];
-                self.draw(&bytes, size, &mut values)
-                    .map_err(|error| Refusal::new(400, format!("the image is of no use: {error}")))?;
-                Ok(Prepared {
-                    values,
-                    rows: 1,
-                    k,
-                })
+                self.draw(&bytes, size, &mut values).map_err(|error| {
+                    Refusal::new(400, format!("the image is of no use: {error}"))
+                })?;
+                Ok(Prepared { values, rows: 1, k })
             }
             (Rows::Image(_), _) => Err(Refusal::new(
                 400,

@@ -119,7 +119,9 @@ pub(super) fn serve(
 async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Interrupt) {
     let routes = TowerToHyperService::new(routes(service));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(service.limits.time);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(service.limits.time);
     let most = service.limits.concurrency.saturating_add(SPARE_CONNECTIONS);
     let connections = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
     let graceful = GracefulShutdown::new();
@@ -166,7 +168,10 @@ fn routes(service: &Arc<Service>) -> Router {
         .route("/v1/classify", post(classify))
         .fallback(async || {
             let known = "GET /, /health, /metrics and /v1/model, POST /v1/classify";
-            refused(&Refusal::new(404, format!("nothing is here; there are {known}")))
+            refused(&Refusal::new(
+                404,
+                format!("nothing is here; there are {known}"),
+            ))
         })
         .method_not_allowed_fallback(async || {
             let sentence = "POST is for /v1/classify, GET for every other path";
@@ -176,18 +181,17 @@ fn routes(service: &Arc<Service>) -> Router {
         .with_state(Arc::clone(service))
 }
 
-async fn count(
-    State(service): State<Arc<Service>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     service.metrics.responded(response.status().as_u16());
     response
 }
 
 async fn page() -> Response {
-    text("text/html; charset=utf-8", include_str!("page.html").to_string())
+    text(
+        "text/html; charset=utf-8",
+        include_str!("page.html").to_string(),
+    )
 }
 
 async fn metrics(State(service): State<Arc<Service>>) -> Response {
@@ -249,13 +253,26 @@ async fn answer(service: &Service, request: Request) -> Answer {
         None | Some("") => None,
         Some(query) => Some(k_of(query)?),
     };
-    let declared = head.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse().ok());
+    let declared = head
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|text| text.to_str().ok()?.parse().ok());
     let body = received(service, declared, body).await?;
-    let answer = timeout(service.limits.time, service.queue.ask(Asked { kind, k, body })).await;
+    let answer = timeout(
+        service.limits.time,
+        service.queue.ask(Asked { kind, k, body }),
+    )
+    .await;
     match answer {
         Ok(Ok(answer)) => answer,
-        Ok(Err(Unanswered::Full)) => Err(Refusal::new(503, "too many requests wait; try again in a second")),
-        Ok(Err(Unanswered::Failed)) => Err(Refusal::new(500, "the request could not be answered; others can")),
+        Ok(Err(Unanswered::Full)) => Err(Refusal::new(
+            503,
+            "too many requests wait; try again in a second",
+        )),
+        Ok(Err(Unanswered::Failed)) => Err(Refusal::new(
+            500,
+            "the request could not be answered; others can",
+        )),
         Err(_) => {
             let seconds = service.limits.time.as_secs_f64();
             let sentence = format!("no answer was ready within {seconds} s; try again later");
@@ -266,7 +283,9 @@ async fn answer(service: &Service, request: Request) -> Answer {
 
 /// The body, whole.
 async fn received(service: &Service, declared: Option<u64>, body: Body) -> Result<Bytes, Refusal> {
-    let Limits { body_bytes, time, .. } = service.limits;
+    let Limits {
+        body_bytes, time, ..
+    } = service.limits;
     let too_large = || {
         let sentence = format!("the body is larger than {body_bytes} bytes; send less at once");
         Refusal::new(413, sentence)
@@ -278,7 +297,9 @@ async fn received(service: &Service, declared: Option<u64>, body: Body) -> Resul
         let seconds = time.as_secs_f64();
         Refusal::new(408, format!("the body did not arrive within {seconds} s"))
     };
-    let received = timeout(time, to_bytes(body, body_bytes)).await.map_err(slow)?;
+    let received = timeout(time, to_bytes(body, body_bytes))
+        .await
+        .map_err(slow)?;
     received.map_err(|error| {
         let source = std::error::Error::source(&error);
         match source.is_some_and(|source| source.to_string().contains("length limit")) {
@@ -292,7 +313,8 @@ async fn received(service: &Service, declared: Option<u64>, body: Body) -> Resul
 fn k_of(query: &str) -> Result<usize, Refusal> {
     let k = query.strip_prefix("k=").and_then(|text| text.parse().ok());
     k.ok_or_else(|| {
-        let sentence = format!("{query:?} after the path is not understood; give k=COUNT or nothing");
+        let sentence =
+            format!("{query:?} after the path is not understood; give k=COUNT or nothing");
         Refusal::new(400, sentence)
     })
 }

@@ -40,14 +40,18 @@ impl Metrics {
     }
 
     pub(super) fn responded(&self, status: u16) {
-        let mut responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut responses = self
+            .responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *responses.entry(status).or_default() += 1;
     }
 
     pub(super) fn classified(&self, queries: u64, took: Duration) {
         let class = SECONDS.partition_point(|&end| end < took.as_secs_f64());
         self.latencies[class].fetch_add(1, Relaxed);
-        self.microseconds.fetch_add(took.as_micros() as u64, Relaxed);
+        self.microseconds
+            .fetch_add(took.as_micros() as u64, Relaxed);
         self.queries.fetch_add(queries, Relaxed);
     }
 
@@ -63,23 +67,50 @@ impl Metrics {
             let lines = format!("# HELP pelton_{name} {help}\n# TYPE pelton_{name} {kind}\n");
             text.push_str(&lines);
         };
-        head(&mut text, "responses_total", "counter", "Responses by status.");
-        let responses = self.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        head(
+            &mut text,
+            "responses_total",
+            "counter",
+            "Responses by status.",
+        );
+        let responses = self
+            .responses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for (status, count) in responses.iter() {
-            let _ = writeln!(text, "pelton_responses_total{{status=\"{status}\"}} {count}");
+            let _ = writeln!(
+                text,
+                "pelton_responses_total{{status=\"{status}\"}} {count}"
+            );
         }
         drop(responses);
-        head(&mut text, "queries_total", "counter", "Vectors or images that were classified.");
+        head(
+            &mut text,
+            "queries_total",
+            "counter",
+            "Vectors or images that were classified.",
+        );
         let _ = writeln!(text, "pelton_queries_total {}", self.queries());
-        head(&mut text, "in_flight", "gauge", "Requests to classify that are under way.");
+        head(
+            &mut text,
+            "in_flight",
+            "gauge",
+            "Requests to classify that are under way.",
+        );
         let _ = writeln!(text, "pelton_in_flight {}", self.in_flight.load(Relaxed));
         let help = "Time of answered requests to classify, from their head to the answer.";
         head(&mut text, "latency_seconds", "histogram", help);
         let mut total = 0;
-        let ends = SECONDS.iter().map(f64::to_string).chain(["+Inf".to_string()]);
+        let ends = SECONDS
+            .iter()
+            .map(f64::to_string)
+            .chain(["+Inf".to_string()]);
         for (end, count) in ends.zip(&self.latencies) {
             total += count.load(Relaxed);
-            let _ = writeln!(text, "pelton_latency_seconds_bucket{{le=\"{end}\"}} {total}");
+            let _ = writeln!(
+                text,
+                "pelton_latency_seconds_bucket{{le=\"{end}\"}} {total}"
+            );
         }
         let sum = self.microseconds.load(Relaxed) as f64 / 1e6;
         let _ = writeln!(text, "pelton_latency_seconds_sum {sum}");

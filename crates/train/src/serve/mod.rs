@@ -32,7 +32,7 @@ pub use http::Limits;
 use crate::deep::{load_parameters, load_rows, thread_pool};
 use crate::error::TrainError;
 use crate::finished::tells_classes;
-use crate::image::{Classes, ImageConfig, PLAIN};
+use crate::image::{Classes, ImageConfig, PLAIN, sizes};
 use engine::{Engine, Ranking, Reader};
 use http::Service;
 
@@ -103,7 +103,10 @@ pub fn run(
     }
     if !(1..=question::MOST_CLASSES).contains(&config.top) {
         let most = question::MOST_CLASSES;
-        return Err(TrainError::config(format!("`top` {} is not from 1 to {most}", config.top)));
+        return Err(TrainError::config(format!(
+            "`top` {} is not from 1 to {most}",
+            config.top
+        )));
     }
     let (mut engine, model) = open(config)?;
     let note = match &model.index {
@@ -171,7 +174,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     load_parameters(&file, net.as_mut())?;
     let model = Model {
         run: config.run.display().to_string(),
-        input: input.sizes(),
+        input: sizes(input),
         classes: count,
         top: config.top,
         scores,

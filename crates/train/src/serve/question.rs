@@ -117,7 +117,10 @@ impl<B: AsRef<[u8]>> Asked<B> {
                 )));
             }
             // JSON has no NaN, but numbers too large for f32.
-            if let Some(row) = rows.iter().position(|row| row.iter().any(|x| !x.is_finite())) {
+            if let Some(row) = rows
+                .iter()
+                .position(|row| row.iter().any(|x| !x.is_finite()))
+            {
                 return Err(bad(format!(
                     "vector {row} of `features` has a number that is too large or not a number"
                 )));
@@ -168,8 +171,13 @@ mod tests {
 
     #[test]
     fn a_body_of_json_is_read() {
-        let question = asked("{\"features\": [[1, 2.5], [-3, 0]], \"k\": 7}").read(5).unwrap();
-        assert_eq!(question.rows, Rows::Vectors(vec![vec![1.0, 2.5], vec![-3.0, 0.0]]));
+        let question = asked("{\"features\": [[1, 2.5], [-3, 0]], \"k\": 7}")
+            .read(5)
+            .unwrap();
+        assert_eq!(
+            question.rows,
+            Rows::Vectors(vec![vec![1.0, 2.5], vec![-3.0, 0.0]])
+        );
         assert_eq!(question.k, 7);
         let question = asked("{\"image\": \"AAEC\"}").read(5).unwrap();
         assert_eq!((question.rows, question.k), (Rows::Image(vec![0, 1, 2]), 5));
@@ -201,7 +209,11 @@ mod tests {
         ] {
             let refusal = asked(body).read(5).unwrap_err();
             assert_eq!(refusal.status, 400);
-            assert!(refusal.sentence.contains(part), "{body}: {}", refusal.sentence);
+            assert!(
+                refusal.sentence.contains(part),
+                "{body}: {}",
+                refusal.sentence
+            );
         }
     }
 
@@ -227,7 +239,10 @@ mod tests {
     #[test]
     fn content_types_say_what_a_body_is() {
         assert_eq!(Kind::of(None), Ok(Kind::Json));
-        assert_eq!(Kind::of(Some("application/json; charset=utf-8")), Ok(Kind::Json));
+        assert_eq!(
+            Kind::of(Some("application/json; charset=utf-8")),
+            Ok(Kind::Json)
+        );
         assert_eq!(Kind::of(Some("Image/PNG")), Ok(Kind::Image));
         assert_eq!(Kind::of(Some("text/plain")).unwrap_err().status, 415);
     }

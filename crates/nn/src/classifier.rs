@@ -1,0 +1,386 @@
+//! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and so
+//! are the classes of the head behind it (seed 001, section 3.1).
+//!
+//! Of each micro-batch all ranks learn all features, score them against their classes, and get back the gradients of
+//! their own features. With overlap a part's later micro-batches go forward while the features of earlier ones travel,
+//! and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use pelton_comm::{Comm, Pending, Reduction, share};
+use pelton_softmax::{ClassHead, HeadError, ReadRows, RowBlock};
+
+use crate::error::NnError;
+use crate::features::FeatureNet;
+use crate::input::Input;
+use crate::nets::Net;
+use crate::operands::Counts;
+use crate::optimiser::{Rule, Update};
+use crate::parameters::NamedArray;
+use crate::trainer::{StepOptions, Trainer};
+
+/// How micro-batches go through net and head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClassifierOptions {
+    /// Micro-batches that each rank's part of a batch is cut into.
+    pub micro_batches: usize,
+    /// Whether they overlap.
+    pub overlap: bool,
+    /// Learning rate of the head as a multiple of that of the net.
+    pub head_rate: f32,
+}
+
+/// What a head did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HeadFigures {
+    /// Classes of all ranks.
+    pub classes: u64,
+    /// Mean part of the classes that took part in a step.
+    pub active_fraction: f64,
+    /// Seconds of the head in steps, its communication aside.
+    pub head_s: f64,
+    /// Seconds of the feature net in steps; the sums of its gradients over the ranks are part of them.
+    pub features_s: f64,
+    /// Seconds spent waiting for features, sums and gradients of the head.
+    pub communication_s: f64,
+    /// Seconds of building graphs or forests.
+    pub graph_s: f64,
+}
+
+pub(crate) struct Classifier {
+    net: Box<dyn FeatureNet>,
+    head: Box<dyn ClassHead>,
+    comm: Comm,
+    options: ClassifierOptions,
+    /// Active classes of all steps, and steps.
+    active: (u64, u64),
+    head_s: f64,
+    features_s: f64,
+    waited_s: f64,
+}
+
+/// A micro-batch on its way.
+struct Micro<'c> {
+    /// Rows of each rank.
+    counts: Vec<usize>,
+    /// Labels of all ranks.
+    labels: Vec<u64>,
+    /// Numbers that travel: features of all ranks, then gradients of this one's; padded to the rank with most rows.
+    travelling: Option<Pending<'c, f32>>,
+    /// The same of one rank alone.
+    here: Vec<f32>,
+}
+
+impl Classifier {
+    pub(crate) fn new(
+        net: Box<dyn FeatureNet>,
+        head: Box<dyn ClassHead>,
+        comm: Comm,
+        options: ClassifierOptions,
+    ) -> Result<Classifier, NnError> {
+        if net.net().classes != head.d() {
+            return Err(NnError::Net(format!(
+                "the net makes {} features and the head takes {}",
+                net.net().classes,
+                head.d()
+            )));
+        }
+        Ok(Classifier {
+            net,
+            head,
+            comm,
+            options,
+            active: (0, 0),
+            head_s: 0.0,
+            features_s: 0.0,
+            waited_s: 0.0,
+        })
+    }
+
+    /// Labels of each part on each rank: [part][rank].
+    fn labels(&self, parts: &[Option<Input<'_>>]) -> Result<Vec<Vec<Vec<u64>>>, NnError> {
+        let mut message = Vec::new();
+        for part in parts {
+            let labels = part.map_or(&[][..], Input::labels);
+            message.push(labels.len() as u64);
+            message.extend(labels.iter().map(|&y| y as u64));
+        }
+        let mut all = vec![Vec::new(); parts.len()];
+        for from_rank in self.comm.all_gather_ragged(&message)? {
+            let mut rest = &from_rank[..];
+            for part in &mut all {
+                let (count, after) = rest.split_first().expect("as many parts as here");
+                let (labels, after) = after.split_at(*count as usize);
+                part.push(labels.to_vec());
+                rest = after;
+            }
+        }
+        Ok(all)
+    }
+
+    /// What only rank 0 reports: sums of all ranks.
+    fn reported(&self, loss: f64, correct: usize, rows: u64) -> Counts {
+        match self.comm.rank() {
+            0 => Counts {
+                loss,
+                rows,
+                correct: correct as u64,
+            },
+            _ => Counts {
+                rows,
+                ..Counts::default()
+            },
+        }
+    }
+}
+
+/// Runs and returns the seconds it took.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let began = Instant::now();
+    let result = work();
+    (result, began.elapsed().as_secs_f64())
+}
+
+impl Trainer for Classifier {
+    fn net(&self) -> &Net {
+        self.net.net()
+    }
+
+    fn begin_epoch(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), NnError> {
+        Ok(self.head.renew(epoch, stop)?)
+    }
+
+    fn gradients(
+        &mut self,
+        parts: &[Option<Input<'_>>],
+        options: &StepOptions,
+    ) -> Result<Counts, NnError> {
+        let labels = self.labels(parts)?;
+        let every: Vec<u64> = labels.iter().flatten().flatten().copied().collect();
+        let waited = self.head.communication_seconds();
+        let (selected, took) = timed(|| self.head.select(&every, options.key_of(usize::MAX)));
+        self.active.0 += selected?;
+        self.active.1 += 1;
+        self.head_s += took;
+
+        let (rank, ranks, d) = (self.comm.rank(), self.comm.size(), self.head.d());
+        let Classifier {
+            net, head, comm, ..
+        } = self;
+        let micros = self.options.micro_batches.max(1);
+        let ahead = if self.options.overlap { micros } else { 1 };
+        let (mut loss, mut correct) = (0.0, 0);
+        for (at, (input, labels)) in parts.iter().zip(&labels).enumerate() {
+            let numbers: Vec<usize> = (0..micros).collect();
+            for group in numbers.chunks(ahead) {
+                let mut forward = VecDeque::new();
+                for &micro in group {
+                    let rows = |rank: usize| share(labels[rank].len(), micro, micros);
+                    let counts: Vec<usize> = (0..ranks).map(|rank| rows(rank).len()).collect();
+                    let key = options.key_of(at * micros + micro);
+                    let (features, took) = timed(|| match input.filter(|_| counts[rank] > 0) {
+                        None => Ok(vec![]),
+                        Some(input) if micros == 1 => net.forward(input, key),
+                        Some(input) => {
+                            let part = input.part(rows(rank)).expect("no words");
+                            net.forward(input.of_part(&part), key)
+                        }
+                    });
+                    let mut features = features?;
+                    self.features_s += took;
+                    let mut travelling = None;
+                    if ranks > 1 {
+                        features.resize(counts.iter().max().expect("a rank") * d, 0.0);
+                        let sent = std::mem::take(&mut features);
+                        travelling = Some(comm.start_all_gather(sent)?);
+                    }
+                    forward.push_back(Micro {
+                        labels: (0..ranks)
+                            .flat_map(|rank| labels[rank][rows(rank)].iter().copied())
+                            .collect(),
+                        counts,
+                        travelling,
+                        here: features,
+                    });
+                }
+                let mut backward = VecDeque::new();
+                for mut micro in forward {
+                    let (arrived, took) = timed(|| micro.arrived());
+                    self.waited_s += took;
+                    let features = micro.packed(&arrived?, d);
+                    if micro.labels.is_empty() {
+                        backward.push_back(micro);
+                        continue;
+                    }
+                    let (scored, took) =
+                        timed(|| head.score(&features, &micro.labels, options.loss.scale));
+                    self.head_s += took;
+                    let gradient = match scored {
+                        Ok((sums, gradient)) => {
+                            loss += sums.loss;
+                            correct += sums.correct;
+                            gradient
+                        }
+                        // The same on all ranks, which end the run together.
+                        Err(HeadError::NotFinite { .. }) => {
+                            loss = f64::NAN;
+                            vec![0.0; features.len()]
+                        }
+                        Err(error) => return Err(error.into()),
+                    };
+                    if ranks > 1 {
+                        let sent = micro.padded(&gradient, d);
+                        micro.travelling = Some(comm.start_reduce_scatter(sent, Reduction::Sum)?);
+                    } else {
+                        micro.here = gradient;
+                    }
+                    backward.push_back(micro);
+                }
+                for (mut micro, &number) in backward.into_iter().zip(group) {
+                    let (arrived, took) = timed(|| micro.arrived());
+                    self.waited_s += took;
+                    let mut gradient = arrived?;
+                    gradient.truncate(micro.counts[rank] * d);
+                    let last = at + 1 == parts.len() && number + 1 == micros;
+                    let gradient = (micro.counts[rank] > 0).then_some(gradient);
+                    let (done, took) = timed(|| net.backward(gradient, last));
+                    self.features_s += took;
+                    done?;
+                }
+            }
+        }
+        let own = labels.iter().map(|part| part[rank].len() as u64).sum();
+        self.head_s -= self.head.communication_seconds() - waited;
+        Ok(self.reported(loss, correct, own))
+    }
+
+    fn gradient_norm(&self) -> Result<f64, NnError> {
+        self.net.gradient_norm()
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), NnError> {
+        let (done, took) = timed(|| self.net.update(update));
+        self.features_s += took;
+        done?;
+        let rule = match update.rule {
+            Rule::Sgd { momentum, .. } => pelton_softmax::Rule::Sgd { momentum },
+            Rule::Lars { momentum, trust } => pelton_softmax::Rule::Lars { momentum, trust },
+            Rule::AdamW { .. } => {
+                return Err(NnError::Net(
+                    "a head over many classes takes sgd or lars; choose one of them".to_string(),
+                ));
+            }
+        };
+        let update = pelton_softmax::Update {
+            rule,
+            rate: update.rate * self.options.head_rate,
+            weight_decay: update.weight_decay,
+        };
+        let waited = self.head.communication_seconds();
+        let (done, took) = timed(|| self.head.update(&update));
+        self.head_s += took - (self.head.communication_seconds() - waited);
+        Ok(done?)
+    }
+
+    fn forget(&mut self) {
+        self.net.forget();
+        self.head.forget();
+    }
+
+    fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError> {
+        let labels = self.labels(&[input])?.remove(0);
+        let features = match input.filter(|input| !input.labels().is_empty()) {
+            Some(input) => self.net.logits(input)?,
+            None => vec![],
+        };
+        let features = self.comm.all_gather_ragged(&features)?.concat();
+        let own = labels[self.comm.rank()].len() as u64;
+        if features.is_empty() {
+            return Ok(Counts::default());
+        }
+        let sums = self.head.evaluate(&features, &labels.concat())?;
+        Ok(self.reported(sums.loss, sums.correct, own))
+    }
+
+    fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {
+        Err(NnError::Net(
+            "a head over many classes tells the best of them, not all logits".to_string(),
+        ))
+    }
+
+    fn top(&mut self, input: Input<'_>, k: usize) -> Result<Vec<Vec<(u64, f32)>>, NnError> {
+        let features = self.net.logits(input)?;
+        Ok(self.head.top(&features, k)?)
+    }
+
+    fn parameters(&self) -> Result<Vec<NamedArray>, NnError> {
+        self.net.parameters()
+    }
+
+    fn set_parameters(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
+        self.net.set_parameters(saved)
+    }
+
+    fn state(&self) -> Result<Vec<NamedArray>, NnError> {
+        self.net.state()
+    }
+
+    fn set_state(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
+        self.net.set_state(saved)
+    }
+
+    fn row_blocks(&self) -> Vec<RowBlock> {
+        self.head.save()
+    }
+
+    fn set_row_blocks(&mut self, read: &mut ReadRows<'_>) -> Result<(), NnError> {
+        Ok(self.head.load(read)?)
+    }
+
+    fn head(&self) -> Option<HeadFigures> {
+        let classes = self.head.classes();
+        let (active, steps) = self.active;
+        Some(HeadFigures {
+            classes,
+            active_fraction: active as f64 / (steps.max(1) * classes) as f64,
+            head_s: self.head_s,
+            features_s: self.features_s,
+            communication_s: self.waited_s + self.head.communication_seconds(),
+            graph_s: self.head.graph_seconds(),
+        })
+    }
+}
+
+impl Micro<'_> {
+    /// What travelled.
+    fn arrived(&mut self) -> Result<Vec<f32>, NnError> {
+        Ok(match self.travelling.take() {
+            Some(pending) => pending.wait()?,
+            None => std::mem::take(&mut self.here),
+        })
+    }
+
+    /// Without the padding.
+    fn packed(&self, all: &[f32], d: usize) -> Vec<f32> {
+        let widest = self.counts.iter().max().expect("a rank") * d;
+        let parts = all.chunks(widest.max(1)).zip(&self.counts);
+        parts
+            .flat_map(|(part, &rows)| part[..rows * d].iter().copied())
+            .collect()
+    }
+
+    /// With it.
+    fn padded(&self, packed: &[f32], d: usize) -> Vec<f32> {
+        let widest = self.counts.iter().max().expect("a rank") * d;
+        let mut all = Vec::with_capacity(widest * self.counts.len());
+        let mut rest = packed;
+        for &rows in &self.counts {
+            let (part, after) = rest.split_at(rows * d);
+            all.extend_from_slice(part);
+            all.resize(all.len() + widest - part.len(), 0.0);
+            rest = after;
+        }
+        all
+    }
+}

@@ -1,0 +1,434 @@
+//! A head that is one softmax over chosen classes: all, neighbours, drawn ones, or those of a hashing forest.
+
+use std::time::Instant;
+
+use pelton_comm::{Comm, Reduction, share};
+use pelton_key::{KeyedRng, mix};
+
+use crate::class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
+use crate::error::HeadError;
+use crate::forest::Forest;
+use crate::graph::{Graph, Selection};
+use crate::head::{Active, Head, Scored, Sums};
+use crate::neighbours::Neighbours;
+use crate::rows::{ClassRows, Update};
+
+/// Examples that are evaluated at once.
+pub(crate) const EVALUATED: usize = 1024;
+
+pub(crate) struct ChosenHead {
+    head: Head,
+    options: HeadOptions,
+    choice: Choice,
+    selection: Selection,
+    /// Rows that take part in this step; none where all do.
+    active: Option<Vec<u32>>,
+    /// What was scored since the last update, as one batch.
+    scored: Option<(Scored, f32)>,
+    comm: Comm,
+    graph_s: f64,
+    waited_s: f64,
+}
+
+enum Choice {
+    All,
+    Near {
+        k: usize,
+        graph: Option<(Neighbours, Graph)>,
+    },
+    Drawn,
+    Leaves {
+        trees: usize,
+        forest: Option<Forest>,
+    },
+}
+
+/// The weights that a class begins with, whatever the rank: normal, of mean length 1.
+fn beginning(seed: u64, classes: std::ops::Range<u64>, d: usize) -> Vec<f32> {
+    let mut weights = Vec::with_capacity((classes.end - classes.start) as usize * d);
+    let deviation = 1.0 / (d as f64).sqrt();
+    for class in classes {
+        let mut rng = KeyedRng::at(mix(seed ^ 0x636c_6173), class);
+        // Box and Muller's.
+        weights.extend((0..d).map(|_| {
+            let (u, v) = (1.0 - rng.next_f64(), rng.next_f64());
+            let normal = (-2.0 * u.ln()).sqrt() * (2.0 * std::f64::consts::PI * v).cos();
+            (deviation * normal) as f32
+        }));
+    }
+    weights
+}
+
+impl ChosenHead {
+    pub(crate) fn new(options: &HeadOptions, comm: Comm) -> ChosenHead {
+        let own = share(options.classes as usize, comm.rank(), comm.size());
+        let own = own.start as u64..own.end as u64;
+        let weights = beginning(options.seed, own.clone(), options.d);
+        let rows = ClassRows::new(own.start, options.d, weights);
+        ChosenHead {
+            head: Head::new(rows, options.logits, options.classes, options.scratch_bytes),
+            options: *options,
+            choice: match options.kind {
+                HeadKind::Full | HeadKind::Mach { .. } => Choice::All,
+                HeadKind::Knn { neighbours, .. } => Choice::Near {
+                    k: neighbours,
+                    graph: None,
+                },
+                HeadKind::Sampled { .. } => Choice::Drawn,
+                HeadKind::Selective { trees, .. } => Choice::Leaves {
+                    trees,
+                    forest: None,
+                },
+            },
+            selection: Selection::default(),
+            active: None,
+            scored: None,
+            comm,
+            graph_s: 0.0,
+            waited_s: 0.0,
+        }
+    }
+
+    /// Classes that may take part in a step.
+    fn budget(&self) -> u64 {
+        let part = match self.options.kind {
+            HeadKind::Full | HeadKind::Mach { .. } => 1.0,
+            HeadKind::Knn { active, .. }
+            | HeadKind::Sampled { active }
+            | HeadKind::Selective { active, .. } => active,
+        };
+        (part * self.options.classes as f64).round() as u64
+    }
+
+    fn reduced(&mut self, mut scored: Scored, weight: f32) -> Result<(Sums, Scored), HeadError> {
+        let began = Instant::now();
+        // Between ranks the time is that of waiting: what is added up is small.
+        let sums = self.head.reduce(&mut scored, weight, &self.comm)?;
+        if self.comm.size() > 1 {
+            self.waited_s += began.elapsed().as_secs_f64();
+        }
+        Ok((sums, scored))
+    }
+
+    /// Of each row the products with all classes of this rank, chunk by chunk; see [`Head::products`].
+    pub(crate) fn head(&self) -> &Head {
+        &self.head
+    }
+}
+
+impl ClassHead for ChosenHead {
+    fn classes(&self) -> u64 {
+        self.options.classes
+    }
+
+    fn d(&self) -> usize {
+        self.options.d
+    }
+
+    fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError> {
+        let began = Instant::now();
+        let rows = self.head.rows();
+        match &mut self.choice {
+            Choice::All | Choice::Drawn => (),
+            Choice::Near { k, graph } => {
+                let neighbours = Neighbours::find_until(rows, *k, &self.comm, stop)?;
+                let divided = Graph::divide(&neighbours, &self.comm)?;
+                *graph = Some((neighbours, divided));
+            }
+            Choice::Leaves { trees, forest } => {
+                let (seed, classes) = (mix(self.options.seed ^ epoch), self.options.classes);
+                *forest = Some(Forest::new(rows, *trees, classes, seed, &self.comm)?);
+            }
+        }
+        self.graph_s += began.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    fn select(&mut self, labels: &[u64], key: u64) -> Result<u64, HeadError> {
+        let classes = self.options.classes;
+        if let Some(example) = labels.iter().position(|&label| label >= classes) {
+            return Err(HeadError::Label {
+                example,
+                label: labels[example],
+                classes,
+            });
+        }
+        let (budget, own) = (self.budget(), self.head.rows().classes());
+        let selection = &mut self.selection;
+        let rows = match &self.choice {
+            Choice::All => return Ok(classes),
+            Choice::Near { graph: None, .. } | Choice::Leaves { forest: None, .. } => {
+                return Err(HeadError::NotRenewed);
+            }
+            Choice::Near {
+                graph: Some((_, graph)),
+                ..
+            } => graph.select(labels, budget, key, selection, &self.comm)?,
+            Choice::Drawn => {
+                selection.begin(own.clone());
+                for &label in labels {
+                    selection.add(label, 0);
+                }
+                selection.choose(budget, classes, key, &self.comm)?
+            }
+            Choice::Leaves {
+                forest: Some(forest),
+                ..
+            } => {
+                selection.begin(own.clone());
+                forest.select(labels, self.head.rows(), selection, &self.comm)?;
+                selection.choose(budget, classes, key, &self.comm)?
+            }
+        };
+        let mut count = [rows.len() as u64];
+        self.active = Some(rows.to_vec());
+        self.comm.all_reduce(&mut count, Reduction::Sum)?;
+        Ok(count[0])
+    }
+
+    fn score(
+        &mut self,
+        features: &[f32],
+        labels: &[u64],
+        weight: f32,
+    ) -> Result<(Sums, Vec<f32>), HeadError> {
+        let active = match &self.active {
+            Some(rows) => Active::Rows(rows),
+            None => Active::All,
+        };
+        let scored = self.head.score(features, labels, active)?;
+        let (sums, scored) = self.reduced(scored, weight)?;
+        let gradient = scored.gradient().to_vec();
+        match &mut self.scored {
+            None => self.scored = Some((scored, weight)),
+            Some((all, old)) => {
+                assert_eq!(*old, weight, "one weight for all micro-batches of a step");
+                all.append(scored);
+            }
+        }
+        Ok((sums, gradient))
+    }
+
+    fn update(&mut self, update: &Update) -> Result<(), HeadError> {
+        match self.scored.take() {
+            Some((scored, weight)) => self.head.update(&scored, weight, update, &self.comm),
+            None => Ok(()),
+        }
+    }
+
+    fn forget(&mut self) {
+        self.scored = None;
+    }
+
+    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError> {
+        let mut all = Sums::default();
+        let parts = features.chunks(EVALUATED * self.options.d);
+        for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
+            let mut scored = self.head.score(features, labels, Active::All)?;
+            let sums = self.head.reduce(&mut scored, 1.0, &self.comm)?;
+            all.loss += sums.loss;
+            all.correct += sums.correct;
+        }
+        Ok(all)
+    }
+
+    fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
+        let first = self.head.rows().classes().start;
+        let batch = features.len() / self.options.d;
+        let mut best = vec![Best::new(k); batch];
+        self.head.products(features, &mut |places, products| {
+            for (row, products) in places.zip(products.chunks_exact(batch)) {
+                for (best, &product) in best.iter_mut().zip(products) {
+                    best.push(first + row as u64, product);
+                }
+            }
+        })?;
+        best_of_all(best, k, &self.comm)
+    }
+
+    fn save(&self) -> Vec<RowBlock> {
+        let rows = self.head.rows();
+        let block = |name: &str, width: usize, values: Vec<f32>| RowBlock {
+            name: name.to_string(),
+            first: rows.classes().start,
+            total: self.options.classes,
+            width,
+            values,
+        };
+        let mut all = vec![block(WEIGHTS, rows.d(), rows.weights().to_vec())];
+        if !rows.velocity.is_empty() {
+            all.push(block(VELOCITY, rows.d(), rows.velocity.clone()));
+            let missed = rows.seen.iter().map(|seen| (rows.step - seen) as f32);
+            all.push(block(MISSED, 1, missed.collect()));
+        }
+        if let Choice::Near {
+            graph: Some((neighbours, _)),
+            ..
+        } = &self.choice
+        {
+            // Numbers of classes in two parts that single precision holds exactly.
+            let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
+            let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
+            all.push(block(NEIGHBOURS, 2 * neighbours.k(), parts.collect()));
+        }
+        all
+    }
+
+    fn load(&mut self, read: &mut ReadRows<'_>) -> Result<(), HeadError> {
+        let (d, own) = (self.options.d, self.head.rows().classes());
+        let missing = |name| HeadError::Missing { name };
+        let of_width = |values: Vec<f32>, width: usize, name| match values.len() as u64
+            == (own.end - own.start) * width as u64
+        {
+            true => Ok(values),
+            false => Err(missing(name)),
+        };
+        let weights = read(WEIGHTS, own.clone()).ok_or_else(|| missing(WEIGHTS))?;
+        let mut rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);
+        if let Some(velocity) = read(VELOCITY, own.clone()) {
+            let gone = read(MISSED, own.clone()).ok_or_else(|| missing(MISSED))?;
+            rows.velocity = of_width(velocity, d, VELOCITY)?;
+            let most = gone.iter().copied().fold(0.0, f32::max) as u32;
+            rows.step = most;
+            rows.seen = gone.iter().map(|&gone| most - gone as u32).collect();
+        }
+        if let Choice::Near { graph, .. } = &mut self.choice {
+            *graph = match read(NEIGHBOURS, own.clone()) {
+                None => None,
+                Some(parts) => {
+                    let ids = parts.chunks_exact(2);
+                    let ids = ids.map(|part| (part[0] as u32) << 16 | part[1] as u32);
+                    let neighbours = Neighbours::of_ids(own, ids.collect());
+                    let divided = Graph::divide(&neighbours, &self.comm)?;
+                    Some((neighbours, divided))
+                }
+            };
+        }
+        let HeadOptions {
+            logits,
+            classes,
+            scratch_bytes,
+            ..
+        } = self.options;
+        self.head = Head::new(rows, logits, classes, scratch_bytes);
+        self.active = None;
+        self.scored = None;
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        let rows = self.head.rows();
+        let numbers = rows.weights().len() + rows.velocity.len() + rows.seen.len();
+        let graph = match &self.choice {
+            Choice::Near {
+                graph: Some((neighbours, graph)),
+                ..
+            } => graph.bytes() + 4 * rows.len() * neighbours.k(),
+            Choice::Leaves {
+                forest: Some(forest),
+                ..
+            } => forest.bytes(),
+            _ => 0,
+        };
+        (4 * numbers + graph) as u64
+    }
+
+    fn graph_seconds(&self) -> f64 {
+        self.graph_s
+    }
+
+    fn communication_seconds(&self) -> f64 {
+        self.waited_s
+    }
+}
+
+const WEIGHTS: &str = "weights";
+const VELOCITY: &str = "velocity";
+const MISSED: &str = "missed";
+const NEIGHBOURS: &str = "neighbours";
+
+/// The `k` best of what is pushed; of equal scores the class with the smaller number.
+#[derive(Clone, Debug)]
+pub(crate) struct Best {
+    k: usize,
+    kept: Vec<(u64, f32)>,
+    least: f32,
+}
+
+impl Best {
+    pub(crate) fn new(k: usize) -> Best {
+        Best {
+            k,
+            kept: Vec::new(),
+            least: f32::NEG_INFINITY,
+        }
+    }
+
+    /// What scores below it is none of the best.
+    #[inline]
+    pub(crate) fn least(&self) -> f32 {
+        self.least
+    }
+
+    /// The best of both.
+    pub(crate) fn merged(mut self, other: Best) -> Best {
+        self.kept.extend(other.kept);
+        self.cut();
+        self
+    }
+
+    pub(crate) fn push(&mut self, class: u64, score: f32) {
+        if score < self.least {
+            return;
+        }
+        self.kept.push((class, score));
+        if self.kept.len() >= 2 * self.k + 16 {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        self.kept
+            .sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        self.kept.truncate(self.k);
+        if let Some(last) = self.kept.get(self.k.wrapping_sub(1)) {
+            self.least = last.1;
+        }
+    }
+
+    pub(crate) fn sorted(mut self) -> Vec<(u64, f32)> {
+        self.cut();
+        self.kept
+    }
+}
+
+/// The best of all ranks, from those of each.
+pub(crate) fn best_of_all(
+    best: Vec<Best>,
+    k: usize,
+    comm: &Comm,
+) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
+    let batch = best.len();
+    let lists: Vec<Vec<(u64, f32)>> = best.into_iter().map(Best::sorted).collect();
+    if comm.size() == 1 {
+        return Ok(lists);
+    }
+    let flat = lists.iter().flat_map(|list| {
+        list.iter()
+            .map(|&(class, score)| [class, score.to_bits().into()])
+    });
+    let mut message: Vec<u64> = lists.iter().map(|list| list.len() as u64).collect();
+    message.extend(flat.flatten());
+    let mut all = vec![Best::new(k); batch];
+    for from_rank in comm.all_gather_ragged(&message)? {
+        let (counts, mut rest) = from_rank.split_at(batch);
+        for (best, &count) in all.iter_mut().zip(counts) {
+            let (list, after) = rest.split_at(2 * count as usize);
+            for pair in list.chunks_exact(2) {
+                best.push(pair[0], f32::from_bits(pair[1] as u32));
+            }
+            rest = after;
+        }
+    }
+    Ok(all.into_iter().map(Best::sorted).collect())
+}

@@ -1,0 +1,271 @@
+//! What a trainer knows of a head over very many classes.
+
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+use pelton_comm::Comm;
+
+use crate::chosen::ChosenHead;
+use crate::error::HeadError;
+use crate::head::Sums;
+use crate::logits::Logits;
+use crate::mach::Mach;
+use crate::rows::Update;
+
+/// How the classes that take part in a step are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HeadKind {
+    /// All of them.
+    Full,
+    /// The nearest classes of those of the batch, by an exact graph (seed 001, Algorithm 1).
+    Knn {
+        /// Nearest classes that the graph knows of each, itself among them.
+        neighbours: usize,
+        /// Part of the classes that take part.
+        active: f64,
+    },
+    /// Those of the batch, and others drawn evenly (Partial FC: An et al., 2022).
+    Sampled {
+        /// Part of the classes that take part.
+        active: f64,
+    },
+    /// Those that fall into the same leaf as a class of the batch in one of several random trees (selective softmax:
+    /// Zhang et al., 2018).
+    Selective {
+        /// Trees.
+        trees: usize,
+        /// Part of the classes that take part.
+        active: f64,
+    },
+    /// Several small softmaxes over hashed classes (MACH: Medini et al., 2019).
+    Mach {
+        /// Classes of each, the buckets.
+        buckets: usize,
+        /// How many.
+        repetitions: usize,
+    },
+}
+
+impl HeadKind {
+    /// A line of help.
+    pub const HELP: &str = "Classes of a step: full, knn[:K[:ACTIVE]] (the K nearest of the batch's own), sampled[:ACTIVE], selective[:TREES[:ACTIVE]], where ACTIVE is their part of all; or mach[:BUCKETS[:REPETITIONS]] (default: full)";
+}
+
+impl FromStr for HeadKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HeadKind, String> {
+        let bad = || {
+            format!(
+                "`{text}` is no head: use full, knn[:K[:ACTIVE]], sampled[:ACTIVE], selective[:TREES[:ACTIVE]] or mach[:BUCKETS[:REPETITIONS]], such as knn:10:0.1"
+            )
+        };
+        let mut parts = text.split(':');
+        let kind = parts.next().unwrap_or_default();
+        let mut next = |default: f64| match parts.next() {
+            None => Ok(default),
+            Some(part) => {
+                let number = part.parse::<f64>().ok();
+                let number = number.filter(|x| x.is_finite() && *x > 0.0);
+                number.ok_or_else(bad)
+            }
+        };
+        let whole = |x: f64| match x.fract() == 0.0 && x <= 65_535.0 {
+            true => Ok(x as usize),
+            false => Err(bad()),
+        };
+        let part = |x: f64| if x <= 1.0 { Ok(x) } else { Err(bad()) };
+        let found = match kind {
+            "full" => HeadKind::Full,
+            "knn" => HeadKind::Knn {
+                neighbours: whole(next(10.0)?)?,
+                active: part(next(0.1)?)?,
+            },
+            "sampled" => HeadKind::Sampled {
+                active: part(next(0.1)?)?,
+            },
+            "selective" => HeadKind::Selective {
+                trees: whole(next(8.0)?)?,
+                active: part(next(0.1)?)?,
+            },
+            "mach" => HeadKind::Mach {
+                buckets: whole(next(1000.0)?)?,
+                repetitions: whole(next(8.0)?)?,
+            },
+            _ => return Err(bad()),
+        };
+        match parts.next() {
+            None => Ok(found),
+            Some(_) => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for HeadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeadKind::Full => f.write_str("full"),
+            HeadKind::Knn { neighbours, active } => write!(f, "knn:{neighbours}:{active}"),
+            HeadKind::Sampled { active } => write!(f, "sampled:{active}"),
+            HeadKind::Selective { trees, active } => write!(f, "selective:{trees}:{active}"),
+            HeadKind::Mach {
+                buckets,
+                repetitions,
+            } => write!(f, "mach:{buckets}:{repetitions}"),
+        }
+    }
+}
+
+/// What a head is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadOptions {
+    /// How classes are chosen.
+    pub kind: HeadKind,
+    /// How features and classes are compared.
+    pub logits: Logits,
+    /// Classes of all ranks.
+    pub classes: u64,
+    /// Features of an example.
+    pub d: usize,
+    /// Decides what the weights begin with.
+    pub seed: u64,
+    /// Bytes that may keep products between scoring and updating.
+    pub scratch_bytes: usize,
+}
+
+/// Rows that one rank keeps of a block of all ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowBlock {
+    /// Name of the block.
+    pub name: String,
+    /// Its first row here.
+    pub first: u64,
+    /// Rows of all ranks.
+    pub total: u64,
+    /// Numbers in a row.
+    pub width: usize,
+    /// The rows.
+    pub values: Vec<f32>,
+}
+
+/// Finds rows of a block by its name; none where there is no such block.
+pub type ReadRows<'a> = dyn FnMut(&str, Range<u64>) -> Option<Vec<f32>> + 'a;
+
+/// A head over very many classes, of which each rank has a part. All ranks call each function with the same features,
+/// labels and keys, except for those that say otherwise.
+pub trait ClassHead: Send {
+    /// Classes of all ranks.
+    fn classes(&self) -> u64;
+
+    /// Features of an example.
+    fn d(&self) -> usize;
+
+    /// Renews what is made from the weights between epochs: graph or forest. `stop` is asked now and then.
+    ///
+    /// Errors: [`HeadError::Interrupted`]; a lost rank.
+    fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError>;
+
+    /// Chooses the classes of a step, by the labels of all its micro-batches. Returns how many there are.
+    ///
+    /// Errors: a label that is no class.
+    fn select(&mut self, labels: &[u64], key: u64) -> Result<u64, HeadError>;
+
+    /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks. Returns the sums of all ranks
+    /// and this rank's part of the gradient of `weight` · Σ loss by the features, \[batch, d\]; keeps what the update
+    /// needs.
+    ///
+    /// Errors: features that are not finite; labels whose classes were not chosen.
+    fn score(
+        &mut self,
+        features: &[f32],
+        labels: &[u64],
+        weight: f32,
+    ) -> Result<(Sums, Vec<f32>), HeadError>;
+
+    /// Takes one step for all micro-batches that were scored since the last.
+    fn update(&mut self, update: &Update) -> Result<(), HeadError>;
+
+    /// Forgets those.
+    fn forget(&mut self);
+
+    /// Loss and hits over all classes, without training.
+    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError>;
+
+    /// The `k` best classes of each row with their scores, the best first, over all ranks: cosines or products; of
+    /// MACH mean probabilities.
+    fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError>;
+
+    /// This rank's rows of what a checkpoint keeps.
+    fn save(&self) -> Vec<RowBlock>;
+
+    /// Takes this rank's rows of what a checkpoint kept, whatever the number of ranks was.
+    ///
+    /// Errors: blocks that are missing.
+    fn load(&mut self, read: &mut ReadRows<'_>) -> Result<(), HeadError>;
+
+    /// Bytes of weights, momentum and graph on this rank.
+    fn bytes(&self) -> u64;
+
+    /// Seconds spent in [`renew`](ClassHead::renew).
+    fn graph_seconds(&self) -> f64;
+
+    /// Seconds spent waiting for other ranks in steps.
+    fn communication_seconds(&self) -> f64;
+}
+
+/// Makes a head; all ranks begin with the same weights, however many they are.
+///
+/// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
+pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead>, HeadError> {
+    let classes = options.classes;
+    if classes == 0 || classes > u64::from(u32::MAX) {
+        return Err(HeadError::Classes { classes });
+    }
+    if let HeadKind::Knn { neighbours, .. } = options.kind
+        && neighbours as u64 > classes
+    {
+        return Err(HeadError::Neighbours {
+            neighbours,
+            classes,
+        });
+    }
+    Ok(match options.kind {
+        HeadKind::Mach {
+            buckets,
+            repetitions,
+        } => Box::new(Mach::new(options, buckets, repetitions, comm)?),
+        _ => Box::new(ChosenHead::new(options, comm)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_text_and_back() {
+        for text in [
+            "full",
+            "knn:12:0.1",
+            "sampled:0.5",
+            "selective:4:0.25",
+            "mach:500:4",
+        ] {
+            let kind: HeadKind = text.parse().expect("a head");
+            assert_eq!(kind.to_string(), text);
+        }
+        for wrong in [
+            "",
+            "knn:0",
+            "knn:1.5",
+            "knn:3:2",
+            "full:1",
+            "mach:x",
+            "sampled:-1",
+        ] {
+            let error = wrong.parse::<HeadKind>().unwrap_err();
+            assert!(error.contains("such as knn:10:0.1"), "{error}");
+        }
+    }
+}
