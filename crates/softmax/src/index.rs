@@ -135,8 +135,8 @@ impl ClassIndex {
         (4 * self.ids.len() + 8 * self.starts.len() + 4 * self.centres.len()) as u64
     }
 
-    /// The `k` best classes of each of the queries \[any, d\] with their logits, the best first; equally good ones by
-    /// their numbers. All classes where there are no more.
+    /// The `k` best classes of each of the queries \[any, d\] with their cosines or products, the best first; equally
+    /// good ones by their numbers. All classes where there are no more.
     pub fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<(u64, f32)>> {
         self.search_lists(queries, k, self.probes)
     }
@@ -158,12 +158,7 @@ impl ClassIndex {
                     .collect()
             }
         };
-        let scale = self.logits.scale();
-        let described = |best: Best| {
-            let all = best.sorted().into_iter();
-            all.map(|(class, z)| (class, z * scale)).collect()
-        };
-        found.into_iter().map(described).collect()
+        found.into_iter().map(Best::sorted).collect()
     }
 
     /// The best of all classes.
@@ -482,9 +477,7 @@ mod tests {
         let length = |a: &[f32]| dot(a, a).sqrt().max(1e-12);
         let score = |row: &[f32]| match logits {
             Logits::Product => dot(row, query),
-            Logits::Cosine { scale, .. } => {
-                f64::from(scale) * dot(row, query) / length(row) / length(query)
-            }
+            Logits::Cosine { .. } => dot(row, query) / length(row) / length(query),
         };
         let mut all: Vec<(u64, f64)> = (0..).zip(weights.chunks(d).map(score)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
@@ -513,7 +506,7 @@ mod tests {
             let largest = brute(&weights, 24, logits, &queries[..24], 1)[0]
                 .1
                 .abs()
-                .max(32.0);
+                .max(1.0);
             let bound = 4.0 * 24.0 * f64::from(f32::EPSILON) * largest;
             for count in [1, 3, 4, 70] {
                 let found = index.search_all(&queries[..count * 24], 10);
@@ -592,8 +585,8 @@ mod tests {
         weights[..8].copy_from_slice(&[1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0]);
         let index = ClassIndex::build(&weights, 4, COSINE, &[], 0);
         let found = index.search(&[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 1000);
-        assert_eq!(found[0][0], (0, 16.0));
-        assert_eq!(found[0][999], (1, -16.0));
+        assert_eq!(found[0][0], (0, 1.0));
+        assert_eq!(found[0][999], (1, -1.0));
         assert!(found[1].iter().all(|&(_, z)| z == 0.0));
         // More than a list has, from lists.
         let (weights, queries) = clustered(5000, 16);

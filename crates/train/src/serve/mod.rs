@@ -24,7 +24,7 @@ use pelton_comm::Comm;
 use pelton_image::Pipeline;
 use pelton_nn::{Device, Flow, trainer};
 use pelton_run::{Event, RunContext};
-use pelton_softmax::ClassIndex;
+use pelton_softmax::{ClassIndex, HeadKind, Logits};
 use serde::Serialize;
 
 pub use http::Limits;
@@ -73,7 +73,7 @@ struct Model {
     input: Vec<usize>,
     classes: usize,
     top: usize,
-    scores: String,
+    scores: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<IndexFigures>,
 }
@@ -144,9 +144,13 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let seed = image.fit.seed;
     let mut ranking = Ranking::Logits;
     let mut net = trainer(net, Device::Cpu, seed, Comm::alone());
-    let (mut scores, mut index) = ("probability".to_string(), None);
+    let (mut scores, mut index) = ("probability", None);
     if let Some(head) = &image.head {
-        scores = head.logits.to_string();
+        scores = match (head.kind, head.logits.0) {
+            (HeadKind::Mach { .. }, _) => "score",
+            (_, Logits::Cosine { .. }) => "cosine",
+            (_, Logits::Product) => "product",
+        };
         ranking = match load_rows(&file, VECTORS, count as u64)? {
             Some(weights) => {
                 let began = Instant::now();
