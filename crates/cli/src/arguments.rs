@@ -423,7 +423,7 @@ pub struct ProbeArguments {
 /// `pelton bench`
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// Files, or demo:NAME, or demo:NAME:test
+    /// Files, or demo:NAME (demo:classes:N for any number of classes), or demo:NAME:test
     #[arg(required = true)]
     pub data: Vec<String>,
     #[command(flatten)]

@@ -92,6 +92,11 @@ impl DataFile {
         )
     }
 
+    /// Whether its records are computed when they are read, so that one alone costs no more than one of many.
+    pub fn is_computed(&self) -> bool {
+        self.kind.name() == crate::mixture::NAME
+    }
+
     /// What record reads go through.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage

@@ -24,6 +24,8 @@ use crate::labels::FileLabels;
 use crate::packed::{dense_record_bytes, encode_dense};
 use crate::rows::Layout;
 
+/// Name of the format.
+pub(crate) const NAME: &str = "mixture";
 const BEGIN: &[u8] = b"{\"pelton_mixture\"";
 const VERSION: u32 = 1;
 /// Most classes, views of a class, and numbers of a record.
@@ -130,7 +132,7 @@ pub(crate) struct Mixtures;
 
 impl Format for Mixtures {
     fn name(&self) -> &'static str {
-        "mixture"
+        NAME
     }
 
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {

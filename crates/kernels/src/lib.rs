@@ -31,6 +31,7 @@ mod relu;
 mod source;
 mod team;
 mod tile;
+mod top_k;
 mod window;
 
 pub use attention::Attention;
@@ -46,6 +47,7 @@ pub use matrix::Matrix;
 
 pub use pool::Pool;
 pub use relu::{relu, relu_backward};
+pub use top_k::{TopK, top_k};
 
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ use crate::nets::Net;
 use crate::operands::Counts;
 use crate::optimiser::{Rule, Update};
 use crate::parameters::NamedArray;
-use crate::trainer::{StepOptions, Trainer};
+use crate::trainer::{HeadFigures, StepOptions, Trainer};
 
 /// How micro-batches go through net and head.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,23 +29,6 @@ pub struct ClassifierOptions {
     pub overlap: bool,
     /// Learning rate of the head as a multiple of that of the net.
     pub head_rate: f32,
-}
-
-/// What a head did.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct HeadFigures {
-    /// Classes of all ranks.
-    pub classes: u64,
-    /// Mean part of the classes that took part in a step.
-    pub active_fraction: f64,
-    /// Seconds of the head in steps, its communication aside.
-    pub head_s: f64,
-    /// Seconds of the feature net in steps; the sums of its gradients over the ranks are part of them.
-    pub features_s: f64,
-    /// Seconds spent waiting for features, sums and gradients of the head.
-    pub communication_s: f64,
-    /// Seconds of building graphs or forests.
-    pub graph_s: f64,
 }
 
 pub(crate) struct Classifier {

@@ -26,7 +26,7 @@ mod schedule;
 mod segment;
 mod trainer;
 
-pub use classifier::{ClassifierOptions, HeadFigures};
+pub use classifier::ClassifierOptions;
 pub use device::{Device, classifier, pipelined, trainer};
 pub use error::NnError;
 pub use input::{Carry, Input, Words};
@@ -37,4 +37,4 @@ pub use operands::{Counts, LossOptions, NO_TARGET, Window};
 pub use optimiser::{Rule, Update};
 pub use parameters::{NamedArray, PARAMETERS};
 pub use schedule::{Course, GrowingBatch, Growth, Schedule};
-pub use trainer::{StepOptions, Trainer};
+pub use trainer::{HeadFigures, StepOptions, Trainer};

@@ -2,7 +2,6 @@
 
 use pelton_softmax::{ReadRows, RowBlock};
 
-use crate::classifier::HeadFigures;
 use crate::error::NnError;
 use crate::input::Input;
 use crate::nets::Net;
@@ -24,6 +23,23 @@ impl StepOptions {
     pub(crate) fn key_of(&self, part: usize) -> u64 {
         pelton_key::mix(self.key ^ part as u64)
     }
+}
+
+/// What a head did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HeadFigures {
+    /// Classes of all ranks.
+    pub classes: u64,
+    /// Mean part of the classes that took part in a step.
+    pub active_fraction: f64,
+    /// Seconds of the head in steps, its communication aside.
+    pub head_s: f64,
+    /// Seconds of the feature net in steps; the sums of its gradients over the ranks are part of them.
+    pub features_s: f64,
+    /// Seconds spent waiting for features, sums and gradients of the head.
+    pub communication_s: f64,
+    /// Seconds of building graphs or forests.
+    pub graph_s: f64,
 }
 
 /// A net that trains, evaluates and predicts. Gradients add up from [`gradients`](Trainer::gradients) to

@@ -321,6 +321,7 @@ fn order_rows(config: &ReproduceConfig, held: &Held, trained: &Trained) -> Vec<R
             held.dataset().records(),
             held.blocks
         ),
+        ..Row::default()
     };
     let randomness = trained.randomness;
     let levels = vec![

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use pelton_train::TrainError;
 
-const BUILT_IN: [&str; 10] = [
+const BUILT_IN: [&str; 11] = [
     include_str!("../../../experiments/lirs-svm.toml"),
     include_str!("../../../experiments/lirs-pages.toml"),
     include_str!("../../../experiments/lirs-memory.toml"),
@@ -19,6 +19,7 @@ const BUILT_IN: [&str; 10] = [
     include_str!("../../../experiments/echo.toml"),
     include_str!("../../../experiments/knn-softmax.toml"),
     include_str!("../../../experiments/fccs.toml"),
+    include_str!("../../../experiments/topk.toml"),
 ];
 
 /// The work behind a published table.
@@ -192,7 +193,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, knn-softmax, fccs, overlap, sparsification, classify-all or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, topk, knn-softmax, fccs or a .toml file"
                 ))
             })
     }

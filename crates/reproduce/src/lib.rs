@@ -31,6 +31,7 @@ mod deepio_order;
 mod memory;
 mod pages;
 mod svm;
+mod top_k;
 
 #[cfg(feature = "nets")]
 mod bucket_training;
@@ -86,6 +87,7 @@ pub fn reproduce(
         "lirs-pages" => pages::lirs_pages(config, context)?,
         "deepio-bandwidth" => deepio_bandwidth::deepio_bandwidth(config, context)?,
         "lirs-memory" => memory::lirs_memory(config, context)?,
+        "topk" => top_k::top_k_table(config, context)?,
         #[cfg(feature = "nets")]
         "lirs-dnn" => lirs_dnn::lirs_dnn(config, context)?,
         #[cfg(feature = "nets")]

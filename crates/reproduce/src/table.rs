@@ -44,6 +44,12 @@ pub struct Row {
     pub measured: Value,
     /// What differs from the publication.
     pub differs: String,
+    /// Milliseconds, where ways of selecting are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ms: Option<f64>,
+    /// Whether such a way selected what it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exact: Option<bool>,
 }
 
 /// A reproduced table.

@@ -4,13 +4,9 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use pelton_comm::Comm;
-
-use crate::chosen::ChosenHead;
 use crate::error::HeadError;
 use crate::head::Sums;
 use crate::logits::Logits;
-use crate::mach::Mach;
 use crate::rows::Update;
 
 /// How the classes that take part in a step are chosen.
@@ -212,31 +208,6 @@ pub trait ClassHead: Send {
 
     /// Seconds spent waiting for other ranks in steps.
     fn communication_seconds(&self) -> f64;
-}
-
-/// Makes a head; all ranks begin with the same weights, however many they are.
-///
-/// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
-pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead>, HeadError> {
-    let classes = options.classes;
-    if classes == 0 || classes > u64::from(u32::MAX) {
-        return Err(HeadError::Classes { classes });
-    }
-    if let HeadKind::Knn { neighbours, .. } = options.kind
-        && neighbours as u64 > classes
-    {
-        return Err(HeadError::Neighbours {
-            neighbours,
-            classes,
-        });
-    }
-    Ok(match options.kind {
-        HeadKind::Mach {
-            buckets,
-            repetitions,
-        } => Box::new(Mach::new(options, buckets, repetitions, comm)?),
-        _ => Box::new(ChosenHead::new(options, comm)),
-    })
 }
 
 #[cfg(test)]

@@ -29,16 +29,18 @@ mod neighbours;
 mod chosen;
 mod class_head;
 mod mach;
+mod made;
 
 mod clusters;
 mod index;
 
-pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock, class_head};
+pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
 pub use error::HeadError;
 pub use graph::{Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
 pub use index::ClassIndex;
 pub use logits::{Logits, Margin};
+pub use made::class_head;
 pub use neighbours::Neighbours;
 pub use rows::{ClassRows, Rule, Update};
 

@@ -31,7 +31,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ),
     ("linear", &["plan", "format", "storage", "key"]),
     ("softmax", &["kernels", "comm", "key"]),
-    ("nn", &["kernels", "batch", "comm", "key"]),
+    ("nn", &["softmax", "kernels", "batch", "comm", "key"]),
     ("run", &["comm", "storage", "key"]),
     (
         "data",
@@ -43,8 +43,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     (
         "train",
         &[
-            "data", "run", "nn", "linear", "feed", "fetch", "batch", "comm", "image", "plan",
-            "format", "text", "storage", "key",
+            "data", "run", "nn", "softmax", "linear", "feed", "fetch", "batch", "comm", "image",
+            "plan", "format", "text", "storage", "key",
         ],
     ),
     (
@@ -58,7 +58,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         "reproduce",
         &[
             "train", "tools", "data", "run", "nn", "linear", "feed", "fetch", "batch", "comm",
-            "image", "plan", "format", "text", "storage", "key",
+            "image", "plan", "format", "text", "storage", "kernels", "key",
         ],
     ),
     ("cli", &["reproduce", "tools", "train", "comm"]),
