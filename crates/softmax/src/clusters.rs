@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn centres_of_points_apart_are_the_points() {
         let points = [[0.0, 0.0f32], [10.0, 0.0], [0.0, 10.0]];
-        let rows: Vec<f32> = (0..300)
+        // As many as are learnt from.
+        let rows: Vec<f32> = (0..3 * LEARNT)
             .flat_map(|i| points[i % 3].map(|x| x + (i % 2) as f32))
             .collect();
         let found = centres(&rows, 2, 3, &mut KeyedRng::new(1));

@@ -444,13 +444,13 @@ mod tests {
         (0..n).map(|_| sum(rng) as f32).collect()
     }
 
-    /// Clusters of 20 classes, and a view of every seventh class.
+    /// Clusters of 200 classes, and a view of every seventh class.
     fn clustered(classes: usize, d: usize) -> (Vec<f32>, Vec<f32>) {
         let mut rng = KeyedRng::new(5);
-        let means = normals(classes.div_ceil(20) * d, &mut rng);
+        let means = normals(classes.div_ceil(200) * d, &mut rng);
         let own = normals(classes * d, &mut rng);
         let weights: Vec<f32> = (0..classes * d)
-            .map(|i| means[i / d / 20 * d + i % d] + 0.7 * own[i])
+            .map(|i| means[i / d / 200 * d + i % d] + 0.5 * own[i])
             .collect();
         let mut queries = Vec::new();
         for row in weights.chunks(d).step_by(7) {
@@ -520,11 +520,11 @@ mod tests {
 
     #[test]
     fn the_best_class_of_nearly_every_query_is_found() {
-        let (weights, queries) = clustered(20_000, 32);
+        let (weights, queries) = clustered(8000, 64);
         for logits in [COSINE, Logits::Product] {
-            let index = ClassIndex::build(&weights, 32, logits, &[], 3);
+            let index = ClassIndex::build(&weights, 64, logits, &[], 3);
             let (lists, probes) = (index.lists(), index.probes());
-            assert!(lists > 200 && probes < lists / 2, "{probes} of {lists}");
+            assert!(lists > 100 && probes < lists / 2, "{probes} of {lists}");
             assert!(index.recall() >= 0.99, "{}", index.recall());
             let (found, all) = (index.search(&queries, 1), index.search_all(&queries, 1));
             let same = found
@@ -534,7 +534,7 @@ mod tests {
                 .count();
             assert!(same * 100 >= all.len() * 99, "{same} of {}", all.len());
             // Alone as among others.
-            for (query, found) in queries.chunks(32).zip(&found).take(20) {
+            for (query, found) in queries.chunks(64).zip(&found).take(20) {
                 assert_eq!(index.search(query, 1)[0][0].0, found[0].0);
             }
         }

@@ -110,15 +110,13 @@ impl<B: AsRef<[u8]>> Asked<B> {
             return Err(bad(format!("`k` is {k}; give 1 to {MOST_CLASSES}")));
         }
         // JSON has no NaN, and numbers beyond f32 are refused as they are read.
-        if let Rows::Vectors(rows) = &rows {
-            if !(1..=MOST_ROWS).contains(&rows.len()) {
-                return Err(bad(format!(
-                    "`features` holds {} vectors; send 1 to {MOST_ROWS} at once",
-                    rows.len()
-                )));
-            }
+        match &rows {
+            Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.len()) => Err(bad(format!(
+                "`features` holds {} vectors; send 1 to {MOST_ROWS} at once",
+                rows.len()
+            ))),
+            _ => Ok(Question { rows, k }),
         }
-        Ok(Question { rows, k })
     }
 }
 
