@@ -35,6 +35,9 @@ pub enum Command {
     Eval(EvalArguments),
     /// Print the predicted label of every row of a file
     Predict(PredictArguments),
+    /// Answer over HTTP which classes vectors or pictures belong to
+    #[cfg(feature = "nets")]
+    Serve(ServeArguments),
     /// Make up text with a trained net of language
     #[cfg(feature = "nets")]
     Sample(SampleArguments),
@@ -293,6 +296,35 @@ pub struct PredictArguments {
     /// File to write instead of standard output
     #[arg(short, long)]
     pub out: Option<PathBuf>,
+}
+
+/// `pelton serve`
+#[cfg(feature = "nets")]
+#[derive(Debug, Args)]
+pub struct ServeArguments {
+    /// Run folder of `pelton train classify` or `pelton train image`
+    pub run: PathBuf,
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, default_value_t = 8080)]
+    pub port: u16,
+    /// Name or address to listen on; the default is reached from this machine alone
+    #[arg(long, default_value = "127.0.0.1")]
+    pub host: String,
+    /// Look at every class instead of the likeliest lists of an index
+    #[arg(long)]
+    pub exact: bool,
+    /// Classes of an answer where a request does not say how many, at most 1000
+    #[arg(long, default_value_t = 5, value_name = "K")]
+    pub top: usize,
+    /// Requests to classify that may be under way at once; more are told to come again (503)
+    #[arg(long, default_value_t = 64)]
+    pub concurrency: usize,
+    /// Largest body of a request; more is refused (413)
+    #[arg(long, default_value = "8MiB", value_name = "BYTES")]
+    pub max_body: Memory,
+    /// Seconds in which a request must arrive (408), and again in which it must be answered (503)
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub timeout: f64,
 }
 
 /// `pelton sample`

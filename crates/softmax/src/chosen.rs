@@ -380,6 +380,19 @@ impl Best {
         }
     }
 
+    /// What scores below it is none of the best.
+    #[inline]
+    pub(crate) fn least(&self) -> f32 {
+        self.least
+    }
+
+    /// The best of both.
+    pub(crate) fn merged(mut self, other: Best) -> Best {
+        self.kept.extend(other.kept);
+        self.cut();
+        self
+    }
+
     pub(crate) fn push(&mut self, class: u64, score: f32) {
         if score < self.least {
             return;

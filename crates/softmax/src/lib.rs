@@ -11,6 +11,8 @@
 //! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects active
 //! classes by (KNN softmax).
 //!
+//! A [`ClassIndex`] finds the nearest classes of a query afterwards.
+//!
 //! No framework and no file: slices of f32 in, slices of f32 out.
 
 mod error;
@@ -29,10 +31,14 @@ mod class_head;
 mod mach;
 mod made;
 
+mod clusters;
+mod index;
+
 pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
 pub use error::HeadError;
 pub use graph::{Graph, Selection};
 pub use head::{Active, Head, Scored, Sums};
+pub use index::ClassIndex;
 pub use logits::{Logits, Margin};
 pub use made::class_head;
 pub use neighbours::Neighbours;

@@ -1,7 +1,7 @@
 //! Finished nets: what `eval`, `predict` and `sample` do with the run folder of a net.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use pelton_comm::Comm;
@@ -81,7 +81,8 @@ pub fn is_net(run: &Path) -> bool {
     config.is_some_and(|config| config.contains_key("fit"))
 }
 
-fn load(run: &Path) -> Result<Finished, TrainError> {
+/// What the run folder of a finished net holds, and the file of its parameters.
+fn open_run(run: &Path) -> Result<(Job, PathBuf), TrainError> {
     std::fs::metadata(run).map_err(|error| unreadable(run, &error))?;
     let of_run = |what: &str| TrainError::config(format!("{}: {what}", run.display()));
     if !is_net(run) {
@@ -95,18 +96,38 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
     }
     let config = run.join("run.toml");
     let toml: toml::Table = crate::config::read(&config)?;
-    let (job, net) = if toml.contains_key("hidden") {
+    let job = if toml.contains_key("hidden") {
         let config = LanguageConfig::read(&config)?;
         let vocabulary = Vocabulary::load(&run.join(VOCABULARY)).map_err(DataError::from)?;
-        let net = config.net(vocabulary.size() as usize)?;
-        (Job::Text(Box::new(config), vocabulary), net)
+        Job::Text(Box::new(config), vocabulary)
     } else {
         let config = ImageConfig::read(&config)?;
         let classes = Classes::read(&run.join(CLASSES)).ok_or_else(|| {
             of_run("classes.json is missing or damaged; train the net again with `overwrite`")
         })?;
-        let net = config.net(classes.input(), classes.labels.len())?;
-        (Job::Images(Box::new(config), classes), net)
+        Job::Images(Box::new(config), classes)
+    };
+    Ok((job, file))
+}
+
+/// A finished net that tells classes, unloaded: what made it, its classes, and the file of its parameters.
+pub(crate) fn tells_classes(
+    run: &Path,
+) -> Result<(Box<ImageConfig>, Classes, PathBuf), TrainError> {
+    match open_run(run)? {
+        (Job::Images(config, classes), file) => Ok((config, classes, file)),
+        (Job::Text(..), _) => Err(TrainError::config(format!(
+            "{}: a net of language tells no classes; make text with `pelton sample`, or measure it with `pelton eval`",
+            run.display()
+        ))),
+    }
+}
+
+fn load(run: &Path) -> Result<Finished, TrainError> {
+    let (job, file) = open_run(run)?;
+    let net = match &job {
+        Job::Images(config, classes) => config.net(classes.input(), classes.labels.len())?,
+        Job::Text(config, vocabulary) => config.net(vocabulary.size() as usize)?,
     };
     let mut trainer = match &job {
         Job::Images(config, classes) => config.trainer(net, classes.labels.len(), Comm::alone())?,
@@ -298,14 +319,14 @@ pub fn predict_lines(
 }
 
 /// The places of the largest numbers, the largest first; of equal ones the first.
-fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
+pub(crate) fn likeliest(logits: &[f32], top: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
     order.truncate(top.max(1));
     order
 }
 
-fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+pub(crate) fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
     let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let power = |&x: &f32| (f64::from(x - most) / temperature).exp();
     let powers: Vec<f64> = logits.iter().map(power).collect();

@@ -20,7 +20,7 @@ use crate::deep::{Fit, FitConfig, NetSummary, Prepared, Ready, Targets, fit};
 use crate::error::TrainError;
 
 /// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
-const PLAIN: &str = "normalise:0.5:0.5";
+pub(crate) const PLAIN: &str = "normalise:0.5:0.5";
 
 /// The configuration of `pelton train image`: what `run.toml` holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -312,7 +312,8 @@ pub(crate) fn fits(
     )))
 }
 
-fn sizes(input: Flow) -> Vec<usize> {
+/// Sizes of one example.
+pub(crate) fn sizes(input: Flow) -> Vec<usize> {
     match input {
         Flow::Image(height, width, channels) => vec![height, width, channels],
         Flow::Row(width) => vec![width],

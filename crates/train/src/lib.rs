@@ -22,6 +22,8 @@ pub mod language;
 pub mod linear;
 
 pub mod evaluate;
+#[cfg(feature = "nets")]
+pub mod serve;
 
 #[cfg(feature = "nets")]
 pub use deep::{

@@ -9,6 +9,8 @@ mod model;
 #[cfg(feature = "nets")]
 mod nets;
 mod reproduce;
+#[cfg(feature = "nets")]
+mod serve;
 mod train;
 mod vocabulary;
 
@@ -27,6 +29,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Train(TrainCommand::Language(arguments)) => nets::language(*arguments),
         Command::Eval(arguments) => model::eval(arguments),
         Command::Predict(arguments) => model::predict(arguments),
+        #[cfg(feature = "nets")]
+        Command::Serve(arguments) => serve::serve(arguments),
         #[cfg(feature = "nets")]
         Command::Sample(arguments) => model::sample(arguments),
         Command::Index(arguments) => data::index(arguments),

@@ -25,6 +25,8 @@ mod real_data;
 mod repeated_runs;
 mod samples;
 mod scaling;
+#[cfg(feature = "nets")]
+mod serve;
 mod stages;
 mod stages_bad_input;
 mod tables;

@@ -21,5 +21,5 @@ pub use summary::NetSummary;
 
 pub(crate) use batch::{pixels, vectors};
 pub(crate) use fit::{Fit, fit, measure};
-pub(crate) use saving::load_parameters;
+pub(crate) use saving::{load_parameters, load_rows};
 pub(crate) use source::{Prepared, TextStream};

@@ -216,6 +216,25 @@ pub(crate) fn load_parameters(path: &Path, trainer: &mut dyn Trainer) -> Result<
     Ok(())
 }
 
+/// Rows of a block of a model file, from the first; `None` where it has no such block.
+pub(crate) fn load_rows(
+    path: &Path,
+    name: &str,
+    count: u64,
+) -> Result<Option<Vec<f32>>, TrainError> {
+    let bytes = read_checkpoint(path)?;
+    let checkpoint = Checkpoint::parse(&bytes, path)?;
+    let saved: Result<Saved, _> = serde_json::from_str(checkpoint.text());
+    let Saved { progress, shards } = saved.map_err(|_| checkpoint.damaged("progress"))?;
+    let mut files = Shards {
+        path,
+        steps: progress.steps,
+        count: shards,
+        open: None,
+    };
+    files.read(name, 0..count)
+}
+
 fn load(path: &Path, trainer: &mut dyn Trainer, with_state: bool) -> Result<Progress, TrainError> {
     let bytes = read_checkpoint(path)?;
     let checkpoint = Checkpoint::parse(&bytes, path)?;

@@ -1,0 +1,41 @@
+//! `pelton serve`
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use pelton_train::serve::{self, Limits, ServeConfig};
+
+use crate::arguments::ServeArguments;
+use crate::output::{Failure, bytes_of, print_with, usage, with_console};
+
+/// Serves a trained net until Ctrl-C.
+pub fn serve(arguments: ServeArguments) -> Result<(), Failure> {
+    let seconds = arguments.timeout;
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| {
+        usage(anyhow::anyhow!(
+            "--timeout {seconds} is no time; give seconds above 0"
+        ))
+    })?;
+    let config = ServeConfig {
+        run: arguments.run,
+        host: arguments.host,
+        port: arguments.port,
+        exact: arguments.exact,
+        top: arguments.top,
+        limits: Limits {
+            concurrency: arguments.concurrency,
+            body_bytes: bytes_of(arguments.max_body, "--max-body")? as usize,
+            time,
+        },
+    };
+    let ready = |address: SocketAddr| {
+        // Whoever closed the output does not wait for it.
+        let _ = print_with(|out| writeln!(out, "listening on http://{address}"));
+    };
+    let figures = with_console(|context| serve::run(&config, ready, context))?;
+    print_with(|out| {
+        let (queries, seconds) = (figures.queries, figures.wall_s);
+        writeln!(out, "{queries} queries answered in {seconds:.1} s")
+    })
+}

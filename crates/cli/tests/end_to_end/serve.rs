@@ -1,0 +1,420 @@
+//! `pelton serve` over its sockets: answers, refusals, limits, and its end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::command::{Ended, Place};
+
+const CLASSES: usize = 8;
+
+/// A run over vectors of 6 numbers: class `i` has a large one at place i of 8, of which two never come.
+fn trained() -> Place {
+    let place = Place::new();
+    let line = |i: usize| {
+        let class = i % CLASSES;
+        let value = |j: usize| match j == class % 6 {
+            true => 3.0 - 6.0 * (class / 6) as f64,
+            false => ((i * 7 + j * 13) % 11) as f64 / 20.0,
+        };
+        let values: Vec<String> = (0..6).map(|j| value(j).to_string()).collect();
+        format!("name{class},{}\n", values.join(","))
+    };
+    place.write("data.csv", (0..400).map(line).collect::<String>());
+    place.write("few.csv", (0..CLASSES).map(line).collect::<String>());
+    place.ok("train classify data.csv --label 1 --model none --epochs 3 --batch 20 --out run");
+    place
+}
+
+/// A server, which is ended with the test.
+struct Server {
+    child: Option<Child>,
+    address: String,
+}
+
+impl Server {
+    fn start(place: &Place, flags: &str) -> Server {
+        let mut child = place.start(&format!("serve run --port 0 {flags}"));
+        let mut line = String::new();
+        let mut out = BufReader::with_capacity(1, child.stdout.take().unwrap());
+        out.read_line(&mut line).unwrap();
+        child.stdout = Some(out.into_inner());
+        let address = line.trim().strip_prefix("listening on http://");
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_string();
+        Server {
+            child: Some(child),
+            address,
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream
+    }
+
+    /// Sends these bytes and reads to the end of the connection: status, head, and body.
+    fn exchange(&self, request: &[u8]) -> (u16, String, String) {
+        let mut stream = self.connect();
+        stream.write_all(request).unwrap();
+        response(stream)
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let (status, _, body) = self.exchange(request.as_bytes());
+        (status, body)
+    }
+
+    fn post(&self, body: &str) -> (u16, Value) {
+        let (status, _, body) = self.exchange(&asking(body));
+        (
+            status,
+            serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")),
+        )
+    }
+
+    /// Ends by a signal, within two seconds.
+    fn end(mut self, signal: rustix::process::Signal) -> Ended {
+        let child = self.child.take().unwrap();
+        let began = Instant::now();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+        let ended = Ended::of(child);
+        assert!(
+            began.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            began.elapsed()
+        );
+        ended
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn asking(body: &str) -> Vec<u8> {
+    format!(
+        "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn response(mut stream: TcpStream) -> (u16, String, String) {
+    let mut bytes = Vec::new();
+    // What a server that closes early leaves unread may reset the connection behind its answer.
+    let _ = stream.read_to_end(&mut bytes);
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("{text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_string(), body.to_string())
+}
+
+#[test]
+fn answers_are_those_of_predict_and_what_is_wrong_is_refused() {
+    let place = trained();
+    let server = Server::start(&place, "--max-body 2000");
+    let rows: Vec<Vec<f64>> = String::from_utf8(place.read("few.csv"))
+        .unwrap()
+        .lines()
+        .map(|line| {
+            line.split(',')
+                .skip(1)
+                .map(|x| x.parse().unwrap())
+                .collect()
+        })
+        .collect();
+    let (status, answer) = server.post(&json!({ "features": rows, "k": 3 }).to_string());
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer["milliseconds"].as_f64().unwrap() > 0.0);
+    let predicted = place.ok("predict run few.csv --label 1 --top 3").stdout;
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!(results.len(), CLASSES);
+    for ((class, line), result) in predicted.lines().enumerate().zip(results) {
+        let mut said = line.split('\t');
+        assert_eq!(result.as_array().unwrap().len(), 3);
+        for told in result.as_array().unwrap() {
+            assert_eq!(told["label"], said.next().unwrap());
+            let score: f64 = said.next().unwrap().parse().unwrap();
+            assert!(
+                (told["score"].as_f64().unwrap() - score).abs() < 2e-6,
+                "{told} {line}"
+            );
+        }
+        assert_eq!(result[0]["label"], format!("name{class}"));
+    }
+    // Without a number of classes, five.
+    let (_, answer) = server.post(&json!({ "features": [rows[0]] }).to_string());
+    assert_eq!(answer["results"][0].as_array().unwrap().len(), 5);
+
+    for (body, part) in [
+        ("{\"features\": [[1, 2]]}", "has 2 numbers; the net takes 6"),
+        ("{\"features\": [[1,2,3,4,5,NaN]]}", "the body is not"),
+        ("{\"features\": [[1,2,3,4,5,1e99]]}", "out of range"),
+        ("{\"image\": \"AAAA\"}", "takes vectors, not images"),
+        ("{", "the body is not"),
+    ] {
+        let (status, answer) = server.post(body);
+        assert_eq!(status, 400, "{body}");
+        let error = answer["error"].as_str().unwrap();
+        assert!(
+            error.contains(part) && !error.contains('\n'),
+            "{body}: {error}"
+        );
+    }
+    let large = format!("{{\"features\": [[{}1]]}}", "0,".repeat(2000));
+    assert_eq!(server.post(&large).0, 413);
+    let chunked = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut request = chunked.to_vec();
+    for _ in 0..3 {
+        request.extend(b"3e8\r\n");
+        request.extend([b' '; 1000]);
+        request.extend(b"\r\n");
+    }
+    assert_eq!(server.exchange(&request).0, 413);
+    assert_eq!(server.get("/nothing").0, 404);
+    assert_eq!(server.get("/v1/classify").0, 405);
+    let text = "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    assert_eq!(server.exchange(text.as_bytes()).0, 415);
+
+    assert_eq!(server.get("/health"), (200, "ok\n".to_string()));
+    let (status, page) = server.get("/");
+    assert!(status == 200 && page.starts_with("<!doctype html>"));
+    assert!(!page.contains("https://"), "the page needs no other server");
+    let model: Value = serde_json::from_str(&server.get("/v1/model").1).unwrap();
+    assert_eq!(
+        (&model["input"], &model["classes"]),
+        (&json!([6]), &json!(CLASSES))
+    );
+    let (_, metrics) = server.get("/metrics");
+    let queries = CLASSES + 1;
+    for line in [
+        "pelton_responses_total{status=\"200\"} 5",
+        "pelton_responses_total{status=\"400\"} 5",
+        "pelton_responses_total{status=\"413\"} 2",
+        &format!("pelton_queries_total {queries}"),
+        "pelton_in_flight 0",
+        "pelton_latency_seconds_count 2",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\n{metrics}"
+        );
+    }
+    let ended = server.end(rustix::process::Signal::INT).succeeded("serve");
+    assert!(
+        ended
+            .stdout
+            .contains(&format!("{queries} queries answered")),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn slow_and_many_clients_take_nothing_from_others() {
+    let place = trained();
+    let server = Server::start(&place, "--timeout 0.6 --concurrency 2");
+    let question = "{\"features\": [[3,0,0,0,0,0]]}";
+    // Two that never send their bodies take both places.
+    let head = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n{";
+    let slow = [(); 2].map(|()| {
+        let mut stream = server.connect();
+        stream.write_all(head).unwrap();
+        stream
+    });
+    let began = Instant::now();
+    while !server.get("/metrics").1.contains("pelton_in_flight 2\n") {
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "they were never under way"
+        );
+    }
+    let began = Instant::now();
+    let (status, headers, body) = server.exchange(&asking(question));
+    assert_eq!(status, 503, "{body}");
+    assert!(began.elapsed() < Duration::from_millis(500), "at once");
+    assert!(
+        headers.to_lowercase().contains("retry-after: 1"),
+        "{headers}"
+    );
+    for stream in slow {
+        assert_eq!(response(stream).0, 408);
+    }
+    // A head that never ends is cut off.
+    let mut half = server.connect();
+    half.write_all(b"POST /v1/cla").unwrap();
+    let mut rest = Vec::new();
+    let _ = half.read_to_end(&mut rest);
+    assert_eq!(server.post(question).0, 200);
+
+    // Far more at once than are allowed: each is told, and none is lost.
+    let many: Vec<TcpStream> = (0..60)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(&asking(question)).unwrap();
+            stream
+        })
+        .collect();
+    let statuses: Vec<u16> = many.into_iter().map(|stream| response(stream).0).collect();
+    assert!(
+        statuses.iter().all(|status| [200, 503].contains(status)),
+        "{statuses:?}"
+    );
+    assert!(statuses.contains(&200));
+    assert_eq!(server.post(question).0, 200);
+
+    // A request that is arriving when the end comes is still answered, and idle connections do not hold it up.
+    let idle = server.connect();
+    let mut late = server.connect();
+    let request = asking(question);
+    let rest = { request.clone() }.split_off(request.len() - 5);
+    late.write_all(&request[..request.len() - 5]).unwrap();
+    let began = Instant::now();
+    while !server.get("/metrics").1.contains("pelton_in_flight 1\n") {
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "it was never under way"
+        );
+    }
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        late.write_all(&rest).unwrap();
+        response(late).0
+    });
+    let ended = server.end(rustix::process::Signal::TERM).succeeded("serve");
+    assert!(
+        ended.stdout.contains("queries answered"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(sender.join().unwrap(), 200);
+    drop(idle);
+}
+
+#[test]
+fn pictures_are_prepared_as_the_run_measured_them() {
+    let place = Place::new();
+    // Grey pictures of 10 × 12 in portable form need no encoder: PNG with stored blocks.
+    for class in 0..3u8 {
+        for i in 0..8u8 {
+            let folder = place.path(&format!("pictures/kind{class}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let pixel = |x: u8, y: u8| match class {
+                0 => 20 + i + x,
+                1 => 230 - i - y,
+                _ => 200 * ((x + y) % 2) + i,
+            };
+            let pixels = (0..12).flat_map(|y| (0..10).map(move |x| pixel(x, y)));
+            std::fs::write(
+                folder.join(format!("{i}.png")),
+                png(10, 12, pixels.collect()),
+            )
+            .unwrap();
+        }
+    }
+    place.ok("train classify pictures --augment resize:8,crop:8,grey,normalise:0.4:0.3 --epochs 2 --batch 8 --embedding 8 --rate 0.02 --out run");
+    let server = Server::start(&place, "--exact");
+    let predicted = place.ok("predict run pictures --top 3").stdout;
+    let mut lines = predicted.lines();
+    for class in 0..3 {
+        for i in 0..8 {
+            let bytes = place.read(&format!("pictures/kind{class}/{i}.png"));
+            let head = format!(
+                "POST /v1/classify?k=3 HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                bytes.len()
+            );
+            let (status, _, body) = server.exchange(&[head.as_bytes(), &bytes].concat());
+            assert_eq!(status, 200, "{body}");
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            let told = answer["results"][0].as_array().unwrap().iter();
+            let told: Vec<String> = told
+                .map(|told| {
+                    let score = told["score"].as_f64().unwrap();
+                    format!("{}\t{score:.4}", told["label"].as_str().unwrap())
+                })
+                .collect();
+            let line: Vec<&str> = lines.next().unwrap().split('\t').collect();
+            let line: Vec<String> = line
+                .chunks(2)
+                .map(|pair| format!("{}\t{:.4}", pair[0], pair[1].parse::<f64>().unwrap()))
+                .collect();
+            assert_eq!(told, line, "kind{class}/{i}.png");
+        }
+    }
+    // Of another size and shape: the net's is made of it.
+    let bytes = png(40, 30, vec![25; 1200]);
+    let head = format!(
+        "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        bytes.len()
+    );
+    let (status, _, body) = server.exchange(&[head.as_bytes(), &bytes].concat());
+    assert_eq!(status, 200, "{body}");
+    let (status, answer) = server.post("{\"image\": \"iVBORw0KGgo=\"}");
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"]
+            .as_str()
+            .unwrap()
+            .contains("the image is of no use"),
+        "{answer}"
+    );
+}
+
+/// A grey PNG of stored blocks.
+fn png(width: u32, height: u32, pixels: Vec<u8>) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for row in pixels.chunks(width as usize) {
+        rows.push(0);
+        rows.extend(row);
+    }
+    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&rows).unwrap();
+    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
+    let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    header.extend([8, 0, 0, 0, 0]);
+    for (kind, data) in [
+        (b"IHDR", header),
+        (b"IDAT", packed.finish().unwrap()),
+        (b"IEND", vec![]),
+    ] {
+        file.extend((data.len() as u32).to_be_bytes());
+        let mut sum = flate2::Crc::new();
+        sum.update(kind);
+        sum.update(&data);
+        file.extend(kind);
+        file.extend(&data);
+        file.extend(sum.sum().to_be_bytes());
+    }
+    file
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let place = trained();
+    for (line, parts) in [
+        ("serve nowhere", &["nowhere", "no run folder"][..]),
+        ("serve run --timeout 0", &["--timeout", "above 0"]),
+        ("serve run --top 0", &["--top 0"]),
+        ("serve run --concurrency 0", &["--concurrency"]),
+        (
+            "serve run --host 203.0.113.7 --port 1",
+            &["203.0.113.7:1", "--port"],
+        ),
+    ] {
+        place.refuses(line, 2, parts);
+    }
+}

@@ -1,0 +1,206 @@
+//! Load on `pelton serve` from a second process.
+//!
+//! ```text
+//! serve_load make FOLDER CLASSES D                      a run folder with class vectors, as training would leave it
+//! serve_load drive ADDRESS FOLDER CONNECTIONS SECONDS   requests as fast as they are answered, a query each
+//! ```
+//!
+//! Class vectors are a hierarchical mixture with the variances of `demo:classes`; the net is none, so a query costs its
+//! transport and its search. Queries are class vectors with noise of their length; beside them lies the best class of
+//! each, found by looking at all. A refused connection waits ten milliseconds before it asks again.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use pelton_key::{KeyedRng, mix};
+use pelton_run::{Dtype, Tensor, write_checkpoint};
+use pelton_softmax::{ClassIndex, Logits, Margin};
+
+const QUERIES: usize = 4000;
+
+fn add_normals(to: &mut [f32], seed: u64, scale: f32) {
+    let mut rng = KeyedRng::new(seed);
+    for x in to {
+        let (u, v) = (rng.next_f64().max(1e-12), rng.next_f64());
+        let normal = (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+        *x += scale * normal as f32;
+    }
+}
+
+fn make(folder: &Path, classes: usize, d: usize) {
+    let mut weights = vec![0.0; classes * d];
+    for (class, row) in weights.chunks_mut(d).enumerate() {
+        let (mut count, mut rest, mut level) = (32, 1.0f32, 1);
+        while count < classes {
+            let seed = mix(level << 40 | (class % count) as u64);
+            add_normals(row, seed, (rest * 0.3).sqrt());
+            (count, rest, level) = (count * 32, rest * 0.7, level + 1);
+        }
+        add_normals(row, mix(99 << 40 | class as u64), rest.sqrt());
+    }
+    let mut rng = KeyedRng::new(4);
+    let mut queries = Vec::with_capacity(QUERIES * d);
+    for _ in 0..QUERIES {
+        let class = rng.below(classes as u64) as usize;
+        let mut query = weights[class * d..][..d].to_vec();
+        add_normals(&mut query, rng.next_u64(), 1.0);
+        queries.extend(query);
+    }
+    std::fs::create_dir_all(folder).expect("a folder");
+    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).expect(name);
+    write(
+        "run.toml",
+        format!("model = \"none\"\n[head]\nembedding = {d}\n[fit]\n"),
+    );
+    let labels: Vec<f64> = (0..classes).map(|class| class as f64).collect();
+    let described =
+        serde_json::json!({ "image": [d], "features": d, "labels": labels, "names": [] });
+    write("classes.json", described.to_string());
+    let progress = serde_json::json!({
+        "feed": null, "steps": 1, "epoch": {}, "epochs": [], "fresh_examples": 0, "echoed_examples": 0,
+        "wall_s": 0.0, "step_s": 0.0, "wait_s": 0.0, "best": null, "shards": 1,
+    });
+    let model = folder.join("model.safetensors");
+    write_checkpoint(&model, &progress.to_string(), vec![]).expect("the model");
+    let rows = serde_json::json!([{ "name": "weights", "first": 0, "total": classes, "width": d }]);
+    let all = Tensor::new("weights", Dtype::F32, &weights).shaped(&[classes, d]);
+    let file = folder.join("model-1-0-of-1.rows");
+    write_checkpoint(&file, &rows.to_string(), vec![all]).expect("the rows");
+    let (scale, margin) = (16.0, Margin::None);
+    let index = ClassIndex::exact(&weights, d, Logits::Cosine { scale, margin });
+    let best = index.search_all(&queries, 1);
+    let lines = best.iter().zip(queries.chunks(d)).map(|(best, query)| {
+        let numbers: Vec<String> = query.iter().map(|x| format!("{x:.5}")).collect();
+        format!("{} {}\n", best[0].0, numbers.join(","))
+    });
+    write("queries.txt", lines.collect());
+}
+
+#[derive(Default)]
+struct Seen {
+    statuses: BTreeMap<u16, u64>,
+    milliseconds: Vec<f64>,
+    right: u64,
+}
+
+/// One connection, until the time is over.
+fn drive(address: &str, queries: &[(u64, String)], number: usize, end: Instant) -> Seen {
+    let mut seen = Seen::default();
+    let mut rng = KeyedRng::new(number as u64);
+    let mut connection: Option<BufReader<TcpStream>> = None;
+    while Instant::now() < end {
+        let (best, request) = &queries[rng.below(queries.len() as u64) as usize];
+        let began = Instant::now();
+        let (status, body) = match exchange(&mut connection, address, request) {
+            Ok(answer) => answer,
+            Err(_) => {
+                connection = None;
+                (0, String::new())
+            }
+        };
+        *seen.statuses.entry(status).or_default() += 1;
+        if status == 200 {
+            seen.milliseconds.push(began.elapsed().as_secs_f64() * 1e3);
+            let first = format!("{{\"results\":[[{{\"class\":{best},");
+            seen.right += u64::from(body.starts_with(&first));
+        } else {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    seen
+}
+
+fn exchange(
+    connection: &mut Option<BufReader<TcpStream>>,
+    address: &str,
+    request: &str,
+) -> std::io::Result<(u16, String)> {
+    if connection.is_none() {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        *connection = Some(BufReader::new(stream));
+    }
+    let stream = connection.as_mut().expect("just made");
+    stream.get_mut().write_all(request.as_bytes())?;
+    let bad = || std::io::Error::other("no answer of HTTP");
+    let (mut status, mut length) = (None, 0);
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(bad());
+        }
+        let line = line.trim().to_ascii_lowercase();
+        match line.strip_prefix("content-length: ") {
+            Some(text) => length = text.parse().map_err(|_| bad())?,
+            None if line.starts_with("http/1.1 ") => status = line[9..12].parse().ok(),
+            None if line.is_empty() => break,
+            None => {}
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok((
+        status.ok_or_else(bad)?,
+        String::from_utf8(body).map_err(|_| bad())?,
+    ))
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<usize>().expect("a number");
+    match words[..] {
+        ["make", folder, classes, d] => make(Path::new(folder), number(classes), number(d)),
+        ["drive", address, folder, connections, seconds] => {
+            let text = std::fs::read_to_string(Path::new(folder).join("queries.txt"));
+            let text = text.expect("queries; make them first");
+            let query = |line: &str| {
+                let (best, numbers) = line.split_once(' ').expect("a query");
+                let body = format!("{{\"features\":[[{numbers}]],\"k\":5}}");
+                let request = format!(
+                    "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                (best.parse().expect("a class"), request)
+            };
+            let queries: Vec<(u64, String)> = text.lines().map(query).collect();
+            let (began, seen) = (Instant::now(), Mutex::new(Seen::default()));
+            let end = began + Duration::from_secs(number(seconds) as u64);
+            std::thread::scope(|scope| {
+                for connection in 0..number(connections) {
+                    let (seen, queries) = (&seen, &queries);
+                    scope.spawn(move || {
+                        let one = drive(address, queries, connection, end);
+                        let mut all = seen.lock().expect("no panic");
+                        for (status, count) in one.statuses {
+                            *all.statuses.entry(status).or_default() += count;
+                        }
+                        all.milliseconds.extend(one.milliseconds);
+                        all.right += one.right;
+                    });
+                }
+            });
+            let mut all = seen.into_inner().expect("no panic");
+            let answered = all.milliseconds.len();
+            all.milliseconds.sort_by(f64::total_cmp);
+            let quantile = |part: f64| match answered {
+                0 => f64::NAN,
+                n => all.milliseconds[((n as f64 * part) as usize).min(n - 1)],
+            };
+            println!(
+                "{connections} connections: {:.0} queries/s, p50 {:.2} ms, p99 {:.2} ms, recall@1 {:.4}, statuses {:?} (0: broken off)",
+                answered as f64 / began.elapsed().as_secs_f64(),
+                quantile(0.5),
+                quantile(0.99),
+                all.right as f64 / answered.max(1) as f64,
+                all.statuses,
+            );
+        }
+        _ => panic!("make FOLDER CLASSES D, or drive ADDRESS FOLDER CONNECTIONS SECONDS"),
+    }
+}

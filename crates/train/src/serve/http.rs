@@ -1,0 +1,320 @@
+//! The server: what is answered on which path, and what nobody may use up.
+//!
+//! One thread does all input and output. It never computes: a body is handed as it came to the [`Queue`].
+//!
+//! | limit | where it is exceeded |
+//! |---|---|
+//! | requests to classify under way | 503 with Retry-After, at once |
+//! | bytes of a body | 413, before the body is read where its length is declared |
+//! | seconds in which a body arrives | 408 |
+//! | seconds in which it is answered | 503 |
+//! | seconds in which a head arrives, and between two requests | the connection is closed |
+//! | connections | the next waits to be accepted |
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use pelton_run::Interrupt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{interval, sleep, timeout};
+
+use super::metrics::Metrics;
+use super::question::{Asked, Kind, Refusal};
+use super::queue::{Queue, Unanswered};
+
+/// Connections beside those whose requests may be under way: overload is told so, not left waiting.
+const SPARE_CONNECTIONS: usize = 1024;
+/// How long requests that are under way may take once the server is to end.
+const GRACE: Duration = Duration::from_millis(1500);
+/// How often it is asked whether the server is to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// What is said to those who find the server full.
+const RETRY_SECONDS: &str = "1";
+
+/// What a server may spend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Requests to classify that are under way at once.
+    pub concurrency: usize,
+    /// Bytes of a body.
+    pub body_bytes: usize,
+    /// Time in which a request arrives, and again that in which it is answered.
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            concurrency: 64,
+            body_bytes: 8 << 20,
+            time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Text of an answer and the queries it answers, or why there is none.
+pub(super) type Answer = Result<(String, u64), Refusal>;
+
+/// What all requests share.
+pub(super) struct Service {
+    pub(super) queue: Queue<Asked<Bytes>, Answer>,
+    pub(super) limits: Limits,
+    pub(super) metrics: Metrics,
+    /// What the net is, as JSON.
+    pub(super) model: String,
+    permits: Semaphore,
+}
+
+impl Service {
+    pub(super) fn new(
+        limits: Limits,
+        model: String,
+        answer: impl FnMut(Vec<Asked<Bytes>>) -> Vec<Answer> + Send + 'static,
+    ) -> Service {
+        Service {
+            // Whoever asks has a permit.
+            queue: Queue::new(limits.concurrency, answer),
+            limits,
+            metrics: Metrics::default(),
+            model,
+            permits: Semaphore::new(limits.concurrency),
+        }
+    }
+}
+
+/// Serves until `interrupt` is set, and a moment longer what is under way then. `ready` is told the address.
+///
+/// Errors: an address that cannot be listened on.
+pub(super) fn serve(
+    service: &Arc<Service>,
+    address: (&str, u16),
+    interrupt: &Interrupt,
+    ready: impl FnOnce(SocketAddr),
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address).await?;
+        ready(listener.local_addr()?);
+        accept(listener, service, interrupt).await;
+        Ok(())
+    })
+}
+
+async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Interrupt) {
+    let routes = TowerToHyperService::new(routes(service));
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(service.limits.time);
+    let most = service.limits.concurrency.saturating_add(SPARE_CONNECTIONS);
+    let connections = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let graceful = GracefulShutdown::new();
+    let mut look = interval(LOOK);
+    while !interrupt.load(std::sync::atomic::Ordering::Relaxed) {
+        let (accepted, permit) = tokio::select! {
+            next = next(&listener, &connections) => next,
+            _ = look.tick() => continue,
+        };
+        let Ok(stream) = accepted else {
+            // Out of file descriptors, for one: those that close make room.
+            sleep(LOOK).await;
+            continue;
+        };
+        // Answers are written whole.
+        let _ = stream.set_nodelay(true);
+        let connection = builder.serve_connection(TokioIo::new(stream), routes.clone());
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // The other end may break off at any time.
+            let _ = connection.await;
+            drop(permit);
+        });
+    }
+    let _ = timeout(GRACE, graceful.shutdown()).await;
+}
+
+/// The next connection, once there is room for it; nothing is lost where this is dropped before.
+async fn next(
+    listener: &TcpListener,
+    connections: &Arc<Semaphore>,
+) -> (io::Result<TcpStream>, Option<OwnedSemaphorePermit>) {
+    let permit = Arc::clone(connections).acquire_owned().await;
+    let accepted = listener.accept().await;
+    (accepted.map(|(stream, _)| stream), permit.ok())
+}
+
+fn routes(service: &Arc<Service>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/health", get(async || "ok\n"))
+        .route("/metrics", get(metrics))
+        .route("/v1/model", get(model))
+        .route("/v1/classify", post(classify))
+        .fallback(async || {
+            let known = "GET /, /health, /metrics and /v1/model, POST /v1/classify";
+            refused(&Refusal::new(
+                404,
+                format!("nothing is here; there are {known}"),
+            ))
+        })
+        .method_not_allowed_fallback(async || {
+            let sentence = "POST is for /v1/classify, GET for every other path";
+            refused(&Refusal::new(405, sentence))
+        })
+        .layer(from_fn_with_state(Arc::clone(service), count))
+        .with_state(Arc::clone(service))
+}
+
+async fn count(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    service.metrics.responded(response.status().as_u16());
+    response
+}
+
+async fn page() -> Response {
+    text(
+        "text/html; charset=utf-8",
+        include_str!("page.html").to_string(),
+    )
+}
+
+async fn metrics(State(service): State<Arc<Service>>) -> Response {
+    text("text/plain; version=0.0.4", service.metrics.text())
+}
+
+async fn model(State(service): State<Arc<Service>>) -> Response {
+    text("application/json", service.model.clone())
+}
+
+fn text(content_type: &'static str, text: String) -> Response {
+    let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")];
+    (headers, text).into_response()
+}
+
+/// The refusal as JSON.
+fn refused(refusal: &Refusal) -> Response {
+    let body = serde_json::json!({ "error": refusal.sentence }).to_string();
+    let mut response = text("application/json", body);
+    let status = StatusCode::from_u16(refusal.status);
+    *response.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match refusal.status {
+        503 => {
+            let seconds = HeaderValue::from_static(RETRY_SECONDS);
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+        }
+        // What is left of the body is not waited for.
+        408 | 413 => {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        _ => {}
+    }
+    response
+}
+
+async fn classify(State(service): State<Arc<Service>>, request: Request) -> Response {
+    let began = Instant::now();
+    let Ok(_permit) = service.permits.try_acquire() else {
+        let most = service.limits.concurrency;
+        let sentence = format!("{most} requests are under way already; try again in a second");
+        return refused(&Refusal::new(503, sentence));
+    };
+    let _under_way = service.metrics.begin();
+    match answer(&service, request).await {
+        Ok((body, queries)) => {
+            service.metrics.classified(queries, began.elapsed());
+            text("application/json", body)
+        }
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+async fn answer(service: &Service, request: Request) -> Answer {
+    let (head, body) = request.into_parts();
+    let content_type = head.headers.get(CONTENT_TYPE);
+    let kind = Kind::of(content_type.map(|text| text.to_str().unwrap_or("of no letters")))?;
+    let k = match head.uri.query() {
+        None | Some("") => None,
+        Some(query) => Some(k_of(query)?),
+    };
+    let declared = head
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|text| text.to_str().ok()?.parse().ok());
+    let body = received(service, declared, body).await?;
+    let answer = timeout(
+        service.limits.time,
+        service.queue.ask(Asked { kind, k, body }),
+    )
+    .await;
+    match answer {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(Unanswered::Full)) => Err(Refusal::new(
+            503,
+            "too many requests wait; try again in a second",
+        )),
+        Ok(Err(Unanswered::Failed)) => Err(Refusal::new(
+            500,
+            "the request could not be answered; others can",
+        )),
+        Err(_) => {
+            let seconds = service.limits.time.as_secs_f64();
+            let sentence = format!("no answer was ready within {seconds} s; try again later");
+            Err(Refusal::new(503, sentence))
+        }
+    }
+}
+
+/// The body, whole.
+async fn received(service: &Service, declared: Option<u64>, body: Body) -> Result<Bytes, Refusal> {
+    let Limits {
+        body_bytes, time, ..
+    } = service.limits;
+    let too_large = || {
+        let sentence = format!("the body is larger than {body_bytes} bytes; send less at once");
+        Refusal::new(413, sentence)
+    };
+    if declared.is_some_and(|bytes| bytes > body_bytes as u64) {
+        return Err(too_large());
+    }
+    let slow = |_| {
+        let seconds = time.as_secs_f64();
+        Refusal::new(408, format!("the body did not arrive within {seconds} s"))
+    };
+    let received = timeout(time, to_bytes(body, body_bytes))
+        .await
+        .map_err(slow)?;
+    received.map_err(|error| {
+        let source = std::error::Error::source(&error);
+        match source.is_some_and(|source| source.to_string().contains("length limit")) {
+            true => too_large(),
+            false => Refusal::new(400, "the body ended early"),
+        }
+    })
+}
+
+/// The number of a query such as `k=5`.
+fn k_of(query: &str) -> Result<usize, Refusal> {
+    let k = query.strip_prefix("k=").and_then(|text| text.parse().ok());
+    k.ok_or_else(|| {
+        let sentence =
+            format!("{query:?} after the path is not understood; give k=COUNT or nothing");
+        Refusal::new(400, sentence)
+    })
+}

@@ -1,0 +1,213 @@
+//! The job `serve`: a trained net answers over HTTP.
+//!
+//! ```text
+//! http.rs      connections, paths, limits            one thread, never computes
+//! queue.rs     requests that wait, taken together    one thread, with the processors of a pool
+//! engine.rs    question.rs → net → class index       what is asked, and the answer
+//! ```
+//!
+//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`] over the class vectors finds
+//! the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by their logits.
+
+mod engine;
+mod http;
+mod metrics;
+mod question;
+mod queue;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use pelton_comm::Comm;
+use pelton_image::Pipeline;
+use pelton_nn::{Device, Flow, trainer};
+use pelton_run::{Event, RunContext};
+use pelton_softmax::{ClassIndex, HeadKind, Logits};
+use serde::Serialize;
+
+pub use http::Limits;
+
+use crate::deep::{load_parameters, load_rows, thread_pool};
+use crate::error::TrainError;
+use crate::finished::tells_classes;
+use crate::image::{Classes, ImageConfig, PLAIN, sizes};
+use engine::{Engine, Ranking, Reader};
+use http::Service;
+
+/// The block of a head that holds a vector for each class.
+const VECTORS: &str = "weights";
+
+/// What is served, and where.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// The run folder.
+    pub run: PathBuf,
+    /// Name or address to listen on.
+    pub host: String,
+    /// Port; 0 takes a free one.
+    pub port: u16,
+    /// Whether every class vector is looked at.
+    pub exact: bool,
+    /// Classes of an answer where a request does not say how many.
+    pub top: usize,
+    /// What may be spent.
+    pub limits: Limits,
+}
+
+/// What a server did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ServeFigures {
+    /// Vectors and images that were classified.
+    pub queries: u64,
+    /// Seconds it served.
+    pub wall_s: f64,
+}
+
+/// What `/v1/model` tells.
+#[derive(Serialize)]
+struct Model {
+    run: String,
+    /// Height, width and channels of images; the length of vectors.
+    input: Vec<usize>,
+    classes: usize,
+    top: usize,
+    scores: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<IndexFigures>,
+}
+
+#[derive(Serialize)]
+struct IndexFigures {
+    lists: usize,
+    probes: usize,
+    recall: f64,
+    extra_bytes: u64,
+    build_s: f64,
+}
+
+/// Serves until it is interrupted; `ready` is told the address.
+///
+/// Errors: a run that is not finished, damaged, or of language; an address that cannot be listened on.
+pub fn run(
+    config: &ServeConfig,
+    ready: impl FnOnce(SocketAddr),
+    context: RunContext<'_>,
+) -> Result<ServeFigures, TrainError> {
+    let limits = config.limits;
+    if limits.concurrency == 0 || limits.body_bytes == 0 || limits.time.is_zero() {
+        return Err(TrainError::config(
+            "`concurrency`, `max_body` and `timeout` must be above 0".to_string(),
+        ));
+    }
+    if !(1..=question::MOST_CLASSES).contains(&config.top) {
+        let most = question::MOST_CLASSES;
+        return Err(TrainError::config(format!(
+            "`top` {} is not from 1 to {most}",
+            config.top
+        )));
+    }
+    let (mut engine, model) = open(config)?;
+    let note = match &model.index {
+        Some(index) if index.lists > index.probes => format!(
+            "index of {} classes: {} of {} lists looked at, recall {:.4} of the best class, {:.1} s to build",
+            model.classes, index.probes, index.lists, index.recall, index.build_s
+        ),
+        _ => format!("every one of {} classes is looked at", model.classes),
+    };
+    (context.observer)(Event::Note(&note));
+    let model = serde_json::to_string(&model).expect("numbers and text");
+    let answer = move |asked: Vec<_>| engine.answer(&asked);
+    let service = Arc::new(Service::new(limits, model, answer));
+    let began = Instant::now();
+    let address = (config.host.as_str(), config.port);
+    http::serve(&service, address, context.interrupt, ready).map_err(|error| {
+        TrainError::config(format!(
+            "{}:{}: cannot be listened on ({error}); give another `port` or `host`",
+            config.host, config.port
+        ))
+    })?;
+    Ok(ServeFigures {
+        queries: service.metrics.queries(),
+        wall_s: began.elapsed().as_secs_f64(),
+    })
+}
+
+fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
+    let (image, classes, file) = tells_classes(&config.run)?;
+    let input = classes.input();
+    let count = classes.labels.len();
+    let net = image.net(input, count)?;
+    let d = net.classes;
+    let pool = thread_pool(image.fit.threads, &Comm::alone())?;
+    let seed = image.fit.seed;
+    let mut ranking = Ranking::Logits;
+    let mut net = trainer(net, Device::Cpu, seed, Comm::alone());
+    let (mut scores, mut index) = ("probability", None);
+    if let Some(head) = &image.head {
+        scores = match (head.kind, head.logits.0) {
+            (HeadKind::Mach { .. }, _) => "score",
+            (_, Logits::Cosine { .. }) => "cosine",
+            (_, Logits::Product) => "product",
+        };
+        ranking = match load_rows(&file, VECTORS, count as u64)? {
+            Some(weights) => {
+                let began = Instant::now();
+                let logits = head.logits.0;
+                let built = pool.install(|| match config.exact {
+                    true => ClassIndex::exact(&weights, d, logits),
+                    false => ClassIndex::build(&weights, d, logits, &[], seed),
+                });
+                index = Some(IndexFigures {
+                    lists: built.lists(),
+                    probes: built.probes(),
+                    recall: built.recall(),
+                    extra_bytes: built.extra_bytes(),
+                    build_s: began.elapsed().as_secs_f64(),
+                });
+                Ranking::Vectors(built)
+            }
+            None => {
+                let features = image.net(input, count)?;
+                net = image.trainer(features, count, Comm::alone())?;
+                Ranking::Head
+            }
+        };
+    }
+    load_parameters(&file, net.as_mut())?;
+    let model = Model {
+        run: config.run.display().to_string(),
+        input: sizes(input),
+        classes: count,
+        top: config.top,
+        scores,
+        index,
+    };
+    let engine = Engine {
+        trainer: net,
+        ranking,
+        labels: classes.map(),
+        pool,
+        reader: Reader {
+            input,
+            pictures: pictures(&image, &classes, &config.run)?,
+            exif: image.pipeline.exif,
+            top: config.top,
+        },
+    };
+    Ok((engine, model))
+}
+
+/// What the run does with pictures when it measures.
+fn pictures(image: &ImageConfig, classes: &Classes, run: &Path) -> Result<Pipeline, TrainError> {
+    let of_run = |error| TrainError::config(format!("{}: {error}", run.display()));
+    let pipeline = match image.pipeline.evaluation().augment {
+        Some(pipeline) => pipeline,
+        None => PLAIN.parse().map_err(of_run)?,
+    };
+    match classes.input() {
+        Flow::Image(_, _, channels @ (1 | 3)) => pipeline.with_channels(channels).map_err(of_run),
+        _ => Ok(pipeline),
+    }
+}
