@@ -94,7 +94,7 @@ impl DataFile {
 
     /// Whether its records are computed when they are read, so that one alone costs no more than one of many.
     pub fn is_computed(&self) -> bool {
-        self.kind.name() == crate::mixture::NAME
+        self.kind.name() == crate::gaussian_mixture::NAME
     }
 
     /// What record reads go through.

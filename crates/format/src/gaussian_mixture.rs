@@ -25,6 +25,9 @@
 
 use pelton_key::{KeyedRng, Stage, key};
 
+/// Name of the format whose records are these.
+pub(crate) const NAME: &str = "mixture";
+
 /// Classes of one ancestor at each level.
 const BRANCHES: u64 = 32;
 /// Variance of a level over that of the level above.

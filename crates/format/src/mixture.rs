@@ -18,14 +18,12 @@ use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places};
 use crate::error::FormatError;
 use crate::format::{Format, Found, Match, Reading, Source};
-use crate::gaussian_mixture::{GaussianMixture, Halves};
+use crate::gaussian_mixture::{GaussianMixture, Halves, NAME};
 use crate::kind::Head;
 use crate::labels::FileLabels;
 use crate::packed::{dense_record_bytes, encode_dense};
 use crate::rows::Layout;
 
-/// Name of the format.
-pub(crate) const NAME: &str = "mixture";
 const BEGIN: &[u8] = b"{\"pelton_mixture\"";
 const VERSION: u32 = 1;
 /// Most classes, views of a class, and numbers of a record.
