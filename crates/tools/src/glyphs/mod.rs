@@ -9,6 +9,8 @@ mod classes;
 mod fonts;
 mod render;
 #[cfg(test)]
+mod test_font;
+#[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
@@ -30,7 +32,7 @@ const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
 pub struct GlyphsConfig {
     /// Folders of fonts, or fonts.
     pub fonts: Vec<PathBuf>,
-    /// The file of training pictures, whose name holds `images`, or what the names of all files begin with.
+    /// What the names of the files begin with.
     pub out: PathBuf,
     /// Height and width of a picture.
     pub side: u32,
