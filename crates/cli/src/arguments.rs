@@ -55,6 +55,9 @@ pub enum Command {
     Buckets(BucketsArguments),
     /// Count the words of text and write those to number as a vocabulary
     Vocabulary(VocabularyArguments),
+    /// Make data
+    #[command(subcommand)]
+    Generate(GenerateCommand),
     /// Predict how long an epoch takes on more nodes than there are, from stated figures
     PlanCapacity(CapacityArguments),
     /// Run the work of a published table and print its figures beside ours
@@ -518,6 +521,46 @@ pub struct VocabularyArguments {
     /// Most tokens, the four special ones among them; the most frequent words are kept
     #[arg(long)]
     pub max_size: Option<u32>,
+    /// Print the figures as one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Kinds of data that are made.
+#[derive(Debug, Subcommand)]
+pub enum GenerateCommand {
+    /// Pictures of all characters of fonts, a class a character, with families of fonts held out for the test
+    Glyphs(GlyphsArguments),
+}
+
+/// `pelton generate glyphs`
+#[derive(Debug, Args)]
+pub struct GlyphsArguments {
+    /// Folders with fonts in and below them (.ttf, .otf, .ttc, .otc)
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
+    pub fonts: Vec<PathBuf>,
+    /// What the names of the files begin with: FILE-train-images.idx, FILE-test-images.idx, and labels and names of
+    /// classes beside them
+    #[arg(short, long, value_name = "FILE")]
+    pub out: PathBuf,
+    /// Height and width of a picture
+    #[arg(long, default_value_t = 32)]
+    pub size: u32,
+    /// Leave out characters with fewer different pictures for training
+    #[arg(long, default_value_t = 8)]
+    pub min_fonts: u32,
+    /// Only so many classes, those with the most pictures for training (default: all)
+    #[arg(long, value_name = "N")]
+    pub classes: Option<u32>,
+    /// Share of the pictures, at most, whose families of fonts are held out for the test
+    #[arg(long, default_value_t = 0.2)]
+    pub test_share: f64,
+    /// Seed of the choice of these families
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Replace the files if they exist
+    #[arg(long)]
+    pub overwrite: bool,
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,

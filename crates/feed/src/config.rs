@@ -100,7 +100,7 @@ impl PipelineConfig {
     /// On `exif`.
     pub const EXIF_HELP: &str = "What is done with the orientation that pictures state in EXIF, as those of phones do: ignore (default, as torchvision has it), or apply";
     /// On `augment`.
-    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
+    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (parts of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a part of the sides, scale as ± a part), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
     /// On `buckets`.
     pub const BUCKETS_HELP: &str = "Batches of about one length: none, static:LENGTH,LENGTH,… (of pairs static:LENGTHxLENGTH,…), auto, optimal:BUCKETS, tokens:MAX or pack:ROW_LENGTH[:LOOK_AHEAD] (8192); lengths in tokens where words or bytes are decoded, otherwise in bytes";
     /// On `collate`.

@@ -9,15 +9,13 @@
 //! them is a fault of its record. Their names are read from the text file that lies beside the data in
 //! the published archives, where it is there. Format: Krizhevsky, cs.toronto.edu/~kriz/cifar.html.
 
-use std::fs;
-use std::path::Path;
-
 use crate::contents::Contents;
 use crate::data_file::Places;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
 use crate::format::{Format, Found, Match, Source};
 use crate::kind::Head;
+use crate::names_beside::names_beside;
 use crate::sample::{CIFAR_PIXELS, SampleReading, SampleShape};
 
 /// Names files longer than this are none.
@@ -85,6 +83,8 @@ impl Format for Cifar {
             _ => (0, 10, "batches.meta.txt"),
         };
         let records = size / bytes;
+        let mut names = names_beside(&source.path.with_file_name(names), MOST_NAME_BYTES);
+        names.truncate(if names.len() == labels { labels } else { 0 });
         let contents = Contents::Pixels {
             height: 32,
             width: 32,
@@ -96,7 +96,7 @@ impl Format for Cifar {
             bytes: size,
             longest: bytes,
             places: Places::Fixed { from: 0, bytes },
-            names: names_beside(source.path, names, labels),
+            names,
             ..Found::samples(
                 contents,
                 records * CIFAR_PIXELS as u64,
@@ -104,28 +104,5 @@ impl Format for Cifar {
                 SampleReading::one_class(SampleShape::Cifar { label, labels }),
             )
         })
-    }
-}
-
-/// The names of the classes, where a sound file of them lies beside the data.
-fn names_beside(path: &Path, name: &str, labels: usize) -> Vec<String> {
-    let file = path.with_file_name(name);
-    let small = fs::metadata(&file).is_ok_and(|status| status.len() <= MOST_NAME_BYTES);
-    let text = match small {
-        true => fs::read_to_string(&file).unwrap_or_default(),
-        false => String::new(),
-    };
-    let names: Vec<String> = text
-        .lines()
-        .map(|line| line.trim().to_string())
-        .filter(|line| !line.is_empty())
-        .collect();
-    let mut distinct = names.clone();
-    distinct.sort_unstable();
-    distinct.dedup();
-    if distinct.len() == labels && names.len() == labels {
-        names
-    } else {
-        Vec::new()
     }
 }

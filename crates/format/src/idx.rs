@@ -1,14 +1,15 @@
-//! IDX, the format of MNIST and its kin: a header of sizes, then unsigned bytes.
+//! IDX, the format of MNIST and its kin: a header of sizes, then numbers.
 //!
 //! ```text
-//! 0 u8 | 0 u8 | type u8 (8: unsigned byte) | dimensions u8 | a size u32 big-endian each | data
+//! 0 u8 | 0 u8 | type u8 (8: unsigned byte, 12: i32 big-endian) | dimensions u8 | a size u32 big-endian each | data
 //! ```
 //!
 //! The first size is the number of records; the others are the shape of a picture: rows, columns and
-//! channels, side by side for each pixel, as far as they are there. Labels lie in a file of one
-//! dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They are
-//! read whole when the data is opened, so a record needs one read. Format: LeCun, "The MNIST database
-//! of handwritten digits".
+//! channels, side by side for each pixel, as far as they are there. Pictures are bytes. Labels, bytes or i32, lie in
+//! a file of one dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They
+//! are read whole when the data is opened, so a record needs one read. Where `x-names.txt` lies beside `x-images.idx`,
+//! its lines are the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the
+//! names are Pelton's.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,18 +21,25 @@ use crate::data_file::{Places, Stamp};
 use crate::error::FormatError;
 use crate::format::{Format, Found, Match, Source, decompress, read_head, regular_file};
 use crate::kind::{Compression, Head};
+use crate::names_beside::names_beside;
 use crate::sample::{SampleReading, SampleShape};
 
+/// The type of 32-bit integers.
+pub(crate) const INTEGERS: u8 = 0x0c;
 /// Most dimensions read: records, rows, columns, channels.
 const MOST_DIMENSIONS: usize = 4;
 /// Largest side of a picture, and most channels.
 const MOST_SIDE: u32 = 1 << 24;
+/// Names files longer than this are none.
+const MOST_NAME_BYTES: u64 = 1 << 30;
 
 /// What the header of an IDX file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdxHeader {
     /// Sizes, of which the first counts records.
     pub sizes: Vec<u32>,
+    /// Bytes of a number: 1, or 4 of an i32.
+    pub number_bytes: u64,
 }
 
 impl IdxHeader {
@@ -47,8 +55,8 @@ impl IdxHeader {
 
     /// Bytes of one record; `None` where they pass 64 bits.
     pub fn record_bytes(&self) -> Option<u64> {
-        let sides = self.sizes.iter().skip(1).map(|side| u64::from(*side));
-        sides.into_iter().try_fold(1u64, u64::checked_mul)
+        let mut sides = self.sizes.iter().skip(1).map(|side| u64::from(*side));
+        sides.try_fold(self.number_bytes, u64::checked_mul)
     }
 
     fn contents(&self) -> Contents {
@@ -79,10 +87,9 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
         return Err((0, found));
     }
     let name = match kind {
-        8 => "",
+        8 | INTEGERS => "",
         9 => "signed bytes",
         0x0b => "16-bit integers",
-        0x0c => "32-bit integers",
         0x0d => "32-bit floating point numbers",
         0x0e => "64-bit floating point numbers",
         _ => "numbers of no known type",
@@ -115,7 +122,11 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, (u64, String)> {
             ));
         }
     }
-    Ok(IdxHeader { sizes })
+    let number_bytes = if kind == INTEGERS { 4 } else { 1 };
+    Ok(IdxHeader {
+        sizes,
+        number_bytes,
+    })
 }
 
 /// The header of a file of `size` bytes whose data fill the rest of it.
@@ -124,7 +135,7 @@ fn whole_header(path: &Path, head: &[u8], size: u64) -> Result<IdxHeader, Format
         path: path.to_path_buf(),
         offset,
         what,
-        remedy: "expected an IDX file of unsigned bytes, whole",
+        remedy: "expected an IDX file of unsigned bytes, or of labels as 32-bit integers, whole",
     };
     let header = parse_idx_header(head).map_err(refuse)?;
     let expected = header
@@ -175,10 +186,19 @@ impl Format for Idx {
                     .into(),
             });
         }
+        if header.number_bytes != 1 {
+            return Err(FormatError::Malformed {
+                path: source.path.to_path_buf(),
+                offset: 2,
+                what: "it holds 32-bit integers (type 0x0c)".into(),
+                remedy: "expected pictures of unsigned bytes",
+            });
+        }
         let records = header.records();
         let bytes = header.record_bytes().unwrap_or(0);
-        let (labels, codes) = labels_of(source, records, notes)?;
+        let (labels, codes, names) = labels_of(source, records, notes)?;
         Ok(Found {
+            names,
             records,
             bytes: records * bytes,
             longest: bytes,
@@ -221,12 +241,13 @@ fn label_places(path: &Path) -> Vec<PathBuf> {
     in_order.map(|name| path.with_file_name(name)).into()
 }
 
-/// The label values that occur, ascending, and which of them each record has.
+/// The label values that occur, ascending, and which of them each record has; where labels have names, all that have
+/// one, with them.
 fn labels_of(
     source: &Source<'_>,
     records: u64,
     notes: &mut Vec<String>,
-) -> Result<(Vec<f64>, Codes), FormatError> {
+) -> Result<(Vec<f64>, Codes, Vec<String>), FormatError> {
     let places = label_places(source.path);
     let refuse = |what| FormatError::IdxLabels {
         path: source.path.to_path_buf(),
@@ -235,7 +256,7 @@ fn labels_of(
     let Some(path) = places.iter().find(|place| place.is_file()) else {
         if source.options.any_label {
             // Predictions make no use of them.
-            return Ok((vec![0.0], Codes::One));
+            return Ok((vec![0.0], Codes::One, Vec::new()));
         }
         return Err(refuse(match places.first() {
             Some(place) => format!(
@@ -254,22 +275,39 @@ fn labels_of(
             header.records()
         )));
     }
-    let labels = &bytes[header.data_offset() as usize..];
-    let mut present = [false; 256];
-    for &label in labels {
-        present[usize::from(label)] = true;
+    let numbers = &bytes[header.data_offset() as usize..];
+    let labels: Vec<i32> = match header.number_bytes {
+        1 => numbers.iter().map(|byte| i32::from(*byte)).collect(),
+        _ => {
+            let numbers = numbers.as_chunks::<4>().0.iter();
+            numbers.map(|label| i32::from_be_bytes(*label)).collect()
+        }
+    };
+    let mut values = labels.clone();
+    values.sort_unstable();
+    values.dedup();
+    let names = names_of(source.path);
+    let is_named = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < names.len());
+    if !names.is_empty() && values.iter().all(is_named) {
+        let codes = labels.iter().map(|&label| label as u32).collect();
+        let values = (0..names.len()).map(|label| label as f64).collect();
+        return Ok((values, Codes::new(codes), names));
     }
-    let mut codes = [0; 256];
-    let mut values = Vec::new();
-    for label in (0..=255u8).filter(|label| present[usize::from(*label)]) {
-        codes[usize::from(label)] = values.len() as u32;
-        values.push(f64::from(label));
-    }
-    let codes = labels
-        .iter()
-        .map(|label| codes[usize::from(*label)])
-        .collect();
-    Ok((values, Codes::new(codes)))
+    let code = |label| values.partition_point(|value| value < label) as u32;
+    let codes = labels.iter().map(code).collect();
+    let values = values.into_iter().map(f64::from).collect();
+    Ok((values, Codes::new(codes), Vec::new()))
+}
+
+/// The names of the labels of a file of pictures, where a sound file of them lies beside it.
+fn names_of(path: &Path) -> Vec<String> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));
+    let named = plain.filter(|name| name.contains("images"));
+    named.map_or_else(Vec::new, |name| {
+        let file = path.with_file_name(name.replacen("images", "names", 1));
+        names_beside(&file.with_extension("txt"), MOST_NAME_BYTES)
+    })
 }
 
 /// The bytes of the labels' file, decompressed.
@@ -312,6 +350,8 @@ mod tests {
         refuses(b"\0\0\x08\x01\0\0\0", 7, "ends inside its header");
         refuses(b"\0\x01\x08\x01\0\0\0\x02", 0, "magic number is 00010801");
         refuses(b"\0\0\x0d\x01\0\0\0\x02", 2, "32-bit floating point");
+        let header = parse_idx_header(b"\0\0\x0c\x01\0\0\0\x02").unwrap();
+        assert_eq!((header.records(), header.record_bytes()), (2, Some(4)));
         refuses(b"\0\0\x07\x01\0\0\0\x02", 2, "no known type");
         refuses(b"\0\0\x08\x05\0\0\0\x02", 3, "5 dimensions");
         refuses(

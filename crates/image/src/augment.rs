@@ -19,12 +19,13 @@ use crate::ImageError;
 /// | `rrc:S[:MIN-MAX]` | takes a part with MIN to MAX (0.08 to 1) of the area and a ratio of 3/4 to 4/3, resized to S x S |
 /// | `flip[:P]` | mirrors left and right with chance P (0.5) |
 /// | `jitter:B[:C[:S[:H]]]` | changes brightness, contrast, saturation and hue, in random order |
+/// | `affine:DEGREES:SHIFT:SCALE[:SHEAR]` | turns by ± DEGREES, shifts by ± SHIFT of each side, scales by 1 ± SCALE and shears rows by ± SHEAR degrees (0), about the middle, with black around it |
 /// | `cutout:S` | blackens a square of S x S around a random pixel, as far as it lies in the image |
 /// | `grey` | makes one channel |
 /// | `normalise[:MEANS:DEVIATIONS]` | makes floats (v/255 − mean)/deviation; ImageNet's if none are given |
 ///
 /// Sizes, draws and rounding are those of torchvision's transforms on Pillow's images. Hue alone is that
-/// of its tensors, which has no steps.
+/// of its tensors, which has no steps, and `affine` looks between pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Augment {
@@ -77,6 +78,17 @@ pub enum Augment {
         /// Of the turn of hue, of which 1 is all of the circle; at most 0.5.
         hue: f64,
     },
+    /// Turns, shifts, scales and shears about the middle, with black around the image.
+    Affine {
+        /// Most degrees of the turn.
+        degrees: f64,
+        /// Most of the shift, as a part of each side.
+        shift: f64,
+        /// The factor is 1 ± at most this.
+        scale: f64,
+        /// Most degrees by which rows are sheared.
+        shear: f64,
+    },
     /// Blackens a square; after [`Augment::Normalise`] it becomes 0, the mean.
     CutOut {
         /// Height and width.
@@ -98,6 +110,8 @@ pub(crate) const MOST_SIDE: u32 = 8192;
 /// Means and deviations of the photos of ImageNet, red, green and blue.
 const IMAGENET: ([f32; 3], [f32; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
 
+const RULE_OF_AFFINE: &str = "its parameters are degrees (0 to 180), a shift (0 to 1), a scale (0 to 0.9) and perhaps \
+                              degrees of shear (0 to 80), as in 10:0.08:0.15:8";
 const SIDE_RULE: &str = "a side is a whole number from 1 to 8192";
 
 impl Augment {
@@ -110,6 +124,7 @@ impl Augment {
             Augment::RandomResizedCrop { .. } => "rrc",
             Augment::Flip { .. } => "flip",
             Augment::Jitter { .. } => "jitter",
+            Augment::Affine { .. } => "affine",
             Augment::CutOut { .. } => "cutout",
             Augment::Grey => "grey",
             Augment::Normalise { .. } => "normalise",
@@ -154,6 +169,16 @@ impl Augment {
                 )?;
                 rule((0.0..=0.5).contains(&hue), "hue lies from 0 to 0.5")
             }
+            Augment::Affine {
+                degrees,
+                shift,
+                scale,
+                shear,
+            } => {
+                let fits = (0.0..=180.0).contains(&degrees) && (0.0..=1.0).contains(&shift);
+                let fits = fits && (0.0..=0.9).contains(&scale) && (0.0..=80.0).contains(&shear);
+                rule(fits, RULE_OF_AFFINE)
+            }
             Augment::Grey => Ok(()),
             Augment::Normalise { mean, deviation } => {
                 let fits = mean.iter().all(|mean| mean.is_finite());
@@ -183,6 +208,7 @@ impl FromStr for Augment {
             "rrc" => ("rrc", parse_random_resized_crop(&parameters)),
             "flip" => ("flip", parse_flip(&parameters)),
             "jitter" => ("jitter", parse_jitter(&parameters)),
+            "affine" => ("affine", parse_affine(&parameters)),
             "cutout" => (
                 "cutout",
                 parse_side(&parameters).map(|side| Augment::CutOut { side }),
@@ -300,6 +326,20 @@ fn parse_jitter(parameters: &[&str]) -> Parsed {
     })
 }
 
+fn parse_affine(parameters: &[&str]) -> Parsed {
+    let [degrees, shift, scale, shear] = match parameters {
+        [degrees, shift, scale] => [degrees, shift, scale, &"0"],
+        [degrees, shift, scale, shear] => [degrees, shift, scale, shear],
+        _ => return Err(RULE_OF_AFFINE),
+    };
+    Ok(Augment::Affine {
+        degrees: number(degrees, RULE_OF_AFFINE)?,
+        shift: number(shift, RULE_OF_AFFINE)?,
+        scale: number(scale, RULE_OF_AFFINE)?,
+        shear: number(shear, RULE_OF_AFFINE)?,
+    })
+}
+
 fn parse_normalise(parameters: &[&str]) -> Parsed {
     const RULE: &str = "its parameters are means and deviations of the channels, as in \
                         0.485/0.456/0.406:0.229/0.224/0.225 or 0.5:0.5";
@@ -348,6 +388,18 @@ impl fmt::Display for Augment {
                 saturation,
                 hue,
             } => write!(f, ":{brightness}:{contrast}:{saturation}:{hue}"),
+            Augment::Affine {
+                degrees,
+                shift,
+                scale,
+                shear,
+            } => {
+                write!(f, ":{degrees}:{shift}:{scale}")?;
+                match shear {
+                    0.0 => Ok(()),
+                    shear => write!(f, ":{shear}"),
+                }
+            }
             Augment::Normalise { mean, deviation } => {
                 if (mean, deviation) == IMAGENET {
                     return Ok(());

@@ -8,6 +8,7 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
+use crate::affine::Affine;
 use crate::crop::Rectangle;
 use crate::write::Part;
 use crate::{Pixels, colour};
@@ -162,6 +163,26 @@ impl<'a> Frame<'a> {
         for line in rows.take(part.height as usize) {
             line[start..start + length].fill(0);
         }
+    }
+
+    /// Takes each pixel from elsewhere in the image.
+    pub fn affine(&mut self, affine: Affine) {
+        self.own();
+        // What is to be mirrored when it is written is looked up in the mirror.
+        let affine = match self.mirrored {
+            true => affine.mirrored(),
+            false => affine,
+        };
+        let mut back = std::mem::take(&mut self.work.back);
+        back.resize(self.work.front.len(), 0);
+        affine.apply(
+            &self.work.front,
+            &mut back,
+            self.height as usize,
+            self.channels,
+        );
+        self.work.back = back;
+        self.swap_in(self.height, self.width);
     }
 
     /// Changes colours.

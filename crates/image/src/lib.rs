@@ -50,6 +50,8 @@ mod frame;
 
 mod crop;
 
+mod affine;
+
 mod colour;
 
 mod write;

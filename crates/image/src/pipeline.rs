@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use pelton_key::KeyedRng;
 
+use crate::affine;
 use crate::augment::{Augment, MOST_SIDE};
 use crate::crop::{self, Rectangle};
 use crate::frame::{Frame, Workspace};
@@ -141,13 +142,16 @@ impl Pipeline {
 
     /// The same without chance, as pictures are looked at to measure what was trained: a crop from anywhere becomes
     /// one of the middle, `rrc:S` after the shorter side is resized to 256/224 of S, as ImageNet is measured; flips,
-    /// changes of colour and black squares fall away.
+    /// changes of colour, turns and black squares fall away.
     pub fn evaluation(&self) -> Pipeline {
         let mut all = self.clone();
         all.stages = Vec::with_capacity(self.stages.len() + 1);
         for stage in &self.stages {
             match *stage {
-                Augment::Flip { .. } | Augment::Jitter { .. } | Augment::CutOut { .. } => {}
+                Augment::Flip { .. }
+                | Augment::Jitter { .. }
+                | Augment::Affine { .. }
+                | Augment::CutOut { .. } => {}
                 Augment::RandomCrop { side, .. } => all.stages.push(Augment::Crop { side }),
                 Augment::RandomResizedCrop { side, .. } => {
                     let resized = (side * 256).div_ceil(224).min(MOST_SIDE);
@@ -314,6 +318,7 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
         Augment::Crop { side } | Augment::RandomResizedCrop { side, .. } => (side, side),
         Augment::Flip { .. }
         | Augment::Jitter { .. }
+        | Augment::Affine { .. }
         | Augment::CutOut { .. }
         | Augment::Grey
         | Augment::Normalise { .. } => (height, width),
@@ -363,6 +368,16 @@ fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(),
                 frame.change(change);
             }
         }
+        Augment::Affine {
+            degrees,
+            shift,
+            scale,
+            shear,
+        } => frame.affine(affine::draw(
+            [degrees, shift, scale, shear],
+            (height, width),
+            rng,
+        )),
         Augment::CutOut { side } => frame.blacken(hole(side, (height, width), rng)),
         Augment::Grey => frame.grey(),
         Augment::Normalise { .. } => unreachable!("it is done when the image is written"),

@@ -418,14 +418,55 @@ fn a_key_gives_the_same_pixels_for_ever() {
         checksum("randomcrop:16:4,flip,cutout:5", 2),
         checksum("jitter:0.4:0.4:0.4:0.1", 3),
         checksum("flip,grey,crop:30", 4),
+        checksum("crop:18,affine:20:0.1:0.2:10", 5),
     ];
     let expected = [
         18_105_470_602_152_278_911,
         3_284_399_882_709_658_836,
         2_268_171_543_559_987_912,
         925_338_655_085_653_550,
+        15_120_036_460_657_322_172,
     ];
     assert_eq!(found, expected);
+}
+
+/// Marks of a mirrored image are as good as its mirrored pixels.
+#[test]
+fn a_mirrored_image_is_shifted_as_it_is_seen() {
+    let pixels = noise(9, 11, 1, 3);
+    let apply = |text: &str, key: u64| {
+        let pipeline: Pipeline = text.parse().unwrap();
+        let pipeline = pipeline.with_channels(1).unwrap();
+        let mut out = vec![0; 99];
+        let mut work = Workspace::new();
+        pipeline
+            .apply(&pixels, key, &mut work, Output::Bytes(&mut out))
+            .unwrap();
+        out
+    };
+    for key in 0..20 {
+        // The same draw, of an image that was mirrored before or that is mirrored by its marks.
+        let marked = apply("flip:1,affine:30:0.2:0.3:10", key);
+        let mirrored = {
+            let mut mirrored = Pixels::new();
+            mirrored.set(9, 11, 1, Layout::Hwc, &apply("flip:1,flip:0", key));
+            let pipeline: Pipeline = "flip:0,affine:30:0.2:0.3:10".parse().unwrap();
+            let mut out = vec![0; 99];
+            let pipeline = pipeline.with_channels(1).unwrap();
+            pipeline
+                .apply(
+                    &mirrored,
+                    key,
+                    &mut Workspace::new(),
+                    Output::Bytes(&mut out),
+                )
+                .unwrap();
+            out
+        };
+        let close = |(a, b): (&u8, &u8)| a.abs_diff(*b) <= 1;
+        assert!(marked.iter().zip(&mirrored).all(close), "{key}");
+        assert_ne!(marked, apply("flip:1,flip:0", key));
+    }
 }
 
 #[test]

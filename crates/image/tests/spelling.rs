@@ -73,6 +73,14 @@ fn every_stage_has_its_spelling() {
         "jitter:0.4:0:0:0",
     );
     check("cutout:16", &[Augment::CutOut { side: 16 }], "cutout:16");
+    let affine = Augment::Affine {
+        degrees: 10.0,
+        shift: 0.08,
+        scale: 0.15,
+        shear: 0.0,
+    };
+    check("affine:10:0.08:0.15", &[affine], "affine:10:0.08:0.15");
+    check("affine:10:.080:0.15:0", &[affine], "affine:10:0.08:0.15");
     check("grey", &[Augment::Grey], "grey");
     check(
         "normalise:0.485/0.456/0.406:0.229/0.224/0.225",
@@ -126,6 +134,14 @@ fn stage() -> impl Strategy<Value = Augment> {
             }
         ),
         side().prop_map(|side| Augment::CutOut { side }),
+        (0.0..=180.0, 0.0..=1.0, 0.0..=0.9, 0.0..=80.0).prop_map(
+            |(degrees, shift, scale, shear)| Augment::Affine {
+                degrees,
+                shift,
+                scale,
+                shear,
+            }
+        ),
         Just(Augment::Grey),
         (mean, deviation).prop_map(|(mean, deviation)| Augment::Normalise { mean, deviation }),
     ]
@@ -180,6 +196,9 @@ fn refusals_name_the_stage_and_the_rule() {
     for (stage, name, rule) in [
         ("crop", "crop", "it has one parameter, a side"),
         ("cutout:1:2", "cutout", "it has one parameter, a side"),
+        ("affine:1:0.1", "affine", "its parameters are degrees"),
+        ("affine:181:0:0", "affine", "its parameters are degrees"),
+        ("affine:1:0:1", "affine", "its parameters are degrees"),
         (
             "resize",
             "resize",

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod buckets;
 pub mod capacity;
 pub mod data_tools;
+pub mod glyphs;
 pub mod picture;
 pub mod vocabulary;
 

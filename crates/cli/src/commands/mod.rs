@@ -5,6 +5,7 @@ mod blocks;
 mod buckets;
 mod capacity;
 mod data;
+mod glyphs;
 mod model;
 #[cfg(feature = "nets")]
 mod nets;
@@ -14,7 +15,7 @@ mod serve;
 mod train;
 mod vocabulary;
 
-use crate::arguments::{Arguments, Command, TrainCommand};
+use crate::arguments::{Arguments, Command, GenerateCommand, TrainCommand};
 use crate::output::Failure;
 
 /// Runs a command.
@@ -40,6 +41,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::Buckets(arguments) => buckets::compare(arguments),
         Command::Vocabulary(arguments) => vocabulary::count(arguments),
+        Command::Generate(GenerateCommand::Glyphs(arguments)) => glyphs::generate(arguments),
         Command::PlanCapacity(arguments) => capacity::plan(arguments),
         Command::Reproduce(arguments) => reproduce::run(arguments),
     }

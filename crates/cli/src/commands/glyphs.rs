@@ -1,0 +1,62 @@
+//! `pelton generate glyphs`: pictures of the characters of fonts.
+
+use std::io::{self, Write};
+
+use pelton_tools::glyphs::{GlyphsConfig, GlyphsFigures, glyphs};
+
+use crate::arguments::GlyphsArguments;
+use crate::bytes::human;
+use crate::output::{Failure, print_json, print_with, with_console};
+
+/// Draws the characters of fonts.
+pub fn generate(arguments: GlyphsArguments) -> Result<(), Failure> {
+    let config = GlyphsConfig {
+        fonts: arguments.fonts,
+        out: arguments.out,
+        side: arguments.size,
+        min_fonts: arguments.min_fonts,
+        classes: arguments.classes,
+        test_share: arguments.test_share,
+        seed: arguments.seed,
+        overwrite: arguments.overwrite,
+    };
+    let figures = with_console(|context| glyphs(&config, context))?;
+    match arguments.json {
+        true => print_json(&figures),
+        false => print_with(|out| print(&figures, out)),
+    }
+}
+
+fn print(figures: &GlyphsFigures, out: &mut impl Write) -> io::Result<()> {
+    let mean = |records: u64, classes: u64| records as f64 / classes.max(1) as f64;
+    writeln!(
+        out,
+        "{} classes from {} fonts of {} families, {} in {:.1} s",
+        figures.classes,
+        figures.fonts,
+        figures.families,
+        human(figures.bytes),
+        figures.seconds
+    )?;
+    writeln!(
+        out,
+        "training  {} pictures, {:.1} a class, in {}",
+        figures.train_records,
+        mean(figures.train_records, figures.classes),
+        figures.train.display()
+    )?;
+    writeln!(
+        out,
+        "test      {} pictures, {:.1} a class of {}, in {}",
+        figures.test_records,
+        mean(figures.test_records, figures.test_classes),
+        figures.test_classes,
+        figures.test.display()
+    )?;
+    writeln!(out, "held out  {}", figures.test_families.join(", "))?;
+    writeln!(
+        out,
+        "left out  {} test pictures equal to a training one, {} pictures of several characters, {} damaged fonts",
+        figures.dropped_equal, figures.dropped_ambiguous, figures.damaged_fonts
+    )
+}

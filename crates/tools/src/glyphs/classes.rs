@@ -1,0 +1,268 @@
+//! Which characters are classes, which fonts are held out for the test, and which pictures go where.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pelton_key::Digest;
+
+use super::fonts::{Font, View};
+
+/// More characters of one file that look alike are its way to draw what it lacks.
+const MOST_ALIKE: usize = 16;
+/// Families that share one in so many pictures of the smaller one are derived from each other, and count as one.
+const DERIVED: u32 = 10;
+
+/// What is asked for.
+pub(super) struct Wish {
+    /// Least training pictures of a class.
+    pub(super) min_fonts: u32,
+    /// Most classes.
+    pub(super) most_classes: Option<u32>,
+    /// Share of the pictures whose families are held out.
+    pub(super) test_share: f64,
+    /// Of the choice of these.
+    pub(super) seed: u64,
+}
+
+/// Where a picture goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Nowhere,
+    Training(u32),
+    Test(u32),
+}
+
+/// What was chosen.
+pub(super) struct Choice {
+    /// Where each candidate goes, by its number.
+    pub(super) places: Vec<Place>,
+    /// Names of the classes, in order.
+    pub(super) names: Vec<String>,
+    /// Families, and those held out.
+    pub(super) families: usize,
+    pub(super) test_families: Vec<String>,
+    /// Pictures left out because characters of two classes share them.
+    pub(super) ambiguous: u64,
+    /// Test pictures left out because a training picture is equal.
+    pub(super) equal: u64,
+}
+
+/// Numbers in sets, each called by its least member.
+struct Sets(Vec<u32>);
+
+impl Sets {
+    fn new(count: usize) -> Sets {
+        Sets((0..count as u32).collect())
+    }
+
+    fn of(&mut self, one: u32) -> u32 {
+        let mut least = one;
+        while self.0[least as usize] != least {
+            // Halves the path.
+            self.0[least as usize] = self.0[self.0[least as usize] as usize];
+            least = self.0[least as usize];
+        }
+        least
+    }
+
+    fn unite(&mut self, one: u32, other: u32) {
+        let (one, other) = (self.of(one), self.of(other));
+        self.0[one.max(other) as usize] = one.min(other);
+    }
+
+    fn all(mut self) -> Vec<u32> {
+        (0..self.0.len() as u32).map(|one| self.of(one)).collect()
+    }
+}
+
+/// Chooses classes and places for views of `candidates` numbers.
+pub(super) fn choose(
+    mut views: Vec<View>,
+    fonts: &[Font],
+    candidates: usize,
+    wish: &Wish,
+) -> Choice {
+    let family_of = families(&mut views, fonts);
+    let characters = united_characters(&mut views, fonts);
+    let class_of = |view: &View| characters[&view.character];
+    // What looks the same under two names is no example of either.
+    views.sort_unstable_by_key(|view| (view.picture, class_of(view), view.number));
+    let mut ambiguous = 0;
+    let mut kept: Vec<View> = Vec::with_capacity(views.len());
+    for alike in views.chunk_by(|a, b| a.picture == b.picture) {
+        match alike
+            .iter()
+            .all(|view| class_of(view) == class_of(&alike[0]))
+        {
+            true => kept.extend(alike),
+            false => ambiguous += alike.len() as u64,
+        }
+    }
+    drop(views);
+    let mut pictures: HashMap<u32, u32> = HashMap::new();
+    for alike in kept.chunk_by(|a, b| a.picture == b.picture) {
+        *pictures.entry(class_of(&alike[0])).or_default() += 1;
+    }
+    kept.retain(|view| pictures[&class_of(view)] >= wish.min_fonts);
+    let test = held_out(&kept, fonts, &family_of, wish);
+    let is_test = |view: &View| test.contains_key(&family_of[view.font as usize]);
+
+    // One of each picture: a training one where there is any.
+    kept.sort_unstable_by_key(|view| (view.picture, is_test(view), view.number));
+    let mut equal = 0;
+    let mut distinct: Vec<View> = Vec::with_capacity(kept.len());
+    for alike in kept.chunk_by(|a, b| a.picture == b.picture) {
+        distinct.push(alike[0]);
+        let in_test = alike.iter().filter(|view| is_test(view)).count() as u64;
+        equal += if is_test(&alike[0]) { 0 } else { in_test };
+    }
+    let mut training: BTreeMap<u32, u32> = BTreeMap::new();
+    for view in distinct.iter().filter(|view| !is_test(view)) {
+        *training.entry(class_of(view)).or_default() += 1;
+    }
+    let mut classes: Vec<(u32, u32)> = training
+        .into_iter()
+        .filter(|(_, count)| *count >= wish.min_fonts)
+        .collect();
+    classes.sort_by_key(|&(character, count)| (u32::MAX - count, character));
+    classes.truncate(wish.most_classes.map_or(usize::MAX, |most| most as usize));
+    let mut named: Vec<(String, u32)> = classes
+        .iter()
+        .map(|&(character, _)| (format!("U+{character:04X}"), character))
+        .collect();
+    named.sort();
+    let numbers: HashMap<u32, u32> = (0..)
+        .zip(&named)
+        .map(|(number, (_, character))| (*character, number))
+        .collect();
+    let mut places = vec![Place::Nowhere; candidates];
+    for view in &distinct {
+        if let Some(&class) = numbers.get(&class_of(view)) {
+            places[view.number as usize] = match is_test(view) {
+                true => Place::Test(class),
+                false => Place::Training(class),
+            };
+        }
+    }
+    let mut all = family_of;
+    all.sort_unstable();
+    all.dedup();
+    Choice {
+        places,
+        names: named.into_iter().map(|(name, _)| name).collect(),
+        families: all.len(),
+        test_families: test.into_values().collect(),
+        ambiguous,
+        equal,
+    }
+}
+
+/// The family of each font: fonts of one file, of one name, or with many pictures in common.
+fn families(views: &mut [View], fonts: &[Font]) -> Vec<u32> {
+    let mut sets = Sets::new(fonts.len());
+    let (mut files, mut names) = (HashMap::new(), HashMap::new());
+    for (number, font) in (0..).zip(fonts) {
+        sets.unite(number, *files.entry(font.file).or_insert(number));
+        if !font.family.is_empty() {
+            sets.unite(number, *names.entry(&font.family).or_insert(number));
+        }
+    }
+    views.sort_unstable_by_key(|view| (view.character, view.picture, view.number));
+    let mut totals: HashMap<u32, u32> = HashMap::new();
+    let mut shared: BTreeMap<(u32, u32), u32> = BTreeMap::new();
+    for alike in views.chunk_by(|a, b| (a.character, a.picture) == (b.character, b.picture)) {
+        let mut here: Vec<u32> = alike.iter().map(|view| sets.of(view.font)).collect();
+        here.sort_unstable();
+        here.dedup();
+        for (i, &one) in here.iter().enumerate() {
+            *totals.entry(one).or_default() += 1;
+            here[..i]
+                .iter()
+                .for_each(|&other| *shared.entry((other, one)).or_default() += 1);
+        }
+    }
+    for ((one, other), count) in shared {
+        if count >= (totals[&one].min(totals[&other]) / DERIVED).max(1) {
+            sets.unite(one, other);
+        }
+    }
+    sets.all()
+}
+
+/// For each character the one whose class it is: those that look alike in at least half of the files that have both
+/// are one class, called by the one that most files have.
+fn united_characters(views: &mut [View], fonts: &[Font]) -> HashMap<u32, u32> {
+    let file_of = |view: &View| fonts[view.font as usize].file;
+    views.sort_unstable_by_key(|view| (view.character, view.number));
+    let by_character = views.chunk_by(|a, b| a.character == b.character);
+    let (characters, files): (Vec<u32>, Vec<Vec<usize>>) = by_character
+        .map(|of_one| {
+            let mut files: Vec<usize> = of_one.iter().map(file_of).collect();
+            files.dedup();
+            (of_one[0].character, files)
+        })
+        .unzip();
+    let place = |character: u32| characters.binary_search(&character).expect("it was listed");
+    views.sort_unstable_by_key(|view| (file_of(view), view.picture, view.character, view.number));
+    let mut pairs: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for alike in views.chunk_by(|a, b| (file_of(a), a.picture) == (file_of(b), b.picture)) {
+        let mut here: Vec<u32> = alike.iter().map(|view| view.character).collect();
+        here.dedup();
+        for (i, &one) in here.iter().enumerate().filter(|_| here.len() <= MOST_ALIKE) {
+            here[..i]
+                .iter()
+                .for_each(|&other| *pairs.entry((place(other), place(one))).or_default() += 1);
+        }
+    }
+    let mut sets = Sets::new(characters.len());
+    for ((one, other), alike) in pairs {
+        let has = |file: &&usize| files[other].binary_search(file).is_ok();
+        if 2 * alike >= files[one].iter().filter(has).count() {
+            sets.unite(one as u32, other as u32);
+        }
+    }
+    let sets = sets.all();
+    let mut called: HashMap<u32, usize> = HashMap::new();
+    for (one, set) in sets.iter().enumerate() {
+        let name = called.entry(*set).or_insert(one);
+        if files[one].len() > files[*name].len() {
+            *name = one;
+        }
+    }
+    let name = |set: &u32| characters[called[set]];
+    characters
+        .iter()
+        .copied()
+        .zip(sets.iter().map(name))
+        .collect()
+}
+
+/// The families held out, with their names: in an order drawn by the seed, as far as they fit into the share.
+fn held_out(
+    views: &[View],
+    fonts: &[Font],
+    family_of: &[u32],
+    wish: &Wish,
+) -> BTreeMap<u32, String> {
+    let mut sizes: BTreeMap<u32, u64> = BTreeMap::new();
+    for view in views {
+        *sizes.entry(family_of[view.font as usize]).or_default() += 1;
+    }
+    let mut drawn: Vec<(u64, u32, u64)> = sizes
+        .into_iter()
+        .map(|(family, size)| {
+            // By name, so that another font beside these does not change the draw of each.
+            let name = fonts[family as usize].family.bytes().map(u64::from);
+            (Digest::new(wish.seed).words(name).value(), family, size)
+        })
+        .collect();
+    drawn.sort_unstable();
+    let mut room = (views.len() as f64 * wish.test_share) as u64;
+    let mut test = BTreeMap::new();
+    for (_, family, size) in drawn {
+        if size <= room {
+            room -= size;
+            test.insert(family, fonts[family as usize].family.clone());
+        }
+    }
+    test
+}

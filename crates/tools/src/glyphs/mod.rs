@@ -1,0 +1,257 @@
+//! The job `generate glyphs`: every character of some fonts as a picture, a class a character.
+//!
+//! A class is a character, or several that look alike in most fonts; its examples are the pictures that the fonts make
+//! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to see which pictures
+//! there are, of which only digests are kept, and those that are wanted once more while they are written. Holding or
+//! storing all pictures in between would take gigabytes to save half of a minute.
+
+mod classes;
+mod fonts;
+mod render;
+#[cfg(test)]
+mod test_font;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pelton_data::DataError;
+use pelton_format::IdxWriter;
+use pelton_run::{Event, RunContext, write_atomically};
+use serde::Serialize;
+
+use classes::{Choice, Place, Wish, choose};
+use fonts::{Fonts, find};
+
+/// Sides of pictures.
+const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
+
+/// What to draw, and where to.
+#[derive(Clone, Debug)]
+pub struct GlyphsConfig {
+    /// Folders of fonts, or fonts.
+    pub fonts: Vec<PathBuf>,
+    /// What the names of the files begin with.
+    pub out: PathBuf,
+    /// Height and width of a picture.
+    pub side: u32,
+    /// Least training pictures of a class.
+    pub min_fonts: u32,
+    /// Classes wanted: those with the most training pictures. All where absent.
+    pub classes: Option<u32>,
+    /// Share of the pictures whose families are held out.
+    pub test_share: f64,
+    /// Of the choice of these.
+    pub seed: u64,
+    /// Whether files that exist are replaced.
+    pub overwrite: bool,
+}
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GlyphsFigures {
+    /// Training pictures.
+    pub train: PathBuf,
+    /// Test pictures.
+    pub test: PathBuf,
+    /// Classes.
+    pub classes: u64,
+    /// Training pictures.
+    pub train_records: u64,
+    /// Test pictures.
+    pub test_records: u64,
+    /// Classes with a test picture.
+    pub test_classes: u64,
+    /// Fonts drawn.
+    pub fonts: u64,
+    /// Families of fonts.
+    pub families: u64,
+    /// Those held out.
+    pub test_families: Vec<String>,
+    /// Files and faces left out.
+    pub damaged_fonts: u64,
+    /// Test pictures left out because a training picture is equal.
+    pub dropped_equal: u64,
+    /// Pictures left out because characters of several classes share them.
+    pub dropped_ambiguous: u64,
+    /// Bytes of both files of pictures.
+    pub bytes: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+/// One of the two sets: where its files lie and how many records it has.
+struct Set {
+    out: PathBuf,
+    records: u32,
+}
+
+impl Set {
+    fn new(out: &Path, name: &str, records: usize) -> Result<Set, DataError> {
+        let records = u32::try_from(records).map_err(|_| bad(format!("{records} pictures are more than an IDX file holds; give fewer `fonts`, or `classes`")))?;
+        let mut path = out.as_os_str().to_owned();
+        path.push(format!("-{name}"));
+        Ok(Set {
+            out: path.into(),
+            records,
+        })
+    }
+
+    fn file(&self, end: &str) -> PathBuf {
+        let mut path = self.out.clone().into_os_string();
+        path.push(format!("-{end}"));
+        path.into()
+    }
+
+    fn writers(&self, side: u32) -> Result<[IdxWriter; 2], DataError> {
+        let pictures = IdxWriter::pictures(&self.file("images.idx"), self.records, [side, side])?;
+        Ok([
+            pictures,
+            IdxWriter::labels(&self.file("labels.idx"), self.records)?,
+        ])
+    }
+}
+
+fn bad(text: String) -> DataError {
+    DataError::Config(text)
+}
+
+/// Draws the characters of fonts and writes a training and a test set.
+///
+/// Errors: no fonts, too few classes, files that exist or cannot be written, an interruption.
+pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFigures, DataError> {
+    let began = Instant::now();
+    check(config)?;
+    let side = config.side;
+    let mut fonts = Fonts {
+        files: find(&config.fonts)?,
+        side,
+        interrupt: context.interrupt,
+        observer: context.observer,
+        fonts: Vec::new(),
+        problems: Vec::new(),
+    };
+    let mut views = Vec::new();
+    fonts.draw(
+        "looking at glyphs",
+        |_| true,
+        |view, _| {
+            views.push(view);
+            Ok(())
+        },
+    )?;
+    for problem in &fonts.problems {
+        (fonts.observer)(Event::Note(problem));
+    }
+    let wish = Wish {
+        min_fonts: config.min_fonts,
+        most_classes: config.classes,
+        test_share: config.test_share,
+        seed: config.seed,
+    };
+    let candidates = views.last().map_or(0, |view| view.number as usize + 1);
+    let choice = choose(views, &fonts.fonts, candidates, &wish);
+    check_classes(config, &choice, fonts.files.len())?;
+    let count = |is: fn(&Place) -> bool| choice.places.iter().filter(|place| is(place)).count();
+    let sets = [
+        Set::new(
+            &config.out,
+            "train",
+            count(|place| matches!(place, Place::Training(_))),
+        )?,
+        Set::new(
+            &config.out,
+            "test",
+            count(|place| matches!(place, Place::Test(_))),
+        )?,
+    ];
+    let mut writers = [sets[0].writers(side)?, sets[1].writers(side)?];
+    let mut tested = vec![false; choice.names.len()];
+    let place = |number: u32| {
+        choice
+            .places
+            .get(number as usize)
+            .copied()
+            .unwrap_or(Place::Nowhere)
+    };
+    fonts.draw(
+        "writing glyphs",
+        |number| place(number) != Place::Nowhere,
+        |view, picture| {
+            let (set, class) = match place(view.number) {
+                Place::Training(class) => (0, class),
+                Place::Test(class) => (1, class),
+                Place::Nowhere => return Ok(()),
+            };
+            tested[class as usize] |= set == 1;
+            writers[set][0].write(picture)?;
+            Ok(writers[set][1].label(class as i32)?)
+        },
+    )?;
+    let text: String = choice.names.iter().flat_map(|name| [name, "\n"]).collect();
+    // Pictures last: where they are, all is.
+    for (set, [pictures, labels]) in sets.iter().zip(writers) {
+        write_atomically(&set.file("names.txt"), |path| std::fs::write(path, &text))?;
+        labels.finish()?;
+        pictures.finish()?;
+    }
+    let [train, test] = sets;
+    Ok(GlyphsFigures {
+        train: train.file("images.idx"),
+        test: test.file("images.idx"),
+        classes: choice.names.len() as u64,
+        train_records: train.records.into(),
+        test_records: test.records.into(),
+        test_classes: tested.iter().filter(|tested| **tested).count() as u64,
+        fonts: fonts.fonts.len() as u64,
+        families: choice.families as u64,
+        test_families: choice.test_families,
+        damaged_fonts: fonts.problems.len() as u64,
+        dropped_equal: choice.equal,
+        dropped_ambiguous: choice.ambiguous,
+        bytes: (u64::from(train.records) + u64::from(test.records)) * u64::from(side * side),
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+fn check(config: &GlyphsConfig) -> Result<(), DataError> {
+    if !SIDES.contains(&config.side) {
+        return Err(bad(format!("`size` {}: give 8 to 256 pixels", config.side)));
+    }
+    if !(0.0..1.0).contains(&config.test_share) {
+        return Err(bad(format!(
+            "`test_share` {}: give a share of at least 0 and below 1",
+            config.test_share
+        )));
+    }
+    if config.min_fonts == 0 || config.classes.is_some_and(|classes| classes < 2) {
+        return Err(bad(
+            "`min_fonts` is at least 1, and `classes` at least 2".into()
+        ));
+    }
+    for set in ["train", "test"] {
+        for end in ["images.idx", "labels.idx", "names.txt"] {
+            let path = Set::new(&config.out, set, 0)?.file(end);
+            if path.exists() && !(config.overwrite && path.is_file()) {
+                let text = format!(
+                    "{}: exists; give `overwrite` to replace it, or another `out`",
+                    path.display()
+                );
+                return Err(bad(text));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_classes(config: &GlyphsConfig, choice: &Choice, files: usize) -> Result<(), DataError> {
+    let (found, wanted) = (choice.names.len(), config.classes.unwrap_or(2) as usize);
+    if found >= wanted {
+        return Ok(());
+    }
+    Err(bad(format!(
+        "{found} characters have {} different pictures for training in {files} files of fonts, and {wanted} are wanted; install more fonts, or lower `min_fonts`, `classes` or `test_share`",
+        config.min_fonts
+    )))
+}

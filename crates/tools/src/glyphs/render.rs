@@ -1,0 +1,114 @@
+//! A glyph's outline as a picture of bytes: 255 is ink, 0 is paper.
+//!
+//! The em square fills the picture but for a margin, and the glyph keeps its place in it: a full stop stays apart from
+//! a raised dot, a hyphen from an underscore, 一 from ー. Scaling each glyph to its bounding box was rejected, because
+//! all of these would look alike. Only what reaches beyond the square is moved into it, and what is larger than the
+//! square is made smaller.
+
+use skrifa::instance::{LocationRef, Size};
+use skrifa::outline::{DrawSettings, OutlineGlyph, OutlinePen};
+use zeno::{Command, Mask, Point, Scratch, Transform};
+
+/// Share of the em below the baseline: that of the ideographic em box.
+const BELOW_BASELINE: f32 = 0.12;
+
+/// Draws glyphs, with memory that is used again.
+#[derive(Default)]
+pub(super) struct Renderer {
+    path: Path,
+    scratch: Scratch,
+}
+
+impl Renderer {
+    /// Draws a glyph of a font with `em` units an em to `picture`, `side` × `side` bytes. Says whether there is ink.
+    ///
+    /// Errors: an outline that is damaged.
+    pub(super) fn draw(
+        &mut self,
+        glyph: &OutlineGlyph<'_>,
+        [em, advance]: [f32; 2],
+        side: u32,
+        picture: &mut [u8],
+    ) -> Result<bool, skrifa::outline::DrawError> {
+        self.path.commands.clear();
+        let settings = DrawSettings::unhinted(Size::unscaled(), LocationRef::default());
+        glyph.draw(settings, &mut self.path)?;
+        picture.fill(0);
+        let Some([left, bottom, right, top]) = self.path.bounds() else {
+            return Ok(false);
+        };
+        let margin = side as f32 / 32.0;
+        let room = side as f32 - 2.0 * margin;
+        let scale = (room / em)
+            .min(room / (right - left))
+            .min(room / (top - bottom));
+        if !scale.is_normal() {
+            return Ok(false);
+        }
+        // Where the glyph begins, and how far it may be from the picture's edge.
+        let within = |start: f32, length: f32| {
+            start.clamp(margin, (side as f32 - margin - length).max(margin))
+        };
+        let x = (side as f32 - advance * scale) / 2.0 + left * scale;
+        let y = side as f32 - margin - (BELOW_BASELINE * em + top) * scale;
+        let x = within(x, (right - left) * scale) - left * scale;
+        let y = within(y, (top - bottom) * scale) + top * scale;
+        let transform = Transform::new(scale, 0.0, 0.0, -scale, x, y);
+        Mask::with_scratch(self.path.commands.as_slice(), &mut self.scratch)
+            .transform(Some(transform))
+            .size(side, side)
+            .render_into(picture, None);
+        Ok(picture.iter().any(|&ink| ink > 0))
+    }
+}
+
+/// An outline in units of its font.
+#[derive(Default)]
+struct Path {
+    commands: Vec<Command>,
+}
+
+impl Path {
+    /// Left, bottom, right and top of all points, those that steer curves among them; `None` of an outline without area.
+    fn bounds(&self) -> Option<[f32; 4]> {
+        let mut bounds = [f32::MAX, f32::MAX, f32::MIN, f32::MIN];
+        let mut add = |p: &Point| {
+            let [left, bottom, right, top] = bounds;
+            bounds = [left.min(p.x), bottom.min(p.y), right.max(p.x), top.max(p.y)];
+        };
+        for command in &self.commands {
+            match command {
+                Command::MoveTo(p) | Command::LineTo(p) => add(p),
+                Command::QuadTo(c, p) => [c, p].map(&mut add).into_iter().collect(),
+                Command::CurveTo(c, d, p) => [c, d, p].map(&mut add).into_iter().collect(),
+                Command::Close => {}
+            }
+        }
+        let [left, bottom, right, top] = bounds;
+        (left < right && bottom < top).then_some(bounds)
+    }
+}
+
+impl OutlinePen for Path {
+    fn move_to(&mut self, x: f32, y: f32) {
+        self.commands.push(Command::MoveTo(Point::new(x, y)));
+    }
+
+    fn line_to(&mut self, x: f32, y: f32) {
+        self.commands.push(Command::LineTo(Point::new(x, y)));
+    }
+
+    fn quad_to(&mut self, cx: f32, cy: f32, x: f32, y: f32) {
+        self.commands
+            .push(Command::QuadTo(Point::new(cx, cy), Point::new(x, y)));
+    }
+
+    fn curve_to(&mut self, cx: f32, cy: f32, dx: f32, dy: f32, x: f32, y: f32) {
+        let [c, d, p] = [[cx, cy], [dx, dy], [x, y]].map(|[x, y]| Point::new(x, y));
+        self.commands.push(Command::CurveTo(c, d, p));
+    }
+
+    fn close(&mut self) {
+        self.commands.push(Command::Close);
+    }
+}
