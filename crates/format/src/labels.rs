@@ -77,7 +77,7 @@ impl LabelMap {
     }
 
     /// The classes 0, 1, 2 … below `count`.
-    pub(crate) fn counted(count: usize) -> LabelMap {
+    pub fn counted(count: usize) -> LabelMap {
         ClassList::Count(count).into()
     }
 

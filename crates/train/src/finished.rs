@@ -126,11 +126,11 @@ pub(crate) fn tells_classes(
 fn load(run: &Path) -> Result<Finished, TrainError> {
     let (job, file) = open_run(run)?;
     let net = match &job {
-        Job::Images(config, classes) => config.net(classes.input(), classes.labels.len())?,
+        Job::Images(config, classes) => config.net(classes.input(), classes.count)?,
         Job::Text(config, vocabulary) => config.net(vocabulary.size() as usize)?,
     };
     let mut trainer = match &job {
-        Job::Images(config, classes) => config.trainer(net, classes.labels.len(), Comm::alone())?,
+        Job::Images(config, classes) => config.trainer(net, classes.count, Comm::alone())?,
         Job::Text(..) => trainer(net, Device::Cpu, 0, Comm::alone()),
     };
     load_parameters(&file, trainer.as_mut())?;
@@ -220,7 +220,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     let (data, prepared, targets, language) = match &net.job {
         Job::Images(config, classes) => {
             let (data, prepared) = images(of, config, classes, false, context)?;
-            let targets = Targets::Classes(classes.labels.len());
+            let targets = Targets::Classes(classes.count);
             (data, Prepared::Pipeline(Box::new(prepared)), targets, false)
         }
         Job::Text(config, _) => {

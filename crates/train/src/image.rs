@@ -180,7 +180,11 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let written = Classes {
         image: sizes(input),
         features: data.dataset.features(),
-        labels: labels.values().to_vec(),
+        count: labels.len(),
+        labels: match labels.is_count() {
+            true => vec![],
+            false => labels.values().to_vec(),
+        },
         names: labels.names().to_vec(),
     };
     same_data(context, CLASSES, |file| {
@@ -218,7 +222,9 @@ pub(crate) struct Classes {
     pub(crate) image: Vec<usize>,
     /// Features of a record.
     pub(crate) features: u64,
-    /// Labels in class order.
+    /// Classes.
+    pub(crate) count: usize,
+    /// Labels in class order; empty where they are 0, 1, 2 … or names.
     pub(crate) labels: Vec<f64>,
     /// Names in class order; empty where classes have none.
     pub(crate) names: Vec<String>,
@@ -239,9 +245,10 @@ impl Classes {
     }
 
     pub(crate) fn map(&self) -> LabelMap {
-        match &self.names[..] {
-            [] => LabelMap::new(self.labels.clone()),
-            names => LabelMap::named(names.to_vec()),
+        match (&self.names[..], &self.labels[..]) {
+            ([], []) => LabelMap::counted(self.count),
+            ([], labels) => LabelMap::new(labels.to_vec()),
+            (names, _) => LabelMap::named(names.to_vec()),
         }
     }
 }

@@ -137,7 +137,7 @@ pub fn run(
 fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let (image, classes, file) = tells_classes(&config.run)?;
     let input = classes.input();
-    let count = classes.labels.len();
+    let count = classes.count;
     let net = image.net(input, count)?;
     let d = net.classes;
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
