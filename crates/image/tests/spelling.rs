@@ -193,12 +193,14 @@ fn refusals_name_the_stage_and_the_rule() {
             &format!("'{stage}' asks for what {name} cannot do: {side}"),
         );
     }
+    let affine = "its parameters are degrees (0 to 180), a shift (0 to 1), a scale (0 to 0.9) and perhaps degrees of \
+                  shear (0 to 80), as in 10:0.08:0.15:8";
     for (stage, name, rule) in [
         ("crop", "crop", "it has one parameter, a side"),
         ("cutout:1:2", "cutout", "it has one parameter, a side"),
-        ("affine:1:0.1", "affine", "its parameters are degrees"),
-        ("affine:181:0:0", "affine", "its parameters are degrees"),
-        ("affine:1:0:1", "affine", "its parameters are degrees"),
+        ("affine:1:0.1", "affine", affine),
+        ("affine:181:0:0", "affine", affine),
+        ("affine:1:0:1", "affine", affine),
         (
             "resize",
             "resize",

@@ -1,5 +1,6 @@
 //! Jobs on data, one module a job: [`mod@bench`] measures a feed alone, [`capacity`] predicts it on more nodes,
-//! [`buckets`] says what padding sentences costs, [`mod@vocabulary`] counts words, [`data_tools`] index, show, pack
+//! [`buckets`] says what padding sentences costs, [`mod@vocabulary`] counts words, [`mod@glyphs`] draws
+//! the characters of fonts, [`data_tools`] index, show, pack
 //! and probe. Nothing here prints; jobs tell an [`Observer`](pelton_run::Observer) what happens.
 
 pub mod bench;

@@ -4,7 +4,7 @@ use crate::command::Place;
 
 /// Runs `line` with the folder `full` on a disk of its own of `size`; `None`, said loudly, where
 /// this user cannot have one.
-fn on_small_disk(place: &Place, size: &str, line: &str) -> Option<crate::command::Ended> {
+pub fn on_small_disk(place: &Place, size: &str, line: &str) -> Option<crate::command::Ended> {
     std::fs::create_dir_all(place.path("full")).unwrap();
     let unshare = "unshare --mount --map-root-user sh -c";
     let mount = format!("mount -t tmpfs -o size={size} tmpfs full");

@@ -13,6 +13,7 @@ mod changed_files;
 mod data_commands;
 mod echo;
 mod full_disk;
+mod glyphs;
 mod interruption;
 mod kept_classes;
 mod logging;

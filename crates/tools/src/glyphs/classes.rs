@@ -188,52 +188,43 @@ fn families(views: &mut [View], fonts: &[Font]) -> Vec<u32> {
     sets.all()
 }
 
-/// For each character the one whose class it is: those that look alike in at least half of the files that have both
-/// are one class, called by the one that most files have.
+/// For each character the one whose class it is. Those that most files have come first, and another joins the one of
+/// them that it looks like in most files, if that is at least half of the files that have both. It must look like
+/// that one itself: joining those that look like members of a class was rejected, because п would bring π and и to n.
 fn united_characters(views: &mut [View], fonts: &[Font]) -> HashMap<u32, u32> {
     let file_of = |view: &View| fonts[view.font as usize].file;
     views.sort_unstable_by_key(|view| (view.character, view.number));
-    let by_character = views.chunk_by(|a, b| a.character == b.character);
-    let (characters, files): (Vec<u32>, Vec<Vec<usize>>) = by_character
-        .map(|of_one| {
-            let mut files: Vec<usize> = of_one.iter().map(file_of).collect();
-            files.dedup();
-            (of_one[0].character, files)
-        })
-        .unzip();
-    let place = |character: u32| characters.binary_search(&character).expect("it was listed");
+    let mut files: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for view in views.iter() {
+        files.entry(view.character).or_default().push(file_of(view));
+    }
+    files.values_mut().for_each(Vec::dedup);
     views.sort_unstable_by_key(|view| (file_of(view), view.picture, view.character, view.number));
-    let mut pairs: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-    for alike in views.chunk_by(|a, b| (file_of(a), a.picture) == (file_of(b), b.picture)) {
-        let mut here: Vec<u32> = alike.iter().map(|view| view.character).collect();
+    let mut alike: HashMap<u32, BTreeMap<u32, usize>> = HashMap::new();
+    for same in views.chunk_by(|a, b| (file_of(a), a.picture) == (file_of(b), b.picture)) {
+        let mut here: Vec<u32> = same.iter().map(|view| view.character).collect();
         here.dedup();
-        for (i, &one) in here.iter().enumerate().filter(|_| here.len() <= MOST_ALIKE) {
-            here[..i]
-                .iter()
-                .for_each(|&other| *pairs.entry((place(other), place(one))).or_default() += 1);
+        for &one in here.iter().filter(|_| here.len() <= MOST_ALIKE) {
+            let others = here.iter().filter(|other| **other != one);
+            let counts = alike.entry(one).or_default();
+            others.for_each(|other| *counts.entry(*other).or_default() += 1);
         }
     }
-    let mut sets = Sets::new(characters.len());
-    for ((one, other), alike) in pairs {
-        let has = |file: &&usize| files[other].binary_search(file).is_ok();
-        if 2 * alike >= files[one].iter().filter(has).count() {
-            sets.unite(one as u32, other as u32);
-        }
+    let mut by_files: Vec<u32> = files.keys().copied().collect();
+    by_files.sort_by_key(|character| (usize::MAX - files[character].len(), *character));
+    let mut classes: HashMap<u32, u32> = HashMap::new();
+    for one in by_files {
+        let is_enough = |(other, count): &(&u32, &usize)| {
+            let has = |file: &&usize| files[other].binary_search(file).is_ok();
+            classes.get(other) == Some(*other)
+                && 2 * **count >= files[&one].iter().filter(has).count()
+        };
+        let found = alike.get(&one).into_iter().flatten().filter(is_enough);
+        let best = found.max_by_key(|(other, count)| (**count, u32::MAX - **other));
+        let class = best.map_or(one, |(other, _)| *other);
+        classes.insert(one, class);
     }
-    let sets = sets.all();
-    let mut called: HashMap<u32, usize> = HashMap::new();
-    for (one, set) in sets.iter().enumerate() {
-        let name = called.entry(*set).or_insert(one);
-        if files[one].len() > files[*name].len() {
-            *name = one;
-        }
-    }
-    let name = |set: &u32| characters[called[set]];
-    characters
-        .iter()
-        .copied()
-        .zip(sets.iter().map(name))
-        .collect()
+    classes
 }
 
 /// The families held out, with their names: in an order drawn by the seed, as far as they fit into the share.
@@ -265,4 +256,59 @@ fn held_out(
         }
     }
     test
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pictures of characters by file; files are fonts of families of their own.
+    fn classes(files: &[&[(char, u64)]]) -> Vec<(char, char)> {
+        let font = |file| Font {
+            file,
+            family: String::new(),
+        };
+        let fonts: Vec<Font> = (0..files.len()).map(font).collect();
+        let mut views = Vec::new();
+        for (font, file) in (0..).zip(files) {
+            for &(character, picture) in *file {
+                let (number, character) = (views.len() as u32, character.into());
+                views.push(View {
+                    number,
+                    character,
+                    font,
+                    picture,
+                });
+            }
+        }
+        let found: BTreeMap<u32, u32> = united_characters(&mut views, &fonts).into_iter().collect();
+        let shown = |character| char::from_u32(character).expect("a character");
+        found
+            .into_iter()
+            .map(|(one, class)| (shown(one), shown(class)))
+            .collect()
+    }
+
+    #[test]
+    fn characters_that_look_alike_are_one_class() {
+        // b is a in two of three files; c is b where there is no a, and a nowhere.
+        let found = classes(&[
+            &[('a', 1), ('b', 1)],
+            &[('a', 2), ('b', 2)],
+            &[('a', 3), ('b', 4), ('c', 5)],
+            &[('a', 5)],
+            &[('b', 6), ('c', 6)],
+        ]);
+        assert_eq!(found, [('a', 'a'), ('b', 'a'), ('c', 'c')]);
+        // Alike in one of three files.
+        let found = classes(&[
+            &[('a', 1), ('b', 1)],
+            &[('a', 2), ('b', 3)],
+            &[('a', 4), ('b', 5)],
+        ]);
+        assert_eq!(found, [('a', 'a'), ('b', 'b')]);
+        // A box for whatever is missing says nothing.
+        let boxes: Vec<(char, u64)> = ('a'..='z').map(|c| (c, 7)).collect();
+        assert!(classes(&[&boxes]).iter().all(|(one, class)| one == class));
+    }
 }

@@ -3,16 +3,16 @@
 /// A rectangle: left, bottom, right and top in thousandths of an em.
 pub type Ink = [i16; 4];
 
-/// Characters with the rectangles of each.
-pub type Drawn<'a> = &'a [(u32, &'a [Ink])];
+/// A character and what is drawn for it.
+pub type Drawn<'a> = (u32, &'a [Ink]);
 
 /// A TrueType font of 1000 units an em whose characters are rectangles, or nothing where there are none.
-pub fn font(family: &str, characters: &[(u32, &[Ink])]) -> Vec<u8> {
+pub fn font(family: &str, characters: &[Drawn<'_>]) -> Vec<u8> {
     table_of(&tables(family, characters), 0)
 }
 
 /// A collection of such fonts.
-pub fn collection(fonts: &[(&str, Drawn<'_>)]) -> Vec<u8> {
+pub fn collection(fonts: &[(&str, &[Drawn<'_>])]) -> Vec<u8> {
     let mut bytes = b"ttcf\0\x01\0\0".to_vec();
     bytes.extend((fonts.len() as u32).to_be_bytes());
     let mut at = bytes.len() + 4 * fonts.len();
@@ -79,7 +79,7 @@ fn glyph(inks: &[Ink]) -> Vec<u8> {
     bytes
 }
 
-fn tables(family: &str, characters: &[(u32, &[Ink])]) -> Vec<Table> {
+fn tables(family: &str, characters: &[Drawn<'_>]) -> Vec<Table> {
     let count = characters.len() as u16 + 1;
     let mut glyf = glyph(&[[0, 0, 500, 500]]);
     let mut loca = vec![0, glyf.len() as u32];

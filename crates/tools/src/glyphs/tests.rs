@@ -121,11 +121,11 @@ fn whole_families_are_held_out() {
             .count();
         ink.entry(*class).or_default().push(rows);
     }
-    // Letters are as high as they were drawn: 0.2, 0.35, 0.5 and 0.65 em of 15 pixels.
+    // Letters are as high as they were drawn, 0.2, 0.35, 0.5 and 0.65 em of 15 pixels, above a baseline at 13.7.
     let heights: Vec<Vec<usize>> = ink.into_values().collect();
     assert_eq!(
         heights,
-        [3, 5, 8, 10].map(|rows| vec![rows; 6]),
+        [3, 6, 8, 10].map(|rows| vec![rows; 6]),
         "rows of ink"
     );
 

@@ -1,0 +1,76 @@
+//! `generate glyphs`: fonts in, a training and a test set out, which other commands read as they are.
+
+use crate::command::Place;
+
+#[path = "../../../tools/src/glyphs/test_font.rs"]
+#[allow(dead_code)]
+mod test_font;
+
+use test_font::{Ink, font};
+
+/// Six families of one font each that have the first `count` CJK ideographs, as bars of many sizes.
+fn fonts(place: &Place, count: u32) {
+    std::fs::create_dir(place.path("fonts")).unwrap();
+    for family in 0..6_i16 {
+        let ink = |i: u32| -> [Ink; 1] { [[0, 0, 400 + 100 * family, 20 * (i as i16 % 40) + 60]] };
+        let characters: Vec<(u32, [Ink; 1])> = (0..count).map(|i| (0x4e00 + i, ink(i))).collect();
+        let characters: Vec<(u32, &[Ink])> =
+            characters.iter().map(|(c, ink)| (*c, &ink[..])).collect();
+        place.write(
+            &format!("fonts/{family}.ttf"),
+            font(&format!("F{family}"), &characters),
+        );
+    }
+}
+
+#[test]
+fn glyphs_are_written_and_read() {
+    let place = Place::new();
+    fonts(&place, 30);
+    let line = "generate glyphs --fonts fonts --out g --size 24 --min-fonts 4";
+    let figures = place.json(line);
+    assert_eq!(figures["classes"], 30);
+    assert_eq!(
+        (&figures["fonts"], &figures["families"]),
+        (&6.into(), &6.into())
+    );
+    assert_eq!(
+        (&figures["train_records"], &figures["test_records"]),
+        (&150.into(), &30.into())
+    );
+    assert_eq!(figures["train"], "g-train-images.idx");
+    let index = place.json("index g-test-images.idx");
+    assert_eq!(
+        (&index["records"], &index["classes"]),
+        (&30.into(), &30.into())
+    );
+    assert_eq!(index["label_names"][29], "U+4E1D");
+    let bench = place.json("bench g-train-images.idx --batch 30 --augment affine:10:0.1:0.1:5,normalise:0.5:0.5 --epochs 2");
+    assert_eq!(bench["fresh_examples"], 300);
+    place.refuses(line, 2, &["g-train-images.idx: exists", "--overwrite"]);
+    let told = place.ok(&format!("{line} --overwrite")).stdout;
+    assert!(
+        told.starts_with("30 classes from 6 fonts of 6 families"),
+        "{told}"
+    );
+    place.refuses(
+        "generate glyphs --fonts g-train-images.idx --out h",
+        2,
+        &["holds no font", "--fonts"],
+    );
+    place.refuses(
+        "generate glyphs --fonts fonts --out h --min-fonts 7",
+        2,
+        &["--min-fonts", "install more fonts"],
+    );
+}
+
+#[test]
+fn no_space_for_glyphs() {
+    let place = Place::new();
+    fonts(&place, 40);
+    let line = "generate glyphs --fonts fonts --out full/g --size 256 --min-fonts 2";
+    if let Some(ended) = crate::full_disk::on_small_disk(&place, "1m", line) {
+        ended.refused(line, 1, &["full/g-", "no space"]);
+    }
+}
