@@ -48,7 +48,7 @@ fn beginning(seed: u64, classes: std::ops::Range<u64>, d: usize) -> Vec<f32> {
     let mut weights = Vec::with_capacity((classes.end - classes.start) as usize * d);
     let deviation = 1.0 / (d as f64).sqrt();
     for class in classes {
-        let mut rng = KeyedRng::at(mix(seed ^ 0x636c_6173), class);
+        let mut rng = KeyedRng::new(mix(mix(seed ^ 0x636c_6173) ^ class));
         // Box and Muller's.
         weights.extend((0..d).map(|_| {
             let (u, v) = (1.0 - rng.next_f64(), rng.next_f64());
@@ -235,6 +235,9 @@ impl ClassHead for ChosenHead {
     fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
         let first = self.head.rows().classes().start;
         let batch = features.len() / self.options.d;
+        if batch == 0 {
+            return Ok(vec![]);
+        }
         let mut best = vec![Best::new(k); batch];
         self.head.products(features, &mut |places, products| {
             for (row, products) in places.zip(products.chunks_exact(batch)) {
@@ -303,20 +306,28 @@ impl ClassHead for ChosenHead {
         }
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
-            Choice::Near { graph, .. } => {
+            Choice::Near { k, graph } => {
                 *graph = None;
                 if let Some(parts) = read(NEIGHBOURS, own.clone()) {
-                    let ids = parts.chunks_exact(2);
-                    let ids = ids.map(|part| (part[0] as u32) << 16 | part[1] as u32);
-                    let neighbours = Neighbours::of_ids(own, ids.collect());
+                    let parts = of_width(parts, 2 * *k, NEIGHBOURS)?;
+                    let pairs = parts.chunks_exact(2);
+                    let ids = pairs.map(|part| (part[0] as u32) << 16 | part[1] as u32 & 0xffff);
+                    let ids: Vec<u32> = ids.collect();
+                    if ids.iter().any(|&id| u64::from(id) >= self.options.classes) {
+                        return Err(missing(NEIGHBOURS));
+                    }
+                    let neighbours = Neighbours::of_ids(own.clone(), ids);
                     let divided = Graph::divide(&neighbours, &self.comm)?;
                     *graph = Some((neighbours, divided));
                 }
             }
             Choice::Leaves { trees, forest } => {
-                let leaves = read(LEAVES, own);
-                let leaves = leaves.map(|all| all.iter().map(|&leaf| leaf as u32).collect());
-                *forest = leaves.map(|leaves| Forest::of_leaves(*trees, leaves));
+                *forest = None;
+                if let Some(leaves) = read(LEAVES, own.clone()) {
+                    let leaves = of_width(leaves, *trees, LEAVES)?;
+                    let leaves = leaves.iter().map(|&leaf| leaf as u32).collect();
+                    *forest = Some(Forest::of_leaves(*trees, leaves));
+                }
             }
         }
         let HeadOptions {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, CommError};
-use pelton_key::{KeyedRng, mix};
+use pelton_key::mix;
 
 use crate::neighbours::Neighbours;
 
@@ -93,8 +93,7 @@ impl Graph {
 
     /// The active classes of a batch (Algorithm 1): the neighbours of its labels, those of the lowest places first,
     /// as many as fit into `budget` classes over all ranks, of the last place some by `key`; what is left of it is drawn
-    /// from all classes. A class that is drawn twice counts once, so a few may be missing. What is selected does not depend on
-    /// the number of ranks.
+    /// from the others. What is selected does not depend on the number of ranks.
     ///
     /// The classes of the labels themselves are always active, also beyond the budget.
     pub fn select<'a>(
@@ -185,12 +184,16 @@ impl Selection {
             *place = if is_taken { 0 } else { u16::MAX };
             is_taken
         });
-        let mut draws = KeyedRng::new(key);
-        for _ in taken..budget {
-            let class = draws.below(classes);
-            if own.contains(&class) {
-                let row = (class - own.start) as u32;
-                if places[row as usize] == u16::MAX {
+        // Of the others each is drawn with the same chance, such that the budget is seldom passed, and then by few.
+        let rest = budget.saturating_sub(taken) as f64;
+        let chance = match budget >= classes {
+            true => 1.0,
+            false => (rest - 2.0 * rest.sqrt()).max(0.0) / (classes - taken).max(1) as f64,
+        };
+        if chance > 0.0 {
+            let below = (chance * (1u64 << 53) as f64) as u64;
+            for row in 0..places.len() as u32 {
+                if places[row as usize] == u16::MAX && name(row) >> 11 < below {
                     places[row as usize] = 0;
                     rows.push(row);
                 }

@@ -384,7 +384,8 @@ impl Head {
         if let Rule::Lars { trust, .. } = update.rule {
             let mut squares = [0.0; 2];
             self.gradients(scored, weight, &mut |head, places, scratch| {
-                let all = |numbers: &[f32]| numbers.iter().map(|x| f64::from(x * x)).sum::<f64>();
+                let all =
+                    |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
                 squares[0] += all(&scratch.gradient);
                 let rows = places.map(|place| all(head.rows.row(scored.row(place))));
                 squares[1] += rows.sum::<f64>();

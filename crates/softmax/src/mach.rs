@@ -168,6 +168,7 @@ impl ClassHead for Mach {
         labels: &[u64],
         weight: f32,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
+        self.select(labels, 0)?;
         let parts = self.heads.len();
         let mut all = (Sums::default(), vec![0.0; features.len()]);
         for repetition in 0..parts {
@@ -197,6 +198,7 @@ impl ClassHead for Mach {
     }
 
     fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError> {
+        self.select(labels, 0)?;
         let mut found = Sums::default();
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
@@ -238,6 +240,9 @@ impl ClassHead for Mach {
 
     fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
         let batch = features.len() / self.options.d;
+        if batch == 0 {
+            return Ok(vec![]);
+        }
         let probabilities = self.probabilities(features)?;
         let mut best = vec![Best::new(k); batch];
         let mut scores = vec![0.0; batch];

@@ -373,7 +373,7 @@ fn a_selection_takes_the_nearest_of_the_batch() {
     let some = select(1, 8);
     assert_eq!(some.len(), 8);
     assert!(some.iter().all(|&class| near.contains(&(class as u32))));
-    // Some draws meet.
+    // A little below the budget, which is then seldom passed.
     assert!(select(1, 400).len() > 320);
 }
 
@@ -611,4 +611,35 @@ fn heads_refuse_what_cannot_be() {
     assert!(matches!(nan, Err(HeadError::NotFinite { example: 0 })));
     let missing = head.load(&mut |_, _| None).unwrap_err().to_string();
     assert!(missing.contains("weights"), "{missing}");
+}
+
+#[test]
+fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
+    let options = HeadOptions {
+        kind: HeadKind::Sampled { active: 1.0 },
+        logits: cosine(Margin::None),
+        classes: 300,
+        d: 16,
+        seed: 1,
+        scratch_bytes: 0,
+    };
+    let mut head = class_head(&options, Comm::alone()).unwrap();
+    let mut bits: Vec<u32> = head.save()[0].values.iter().map(|x| x.to_bits()).collect();
+    bits.sort_unstable();
+    bits.dedup();
+    // Of 4800 numbers a few may be equal by chance.
+    assert!(bits.len() > 4790, "{}", bits.len());
+    assert_eq!(head.select(&[3, 4], 7).unwrap(), 300);
+    assert!(head.top(&[], 3).unwrap().is_empty());
+    let part = HeadOptions {
+        kind: HeadKind::Sampled { active: 0.5 },
+        ..options
+    };
+    let mut head = class_head(&part, Comm::alone()).unwrap();
+    let mean: f64 = (0..100)
+        .map(|key| head.select(&[3], key).unwrap() as f64)
+        .sum::<f64>()
+        / 100.0;
+    // 150 less two deviations of the draws.
+    assert!((mean - 126.0).abs() < 4.0, "{mean}");
 }
