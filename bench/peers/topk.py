@@ -43,7 +43,7 @@ def main():
     torch_ms(gradients)
     lines = [f"torch {torch.__version__}, {torch.get_num_threads()} threads; {' '.join(sys.argv)}"]
     ratios = []
-    for turn in range(3):
+    for turn in range(5):
         theirs = statistics.median(torch_ms(gradients) for _ in range(5))
         with tempfile.TemporaryDirectory() as folder:
             run = [pelton, "reproduce", "topk", "--out", folder, "--json"]
