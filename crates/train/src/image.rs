@@ -66,6 +66,13 @@ impl ImageConfig {
             (Some(head), ..) => head.embedding,
             (None, ..) => classes,
         };
+        let takes_vectors = matches!(self.model, ImageModel::Mlp | ImageModel::None);
+        if let (Flow::Row(width), false) = (input, takes_vectors) {
+            return Err(TrainError::config(format!(
+                "`model` {} is for images, and the data is vectors of {width}; choose mlp, or none",
+                self.model
+            )));
+        }
         Ok(self.model.net(input, out, self.width)?)
     }
 

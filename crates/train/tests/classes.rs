@@ -159,6 +159,10 @@ fn what_is_wrong_is_said() {
         &|c| c.fit.optimizer = pelton_train::Optimizer::Adamw,
         &["adamw", "sgd or lars"],
     );
+    refused(
+        &|c| c.model = "resnet20".parse().unwrap(),
+        &["resnet20 is for images", "choose mlp"],
+    );
     // A shard of a checkpoint that is gone.
     let config = config(folder.path(), "full");
     let out = folder.path().join("shards");
