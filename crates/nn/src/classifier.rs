@@ -134,6 +134,10 @@ impl Trainer for Classifier {
         Ok(self.head.renew(epoch, stop)?)
     }
 
+    fn end_epoch(&mut self) {
+        self.head.settle();
+    }
+
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],

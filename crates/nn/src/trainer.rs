@@ -57,6 +57,9 @@ pub trait Trainer: Send {
         Ok(())
     }
 
+    /// What is put off in steps and done between epochs. All ranks call it after the last step of each.
+    fn end_epoch(&mut self) {}
+
     /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank without a
     /// batch takes part in the sums all the same; all ranks have as many parts.
     fn gradients(

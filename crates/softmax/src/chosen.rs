@@ -11,7 +11,7 @@ use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
 use crate::head::{Active, Head, Scored, Sums};
 use crate::neighbours::Neighbours;
-use crate::rows::{ClassRows, Update};
+use crate::rows::{ClassRows, Update, Wait};
 
 /// Examples that are evaluated at once.
 pub(crate) const EVALUATED: usize = 1024;
@@ -127,6 +127,7 @@ impl ClassHead for ChosenHead {
 
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError> {
         let began = Instant::now();
+        self.settle();
         let rows = self.head.rows();
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
@@ -181,6 +182,7 @@ impl ClassHead for ChosenHead {
             }
         };
         let mut count = [rows.len() as u64];
+        self.head.wake(Active::Rows(rows));
         self.active = Some(rows.to_vec());
         self.comm.all_reduce(&mut count, Reduction::Sum)?;
         Ok(count[0])
@@ -220,7 +222,12 @@ impl ClassHead for ChosenHead {
         self.scored = None;
     }
 
+    fn settle(&mut self) {
+        self.head.wake(Active::All);
+    }
+
     fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError> {
+        self.settle();
         let mut all = Sums::default();
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
@@ -233,6 +240,7 @@ impl ClassHead for ChosenHead {
     }
 
     fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
+        self.settle();
         let first = self.head.rows().classes().start;
         let batch = features.len() / self.options.d;
         if batch == 0 {
@@ -261,8 +269,9 @@ impl ClassHead for ChosenHead {
         let mut all = vec![block(WEIGHTS, rows.d(), rows.weights().to_vec())];
         if !rows.velocity.is_empty() {
             all.push(block(VELOCITY, rows.d(), rows.velocity.clone()));
-            let missed = rows.seen.iter().map(|seen| (rows.step - seen) as f32);
-            all.push(block(MISSED, 1, missed.collect()));
+            let waited = (0..rows.len()).map(|row| rows.waited(row));
+            let waited = waited.flat_map(|(steps, wait)| [steps as f32, wait.moved, wait.kept]);
+            all.push(block(WAITED, 3, waited.collect()));
         }
         match &self.choice {
             Choice::Near {
@@ -298,11 +307,14 @@ impl ClassHead for ChosenHead {
         let weights = read(WEIGHTS, own.clone()).ok_or_else(|| missing(WEIGHTS))?;
         let mut rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);
         if let Some(velocity) = read(VELOCITY, own.clone()) {
-            let gone = read(MISSED, own.clone()).ok_or_else(|| missing(MISSED))?;
-            rows.velocity = of_width(velocity, d, VELOCITY)?;
-            let most = gone.iter().copied().fold(0.0, f32::max) as u32;
-            rows.step = most;
-            rows.seen = gone.iter().map(|&gone| most - gone as u32).collect();
+            let waited = read(WAITED, own.clone()).ok_or_else(|| missing(WAITED))?;
+            let waited = of_width(waited, 3, WAITED)?;
+            let waited = waited.chunks_exact(3).map(|wait| {
+                let (moved, kept) = (wait[1], wait[2]);
+                (wait[0] as u32, Wait { moved, kept })
+            });
+            let waited: Vec<(u32, Wait)> = waited.collect();
+            rows = rows.waiting(of_width(velocity, d, VELOCITY)?, &waited);
         }
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
@@ -344,7 +356,6 @@ impl ClassHead for ChosenHead {
 
     fn bytes(&self) -> u64 {
         let rows = self.head.rows();
-        let numbers = rows.weights().len() + rows.velocity.len() + rows.seen.len();
         let graph = match &self.choice {
             Choice::Near {
                 graph: Some((neighbours, graph)),
@@ -356,7 +367,7 @@ impl ClassHead for ChosenHead {
             } => forest.bytes(),
             _ => 0,
         };
-        (4 * numbers + graph) as u64
+        (rows.bytes() + graph) as u64
     }
 
     fn graph_seconds(&self) -> f64 {
@@ -370,7 +381,7 @@ impl ClassHead for ChosenHead {
 
 const WEIGHTS: &str = "weights";
 const VELOCITY: &str = "velocity";
-const MISSED: &str = "missed";
+const WAITED: &str = "waited";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
 

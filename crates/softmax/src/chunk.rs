@@ -178,8 +178,6 @@ impl Kernel for Exponentials<'_> {
 /// A step of one row: `gradient` is that of the row of length 1 until here.
 pub(crate) struct StepOfRow<'a> {
     pub(crate) factors: Factors,
-    /// Momentum for every step since the row's last.
-    pub(crate) kept: f32,
     pub(crate) gradient: &'a [f32],
     pub(crate) weights: &'a mut [f32],
     /// Empty without momentum.
@@ -194,8 +192,8 @@ impl Kernel for StepOfRow<'_> {
         let Factors {
             of_gradient,
             of_velocity,
+            momentum,
             weight_decay,
-            ..
         } = self.factors;
         let rows = self.weights.iter_mut().zip(self.gradient);
         if self.velocity.is_empty() {
@@ -205,7 +203,7 @@ impl Kernel for StepOfRow<'_> {
             return;
         }
         for ((w, g), v) in rows.zip(self.velocity) {
-            *v = normal(self.kept * *v + of_gradient * (g + weight_decay * *w));
+            *v = normal(momentum * *v + of_gradient * (g + weight_decay * *w));
             *w -= of_velocity * *v;
         }
     }

@@ -185,6 +185,10 @@ pub trait ClassHead: Send {
     /// Forgets those.
     fn forget(&mut self);
 
+    /// Moves classes that took no part in the last steps as far as their momentum has brought them. What looks at all
+    /// classes does so by itself; ends an epoch.
+    fn settle(&mut self);
+
     /// Loss and hits over all classes, without training.
     fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError>;
 

@@ -110,7 +110,17 @@ impl Head {
         &self.rows
     }
 
-    /// Scores a batch: `features` \[batch, d\] and `labels` \[batch\], the same on every rank.
+    /// Moves the rows of a step, which have waited, as far as they have come; all where none are given. Comes before
+    /// scoring.
+    pub fn wake(&mut self, active: Active<'_>) {
+        match active {
+            Active::All => self.rows.settle(),
+            Active::Rows(rows) => self.rows.wake(rows.iter().map(|&row| row as usize)),
+        }
+    }
+
+    /// Scores a batch: `features` \[batch, d\] and `labels` \[batch\], the same on every rank. Rows that take part are
+    /// [awake](Head::wake).
     ///
     /// Errors: a label that is no class, features that are not finite.
     pub fn score(
@@ -405,7 +415,7 @@ impl Head {
         self.gradients(scored, weight, &mut |head, places, scratch| {
             head.step(scored, places, scratch, factors);
         });
-        self.rows.step += 1;
+        self.rows.next_step(factors);
         Ok(())
     }
 
@@ -471,28 +481,13 @@ impl Head {
     fn step(&mut self, scored: &Scored, places: Range<usize>, scratch: &Scratch, factors: Factors) {
         let d = self.rows.d();
         let level = Simd::current();
-        let (step, seen) = (self.rows.step, &mut self.rows.seen);
-        let mut weights = Rest::new(&mut self.rows.weights);
-        let mut velocity = Rest::new(&mut self.rows.velocity);
-        let rows: Vec<(f32, &mut [f32], &mut [f32])> = places
-            .map(|place| {
-                let row = scored.row(place);
-                let missed = (step - seen[row]) as i32;
-                seen[row] = step + 1;
-                (
-                    factors.momentum.powi(missed + 1),
-                    weights.row(row, d),
-                    velocity.row(row, d),
-                )
-            })
-            .collect();
+        let rows = self.rows.moving(places.map(|place| scored.row(place)));
         let gradients = scratch.gradient.par_chunks_exact(d);
         gradients
             .zip(rows)
-            .for_each(|(gradient, (kept, weights, velocity))| {
+            .for_each(|(gradient, (weights, velocity))| {
                 let step = StepOfRow {
                     factors,
-                    kept,
                     gradient,
                     weights,
                     velocity,
@@ -569,29 +564,6 @@ impl Scratch {
         self.products.resize(n * batch, 0.0);
         let rows = Matrix::new(&self.unit, n, d);
         gemm_packed(rows, columns, &mut self.products, batch, false);
-    }
-}
-
-/// Rows of a matrix, taken in ascending order.
-struct Rest<'a> {
-    left: &'a mut [f32],
-    next: usize,
-}
-
-impl<'a> Rest<'a> {
-    fn new(all: &'a mut [f32]) -> Rest<'a> {
-        Rest { left: all, next: 0 }
-    }
-
-    /// Nothing of a matrix without numbers.
-    fn row(&mut self, row: usize, d: usize) -> &'a mut [f32] {
-        let left = std::mem::take(&mut self.left);
-        if left.is_empty() {
-            return left;
-        }
-        let (taken, left) = left[(row - self.next) * d..].split_at_mut(d);
-        (self.left, self.next) = (left, row + 1);
-        taken
     }
 }
 

@@ -197,6 +197,10 @@ impl ClassHead for Mach {
         self.heads.iter_mut().for_each(ClassHead::forget);
     }
 
+    fn settle(&mut self) {
+        self.heads.iter_mut().for_each(ClassHead::settle);
+    }
+
     fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError> {
         self.select(labels, 0)?;
         let mut found = Sums::default();

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
 /// How class weights change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
@@ -39,7 +41,7 @@ impl Update {
     }
 }
 
-/// How rows take their step: v ← kept·v + of_gradient·(g + weight_decay·w); w −= of_velocity·v.
+/// How rows take their step: v ← momentum·v + of_gradient·(g + weight_decay·w); w −= of_velocity·v.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factors {
     pub(crate) of_gradient: f32,
@@ -50,7 +52,8 @@ pub(crate) struct Factors {
 
 /// Rows `first..first + len` of the class weights \[classes, d\], and their momentum.
 ///
-/// A row that takes no part in some steps loses momentum in them, and keeps its weights.
+/// A row that takes no part in a step moves with its momentum, as if its gradient were 0. It does so late: in all steps
+/// that it has waited at once, before it takes part again or all are [settled](ClassRows::settle).
 #[derive(Clone, Debug)]
 pub struct ClassRows {
     d: usize,
@@ -58,10 +61,28 @@ pub struct ClassRows {
     pub(crate) weights: Vec<f32>,
     /// Empty until a step has momentum.
     pub(crate) velocity: Vec<f32>,
-    /// The step after each row's last.
-    pub(crate) seen: Vec<u32>,
-    pub(crate) step: u32,
+    /// The step that each row waits for: the one after its last.
+    seen: Vec<u32>,
+    /// What becomes of rows that wait, by the step that they wait for; the last is the next step.
+    waits: Vec<Wait>,
 }
+
+/// What becomes of a row with velocity v between two of its steps: w −= moved·v; v ← kept·v.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Wait {
+    pub(crate) moved: f32,
+    pub(crate) kept: f32,
+}
+
+impl Wait {
+    const NONE: Wait = Wait {
+        moved: 0.0,
+        kept: 1.0,
+    };
+}
+
+/// Momentum below which a row has come to rest.
+const REST: f32 = 1e-12;
 
 impl ClassRows {
     /// `weights` \[len, d\] of the classes from `first` on. Panics where they are not whole rows.
@@ -74,8 +95,42 @@ impl ClassRows {
             weights,
             velocity: Vec::new(),
             seen,
-            step: 0,
+            waits: vec![Wait::NONE],
         }
+    }
+
+    /// Rows with velocity that have waited for so many steps each, and what becomes of them. Panics where there are not
+    /// as many as rows.
+    pub(crate) fn waiting(mut self, velocity: Vec<f32>, waited: &[(u32, Wait)]) -> ClassRows {
+        assert_eq!(
+            (velocity.len(), waited.len()),
+            (self.weights.len(), self.len()),
+            "rows that wait"
+        );
+        self.velocity = velocity;
+        let most = waited.iter().map(|(steps, _)| *steps).max().unwrap_or(0);
+        self.waits = vec![Wait::NONE; most as usize + 1];
+        for (seen, &(steps, wait)) in self.seen.iter_mut().zip(waited) {
+            *seen = most - steps;
+            self.waits[*seen as usize] = wait;
+        }
+        self
+    }
+
+    /// Steps that a row has waited, and what becomes of it.
+    pub(crate) fn waited(&self, row: usize) -> (u32, Wait) {
+        let seen = self.seen[row];
+        (self.now() - seen, self.waits[seen as usize])
+    }
+
+    fn now(&self) -> u32 {
+        self.waits.len() as u32 - 1
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.weights.len() + self.velocity.len() + self.seen.len())
+            + self.waits.len() * size_of::<Wait>()
     }
 
     /// Numbers in a row.
@@ -114,10 +169,96 @@ impl ClassRows {
         is_here.then(|| (class - self.first) as usize)
     }
 
+    /// Moves these rows, ascending, as far as they have come in the steps that they waited.
+    pub(crate) fn wake(&mut self, rows: impl Iterator<Item = usize>) {
+        if self.velocity.is_empty() {
+            return;
+        }
+        let (d, now) = (self.d, self.now());
+        let (weights, velocity) = (&mut self.weights, &mut self.velocity);
+        let (mut weights, mut velocity) = (Rest::new(weights), Rest::new(velocity));
+        let (seen, waits) = (&mut self.seen, &self.waits);
+        let woken: Vec<(Wait, &mut [f32], &mut [f32])> = rows
+            .filter_map(|row| {
+                let since = std::mem::replace(&mut seen[row], now);
+                let take = || {
+                    (
+                        waits[since as usize],
+                        weights.row(row, d),
+                        velocity.row(row, d),
+                    )
+                };
+                (since < now).then(take)
+            })
+            .collect();
+        let each = woken.into_par_iter().with_min_len(64);
+        each.for_each(|(Wait { moved, kept }, weights, velocity)| {
+            for (w, v) in weights.iter_mut().zip(velocity) {
+                *w -= moved * *v;
+                *v *= kept;
+            }
+        });
+    }
+
+    /// Moves all rows as far as they have come.
+    pub fn settle(&mut self) {
+        self.wake(0..self.len());
+    }
+
+    /// Memory of these rows, ascending, which take a step: weights, and velocity or nothing.
+    pub(crate) fn moving(
+        &mut self,
+        rows: impl Iterator<Item = usize>,
+    ) -> Vec<(&mut [f32], &mut [f32])> {
+        let (d, next) = (self.d, self.now() + 1);
+        let (weights, velocity) = (&mut self.weights, &mut self.velocity);
+        let (mut weights, mut velocity) = (Rest::new(weights), Rest::new(velocity));
+        let seen = &mut self.seen;
+        rows.map(|row| {
+            debug_assert_eq!(seen[row] + 1, next, "a row that was not woken");
+            seen[row] = next;
+            (weights.row(row, d), velocity.row(row, d))
+        })
+        .collect()
+    }
+
+    /// Ends a step: rows that took no part have waited for one more.
+    pub(crate) fn next_step(&mut self, factors: Factors) {
+        let moving = self.waits.iter_mut().rev();
+        for wait in moving.take_while(|wait| wait.kept > REST) {
+            wait.kept *= factors.momentum;
+            wait.moved += factors.of_velocity * wait.kept;
+        }
+        self.waits.push(Wait::NONE);
+    }
+
     /// Room for momentum.
     pub(crate) fn with_velocity(&mut self) {
         if self.velocity.is_empty() {
             self.velocity = vec![0.0; self.weights.len()];
         }
+    }
+}
+
+/// Rows of a matrix, taken in ascending order.
+struct Rest<'a> {
+    left: &'a mut [f32],
+    next: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn new(all: &'a mut [f32]) -> Rest<'a> {
+        Rest { left: all, next: 0 }
+    }
+
+    /// Nothing of a matrix without numbers.
+    fn row(&mut self, row: usize, d: usize) -> &'a mut [f32] {
+        let left = std::mem::take(&mut self.left);
+        if left.is_empty() {
+            return left;
+        }
+        let (taken, left) = left[(row - self.next) * d..].split_at_mut(d);
+        (self.left, self.next) = (left, row + 1);
+        taken
     }
 }

@@ -1,7 +1,7 @@
 //! Against sums over all classes in f64, whose gradients are differences.
 
 use pelton_comm::{Comm, run_ranks, share};
-use pelton_key::KeyedRng;
+use pelton_key::{KeyedRng, mix};
 
 use super::*;
 
@@ -200,31 +200,82 @@ fn chunks_scratch_and_ranks_change_nothing() {
     }
 }
 
+/// Rows that take part now and then come to where momentum brings them that is taken in every step, with gradients of 0
+/// in between; rates and momentum change from step to step.
 #[test]
-fn a_row_that_waits_loses_momentum_and_keeps_its_weights() {
-    let update = Update {
-        rule: Rule::Sgd { momentum: 0.5 },
-        rate: 0.1,
-        weight_decay: 0.0,
-    };
-    let rows = ClassRows::new(0, 2, vec![1.0, 0.0, 0.0, 1.0, 0.5, 0.5]);
-    let mut head = Head::new(rows, Logits::Product, 3, 0);
-    let mut step = |label: u64, active: &[u32]| {
-        let mut scored = head
-            .score(&[1.0, 2.0], &[label], Active::Rows(active))
-            .unwrap();
-        head.reduce(&mut scored, 1.0, &Comm::alone()).unwrap();
-        head.update(&scored, 1.0, &update, &Comm::alone()).unwrap();
-        (head.rows().row(2).to_vec(), head.rows().velocity[4])
-    };
-    let (before, first) = step(0, &[0, 2]);
-    assert!(first > 0.0);
-    assert_eq!(step(1, &[0, 1]), (before.clone(), first));
-    // Alone with the right class, the gradient of a row is its share times the features.
-    let (w, v) = step(0, &[0, 2]);
-    assert!((before[0] - w[0] - 0.1 * v).abs() < 1e-6);
-    let share = v - 0.25 * first;
-    assert!(share > 0.0 && share < 1.0, "{share}");
+fn rows_that_wait_move_with_their_momentum() {
+    let (classes, d) = (7, 4);
+    for rule in [Rule::Sgd { momentum: 0.0 }, LARS] {
+        let weights = numbers(classes * d, 3);
+        let mut head = Head::new(
+            ClassRows::new(0, d, weights.clone()),
+            cosine(Margin::None),
+            classes as u64,
+            0,
+        );
+        let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+        let (mut w, mut v) = (wide(&weights), vec![0.0; classes * d]);
+        for step in 0..300u64 {
+            let active: Vec<u32> = (0..classes as u32)
+                .filter(|&row| row == 0 || mix(step ^ u64::from(row) << 40) % 5 == 0 && step < 200)
+                .collect();
+            let (rate, momentum) = (
+                0.1 + 0.3 * (step % 3) as f32,
+                [0.9, 0.5, 0.95][step as usize % 3],
+            );
+            let rule = match rule {
+                Rule::Sgd { .. } => Rule::Sgd { momentum },
+                Rule::Lars { trust, .. } => Rule::Lars { momentum, trust },
+            };
+            head.wake(Active::Rows(&active));
+            let before = head.rows().weights().to_vec();
+            for &row in &active {
+                let at = row as usize * d..(row as usize + 1) * d;
+                for (w, before) in w[at.clone()].iter().zip(&before[at]) {
+                    assert!(
+                        (w - f64::from(*before)).abs() < 2e-5,
+                        "step {step}: {w} {before}"
+                    );
+                }
+            }
+            let features = numbers(2 * d, step);
+            let mut scored = head
+                .score(&features, &[0, 0], Active::Rows(&active))
+                .unwrap();
+            head.reduce(&mut scored, 0.5, &Comm::alone()).unwrap();
+            let update = Update {
+                rule,
+                rate,
+                weight_decay: 1e-3,
+            };
+            head.update(&scored, 0.5, &update, &Comm::alone()).unwrap();
+            // Of the active rows the gradient is what the step shows.
+            let factor = match rule {
+                Rule::Sgd { .. } => f64::from(rate),
+                Rule::Lars { .. } => 1.0,
+            };
+            for row in 0..classes {
+                for i in row * d..(row + 1) * d {
+                    v[i] *= f64::from(momentum);
+                    if active.contains(&(row as u32)) {
+                        v[i] = f64::from(head.rows().velocity[i]);
+                    }
+                    w[i] -= factor * v[i];
+                }
+            }
+        }
+        head.wake(Active::All);
+        let found = wide(head.rows().weights());
+        for (w, found) in w.iter().zip(found) {
+            assert!((w - found).abs() < 2e-5, "{w} {found}");
+        }
+        assert!(
+            wide(&weights[d..])
+                .iter()
+                .zip(&w[d..])
+                .any(|(a, b)| (a - b).abs() > 1e-3)
+        );
+    }
 }
 
 /// Logits far beyond what e^x can hold, one class alone, features of zeros: numbers stay numbers.

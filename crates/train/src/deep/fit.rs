@@ -262,6 +262,7 @@ impl Run<'_, '_> {
                 });
             }
         }
+        self.pool.install(|| self.of.trainer.end_epoch());
         Ok(())
     }
 
