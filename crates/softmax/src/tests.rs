@@ -217,7 +217,9 @@ fn rows_that_wait_move_with_their_momentum() {
         let (mut w, mut v) = (wide(&weights), vec![0.0; classes * d]);
         for step in 0..300u64 {
             let active: Vec<u32> = (0..classes as u32)
-                .filter(|&row| row == 0 || mix(step ^ u64::from(row) << 40) % 5 == 0 && step < 200)
+                .filter(|&row| {
+                    row == 0 || mix(step ^ (u64::from(row) << 40)).is_multiple_of(5) && step < 200
+                })
                 .collect();
             let (rate, momentum) = (
                 0.1 + 0.3 * (step % 3) as f32,
