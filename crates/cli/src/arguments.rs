@@ -11,6 +11,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
+use crate::capacity_arguments::CapacityArguments;
 use crate::data_arguments::{DataArguments, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
@@ -561,54 +562,6 @@ pub struct GlyphsArguments {
     /// Replace the files if they exist
     #[arg(long)]
     pub overwrite: bool,
-    /// Print the figures as one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `pelton plan-capacity`
-#[derive(Debug, Args)]
-pub struct CapacityArguments {
-    /// Numbers of nodes, one rank each
-    #[arg(long, value_delimiter = ',', default_value = "16,64,256,1024,4096")]
-    pub nodes: Vec<u32>,
-    /// Bytes of the data
-    #[arg(long, default_value = "1280GB")]
-    pub data_size: Memory,
-    /// Mean bytes of a record
-    #[arg(long, default_value = "110KB")]
-    pub record_size: Memory,
-    /// Memory of each node for the data: a size, or a share of the data over all nodes (1/4)
-    #[arg(long, default_value = "20GB")]
-    pub node_memory: Memory,
-    /// Examples of a global batch
-    #[arg(long, default_value_t = 4096)]
-    pub batch: u64,
-    /// Bytes that the opportunistic pipeline reads at once
-    #[arg(long, default_value = "1MiB")]
-    pub unit_size: Memory,
-    /// Loads of an epoch of the opportunistic pipeline (default: as few as fit)
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub loads: Option<u64>,
-    /// Bytes a second from other nodes' memory into one node
-    #[arg(long, default_value = "12.5GB")]
-    pub network: Memory,
-    /// One-sided reads a second into one node
-    #[arg(long, default_value_t = 2e6)]
-    pub network_reads: f64,
-    /// Bytes a second that one node turns into batches, such as `pelton bench` measures (default: not a
-    /// limit)
-    #[arg(long)]
-    pub node_rate: Option<Memory>,
-    /// Bytes a second from the backend by all nodes together (default: DeepIO's parallel file system)
-    #[arg(long, default_value = "4662.49MB")]
-    pub backend: Memory,
-    /// Reads a second from the backend at random places (default: hard disks of that bandwidth)
-    #[arg(long, default_value_t = 17_071.0)]
-    pub backend_reads: f64,
-    /// Nodes that it takes to draw the backend's rates
-    #[arg(long, default_value_t = 16.0)]
-    pub backend_nodes: f64,
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,

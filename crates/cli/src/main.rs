@@ -9,6 +9,7 @@
 mod allocation;
 mod arguments;
 mod bytes;
+mod capacity_arguments;
 mod commands;
 mod console;
 mod data_arguments;

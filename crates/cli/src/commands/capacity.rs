@@ -5,8 +5,9 @@ use std::io::Write;
 use pelton_tools::capacity::{Cluster, EpochTime, Pipeline, Workload, local_copy_rate, predict};
 use serde_json::{Value, json};
 
-use crate::arguments::CapacityArguments;
+use super::class_capacity;
 use crate::bytes::{Memory, human};
+use crate::capacity_arguments::CapacityArguments;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage};
 
 /// Pipelines in the order of the columns, with whether slots follow the holders of their records.
@@ -18,18 +19,28 @@ const COLUMNS: [(Pipeline, bool, &str); 5] = [
     (Pipeline::Opportunistic, true, "opportunistic, near"),
 ];
 
-/// Predicts epochs and prints them with what they assume.
-pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
-    let positive = |value: f64, flag: &str| match value > 0.0 && value.is_finite() {
+/// Bytes a second into a node unless stated.
+const NETWORK: Memory = Memory::Bytes(12_500_000_000);
+
+/// A rate, or a share, above 0.
+pub fn positive(value: f64, flag: &str) -> Result<f64, Failure> {
+    match value > 0.0 && value.is_finite() {
         true => Ok(value),
         false => Err(usage(anyhow::anyhow!(
             "{flag} {value} is no rate; give a number above 0"
         ))),
-    };
+    }
+}
+
+/// Predicts epochs and prints them with what they assume.
+pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
+    if let Some(classes) = arguments.classes.classes {
+        return class_capacity::plan(classes, &arguments);
+    }
     let bytes = |memory, flag| bytes_of(memory, flag).map(|bytes| bytes as f64);
     let cluster = Cluster {
         local_bytes_per_s: local_copy_rate()?,
-        network_bytes_per_s: bytes(arguments.network, "--network")?,
+        network_bytes_per_s: bytes(arguments.network.unwrap_or(NETWORK), "--network")?,
         network_reads_per_s: positive(arguments.network_reads, "--network-reads")?,
         decode_bytes_per_s: match arguments.node_rate {
             Some(rate) => bytes(rate, "--node-rate")?,

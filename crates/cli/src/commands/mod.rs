@@ -4,6 +4,7 @@ mod bench;
 mod blocks;
 mod buckets;
 mod capacity;
+mod class_capacity;
 mod data;
 mod glyphs;
 mod model;

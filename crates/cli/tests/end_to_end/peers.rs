@@ -157,6 +157,35 @@ fn capacity_is_predicted_from_stated_figures() {
     place.refuses("plan-capacity --backend-reads 0", 2, &["--backend-reads"]);
 }
 
+#[test]
+fn training_over_many_classes_is_predicted_from_stated_figures() {
+    let place = Place::new();
+    let line = "plan-capacity --classes 1e8 --devices 128,256";
+    let figures = place.json(line);
+    let rows = figures["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    // 6 operations an example and weight of 390 625 rows, at 0.13 of a V100's peak.
+    let expected = 6.0 * 4096.0 * 390_625.0 * 512.0 / (0.13 * 125e12);
+    let full = rows.iter().find(|row| row["devices"] == 256).unwrap();
+    assert!((number(&full["time"], "head_s") / expected - 1.0).abs() < 1e-9);
+    let text = place.ok(line).stdout;
+    assert!(
+        text.contains("assumed:") && text.contains("sparse"),
+        "{text}"
+    );
+    for (flags, named) in [
+        ("--classes 1e8 --device tpu", "--device tpu"),
+        ("--classes 1e8 --active 2", "--active 2"),
+        ("--classes 10 --neighbours 11", "--neighbours 11"),
+        ("--classes 1.5", "--classes"),
+        ("--devices 4", "--classes"),
+        ("--classes 1e8 --nodes 4", "--nodes"),
+        ("--classes 1e8 --batch 0", "--batch 0"),
+    ] {
+        place.refuses(&format!("plan-capacity {flags}"), 2, &[named]);
+    }
+}
+
 /// Ids of every rank's log, in order.
 fn logged(place: &Place, name: &str, ranks: usize) -> Vec<u64> {
     let logs = (0..ranks).map(|rank| match rank {
