@@ -129,7 +129,7 @@ fn whole(text: &str) -> Result<u64, String> {
     let number: f64 = text
         .parse()
         .map_err(|_| "not a number: write 1000000 or 1e6".to_string())?;
-    match number >= 1.0 && number <= 1e15 && number.fract() == 0.0 {
+    match (1.0..=1e15).contains(&number) && number.fract() == 0.0 {
         true => Ok(number as u64),
         false => Err("not a whole number from 1 to 1e15".to_string()),
     }

@@ -37,6 +37,16 @@ pub fn usage(error: anyhow::Error) -> Failure {
     Failure { error, code: 2 }
 }
 
+/// A rate above 0, as a flag states it.
+pub fn positive(value: f64, flag: &str) -> Result<f64, Failure> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(value),
+        false => Err(usage(anyhow::anyhow!(
+            "{flag} {value} is no rate; give a number above 0"
+        ))),
+    }
+}
+
 /// Runs a job on one rank with its events on the console.
 pub fn with_console<T, E: Into<Failure>>(
     job: impl FnOnce(RunContext<'_>) -> Result<T, E>,

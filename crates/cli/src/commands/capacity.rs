@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::class_capacity;
 use crate::bytes::{Memory, human};
 use crate::capacity_arguments::CapacityArguments;
-use crate::output::{Failure, bytes_of, print_json, print_with, usage};
+use crate::output::{Failure, bytes_of, positive, print_json, print_with, usage};
 
 /// Pipelines in the order of the columns, with whether slots follow the holders of their records.
 const COLUMNS: [(Pipeline, bool, &str); 5] = [
@@ -21,16 +21,6 @@ const COLUMNS: [(Pipeline, bool, &str); 5] = [
 
 /// Bytes a second into a node unless stated.
 const NETWORK: Memory = Memory::Bytes(12_500_000_000);
-
-/// A rate, or a share, above 0.
-pub fn positive(value: f64, flag: &str) -> Result<f64, Failure> {
-    match value > 0.0 && value.is_finite() {
-        true => Ok(value),
-        false => Err(usage(anyhow::anyhow!(
-            "{flag} {value} is no rate; give a number above 0"
-        ))),
-    }
-}
 
 /// Predicts epochs and prints them with what they assume.
 pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {

@@ -7,10 +7,9 @@ use pelton_tools::class_capacity::{
 };
 use serde_json::{Value, json};
 
-use super::capacity::positive;
 use crate::bytes::{Memory, human};
 use crate::capacity_arguments::CapacityArguments;
-use crate::output::{Failure, bytes_of, print_json, print_with, usage};
+use crate::output::{Failure, bytes_of, positive, print_json, print_with, usage};
 
 /// A machine's network unless stated: 25 Gbit/s.
 const NETWORK: Memory = Memory::Bytes(3_125_000_000);

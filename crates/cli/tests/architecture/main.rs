@@ -50,8 +50,8 @@ const ARROWS: [(&str, &[&str]); 21] = [
     (
         "tools",
         &[
-            "data", "run", "feed", "fetch", "batch", "comm", "image", "plan", "format", "text",
-            "storage", "key",
+            "data", "run", "softmax", "feed", "fetch", "batch", "comm", "image", "plan", "format",
+            "text", "storage", "key",
         ],
     ),
     (
