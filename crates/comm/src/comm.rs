@@ -107,6 +107,12 @@ impl Comm {
         }
     }
 
+    /// Bytes a second of each rank's modelled link ([`run_ranks_over`](crate::run_ranks_over)); none where messages
+    /// travel as fast as they can.
+    pub fn modelled_bytes_per_s(&self) -> Option<f64> {
+        self.link.modelled_bytes_per_s()
+    }
+
     /// Whether a rank is known to have failed: the error that waiting for it would give. For loops
     /// that compute for long.
     pub fn check(&self) -> Result<(), CommError> {

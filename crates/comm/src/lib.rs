@@ -34,7 +34,7 @@ pub mod conformance;
 pub use comm::{Comm, Traffic};
 pub use error::{CommError, RankError};
 pub use launcher::{Launched, launched};
-pub use local::run_ranks;
+pub use local::{run_ranks, run_ranks_over};
 pub use number::{Number, Reduction};
 pub use operation::share;
 pub use pending::Pending;

@@ -36,6 +36,11 @@ pub(crate) trait Transport: Send {
     /// Bytes sent to other ranks so far.
     fn sent_bytes(&self) -> u64;
 
+    /// Bytes a second of the modelled network, where there is one.
+    fn modelled_bytes_per_s(&self) -> Option<f64> {
+        None
+    }
+
     /// A count that grows when something arrives.
     fn arrivals(&self) -> u64;
 

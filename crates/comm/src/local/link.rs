@@ -1,20 +1,22 @@
 //! Messages and windows between threads.
 
 use std::any::Any;
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
 use super::exchange::{Exchange, Route};
+use super::network::Network;
 use crate::CommError;
 use crate::transport::{GatherMessages, Group, Memory, Transport};
 use crate::window::Get;
 
 /// One rank's end of a communicator of threads.
 pub(crate) struct Link {
-    pub(crate) exchange: Arc<Exchange<Bytes>>,
+    pub(crate) exchange: Arc<Exchange<Message>>,
     pub(crate) context: u64,
     /// This rank in the communicator.
     pub(crate) rank: usize,
@@ -23,7 +25,20 @@ pub(crate) struct Link {
     pub(crate) sent_bytes: Cell<u64>,
     /// What ranks show one another, by context.
     pub(crate) shelf: Arc<Shelf>,
+    /// What messages travel through; none where they are there at once.
+    pub(crate) network: Option<Arc<Network>>,
+    /// Of each route the next message, while it is on its way.
+    pub(crate) early: RefCell<HashMap<Route, Message>>,
 }
+
+/// What is sent, and when it arrives; at once where that is none.
+pub(crate) struct Message {
+    bytes: Bytes,
+    arrives: Option<Instant>,
+}
+
+/// Longest sleep while a message is on its way: others may arrive meanwhile.
+const NAP: Duration = Duration::from_micros(200);
 
 /// What a rank of each context shows.
 pub(crate) type Shelf = Mutex<BTreeMap<u64, Arc<dyn Any + Send + Sync>>>;
@@ -38,6 +53,8 @@ impl Link {
             members: Arc::new([0]),
             sent_bytes: Cell::new(0),
             shelf: Arc::default(),
+            network: None,
+            early: RefCell::default(),
         }
     }
 
@@ -70,21 +87,46 @@ impl Transport for Link {
             to: self.members[to],
             tag,
         };
-        self.exchange.send(route, message);
+        let (bytes, now) = (message.len(), Instant::now());
+        let arrives = self.network.as_ref().filter(|_| to != self.rank);
+        let arrives = arrives.map(|network| network.arrival(route.from, route.to, bytes, now));
+        let bytes = message;
+        self.exchange.send(route, Message { bytes, arrives });
         Ok(())
     }
 
     fn try_receive(&self, from: usize, tag: u32) -> Result<Option<Bytes>, CommError> {
-        self.exchange.try_receive(Route {
+        let route = Route {
             context: self.context,
             from: self.members[from],
             to: self.members[self.rank],
             tag,
-        })
+        };
+        if self.network.is_none() {
+            let message = self.exchange.try_receive(route)?;
+            return Ok(message.map(|message| message.bytes));
+        }
+        let mut early = self.early.borrow_mut();
+        let next = match early.remove(&route) {
+            Some(message) => Some(message),
+            None => self.exchange.try_receive(route)?,
+        };
+        let is_here = |message: &Message| message.arrives.is_none_or(|at| at <= Instant::now());
+        match next {
+            Some(message) if !is_here(&message) => {
+                early.insert(route, message);
+                Ok(None)
+            }
+            next => Ok(next.map(|message| message.bytes)),
+        }
     }
 
     fn sent_bytes(&self) -> u64 {
         self.sent_bytes.get()
+    }
+
+    fn modelled_bytes_per_s(&self) -> Option<f64> {
+        self.network.as_ref().map(|network| network.bytes_per_s)
     }
 
     fn arrivals(&self) -> u64 {
@@ -92,7 +134,10 @@ impl Transport for Link {
     }
 
     fn idle(&self, seen: u64) -> Result<(), CommError> {
-        self.exchange.wait(self.members[self.rank], seen);
+        match self.early.borrow().is_empty() {
+            true => self.exchange.wait(self.members[self.rank], seen),
+            false => std::thread::sleep(NAP),
+        }
         Ok(())
     }
 
@@ -118,6 +163,8 @@ impl Transport for Link {
             members: members.collect(),
             sent_bytes: Cell::new(0),
             shelf: Arc::clone(&self.shelf),
+            network: self.network.clone(),
+            early: RefCell::default(),
         })))
     }
 
@@ -152,7 +199,7 @@ impl Transport for Link {
 
 /// A window among threads: while shared, every rank holds a reference to the memory of each.
 struct LocalMemory {
-    exchange: Arc<Exchange<Bytes>>,
+    exchange: Arc<Exchange<Message>>,
     rank: usize,
     /// This rank's memory while it is not shared, else empty.
     unshared: BytesMut,

@@ -7,9 +7,10 @@ mod exchange;
 #[cfg(all(test, loom))]
 mod exchange_model;
 mod link;
+mod network;
 mod run;
 
 pub(crate) use link::Link;
 #[cfg(feature = "mpi")]
 pub(crate) use run::panic_message;
-pub use run::run_ranks;
+pub use run::{run_ranks, run_ranks_over};

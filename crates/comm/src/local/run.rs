@@ -1,16 +1,15 @@
 //! Runs a job on threads and says which rank failed.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use bytes::Bytes;
-
 use super::exchange::Exchange;
-use super::link::Link;
+use super::link::{Link, Message};
+use super::network::Network;
 use crate::{Comm, CommError, RankError};
 
 /// Runs `job` on `ranks` threads, each with its own [`Comm`], and returns what each returned, by rank.
@@ -37,6 +36,24 @@ where
     E: fmt::Display + From<CommError> + Send,
     F: Fn(Comm) -> Result<T, E> + Sync,
 {
+    run_ranks_over(None, ranks, job)
+}
+
+/// [`run_ranks`] over a modelled network of so many bytes a second into and out of each rank. A message arrives when
+/// such a network would have carried it, and who needs it waits until then; without latency. Windows are not modelled.
+///
+/// Errors: as [`run_ranks`]. Panics where the rate is not above 0.
+pub fn run_ranks_over<T, E, F>(
+    bytes_per_s: Option<f64>,
+    ranks: usize,
+    job: F,
+) -> Result<Vec<T>, RankError<E>>
+where
+    T: Send,
+    E: fmt::Display + From<CommError> + Send,
+    F: Fn(Comm) -> Result<T, E> + Sync,
+{
+    assert!(bytes_per_s.is_none_or(|rate| rate > 0.0), "rate of a link");
     if ranks == 0 {
         let source = CommError::NoSuchRank { rank: 0, size: 0 }.into();
         return Err(RankError { rank: 0, source });
@@ -44,6 +61,7 @@ where
     let exchange = Arc::new(Exchange::new(ranks));
     let members: Arc<[usize]> = (0..ranks).collect();
     let shelf = Arc::default();
+    let network = bytes_per_s.map(|rate| Arc::new(Network::new(ranks, rate)));
     let one = |rank| {
         let link = Link {
             exchange: Arc::clone(&exchange),
@@ -52,6 +70,8 @@ where
             members: Arc::clone(&members),
             sent_bytes: Cell::new(0),
             shelf: Arc::clone(&shelf),
+            network: network.clone(),
+            early: RefCell::default(),
         };
         run_one(rank, &exchange, || job(Comm::new(Box::new(link))))
     };
@@ -92,7 +112,7 @@ where
 /// Runs one rank; its failure becomes known to all before its thread ends.
 fn run_one<T, E: fmt::Display + From<CommError>>(
     rank: usize,
-    exchange: &Exchange<Bytes>,
+    exchange: &Exchange<Message>,
     job: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     // What a panicking rank leaves half done is its own; others only ever see whole messages.
