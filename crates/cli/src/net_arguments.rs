@@ -147,6 +147,10 @@ pub struct RunArguments {
     /// started)
     #[arg(long)]
     pub ranks: Option<usize>,
+    /// Bytes a second of a modelled network into and out of each of these threads (3.125GB for 25 Gbit/s): messages
+    /// arrive when it would have carried them
+    #[arg(long, value_name = "RATE")]
+    pub link: Option<Memory>,
     /// Run folder (default: runs/NAME-OF-DATA)
     #[arg(long)]
     pub out: Option<PathBuf>,

@@ -1,10 +1,11 @@
 //! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
 
-use pelton_comm::{Comm, Launched, RankError, launched, run_ranks};
+use pelton_comm::{Comm, Launched, RankError, launched, run_ranks_over};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
+use crate::bytes::Memory;
 use crate::console::{Console, interrupt_flag};
-use crate::output::{Failure, with_console};
+use crate::output::{Failure, bytes_of, positive, usage, with_console};
 
 /// How many ranks the flag and the launcher ask for: 1 where neither says anything.
 ///
@@ -61,6 +62,30 @@ pub fn run<T: Send, E: Into<TrainError>>(
     ranks: usize,
     job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
 ) -> Result<Option<T>, Failure> {
+    run_over(None, ranks, job)
+}
+
+/// The rate of a modelled network, in bytes a second.
+///
+/// Errors: no other rank; processes, which have a network of their own.
+pub fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> {
+    let Some(rate) = rate else {
+        return Ok(None);
+    };
+    if ranks < 2 || launched().is_some_and(|launched| launched.size != Some(1)) {
+        return Err(usage(anyhow::anyhow!(
+            "--link models a network between threads of this process; give --ranks 2 or more, without mpirun"
+        )));
+    }
+    positive(bytes_of(rate, "--link")? as f64, "--link").map(Some)
+}
+
+/// [`run`], threads over a modelled network of so many bytes a second.
+pub fn run_over<T: Send, E: Into<TrainError>>(
+    link: Option<f64>,
+    ranks: usize,
+    job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
+) -> Result<Option<T>, Failure> {
     let job = |context: RunContext<'_>| job(context).map_err(Into::into);
     if ranks == 1 {
         return with_console(job).map(Some);
@@ -80,7 +105,7 @@ pub fn run<T: Send, E: Into<TrainError>>(
     if launched().is_some() {
         return processes::run(interrupt, with_events);
     }
-    let results = run_ranks(ranks, with_events).map_err(failure)?;
+    let results = run_ranks_over(link, ranks, with_events).map_err(failure)?;
     Ok(results.into_iter().next())
 }
 

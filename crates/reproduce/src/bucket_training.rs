@@ -212,7 +212,7 @@ impl Table<'_> {
                 };
                 let counts = reset_peak_rss();
                 let run = |own: RunContext<'_>| language::run(&job, own);
-                let trained = train(&folder, division.ranks, context, run)?;
+                let trained = train(&folder, division.ranks, None, context, run)?;
                 let peak_bytes = counts.then(peak_rss_bytes);
                 let before = all.get(at).and_then(|before| before.peak_bytes);
                 let measured = Measured {

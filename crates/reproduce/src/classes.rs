@@ -84,7 +84,9 @@ pub(super) fn classes_table(
             (context.observer)(Event::Note(&format!("{}, seed {seed}", run.method)));
             let mut job = configuration(&experiment.base, run, config.scale, seed)?;
             job.data.cache_dir = Some(config.out.join("data"));
-            let trained = train(&folder, run.ranks, context, |own| image::run(&job, own))?;
+            let trained = train(&folder, run.ranks, run.link, context, |own| {
+                image::run(&job, own)
+            })?;
             let summary = trained.summary.as_ref().map_or(Value::Null, shown);
             let mut line = vec![
                 format!("\"{}\"", run.method),
@@ -183,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_built_in_run_is_a_configuration() {
-        for name in ["knn-softmax", "fccs"] {
+        for name in ["knn-softmax", "fccs", "overlap"] {
             let experiment = Experiment::find(name).unwrap();
             assert!(!experiment.runs.is_empty(), "{name}");
             for run in &experiment.runs {

@@ -194,7 +194,7 @@ fn curves(
             ..ImageConfig::default()
         };
         job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
-        let trained = train(&folder, RANKS, context, |own| image::run(&job, own))?;
+        let trained = train(&folder, RANKS, None, context, |own| image::run(&job, own))?;
         for (at, epoch) in trained.epochs.iter().enumerate() {
             let accuracy = 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
             let loss = epoch.validation_loss.unwrap_or(f64::NAN);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use pelton_train::TrainError;
 
-const BUILT_IN: [&str; 11] = [
+const BUILT_IN: [&str; 12] = [
     include_str!("../../../experiments/lirs-svm.toml"),
     include_str!("../../../experiments/lirs-pages.toml"),
     include_str!("../../../experiments/lirs-memory.toml"),
@@ -19,6 +19,7 @@ const BUILT_IN: [&str; 11] = [
     include_str!("../../../experiments/echo.toml"),
     include_str!("../../../experiments/knn-softmax.toml"),
     include_str!("../../../experiments/fccs.toml"),
+    include_str!("../../../experiments/overlap.toml"),
     include_str!("../../../experiments/topk.toml"),
 ];
 
@@ -116,9 +117,9 @@ pub struct RunSetting {
     /// Ranks that train together.
     #[serde(default = "alone")]
     pub ranks: usize,
-    /// The modelled link between ranks, as `bench` has it; none where they are threads of one machine.
+    /// Bytes a second of a modelled network between them; none where messages are there at once.
     #[serde(default)]
-    pub link: Option<String>,
+    pub link: Option<f64>,
     /// What it changes of the base.
     #[serde(default)]
     pub config: toml::Table,
@@ -193,7 +194,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, topk, knn-softmax, fccs or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, topk, knn-softmax, fccs, overlap or a .toml file"
                 ))
             })
     }

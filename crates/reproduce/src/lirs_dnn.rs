@@ -172,7 +172,7 @@ fn one(
             ..ImageConfig::default()
         };
         job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
-        let trained = train(&folder, 1, context, |own| image::run(&job, own))?;
+        let trained = train(&folder, 1, None, context, |own| image::run(&job, own))?;
         let mut best = 0.0f64;
         for (at, epoch) in trained.epochs.iter().enumerate() {
             let loss = epoch.validation_loss.unwrap_or(f64::NAN);

@@ -1,6 +1,6 @@
 //! Training a net for a table: the job that `pelton train` runs, and what it leaves, epoch by epoch.
 
-use pelton_comm::run_ranks;
+use pelton_comm::run_ranks_over;
 use pelton_run::{Event, RunContext, RunOptions};
 use pelton_train::{FitConfig, NetEpoch, NetSummary, TrainError};
 
@@ -27,15 +27,16 @@ pub(super) struct Trained {
     pub summary: Option<NetSummary>,
 }
 
-/// Runs a job on so many ranks of this process.
+/// Runs a job on so many ranks of this process, over a modelled network of so many bytes a second where there is one.
 pub(super) fn train(
     folder: &RunOptions,
     ranks: usize,
+    link: Option<f64>,
     context: &RunContext<'_>,
     job: impl Fn(RunContext<'_>) -> Result<NetSummary, TrainError> + Sync,
 ) -> Result<Trained, TrainError> {
     let interrupt = context.interrupt;
-    let summaries = run_ranks(ranks, |comm| {
+    let summaries = run_ranks_over(link, ranks, |comm| {
         // Its notes are those of every epoch of every run.
         let quiet = &mut |_: Event<'_>| {};
         job(RunContext::new(&comm, interrupt, quiet).in_folder(folder))

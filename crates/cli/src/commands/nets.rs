@@ -70,7 +70,8 @@ fn train(
         resume: run.resume,
         out: out.clone(),
     };
-    let trained = ranks::run(ranks, |context| job(context.in_folder(&options)))?;
+    let link = ranks::link(run.link, ranks)?;
+    let trained = ranks::run_over(link, ranks, |context| job(context.in_folder(&options)))?;
     tell(trained, run.json, &out)
 }
 

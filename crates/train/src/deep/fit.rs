@@ -120,6 +120,7 @@ pub(crate) fn fit(
         head_s: head.map(|head| head.head_s),
         features_s: head.map(|head| head.features_s),
         communication_s: head.map(|head| head.communication_s),
+        modelled_link_bytes_per_s: comm.modelled_bytes_per_s(),
         graph_s: head.map(|head| head.graph_s),
         iterations: head.map(|_| progress.steps),
         prepare_s,

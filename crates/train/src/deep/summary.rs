@@ -44,6 +44,9 @@ pub struct NetSummary {
     /// Seconds that the ranks waited for features, gradients and sums.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication_s: Option<f64>,
+    /// Bytes a second of the modelled network between ranks; none where messages were there at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modelled_link_bytes_per_s: Option<f64>,
     /// Seconds of building graphs or forests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graph_s: Option<f64>,
