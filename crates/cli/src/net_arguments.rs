@@ -216,6 +216,10 @@ pub struct HeadArguments {
     /// Whether micro-batches compute while others travel: true or false
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub overlap: Option<bool>,
+    /// Part of the gradients of the net's large parameters that travels between ranks, the largest; 0.25, 0.0625 … in
+    /// the first epochs (default: 1, all)
+    #[arg(long, value_name = "PART")]
+    pub density: Option<f64>,
 }
 
 impl ClassifyArguments {
@@ -228,6 +232,7 @@ impl ClassifyArguments {
         set(&mut head.rate, self.head.head_rate);
         set(&mut head.micro_batches, self.head.micro_batches);
         set(&mut head.overlap, self.head.overlap);
+        set(&mut head.density, self.head.density);
         self.image.apply(config)
     }
 }

@@ -29,6 +29,8 @@ pub struct ClassifierOptions {
     pub overlap: bool,
     /// Learning rate of the head as a multiple of that of the net.
     pub head_rate: f32,
+    /// Part of the gradients of the net's large parameters that travels; 1 for all.
+    pub density: f64,
 }
 
 pub(crate) struct Classifier {
@@ -131,6 +133,7 @@ impl Trainer for Classifier {
     }
 
     fn begin_epoch(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), NnError> {
+        self.net.begin_epoch(epoch, stop)?;
         Ok(self.head.renew(epoch, stop)?)
     }
 
@@ -318,10 +321,13 @@ impl Trainer for Classifier {
     }
 
     fn row_blocks(&self) -> Vec<RowBlock> {
-        self.head.save()
+        let mut all = self.head.save();
+        all.extend(self.net.row_blocks());
+        all
     }
 
     fn set_row_blocks(&mut self, read: &mut ReadRows<'_>) -> Result<(), NnError> {
+        self.net.set_row_blocks(read)?;
         Ok(self.head.load(read)?)
     }
 

@@ -117,19 +117,20 @@ pub fn classifier(
     let head = class_head(head, comm.duplicate()?)?;
     let for_net = comm.duplicate()?;
     let net: Box<dyn FeatureNet> = match device {
-        Device::Cpu => Box::new(OnDevice::<Autodiff<Flex>>::new(
-            net,
-            Default::default(),
-            seed,
-            for_net,
-        )),
+        Device::Cpu => Box::new(
+            OnDevice::<Autodiff<Flex>>::new(net, Default::default(), seed, for_net)
+                .with_density(options.density),
+        ),
         #[cfg(feature = "cuda")]
-        Device::Cuda(number) => Box::new(OnDevice::<Autodiff<burn_cuda::Cuda>>::new(
-            net,
-            burn_cuda::CudaDevice::new(number),
-            seed,
-            for_net,
-        )),
+        Device::Cuda(number) => Box::new(
+            OnDevice::<Autodiff<burn_cuda::Cuda>>::new(
+                net,
+                burn_cuda::CudaDevice::new(number),
+                seed,
+                for_net,
+            )
+            .with_density(options.density),
+        ),
     };
     Ok(Box::new(Classifier::new(net, head, comm, options)?))
 }

@@ -24,6 +24,7 @@ mod parameters;
 mod pipelined;
 mod schedule;
 mod segment;
+mod sparse;
 mod trainer;
 
 pub use classifier::ClassifierOptions;

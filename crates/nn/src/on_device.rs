@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use burn_backend::{AutodiffBackend, Backend};
 use pelton_comm::{Comm, Reduction};
+use pelton_softmax::{ReadRows, RowBlock};
 
 use crate::error::NnError;
 use crate::forward::{Pass, Sequences, Value};
@@ -12,9 +13,10 @@ use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
 use crate::operands::{Counts, F, LossOptions, dims, numbers, place, reshape};
 use crate::ops::Ops;
-use crate::optimiser::{Slot, Update};
+use crate::optimiser::{Rule, Slot, Update};
 use crate::parameters::{NamedArray, begin, collect, publish};
 use crate::segment::{Segment, segments};
+use crate::sparse::{Correction, Sparsifier};
 use crate::trainer::{StepOptions, Trainer};
 
 /// Segments of a net on several ranks: the gradients of one are summed over the ranks while those of the one before it
@@ -54,6 +56,8 @@ pub(crate) struct OnDevice<B: AutodiffBackend> {
     pub(crate) tapes: VecDeque<Tape<B>>,
     rank: usize,
     comm: Comm,
+    /// Where only the largest gradients travel: in [`update`](Trainer::update), the others as soon as they are there.
+    sparse: Option<Sparsifier>,
 }
 
 impl<B> OnDevice<B>
@@ -100,7 +104,56 @@ where
             tapes: VecDeque::new(),
             rank: comm.rank(),
             comm,
+            sparse: None,
         }
+    }
+
+    /// Has only this part of the gradients of large parameters travel.
+    pub(crate) fn with_density(mut self, density: f64) -> OnDevice<B> {
+        let parameters = self.net.summary.parameters.iter();
+        self.sparse = (density < 1.0).then(|| Sparsifier::new(parameters, density, &self.comm));
+        self
+    }
+
+    fn is_sparse(&self, parameter: usize) -> bool {
+        self.sparse
+            .as_ref()
+            .is_some_and(|sparse| sparse.takes(parameter))
+    }
+
+    /// Puts the steps of all ranks in the place of the gradients of which only the largest travel.
+    fn exchange(&mut self, update: &Update) -> Result<(), NnError> {
+        let Some(sparse) = &mut self.sparse else {
+            return Ok(());
+        };
+        let Rule::Sgd { momentum, nesterov } = update.rule else {
+            return Err(NnError::Net(
+                "sparse gradients take sgd; choose it, or a density of 1".to_string(),
+            ));
+        };
+        let decay = update.weight_decay / self.comm.size() as f32;
+        let mut gradients = Vec::new();
+        for at in sparse.taken() {
+            let parameter = &self.net.summary.parameters[at];
+            let mut gradient = match self.gradients[at].take() {
+                Some(gradient) => numbers::<Inner<B>>(gradient),
+                None => vec![0.0; parameter.len()],
+            };
+            let weights = numbers::<Inner<B>>(self.parameters[at].clone());
+            for (g, w) in gradient.iter_mut().zip(weights) {
+                *g = *g * update.scale + decay * w;
+            }
+            gradients.push(gradient);
+        }
+        let how = Correction { momentum, nesterov };
+        let steps = sparse.exchange(gradients, how, &self.comm)?;
+        for (at, step) in sparse.taken().into_iter().zip(steps) {
+            let len = step.len();
+            let step = place::<Inner<B>, 1>(step, [len], &self.device);
+            let shape = &self.net.summary.parameters[at].shape;
+            self.gradients[at] = Some(reshape::<Inner<B>>(step, shape));
+        }
+        Ok(())
     }
 
     /// A batch as layers take it, and the targets in the order of the logits.
@@ -218,7 +271,7 @@ where
     /// all ranks hold the same parameters after a step.
     fn flat(&self, segment: &Segment, ranks: usize) -> Vec<f32> {
         let mut all = Vec::new();
-        for at in segment.parameters.clone() {
+        for at in segment.parameters.clone().filter(|&at| !self.is_sparse(at)) {
             let parameter = &self.net.summary.parameters[at];
             match (parameter.role, &self.gradients[at]) {
                 (Role::Statistic, _) => {
@@ -236,6 +289,9 @@ where
     fn unflatten(&mut self, segment: &Segment, all: &[f32]) {
         let mut rest = all;
         for at in segment.parameters.clone() {
+            if self.is_sparse(at) {
+                continue;
+            }
             let parameter = &self.net.summary.parameters[at];
             let (values, after) = rest.split_at(parameter.len());
             rest = after;
@@ -442,36 +498,79 @@ where
     }
 
     fn gradient_norm(&self) -> Result<f64, NnError> {
-        let all: Vec<_> = self.gradients.iter().flatten().cloned().collect();
-        Ok(Inner::<B>::norm(&all))
+        let of = |sparse: bool| -> f64 {
+            let which = (0..self.gradients.len()).filter(|&at| self.is_sparse(at) == sparse);
+            let all: Vec<_> = which.filter_map(|at| self.gradients[at].clone()).collect();
+            Inner::<B>::norm(&all)
+        };
+        let summed = of(false);
+        if self.sparse.is_none() {
+            return Ok(summed);
+        }
+        // What is not summed yet counts as if the ranks' parts were at right angles (local clipping of the paper).
+        let mut squares = [of(true).powi(2)];
+        self.comm.all_reduce(&mut squares, Reduction::Sum)?;
+        Ok((summed.powi(2) + squares[0]).sqrt())
     }
 
     fn update(&mut self, update: &Update) -> Result<(), NnError> {
-        let mut slots = Vec::new();
-        let mut places = Vec::new();
+        self.exchange(update)?;
+        // Momentum and decay are in what was sent.
+        let sent = Update {
+            rule: Rule::Sgd {
+                momentum: 0.0,
+                nesterov: false,
+            },
+            weight_decay: 0.0,
+            scale: 1.0,
+            ..*update
+        };
+        let mut slots = [Vec::new(), Vec::new()];
+        let mut places = [Vec::new(), Vec::new()];
         for (at, parameter) in self.net.summary.parameters.iter().enumerate() {
             let Some(gradient) = self.gradients[at].take() else {
                 continue;
             };
+            let sparse = usize::from(self.is_sparse(at));
             let states = &mut self.states[at];
-            while states.len() < update.rule.states() {
+            while states.len() < [update, &sent][sparse].rule.states() {
                 let len = parameter.len();
                 let zeros = place::<Inner<B>, 1>(vec![0.0; len], [len], &self.device);
                 states.push(reshape::<Inner<B>>(zeros, &parameter.shape));
             }
             let nothing = place::<Inner<B>, 1>(vec![], [0], &self.device);
-            slots.push(Slot {
+            slots[sparse].push(Slot {
                 weight: std::mem::replace(&mut self.parameters[at], nothing),
                 gradient,
                 state: std::mem::take(states),
                 decay: parameter.role == Role::Weight,
             });
-            places.push(at);
+            places[sparse].push(at);
         }
-        Inner::<B>::update(update, &mut slots);
-        for (at, slot) in places.into_iter().zip(slots) {
+        for (update, slots) in [update, &sent].into_iter().zip(&mut slots) {
+            Inner::<B>::update(update, slots);
+        }
+        for (at, slot) in places.concat().into_iter().zip(slots.into_iter().flatten()) {
             self.parameters[at] = slot.weight;
             self.states[at] = slot.state;
+        }
+        Ok(())
+    }
+
+    fn begin_epoch(&mut self, epoch: u64, _: &(dyn Fn() -> bool + Sync)) -> Result<(), NnError> {
+        if let Some(sparse) = &mut self.sparse {
+            sparse.begin_epoch(epoch);
+        }
+        Ok(())
+    }
+
+    fn row_blocks(&self) -> Vec<RowBlock> {
+        self.sparse.as_ref().map_or(vec![], Sparsifier::save)
+    }
+
+    fn set_row_blocks(&mut self, read: &mut ReadRows<'_>) -> Result<(), NnError> {
+        if let Some(sparse) = &mut self.sparse {
+            sparse.load(read);
         }
         Ok(())
     }

@@ -34,6 +34,8 @@ pub struct HeadConfig {
     pub micro_batches: usize,
     /// Whether their work and their communication overlap.
     pub overlap: bool,
+    /// Part of the gradients of the net's large parameters that travels between ranks; 1 for all.
+    pub density: f64,
 }
 
 impl Default for HeadConfig {
@@ -48,6 +50,7 @@ impl Default for HeadConfig {
             rate: 1.0,
             micro_batches: 1,
             overlap: true,
+            density: 1.0,
         }
     }
 }
@@ -74,6 +77,7 @@ impl HeadConfig {
             micro_batches: self.micro_batches,
             overlap: self.overlap,
             head_rate: self.rate,
+            density: self.density,
         };
         Ok(classifier(net, &head, options, fit.device, fit.seed, comm)?)
     }
@@ -90,6 +94,18 @@ impl HeadConfig {
                 "`smoothing` {}: a head over many classes knows only the right class; leave it at 0",
                 fit.smoothing
             )));
+        }
+        if !(self.density > 0.0 && self.density <= 1.0) {
+            return Err(TrainError::config(format!(
+                "`density` {} is no part of the gradients; give a number above 0 and at most 1",
+                self.density
+            )));
+        }
+        if self.density < 1.0 && fit.optimizer != Optimizer::Sgd {
+            return Err(TrainError::config(
+                "`density` below 1 takes `optimizer` sgd; choose it, or leave `density` at 1"
+                    .to_string(),
+            ));
         }
         let positive = self.rate.is_finite() && self.rate > 0.0;
         if !positive || self.embedding == 0 || self.micro_batches == 0 {
