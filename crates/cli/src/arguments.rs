@@ -570,7 +570,7 @@ pub struct GlyphsArguments {
 /// `pelton reproduce`
 #[derive(Debug, Args)]
 pub struct ReproduceArguments {
-    /// Table: lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, knn-softmax, topk, fccs, overlap, or a .toml file like those in experiments/
+    /// Table: lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, knn-softmax, topk, fccs, overlap, sparsification, classify-all, or a .toml file like those in experiments/
     pub name: String,
     /// Scale of the generated data, 1 being the default number of rows
     #[arg(long, default_value_t = 1.0)]

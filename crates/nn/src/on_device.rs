@@ -635,11 +635,15 @@ where
                 all.push(carried_state(layer, part, hidden, parts.concat()));
             }
         }
+        all.extend(self.sparse.as_ref().map(Sparsifier::state));
         Ok(all)
     }
 
     fn set_state(&mut self, saved: Vec<NamedArray>) -> Result<(), NnError> {
         let saved = self.set_optimiser(saved)?;
+        if let Some(sparse) = &mut self.sparse {
+            sparse.set_state(&saved);
+        }
         let mut all = Vec::new();
         while let Some(state) = take_carried(&saved, all.len()) {
             all.push(state.map(|x| {

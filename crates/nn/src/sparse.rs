@@ -11,6 +11,7 @@ use pelton_softmax::{ReadRows, RowBlock};
 
 use crate::error::NnError;
 use crate::layer::{Parameter, Role};
+use crate::parameters::NamedArray;
 
 /// Parameters of fewer numbers travel whole.
 const SMALL: usize = 1024;
@@ -141,6 +142,22 @@ impl Sparsifier {
         Ok(steps)
     }
 
+    /// The epoch, which is the same on all ranks.
+    pub(crate) fn state(&self) -> NamedArray {
+        NamedArray {
+            name: EPOCH.to_string(),
+            shape: vec![1],
+            values: vec![self.epoch as f32],
+        }
+    }
+
+    /// Takes it.
+    pub(crate) fn set_state(&mut self, saved: &[NamedArray]) {
+        let epoch = saved.iter().find(|array| array.name == EPOCH);
+        let epoch = epoch.and_then(|array| array.values.first());
+        self.epoch = epoch.map_or(0, |&epoch| epoch as u64);
+    }
+
     /// What this rank keeps, as one row.
     pub(crate) fn save(&self) -> Vec<RowBlock> {
         let all = self.kept.iter().flatten();
@@ -174,6 +191,8 @@ impl Sparsifier {
     }
 }
 
+/// Name of the epoch among what an optimiser keeps.
+const EPOCH: &str = "sparse.epoch";
 /// Name of the block of what was not sent.
 const UNSENT: &str = "unsent";
 

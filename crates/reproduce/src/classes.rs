@@ -185,7 +185,13 @@ mod tests {
 
     #[test]
     fn every_built_in_run_is_a_configuration() {
-        for name in ["knn-softmax", "fccs", "overlap"] {
+        for name in [
+            "knn-softmax",
+            "fccs",
+            "overlap",
+            "sparsification",
+            "classify-all",
+        ] {
             let experiment = Experiment::find(name).unwrap();
             assert!(!experiment.runs.is_empty(), "{name}");
             for run in &experiment.runs {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use pelton_train::TrainError;
 
-const BUILT_IN: [&str; 12] = [
+const BUILT_IN: [&str; 14] = [
     include_str!("../../../experiments/lirs-svm.toml"),
     include_str!("../../../experiments/lirs-pages.toml"),
     include_str!("../../../experiments/lirs-memory.toml"),
@@ -20,6 +20,8 @@ const BUILT_IN: [&str; 12] = [
     include_str!("../../../experiments/knn-softmax.toml"),
     include_str!("../../../experiments/fccs.toml"),
     include_str!("../../../experiments/overlap.toml"),
+    include_str!("../../../experiments/sparsification.toml"),
+    include_str!("../../../experiments/classify-all.toml"),
     include_str!("../../../experiments/topk.toml"),
 ];
 
@@ -194,7 +196,7 @@ impl Experiment {
             .find(|experiment| experiment.name == name)
             .ok_or_else(|| {
                 TrainError::config(format!(
-                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, topk, knn-softmax, fccs, overlap or a .toml file"
+                    "{name} is not a table; use lirs-svm, lirs-pages, lirs-memory, lirs-dnn, deepio-bandwidth, deepio-order, buckets, echo, topk, knn-softmax, fccs, overlap, sparsification, classify-all or a .toml file"
                 ))
             })
     }

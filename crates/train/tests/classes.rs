@@ -141,6 +141,29 @@ fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
 }
 
 #[test]
+fn sparse_gradients_learn_and_go_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "knn:5:0.4");
+    config.head.as_mut().unwrap().density = 0.05;
+    let whole = folder.path().join("whole");
+    run(&config, &whole, 2, false, None).unwrap();
+    let expected = losses(&whole);
+    assert!(expected[1] < expected[0] - 0.2, "learns: {expected:?}");
+    for (from, to) in [(2, 2), (4, 3), (1, 2)] {
+        let out = folder.path().join(format!("{from}-{to}"));
+        let stopped = run(&config, &out, from, false, Some(15));
+        assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
+        run(&config, &out, to, true, None).unwrap();
+        let found = losses(&out);
+        match from == to {
+            true => assert_eq!(expected, found),
+            // Other ranks select other numbers.
+            false => assert!(found[1] < found[0] - 0.2, "{found:?}"),
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |change: &dyn Fn(&mut ImageConfig), parts: &[&str]| {
@@ -158,6 +181,17 @@ fn what_is_wrong_is_said() {
     refused(
         &|c| c.fit.optimizer = pelton_train::Optimizer::Adamw,
         &["adamw", "sgd or lars"],
+    );
+    refused(
+        &|c| c.head.as_mut().unwrap().density = 0.0,
+        &["density", "above 0 and at most 1"],
+    );
+    refused(
+        &|c| {
+            c.fit.optimizer = pelton_train::Optimizer::Lars;
+            c.head.as_mut().unwrap().density = 0.01;
+        },
+        &["density", "sgd"],
     );
     refused(
         &|c| c.model = "resnet20".parse().unwrap(),

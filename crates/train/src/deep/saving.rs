@@ -132,10 +132,10 @@ struct Shards<'a> {
 }
 
 impl Shards<'_> {
-    /// Rows of a block, put together from all files; `None` where none has the block.
+    /// Rows of a block, put together from all files; `None` where none has the block, or it ends before them.
     fn read(&mut self, name: &str, rows: Range<u64>) -> Result<Option<Vec<f32>>, TrainError> {
         let mut all = Vec::new();
-        let mut found = false;
+        let mut ends = 0;
         let mut next = rows.start;
         for number in 0..self.count {
             let file = shard(self.path, self.steps, number, self.count);
@@ -151,10 +151,10 @@ impl Shards<'_> {
             let Some(block) = blocks.iter().find(|block| block.name == name) else {
                 continue;
             };
-            found = true;
             let checkpoint = Checkpoint::parse(bytes, &file)?;
             let values: Vec<f32> = checkpoint.required(name, Dtype::F32)?;
             let end = block.first + (values.len() / block.width.max(1)) as u64;
+            ends = end.max(ends);
             let (from, to) = (rows.start.max(block.first), rows.end.min(end));
             if from < to {
                 if from != next {
@@ -165,6 +165,7 @@ impl Shards<'_> {
                 all.extend_from_slice(&values[at(from)..at(to)]);
             }
         }
+        let found = rows.start < ends;
         if found && next != rows.end {
             return Err(RunError::Checkpoint {
                 path: self.path.to_path_buf(),
