@@ -1,5 +1,6 @@
 //! A head that is one softmax over chosen classes: all, neighbours, drawn ones, or those of a hashing forest.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction, share};
@@ -377,6 +378,25 @@ impl ClassHead for ChosenHead {
     fn communication_seconds(&self) -> f64 {
         self.waited_s
     }
+}
+
+/// The vectors of `classes` from the blocks that a head saved, moved as far as they have come; none of MACH, which has no
+/// vector of a class.
+pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec<f32>> {
+    let mut weights = read(WEIGHTS, classes.clone())?;
+    let waited = read(WAITED, classes.clone()).unwrap_or_default();
+    if waited.chunks_exact(3).all(|wait| wait[1] == 0.0) {
+        return Some(weights);
+    }
+    let velocity = read(VELOCITY, classes.clone())?;
+    let d = weights.len() / (classes.end - classes.start).max(1) as usize;
+    let rows = weights.chunks_exact_mut(d).zip(velocity.chunks_exact(d));
+    for ((weights, velocity), wait) in rows.zip(waited.chunks_exact(3)) {
+        for (w, v) in weights.iter_mut().zip(velocity) {
+            *w -= wait[1] * v;
+        }
+    }
+    Some(weights)
 }
 
 const WEIGHTS: &str = "weights";

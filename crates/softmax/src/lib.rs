@@ -34,6 +34,7 @@ mod made;
 mod clusters;
 mod index;
 
+pub use chosen::class_vectors;
 pub use class_head::{ClassHead, HeadKind, HeadOptions, ReadRows, RowBlock};
 pub use error::HeadError;
 pub use graph::{Graph, Selection};

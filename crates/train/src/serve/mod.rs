@@ -16,6 +16,7 @@ mod question;
 mod queue;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +25,7 @@ use pelton_comm::Comm;
 use pelton_image::Pipeline;
 use pelton_nn::{Device, Flow, trainer};
 use pelton_run::{Event, RunContext};
-use pelton_softmax::{ClassIndex, HeadKind, Logits};
+use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors};
 use serde::Serialize;
 
 pub use http::Limits;
@@ -35,9 +36,6 @@ use crate::finished::tells_classes;
 use crate::image::{Classes, ImageConfig, PLAIN, sizes};
 use engine::{Engine, Ranking, Reader};
 use http::Service;
-
-/// The block of a head that holds a vector for each class.
-const VECTORS: &str = "weights";
 
 /// What is served, and where.
 #[derive(Clone, Debug)]
@@ -151,7 +149,19 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             (_, Logits::Cosine { .. }) => "cosine",
             (_, Logits::Product) => "product",
         };
-        ranking = match load_rows(&file, VECTORS, count as u64)? {
+        let mut failed = None;
+        let mut read = |name: &str, rows: Range<u64>| {
+            let read = load_rows(&file, name, rows.end);
+            read.unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                None
+            })
+        };
+        let vectors = class_vectors(&mut read, 0..count as u64);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        ranking = match vectors {
             Some(weights) => {
                 let began = Instant::now();
                 let logits = head.logits.0;
