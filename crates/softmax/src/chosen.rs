@@ -490,3 +490,54 @@ pub(crate) fn best_of_all(
     }
     Ok(all.into_iter().map(Best::sorted).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_vectors_have_moved_as_far_as_those_that_settle() {
+        let d = 7;
+        let options = HeadOptions {
+            kind: "sampled:0.2".parse().unwrap(),
+            logits: crate::logits::Logits::Product,
+            classes: 40,
+            d,
+            seed: 5,
+            scratch_bytes: 1 << 20,
+        };
+        let mut head = ChosenHead::new(&options, Comm::alone());
+        let update = Update {
+            rule: crate::rows::Rule::Sgd { momentum: 0.9 },
+            rate: 0.5,
+            weight_decay: 0.0,
+        };
+        let labels = [3, 17, 8];
+        for step in 0..6 {
+            head.select(&labels, step).unwrap();
+            let mut rng = KeyedRng::new(step);
+            let features: Vec<f32> = (0..3 * d)
+                .map(|_| 2.0 * rng.next_f64() as f32 - 1.0)
+                .collect();
+            head.score(&features, &labels, 1.0).unwrap();
+            head.update(&update).unwrap();
+        }
+        let vectors = |head: &dyn ClassHead| {
+            let saved = head.save();
+            let mut read = |name: &str, rows: std::ops::Range<u64>| {
+                let block = saved.iter().find(|block| block.name == name)?;
+                let at = |row: u64| row as usize * block.width;
+                Some(block.values[at(rows.start)..at(rows.end)].to_vec())
+            };
+            (
+                read("weights", 0..40).unwrap(),
+                class_vectors(&mut read, 0..40).unwrap(),
+            )
+        };
+        let (raw, moved) = vectors(&head);
+        assert_ne!(raw, moved);
+        head.settle();
+        let (raw, settled) = vectors(&head);
+        assert_eq!((&raw, &moved), (&settled, &settled));
+    }
+}

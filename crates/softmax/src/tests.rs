@@ -203,47 +203,6 @@ fn chunks_scratch_and_ranks_change_nothing() {
 /// Rows that take part now and then come to where momentum brings them that is taken in every step, with gradients of 0
 /// in between; rates and momentum change from step to step.
 #[test]
-fn saved_vectors_have_moved_as_far_as_those_that_settle() {
-    let options = HeadOptions {
-        kind: "sampled:0.2".parse().unwrap(),
-        logits: Logits::Product,
-        classes: 40,
-        d: D,
-        seed: 5,
-        scratch_bytes: 1 << 20,
-    };
-    let mut head = class_head(&options, Comm::alone()).unwrap();
-    let update = Update {
-        rule: Rule::Sgd { momentum: 0.9 },
-        rate: 0.5,
-        weight_decay: 0.0,
-    };
-    let labels = [3, 17, 8];
-    for step in 0..6 {
-        head.select(&labels, step).unwrap();
-        head.score(&numbers(3 * D, step), &labels, 1.0).unwrap();
-        head.update(&update).unwrap();
-    }
-    let vectors = |head: &dyn ClassHead| {
-        let saved = head.save();
-        let mut read = |name: &str, rows: std::ops::Range<u64>| {
-            let block = saved.iter().find(|block| block.name == name)?;
-            let at = |row: u64| row as usize * block.width;
-            Some(block.values[at(rows.start)..at(rows.end)].to_vec())
-        };
-        (
-            read("weights", 0..40).unwrap(),
-            class_vectors(&mut read, 0..40).unwrap(),
-        )
-    };
-    let (raw, moved) = vectors(&*head);
-    assert_ne!(raw, moved);
-    head.settle();
-    let (raw, settled) = vectors(&*head);
-    assert_eq!((&raw, &moved), (&settled, &settled));
-}
-
-#[test]
 fn rows_that_wait_move_with_their_momentum() {
     let (classes, d) = (7, 4);
     for rule in [Rule::Sgd { momentum: 0.0 }, LARS] {
