@@ -23,7 +23,7 @@ pub struct CapacityArguments {
     #[arg(long, default_value = "20GB")]
     pub node_memory: Memory,
     /// Examples of a global batch
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, value_parser = whole, default_value = "4096")]
     pub batch: u64,
     /// Bytes that the opportunistic pipeline reads at once
     #[arg(long, default_value = "1MiB")]
@@ -80,7 +80,7 @@ pub struct ClassCapacityArguments {
     /// Devices that share a node's network
     #[arg(long, value_parser = whole, default_value = "8")]
     pub node_devices: u64,
-    /// Share of the peak that net, head and graph reach: 0.13 gives the published days of full softmax
+    /// Share of the peak that net, head and graph reach: 0.13 gives all published figures within 25 %
     #[arg(long, default_value_t = 0.13)]
     pub peak_share: f64,
     /// Features of an example
@@ -124,13 +124,13 @@ pub struct ClassCapacityArguments {
     pub selection_ms: f64,
 }
 
-/// A whole number above 0, also such as 1e8.
+/// A whole number from 1 to 1e9, also such as 1e8.
 fn whole(text: &str) -> Result<u64, String> {
     let number: f64 = text
         .parse()
         .map_err(|_| "not a number: write 1000000 or 1e6".to_string())?;
-    match (1.0..=1e15).contains(&number) && number.fract() == 0.0 {
+    match (1.0..=1e9).contains(&number) && number.fract() == 0.0 {
         true => Ok(number as u64),
-        false => Err("not a whole number from 1 to 1e15".to_string()),
+        false => Err("not a whole number from 1 to 1e9".to_string()),
     }
 }

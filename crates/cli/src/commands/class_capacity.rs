@@ -28,11 +28,6 @@ pub fn plan(classes: u64, arguments: &CapacityArguments) -> Result<(), Failure> 
     let (cluster, full) = stated(classes, arguments)?;
     let of = &arguments.classes;
     let batch = arguments.batch;
-    if batch == 0 {
-        return Err(usage(anyhow::anyhow!(
-            "--batch 0 trains nothing; give 1 or more"
-        )));
-    }
     if of.neighbours > classes {
         return Err(usage(anyhow::anyhow!(
             "--neighbours {} of {classes} classes; give at most as many as there are",

@@ -180,7 +180,8 @@ fn training_over_many_classes_is_predicted_from_stated_figures() {
         ("--classes 1.5", "--classes"),
         ("--devices 4", "--classes"),
         ("--classes 1e8 --nodes 4", "--nodes"),
-        ("--classes 1e8 --batch 0", "--batch 0"),
+        ("--classes 1e8 --batch 0", "--batch"),
+        ("--classes 1e10", "1 to 1e9"),
     ] {
         place.refuses(&format!("plan-capacity {flags}"), 2, &[named]);
     }
