@@ -87,9 +87,9 @@ impl Transport for Link {
             to: self.members[to],
             tag,
         };
-        let (bytes, now) = (message.len(), Instant::now());
-        let arrives = self.network.as_ref().filter(|_| to != self.rank);
-        let arrives = arrives.map(|network| network.arrival(route.from, route.to, bytes, now));
+        let network = self.network.as_ref().filter(|_| to != self.rank);
+        let arrives = network
+            .map(|network| network.arrival(route.from, route.to, message.len(), Instant::now()));
         let bytes = message;
         self.exchange.send(route, Message { bytes, arrives });
         Ok(())
