@@ -5,6 +5,8 @@
 //! of every batch; all of them call everything here.
 
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use pelton_batch::Batch;
 use pelton_comm::Comm;
@@ -194,6 +196,14 @@ impl PreparedPipeline {
         self
     }
 
+    /// With the share that rank `rank` of `world_size` takes of every batch, for ranks that do not know one another.
+    #[must_use]
+    pub fn with_share(mut self, rank: u32, world_size: u32) -> PreparedPipeline {
+        self.options.rank = rank;
+        self.options.world_size = world_size;
+        self
+    }
+
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
@@ -230,7 +240,7 @@ impl PreparedPipeline {
         from: Option<&LoaderState>,
         comm: &Comm,
     ) -> Result<PipelineLoader, DataError> {
-        let mut options = match from {
+        let options = match from {
             Some(state) => state.resume(
                 &self.opened.dataset,
                 &self.plan,
@@ -239,6 +249,31 @@ impl PreparedPipeline {
             )?,
             None => self.options.clone(),
         };
+        self.loader_with(options, comm)
+    }
+
+    /// A loader from a step of an epoch, to which the plan is walked where it cannot be computed. All ranks call it.
+    ///
+    /// Errors: a budget that does not hold what is needed.
+    pub fn loader_at(
+        &self,
+        epoch: u64,
+        step: u64,
+        comm: &Comm,
+    ) -> Result<PipelineLoader, DataError> {
+        let start = Cursor { epoch, next: step };
+        let options = LoaderOptions {
+            start,
+            ..self.options.clone()
+        };
+        self.loader_with(options, comm)
+    }
+
+    fn loader_with(
+        &self,
+        mut options: LoaderOptions,
+        comm: &Comm,
+    ) -> Result<PipelineLoader, DataError> {
         let mut dataset = Arc::clone(&self.opened.dataset);
         let mut peers = None;
         if let Some(cache) = &self.terms.cache {
@@ -305,15 +340,26 @@ impl std::ops::Deref for PipelineLoader {
     }
 }
 
+impl PipelineLoader {
+    /// The next batch, if it is there within `patience`.
+    pub fn poll_next(&mut self, patience: Duration) -> Poll<Option<Result<Batch, FeedError>>> {
+        self.loader.poll_next(patience).map(|next| self.seen(next))
+    }
+
+    fn seen(&self, next: Option<Result<Batch, FeedError>>) -> Option<Result<Batch, FeedError>> {
+        if let (Some(Ok(batch)), Some(peers)) = (&next, &self.peers) {
+            peers.received(batch.epoch, self.loader.drawn());
+        }
+        next
+    }
+}
+
 impl Iterator for PipelineLoader {
     type Item = Result<Batch, FeedError>;
 
     fn next(&mut self) -> Option<Result<Batch, FeedError>> {
         let next = self.loader.next();
-        if let (Some(Ok(batch)), Some(peers)) = (&next, &self.peers) {
-            peers.received(batch.epoch, self.loader.drawn());
-        }
-        next
+        self.seen(next)
     }
 }
 
