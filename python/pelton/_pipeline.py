@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -21,7 +21,7 @@ for _i, _letter in enumerate("KMGT", start=1):
     _UNITS[f"{_letter}B"] = 1000**_i
 
 ConfigurationError = _pelton.ConfigurationError
-Paths = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 
 
 def parse_bytes(size: int | str) -> int:
@@ -400,7 +400,8 @@ class _Run:
         self.next_epoch, self.within_epoch, self.resumed = epoch, False, False
 
     def state(self) -> dict[str, Any]:
-        return json.loads(self.running().state())
+        state: dict[str, Any] = json.loads(self.running().state())
+        return state
 
     def resume(self, state: dict[str, Any]) -> None:
         loader = self.native.loader(0, 0, json.dumps(state))
