@@ -14,6 +14,7 @@ exactly, on any number of ranks.
 """
 
 from ._batch import Batch, Ragged
+from ._dataset import Dataset, collate
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
 from ._pipeline import Pipeline, load
 
@@ -22,9 +23,11 @@ __all__ = [
     "Batch",
     "ConfigurationError",
     "DataError",
+    "Dataset",
     "Pipeline",
     "Ragged",
     "StateError",
     "__version__",
+    "collate",
     "load",
 ]

@@ -13,6 +13,7 @@ import numpy as np
 
 from . import _pelton
 from ._batch import Batch, from_native
+from ._dataset import Dataset
 from ._ranks import rank_and_world_size
 
 _UNITS = {"": 1, "B": 1}
@@ -235,7 +236,15 @@ class Pipeline:
 
         return to_dataset(self)
 
+    def dataset(self, epoch: int = 0) -> Dataset:
+        """The same samples by number, for a ``torch.utils.data.DataLoader`` or a sampler of one's own."""
+        return Dataset(self, epoch)
+
     # Running it.
+
+    def __getitem__(self, record: int) -> dict[str, Any]:
+        """One record as it comes out of decoding and augmentation, for a look at it."""
+        return self.dataset()[record]
 
     def __iter__(self) -> Iterator[Any]:
         return self._running().epoch()

@@ -10,6 +10,7 @@ mod error;
 mod interruptible;
 mod loader;
 mod pipeline;
+mod samples;
 mod source;
 
 use pyo3::prelude::*;
@@ -25,6 +26,8 @@ mod _pelton {
     use crate::loader::Loader;
     #[pymodule_export]
     use crate::pipeline::Pipeline;
+    #[pymodule_export]
+    use crate::samples::Samples;
     #[pymodule_export]
     use crate::source::Source;
 

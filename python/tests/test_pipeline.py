@@ -280,3 +280,28 @@ def test_a_batch_costs_little(rows: tuple[Path, np.ndarray]) -> None:
     batches = sum(1 for _ in range(5) for _ in pipeline)
     spent = time.perf_counter() - began - (pipeline.meters()["wait_s"] - waited)
     assert spent / batches < 100e-6
+
+
+def test_a_pipeline_is_a_dataset_by_number(rows: tuple[Path, np.ndarray], sentences: tuple[Path, list[str]]) -> None:
+    path, values = rows
+    pipeline = pelton.load(path).shuffle(seed=1).batch(100)
+    dataset = pipeline.dataset()
+    assert len(dataset) == 1003
+    for i in (0, 5, 1002, -1):
+        sample = dataset[i]
+        np.testing.assert_array_equal(sample["x"], values[i])
+        assert sample["label"] == (i % 1003) % 7
+    np.testing.assert_array_equal(pipeline[8]["x"], values[8])
+    samples = dataset.__getitems__([4, 4, 900])
+    np.testing.assert_array_equal(samples.batch["x"], values[[4, 4, 900]])
+    assert [sample["label"] for sample in samples] == [4, 4, 900 % 7]
+    with pytest.raises(IndexError, match="no record 1003 among 1003"):
+        dataset[1003]
+    expected = [batch for _ in range(2) for batch in pipeline][14]
+    made = pickle.loads(pickle.dumps(dataset)).batch_at(1, 3)
+    np.testing.assert_array_equal(made.ids, expected.ids)
+    np.testing.assert_array_equal(made["x"], expected["x"])
+    with pytest.raises(IndexError, match="epoch 1 has no step 11"):
+        dataset.batch_at(1, 11)
+    text = pelton.load(sentences[0]).decode("words").dataset().__getitems__([3, 9])
+    assert [len(sample["tokens"]) for sample in text] == [4, 10]
