@@ -75,7 +75,7 @@ pub(crate) fn decompressed(
         )?),
     };
     let write_error = |e: io::Error| FormatError::io(&copy, "write it", e);
-    let mut out = WholeFile::create(&copy).map_err(write_error)?;
+    let mut out = WholeFile::create_shared(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         if interrupt.load(Ordering::Relaxed) {
