@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
@@ -249,6 +251,21 @@ class Pipeline:
     def __iter__(self) -> Iterator[Any]:
         return self._running().epoch()
 
+    def progress(self, every: float = 0.5) -> Iterator[Any]:
+        """An epoch, told on standard error while it runs, in terminals and notebooks, with the verdict at its end."""
+        run, batches = self._running(), len(self)
+        began = told = time.monotonic()
+        examples = 0
+        for number, batch in enumerate(self, start=1):
+            examples += run.last_examples
+            yield batch
+            now = time.monotonic()
+            if now - told >= every or number == batches:
+                told = now
+                rate = examples / (now - began)
+                print(f"\rbatch {number} of {batches}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
+        print(f"\n{self.verdict()}", file=sys.stderr)
+
     def __len__(self) -> int:
         """Batches of the epoch that comes next, or is under way."""
         run = self._running()
@@ -374,6 +391,7 @@ class _Run:
         self.next_epoch = 0
         self.within_epoch = False
         self.resumed = False
+        self.last_examples = 0
 
     def current_epoch(self) -> int:
         return self.next_epoch
@@ -394,6 +412,7 @@ class _Run:
             batch, ends_epoch = from_native(loader.next())
             if ends_epoch:
                 self.next_epoch, self.within_epoch = batch.epoch + 1, False
+            self.last_examples = len(batch.ids)
             made: Any = batch
             for function in self.batch_maps:
                 made = function(made)

@@ -305,3 +305,10 @@ def test_a_pipeline_is_a_dataset_by_number(rows: tuple[Path, np.ndarray], senten
         dataset.batch_at(1, 11)
     text = pelton.load(sentences[0]).decode("words").dataset().__getitems__([3, 9])
     assert [len(sample["tokens"]) for sample in text] == [4, 10]
+
+
+def test_progress_is_told_with_the_verdict(rows: tuple[Path, np.ndarray], capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = pelton.load(rows[0]).batch(100)
+    assert sum(len(batch.ids) for batch in pipeline.progress()) == 1003
+    told = capsys.readouterr().err
+    assert "batch 11 of 11" in told and "bound" in told.splitlines()[-1]
