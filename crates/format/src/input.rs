@@ -1,5 +1,5 @@
 //! The bytes of a data file while it is opened and looked through: of a local file by the system's own calls, of one
-//! that lies elsewhere through its storage.
+//! that lies elsewhere through its storage, read ahead.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use pelton_storage::{RangeRead, Storage};
+use pelton_storage::{RangeRead, ReadAhead, Storage};
 
 use crate::data_file::Stamp;
 use crate::error::FormatError;
@@ -17,10 +17,7 @@ use crate::error::FormatError;
 #[derive(Debug)]
 pub(crate) enum Input {
     File(File),
-    Remote {
-        storage: Arc<dyn Storage>,
-        size: u64,
-    },
+    Remote { ahead: ReadAhead, size: u64 },
 }
 
 impl Input {
@@ -34,14 +31,14 @@ impl Input {
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         match self {
             Input::File(file) => file.read_at(buffer, offset),
-            Input::Remote { storage, .. } => {
+            Input::Remote { ahead, .. } => {
                 let mut reads = [RangeRead {
                     offset,
                     buffer,
                     filled: 0,
                 }];
                 // What the storage says is kept whole: it names place and remedy.
-                storage.read_batch(&mut reads).map_err(io::Error::other)?;
+                ahead.read_batch(&mut reads).map_err(io::Error::other)?;
                 Ok(reads[0].filled)
             }
         }
@@ -95,10 +92,11 @@ pub(crate) fn input_of(
 ) -> Result<Input, FormatError> {
     match remote {
         None => Input::open(source, path),
-        Some(storage) => Ok(Input::Remote {
-            storage: Arc::clone(storage),
-            size: stamp.size,
-        }),
+        Some(storage) => {
+            let size = stamp.size;
+            let ahead = ReadAhead::new(Arc::clone(storage), size);
+            Ok(Input::Remote { ahead, size })
+        }
     }
 }
 
@@ -139,12 +137,17 @@ mod tests {
     /// Whatever a file gives, a storage of the same bytes gives.
     #[test]
     fn both_read_alike() {
-        let bytes: Vec<u8> = (0..100_000u32).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..100_000u32)
+            .map(|i| (i.wrapping_mul(i) >> 7) as u8)
+            .collect();
         let inputs = [
             Input::of_bytes(&bytes),
             Input::Remote {
                 size: bytes.len() as u64,
-                storage: Arc::new(MemoryStorage::new(bytes.clone())),
+                ahead: ReadAhead::new(
+                    Arc::new(MemoryStorage::new(bytes.clone())),
+                    bytes.len() as u64,
+                ),
             },
         ];
         for input in inputs {
