@@ -278,6 +278,7 @@ impl Dataset {
             places: file.places,
             decoder,
             stamp,
+            remote: opened.remote,
             parts: opened.parts,
         });
     }
@@ -484,8 +485,8 @@ impl Dataset {
         self.numbers.as_ref()
     }
 
-    /// An error when a file is no longer as it was opened. The files of a folder are checked one by one
-    /// when they are read.
+    /// An error when a file is no longer as it was opened. The files of a folder, and those that do not lie on this
+    /// machine, are checked one by one when they are read.
     pub fn check_unchanged(&self) -> Result<(), FormatError> {
         (0..self.files.len()).try_for_each(|number| self.check_file_unchanged(number as u32))
     }
@@ -493,7 +494,7 @@ impl Dataset {
     /// The same for the file of one number in [`Dataset::files`].
     pub fn check_file_unchanged(&self, number: u32) -> Result<(), FormatError> {
         let file = &self.files[number as usize];
-        if file.parts.is_some() {
+        if file.parts.is_some() || file.is_remote() {
             return Ok(());
         }
         let now = Stamp::of(&regular_file(&file.source)?);

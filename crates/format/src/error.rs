@@ -638,6 +638,11 @@ impl FormatError {
         operation: &'static str,
         source: io::Error,
     ) -> FormatError {
+        // What a storage says of a file that lies elsewhere has its name and a remedy in it.
+        let source = match source.downcast::<StorageError>() {
+            Ok(error) => return error.into(),
+            Err(source) => source,
+        };
         let path = path.to_path_buf();
         match source.kind() {
             io::ErrorKind::NotFound if !operation.contains("create") => {

@@ -9,8 +9,7 @@
 //! peers' memory and from disk as well as from the decoders of this crate.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,6 +18,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
 use crate::fingerprint::mix;
+use crate::input::Input;
 use crate::labels::{LABEL_LIMIT, LabelCollector};
 
 /// The field that is the label unless another is named.
@@ -229,18 +229,14 @@ pub(crate) struct Column {
 
 /// Distinct labels of a column in order of first appearance, without those that are no labels: one pass over the file.
 pub(crate) fn scan_labels(
+    file: &Input,
     path: &Path,
-    source: &Path,
     column: Column,
     interrupt: &AtomicBool,
 ) -> Result<Vec<f64>, FormatError> {
     let read_error = |e| FormatError::io(path, "read it", e);
-    let file = File::open(source).map_err(|e| FormatError::io(path, "open it", e))?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut reader = BufReader::with_capacity(1 << 20, file.from(column.from));
     let size = column.dtype.bytes();
-    reader
-        .seek(SeekFrom::Start(column.from))
-        .map_err(read_error)?;
     let mut labels = LabelCollector::default();
     let mut cell = [0; 8];
     for row in 0..column.count {

@@ -8,8 +8,7 @@
 //! places.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
@@ -245,10 +244,9 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
 /// Keys of the first record's object that may be fields, in ascending order.
 fn first_keys(source: &Source<'_>, start: u64, label: &str) -> Result<Vec<String>, FormatError> {
     let failed = |e| FormatError::io(source.path, "read it", e);
-    let mut file = File::open(source.source).map_err(failed)?;
-    file.seek(SeekFrom::Start(start)).map_err(failed)?;
+    let file = source.input()?;
     let mut line = Vec::new();
-    let mut lines = BufReader::new(file.take(MOST_LINE_BYTES));
+    let mut lines = BufReader::new(file.from(start).take(MOST_LINE_BYTES));
     lines.read_until(b'\n', &mut line).map_err(failed)?;
     let object = object(&line).unwrap_or_default();
     Ok(keys_of(&object, label))
@@ -327,10 +325,9 @@ impl ClassesSoFar {
 fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatError> {
     let path = || source.path.to_path_buf();
     let failed = |e| FormatError::io(source.path, "read it", e);
-    let mut file = File::open(source.source).map_err(failed)?;
+    let file = source.input()?;
     let (from, end) = (source.start(), source.stamp.size);
-    file.seek(SeekFrom::Start(from)).map_err(failed)?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut reader = BufReader::with_capacity(1 << 20, file.from(from));
     let mut starts = Vec::new();
     let mut classes = ClassesSoFar::default();
     let mut kinds: Vec<(String, Kind, u64)> = Vec::new();

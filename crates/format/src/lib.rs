@@ -28,6 +28,7 @@ mod data_file;
 mod dataset;
 mod open;
 mod options;
+mod origin;
 mod tables;
 
 mod delimited;
@@ -46,6 +47,7 @@ mod mixture;
 mod json_lines;
 mod npz;
 mod raw_records;
+mod remote;
 
 mod cifar;
 mod codes;
@@ -71,6 +73,7 @@ mod chunks_in_order;
 mod compressed;
 mod elias_fano;
 mod fingerprint;
+mod input;
 mod line_scan;
 mod located;
 mod names_beside;
@@ -97,6 +100,7 @@ pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
+pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
 pub use scale::Scale;
 

@@ -145,6 +145,7 @@ fn key(size: u64, sample: u64) -> SidecarKey {
         stamp: Stamp {
             size,
             modified: Some(SystemTime::UNIX_EPOCH),
+            tag: 0,
         },
         sample,
     }

@@ -16,7 +16,6 @@
 //! one thread keeps up with memory.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
@@ -196,8 +195,7 @@ fn key_hash(key: &JsonKey) -> u64 {
 }
 
 fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
-    let file = File::open(source.source).map_err(failed)?;
+    let file = source.input()?;
     let mut window = FileWindow::new(&file, source.stamp.size);
     let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
     scan_samples(&mut window, key, interrupted).map_err(|why| why.at(source.path))

@@ -2,11 +2,10 @@
 //!
 //! The same walk goes over a file, to index it, and over a record in memory, to split it into members.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
+use crate::input::Input;
 use crate::tar_header::{BLOCK, Pax, parse, parse_pax};
 
 /// Longest name or pax header read: names of files have 4096 bytes at most, and what else there is comes
@@ -38,7 +37,7 @@ impl ByteSource for &[u8] {
 /// A file, read through a window that moves with the walk: where members are short, all of the file is
 /// read in long stretches, and where they are long, little more than their headers.
 pub(crate) struct FileWindow<'a> {
-    file: &'a File,
+    file: &'a Input,
     size: u64,
     from: u64,
     window: Vec<u8>,
@@ -52,7 +51,7 @@ const GLANCE: u64 = 4 << 10;
 const FAR: u64 = 32 << 10;
 
 impl<'a> FileWindow<'a> {
-    pub(crate) fn new(file: &'a File, size: u64) -> FileWindow<'a> {
+    pub(crate) fn new(file: &'a Input, size: u64) -> FileWindow<'a> {
         FileWindow {
             file,
             size,

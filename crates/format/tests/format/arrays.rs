@@ -267,7 +267,7 @@ fn lines_that_are_no_objects() {
 }
 
 /// An `.npy` file.
-fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+pub fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let length = (header.len() as u16).to_le_bytes();
     [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), data].concat()
@@ -308,7 +308,7 @@ fn arrays_of_any_rank() {
 }
 
 /// A zip file of entries that are stored, or say that they are compressed in some way.
-fn zip(entries: &[(&str, Vec<u8>)], method: u16) -> Vec<u8> {
+pub fn zip(entries: &[(&str, Vec<u8>)], method: u16) -> Vec<u8> {
     let (mut bytes, mut table) = (Vec::new(), Vec::new());
     for (name, data) in entries {
         let start = bytes.len() as u32;

@@ -7,6 +7,7 @@ mod opening;
 mod packed_files;
 mod pixels;
 mod real_data;
+mod remote;
 mod row_layouts;
 mod samples;
 mod sidecars;
