@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pelton_batch::FieldSpec;
 use pelton_storage::{FileSet, Storage};
 
+use crate::byte_source::FileWindow;
 use crate::codes::Codes;
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
 use crate::contents::Contents;
@@ -297,6 +298,12 @@ impl Source<'_> {
     /// What follows the format's name.
     pub(crate) fn argument(&self) -> &str {
         self.kind.argument().unwrap_or_default()
+    }
+
+    /// Its bytes, for a walk over headers.
+    pub(crate) fn window(&self) -> Result<FileWindow, FormatError> {
+        let file = File::open(self.source).map_err(|e| FormatError::io(self.path, "open it", e))?;
+        Ok(FileWindow::new(file, self.stamp.size))
     }
 
     /// Past a byte order mark.

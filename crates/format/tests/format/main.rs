@@ -13,3 +13,4 @@ mod sidecars;
 mod streams;
 mod support;
 mod tar_files;
+mod tfrecords;
