@@ -125,6 +125,7 @@ impl Dataset {
             .collect::<Result<Vec<Opened>, FormatError>>()?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
+        widen_fields(&mut opened);
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
         let missing = MissingValues::of(&opened, options)?;
@@ -588,6 +589,28 @@ impl<'a> Cursor<'a> {
             file: number as u32,
             offset,
             length,
+        }
+    }
+}
+
+/// Where the fields of files differ, makes them alike as far as their formats can.
+fn widen_fields(opened: &mut [Opened]) {
+    let mut different: Vec<FieldSpecs> = Vec::new();
+    for file in opened.iter() {
+        if let (.., Some(specs)) = what_of(file)
+            && !different.contains(specs)
+        {
+            different.push(specs.clone());
+        }
+    }
+    if different.len() < 2 {
+        return;
+    }
+    for file in opened {
+        if let Reading::Fields { decoder, .. } = &mut file.found.reading
+            && let Some(wider) = decoder.widened(&different)
+        {
+            *decoder = wider;
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use pelton_batch::FieldSpec;
 use pelton_storage::{FileSet, LocalFile, Storage};
 
+use crate::byte_source::FileWindow;
 use crate::codes::Codes;
 use crate::compressed::{cache_dir, cache_name};
 use crate::contents::Contents;
@@ -278,6 +279,11 @@ impl Source<'_> {
             Some(storage) => Arc::clone(storage),
             None => Arc::new(LocalFile::open(self.source, self.options.storage)?),
         })
+    }
+
+    /// Its bytes, for a walk over headers.
+    pub(crate) fn window(&self) -> Result<FileWindow, FormatError> {
+        Ok(FileWindow::new(self.input()?, self.stamp.size))
     }
 
     /// Past a byte order mark.

@@ -44,12 +44,18 @@ mod packed_writer;
 mod gaussian_mixture;
 mod mixture;
 
+mod example;
+mod example_fields;
+mod example_scan;
+mod framed;
 mod json_lines;
 mod npz;
 mod raw_records;
 mod remote;
+mod tfrecord;
 
 mod cifar;
+mod classes_so_far;
 mod codes;
 mod folder;
 mod folder_index;
@@ -69,6 +75,7 @@ mod tar_file;
 mod tar_header;
 mod tar_walk;
 
+mod byte_source;
 mod chunks_in_order;
 mod compressed;
 mod elias_fano;

@@ -14,3 +14,4 @@ mod sidecars;
 mod streams;
 mod support;
 mod tar_files;
+mod tfrecords;
