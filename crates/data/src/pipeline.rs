@@ -14,7 +14,7 @@ use pelton_feed::{
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_image::Layout;
-use pelton_plan::{Order, Place, Plan, PlanSpec, Selection, StepBatch};
+use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
 
@@ -35,6 +35,8 @@ pub struct PipelineTerms {
     pub order: Order,
     /// The records that take part at all, as a [`HeldOut`](crate::HeldOut) says; all where absent.
     pub among: Option<Selection>,
+    /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
+    pub sampler: Option<Sampler>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
     /// The seed.
@@ -118,7 +120,10 @@ impl PreparedPipeline {
             batch = most.min(DEFAULT_BATCH);
         }
         let tokenizer = vocabulary.as_ref().map(|vocabulary| vocabulary.tokenizer());
-        let spec = PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed);
+        let spec = PlanSpec {
+            sampler: terms.sampler.clone(),
+            ..PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed)
+        };
         let among = terms.among.as_ref();
         let plan = pipeline_plan(config, spec, among, opened, tokenizer, context)?;
         let options = LoaderOptions {
@@ -178,6 +183,7 @@ impl PreparedPipeline {
         let terms = PipelineTerms {
             order: Order::Sequential,
             among,
+            sampler: None,
             epochs: None,
             cache: None,
             ..self.terms.clone()
@@ -407,6 +413,7 @@ mod tests {
         PipelineTerms {
             order: Order::Full,
             among: None,
+            sampler: None,
             batch: Some(8),
             seed: 3,
             epochs: Some(2),
