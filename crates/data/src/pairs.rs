@@ -44,7 +44,7 @@ pub(crate) fn joined(
     }
     let failed = |source| io_error(&path, "write it", source);
     fs::create_dir_all(folder).map_err(failed)?;
-    let mut out = WholeFile::create(&path).map_err(failed)?;
+    let mut out = WholeFile::create_shared(&path).map_err(failed)?;
     let mut sides = [Lines::open(first)?, Lines::open(second)?];
     let mut pair = Vec::new();
     loop {

@@ -5,6 +5,8 @@
 //! of every batch; all of them call everything here.
 
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use pelton_batch::Batch;
 use pelton_comm::Comm;
@@ -13,7 +15,8 @@ use pelton_feed::{
     LoaderState, PipelineConfig, Samples, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
-use pelton_image::Layout;
+use pelton_format::{Contents, Dataset, Field, Row, fields};
+use pelton_image::{Format, Layout};
 use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
@@ -21,7 +24,7 @@ use pelton_text::{Ends, Vocabulary};
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
 use crate::kept_vocabulary::pipeline_vocabulary;
-use crate::open::OpenedData;
+use crate::open::{OpenedData, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 
@@ -200,6 +203,14 @@ impl PreparedPipeline {
         self
     }
 
+    /// With the share that rank `rank` of `world_size` takes of every batch, for ranks that do not know one another.
+    #[must_use]
+    pub fn with_share(mut self, rank: u32, world_size: u32) -> PreparedPipeline {
+        self.options.rank = rank;
+        self.options.world_size = world_size;
+        self
+    }
+
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
@@ -243,7 +254,7 @@ impl PreparedPipeline {
         from: Option<&LoaderState>,
         comm: &Comm,
     ) -> Result<PipelineLoader, DataError> {
-        let mut options = match from {
+        let options = match from {
             Some(state) => state.resume(
                 &self.opened.dataset,
                 &self.plan,
@@ -252,6 +263,31 @@ impl PreparedPipeline {
             )?,
             None => self.options.clone(),
         };
+        self.loader_with(options, comm)
+    }
+
+    /// A loader from a step of an epoch, to which the plan is walked where it cannot be computed. All ranks call it.
+    ///
+    /// Errors: a budget that does not hold what is needed.
+    pub fn loader_at(
+        &self,
+        epoch: u64,
+        step: u64,
+        comm: &Comm,
+    ) -> Result<PipelineLoader, DataError> {
+        let start = Cursor { epoch, next: step };
+        let options = LoaderOptions {
+            start,
+            ..self.options.clone()
+        };
+        self.loader_with(options, comm)
+    }
+
+    fn loader_with(
+        &self,
+        mut options: LoaderOptions,
+        comm: &Comm,
+    ) -> Result<PipelineLoader, DataError> {
         let mut dataset = Arc::clone(&self.opened.dataset);
         let mut peers = None;
         if let Some(cache) = &self.terms.cache {
@@ -318,15 +354,26 @@ impl std::ops::Deref for PipelineLoader {
     }
 }
 
+impl PipelineLoader {
+    /// The next batch, if it is there within `patience`.
+    pub fn poll_next(&mut self, patience: Duration) -> Poll<Option<Result<Batch, FeedError>>> {
+        self.loader.poll_next(patience).map(|next| self.seen(next))
+    }
+
+    fn seen(&self, next: Option<Result<Batch, FeedError>>) -> Option<Result<Batch, FeedError>> {
+        if let (Some(Ok(batch)), Some(peers)) = (&next, &self.peers) {
+            peers.received(batch.epoch, self.loader.drawn());
+        }
+        next
+    }
+}
+
 impl Iterator for PipelineLoader {
     type Item = Result<Batch, FeedError>;
 
     fn next(&mut self) -> Option<Result<Batch, FeedError>> {
         let next = self.loader.next();
-        if let (Some(Ok(batch)), Some(peers)) = (&next, &self.peers) {
-            peers.received(batch.epoch, self.loader.drawn());
-        }
-        next
+        self.seen(next)
     }
 }
 
@@ -355,6 +402,10 @@ fn stages_of(
             let decode = DecodeImages::of(kind).ok_or_else(|| {
                 DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))
             })?;
+            let decode = match picture_field(&opened.dataset, &decode) {
+                Some(field) if !kind.contains(':') => decode.in_field(&field),
+                _ => decode,
+            };
             stages.then(decode.with_exif(config.exif))
         }
         (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
@@ -369,13 +420,30 @@ fn stages_of(
     });
     let wrong = |error: pelton_image::ImageError| DataError::Config(error.to_string());
     // The axes of such pictures change places where they are planar.
-    if let pelton_format::Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
+    if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
         let augment = augment.with_channels(1).map_err(wrong)?;
         return Ok(stages.then(AugmentImages::by(augment)));
     }
     let fields = stages.spec(&opened.dataset).map_err(FeedError::Stages)?;
     let augment = AugmentImages::suited(augment, &fields).map_err(wrong)?;
     Ok(stages.then(augment))
+}
+
+/// The only field of the first record that looks like a picture, where nothing else tells which one is.
+fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
+    if dataset.contents() != Contents::Fields || decode.spec(dataset.fields()).is_ok() {
+        return None;
+    }
+    let rows = fetch_rows(dataset, &[0]).ok()?;
+    let Row::Bytes(row) = rows.row(0) else {
+        return None;
+    };
+    let all = fields(row).ok()?;
+    let is_picture =
+        |field: &&Field<'_>| field.dtype.is_none() && Format::of(field.bytes).is_some();
+    let mut pictures = all.iter().filter(is_picture);
+    let first = pictures.next()?;
+    pictures.next().is_none().then(|| first.name.to_owned())
 }
 
 /// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that

@@ -21,8 +21,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::FeedError;
 use pelton_batch::Batch;
@@ -40,7 +41,7 @@ use crate::in_place_reads::InPlaceReads;
 use crate::known_fields::{KnownFields, as_stored};
 use crate::meters::LoaderMeters;
 use crate::options::{BadExamples, LoaderOptions};
-use crate::shared::{Front, Shared};
+use crate::shared::{Front, Shared, Until};
 use crate::stages::{LABEL, Stages};
 use crate::state::LoaderState;
 use crate::steps::{self, Hints, QueuedSteps, StepPlanner};
@@ -219,21 +220,37 @@ impl Loader {
         self.drawn
     }
 
-    fn next_batch(&mut self) -> Result<Option<Batch>, FeedError> {
+    /// The next batch, if it is there within `patience`; for whoever has other things to look after while it waits.
+    pub fn poll_next(&mut self, patience: Duration) -> Poll<Option<Result<Batch, FeedError>>> {
+        if self.failed {
+            return Poll::Ready(None);
+        }
+        match self.next_batch(Until::Time(Instant::now() + patience)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(batch)) => Poll::Ready(batch.map(Ok)),
+            Err(error) => Poll::Ready(Some(Err(error))),
+        }
+    }
+
+    fn next_batch(&mut self, until: Until) -> Result<Poll<Option<Batch>>, FeedError> {
         let asked_at = Instant::now();
         if let Some(left_at) = self.left_at.take() {
             self.meters.compute_s += (asked_at - left_at).as_secs_f64();
         }
-        let next = self.take_front();
+        let next = self.take_front(until);
         self.failed = next.is_err();
         self.meters.wait_s += asked_at.elapsed().as_secs_f64();
-        let Some(made) = next? else { return Ok(None) };
+        let made = match next? {
+            Poll::Pending => return Ok(Poll::Pending),
+            Poll::Ready(None) => return Ok(Poll::Ready(None)),
+            Poll::Ready(Some(made)) => made,
+        };
         if self.meters.batches == 0 {
             self.meters.first_batch_s = self.shared.began.elapsed().as_secs_f64();
         }
         let batch = self.count(made)?;
         self.left_at = Some(Instant::now());
-        Ok(Some(batch))
+        Ok(Poll::Ready(Some(batch)))
     }
 
     /// Where this loader stands: what the consumer has got is before it.
@@ -276,29 +293,29 @@ impl Loader {
         meters
     }
 
-    fn take_front(&mut self) -> Result<Option<Made>, FeedError> {
+    fn take_front(&mut self, until: Until) -> Result<Poll<Option<Made>>, FeedError> {
         let Some(repeats) = &mut self.repeats else {
-            return match self.shared.front(true, None)? {
-                Front::Made(building) => self.taken(&building).map(Some),
-                Front::Pending | Front::End => Ok(None),
+            return match self.shared.front(until, None)? {
+                Front::Made(building) => Ok(Poll::Ready(Some(self.taken(&building)?))),
+                Front::Pending => Ok(Poll::Pending),
+                Front::End => Ok(Poll::Ready(None)),
             };
         };
         let tasks = self.tasks.clone().expect("present until dropped");
-        let front = match self.shared.front(false, None)? {
+        let front = match self.shared.front(Until::Now, None)? {
             Front::Pending => {
                 let spare = repeats.prepare(&self.shared, &tasks, self.place);
-                self.shared.front(true, spare.as_deref())?
+                self.shared.front(until, spare.as_deref())?
             }
             front => front,
         };
         let made = match front {
             Front::Made(building) => Some(self.taken(&building)?),
             Front::End => None,
-            Front::Pending => self
-                .repeats
-                .as_mut()
-                .and_then(Repeats::take_spare)
-                .transpose()?,
+            Front::Pending => match self.repeats.as_mut().and_then(Repeats::take_spare) {
+                Some(spare) => Some(spare?),
+                None => return Ok(Poll::Pending),
+            },
         };
         // Made while the consumer works, in case the next fresh batch is late again.
         if let Some(repeats) = &mut self.repeats
@@ -307,7 +324,7 @@ impl Loader {
         {
             repeats.prepare(&self.shared, &tasks, self.place);
         }
-        Ok(made)
+        Ok(Poll::Ready(made))
     }
 
     /// A fresh batch, or one that the plan repeats, out of the queue.
@@ -376,7 +393,11 @@ impl Iterator for Loader {
     fn next(&mut self) -> Option<Result<Batch, FeedError>> {
         match self.failed {
             true => None,
-            false => self.next_batch().transpose(),
+            false => match self.next_batch(Until::Made) {
+                Ok(Poll::Ready(batch)) => batch.map(Ok),
+                Ok(Poll::Pending) => None,
+                Err(error) => Some(Err(error)),
+            },
         }
     }
 }

@@ -78,6 +78,17 @@ struct State {
     waits_since: Option<Instant>,
 }
 
+/// How long the consumer waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// Not at all.
+    Now,
+    /// Until then.
+    Time(Instant),
+    /// As long as it takes.
+    Made,
+}
+
 /// What the consumer finds.
 pub(crate) enum Front {
     Made(Arc<Building>),
@@ -287,8 +298,9 @@ impl Shared {
         }
     }
 
-    /// The next batch; with `until`, a batch that is waited for instead if it comes earlier.
-    pub fn front(&self, wait: bool, other: Option<&Building>) -> Result<Front, FeedError> {
+    /// The next batch, waited for until then at most; with `other`, a batch that is waited for instead if it comes
+    /// earlier.
+    pub fn front(&self, until: Until, other: Option<&Building>) -> Result<Front, FeedError> {
         let mut state = self.state();
         let mut may_nap = true;
         loop {
@@ -319,10 +331,15 @@ impl Shared {
             if state.ended && state.queue.is_empty() {
                 return Ok(Front::End);
             }
-            if !wait || other.is_some_and(Building::is_made) {
+            let began = Instant::now();
+            let over = match until {
+                Until::Now => true,
+                Until::Time(end) => began >= end,
+                Until::Made => false,
+            };
+            if over || other.is_some_and(Building::is_made) {
                 return Ok(Front::Pending);
             }
-            let began = Instant::now();
             let before = state.waits_since.replace(began);
             let comes_soon = before.is_some_and(|before| began - before < 2 * NAP);
             if may_nap && comes_soon {

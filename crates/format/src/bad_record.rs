@@ -29,14 +29,16 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
 #[cold]
 fn line_error(file: &DataFile, record: u64, offset: u64, fault: Fault) -> FormatError {
     let path = file.path.clone();
-    match newlines_before(&file.source, offset) {
-        Ok(newlines) => FormatError::Line {
+    // Of a file that lies elsewhere all before the record would have to be fetched.
+    let newlines = (!file.is_remote()).then(|| newlines_before(&file.source, offset));
+    match newlines {
+        Some(Ok(newlines)) => FormatError::Line {
             path,
             line: newlines + 1,
             offset,
             fault,
         },
-        Err(_) => FormatError::Record {
+        _ => FormatError::Record {
             path,
             record,
             offset,

@@ -83,7 +83,8 @@ impl Format for Cifar {
             _ => (0, 10, "batches.meta.txt"),
         };
         let records = size / bytes;
-        let mut names = names_beside(&source.path.with_file_name(names), MOST_NAME_BYTES);
+        let names = source.path.with_file_name(names);
+        let mut names = names_beside(&names, MOST_NAME_BYTES, source.options);
         names.truncate(if names.len() == labels { labels } else { 0 });
         let contents = Contents::Pixels {
             height: 32,

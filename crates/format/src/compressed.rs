@@ -4,19 +4,27 @@
 //! a hash of path, size and time of the original, so that another original never finds it. Building
 //! an index into the compressed stream was rejected: every random read would decompress a stretch.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_storage::WholeFile;
+use pelton_storage::{StorageError, WholeFile};
 
 use crate::data_file::Stamp;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
+use crate::input::Input;
 use crate::kind::Compression;
+use crate::options::OpenOptions;
+use crate::remote::without_query;
 
-/// Where copies and sidecars go when no folder is given: the user's cache folder.
+/// Where copies go, and sidecars that cannot lie beside their data.
+pub(crate) fn cache_dir(options: &OpenOptions) -> PathBuf {
+    options.cache_dir.clone().unwrap_or_else(default_cache_dir)
+}
+
+/// The user's cache folder.
 pub(crate) fn default_cache_dir() -> PathBuf {
     let set = |name: &str| {
         std::env::var_os(name)
@@ -37,20 +45,26 @@ pub(crate) fn cache_name(path: &Path, stamp: &Stamp, suffix: &str) -> String {
 
 /// A hash of where a file lies and of its state.
 pub(crate) fn state_hash(path: &Path, stamp: &Stamp) -> u64 {
+    let path = without_query(path);
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-    let state = mix(stamp.size, stamp.modified_ns() as u64);
+    let mut state = mix(stamp.size, stamp.modified_ns() as u64);
+    if stamp.tag != 0 {
+        state = mix(state, stamp.tag);
+    }
     let bytes = whole.as_os_str().as_encoded_bytes().iter();
     bytes.fold(state, |hash, byte| mix(hash, u64::from(*byte)))
 }
 
 /// The name of `path` and a hash, so that a person sees what it is made from.
 pub(crate) fn hashed_name(path: &Path, hash: u64, suffix: &str) -> String {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = without_query(path).file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
     format!("{name}-{hash:016x}{suffix}")
 }
 
-/// The decompressed copy of `path`, made now unless it is there, and whether it was made now.
+/// The decompressed copy of `path`, whose bytes `open` gives, made now unless it is there, and whether it was made now.
 pub(crate) fn decompressed(
+    open: impl FnOnce() -> Result<Input, FormatError>,
     path: &Path,
     compression: Compression,
     stamp: &Stamp,
@@ -63,19 +77,22 @@ pub(crate) fn decompressed(
     }
     fs::create_dir_all(cache_dir)
         .map_err(|e| FormatError::io(cache_dir, "create the folder", e))?;
-    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
-    let file = BufReader::with_capacity(256 << 10, file);
+    let broken = |source: io::Error| match source.downcast::<StorageError>() {
+        Ok(error) => error.into(),
+        Err(source) => FormatError::Compressed {
+            path: path.to_path_buf(),
+            source,
+        },
+    };
+    let file = BufReader::with_capacity(256 << 10, open()?.into_reader());
     let mut text: Box<dyn Read> = match compression {
         Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(
-            |source| FormatError::Compressed {
-                path: path.to_path_buf(),
-                source,
-            },
-        )?),
+        Compression::Zstd => {
+            Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(broken)?)
+        }
     };
     let write_error = |e: io::Error| FormatError::io(&copy, "write it", e);
-    let mut out = WholeFile::create(&copy).map_err(write_error)?;
+    let mut out = WholeFile::create_shared(&copy).map_err(write_error)?;
     let mut buffer = vec![0; 256 << 10];
     loop {
         if interrupt.load(Ordering::Relaxed) {
@@ -86,12 +103,7 @@ pub(crate) fn decompressed(
             Ok(0) => break,
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(source) => {
-                return Err(FormatError::Compressed {
-                    path: path.to_path_buf(),
-                    source,
-                });
-            }
+            Err(source) => return Err(broken(source)),
         };
         out.write_all(&buffer[..length]).map_err(write_error)?;
     }

@@ -35,6 +35,8 @@ pub struct DataFile {
     pub(crate) places: Places,
     pub(crate) decoder: Decoder,
     pub(crate) stamp: Stamp,
+    /// What reads the bytes, where they do not lie on this machine.
+    pub(crate) remote: Option<Arc<dyn Storage>>,
     /// The files of a folder, each of which is a record.
     pub(crate) parts: Option<Arc<FileSet>>,
 }
@@ -63,6 +65,11 @@ impl DataFile {
     /// Whether it is a folder, each of whose files is a record.
     pub fn is_folder(&self) -> bool {
         self.parts.is_some()
+    }
+
+    /// Whether its bytes lie elsewhere than on this machine.
+    pub fn is_remote(&self) -> bool {
+        self.remote.is_some()
     }
 
     /// Whether it is text whose numbers are parsed each time it is read.
@@ -209,6 +216,8 @@ impl std::fmt::Display for Numbering {
 pub(crate) struct Stamp {
     pub(crate) size: u64,
     pub(crate) modified: Option<SystemTime>,
+    /// What its server says of its content; 0 of a file on this machine.
+    pub(crate) tag: u64,
 }
 
 impl Stamp {
@@ -216,6 +225,7 @@ impl Stamp {
         Stamp {
             size: status.len(),
             modified: status.modified().ok(),
+            tag: 0,
         }
     }
 

@@ -125,6 +125,7 @@ impl Dataset {
             .collect::<Result<Vec<Opened>, FormatError>>()?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
+        widen_fields(&mut opened);
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
         let missing = MissingValues::of(&opened, options)?;
@@ -278,6 +279,7 @@ impl Dataset {
             places: file.places,
             decoder,
             stamp,
+            remote: opened.remote,
             parts: opened.parts,
         });
     }
@@ -484,8 +486,8 @@ impl Dataset {
         self.numbers.as_ref()
     }
 
-    /// An error when a file is no longer as it was opened. The files of a folder are checked one by one
-    /// when they are read.
+    /// An error when a file is no longer as it was opened. The files of a folder, and those that do not lie on this
+    /// machine, are checked one by one when they are read.
     pub fn check_unchanged(&self) -> Result<(), FormatError> {
         (0..self.files.len()).try_for_each(|number| self.check_file_unchanged(number as u32))
     }
@@ -493,7 +495,7 @@ impl Dataset {
     /// The same for the file of one number in [`Dataset::files`].
     pub fn check_file_unchanged(&self, number: u32) -> Result<(), FormatError> {
         let file = &self.files[number as usize];
-        if file.parts.is_some() {
+        if file.parts.is_some() || file.is_remote() {
             return Ok(());
         }
         let now = Stamp::of(&regular_file(&file.source)?);
@@ -587,6 +589,28 @@ impl<'a> Cursor<'a> {
             file: number as u32,
             offset,
             length,
+        }
+    }
+}
+
+/// Where the fields of files differ, makes them alike as far as their formats can.
+fn widen_fields(opened: &mut [Opened]) {
+    let mut different: Vec<FieldSpecs> = Vec::new();
+    for file in opened.iter() {
+        if let (.., Some(specs)) = what_of(file)
+            && !different.contains(specs)
+        {
+            different.push(specs.clone());
+        }
+    }
+    if different.len() < 2 {
+        return;
+    }
+    for file in opened {
+        if let Reading::Fields { decoder, .. } = &mut file.found.reading
+            && let Some(wider) = decoder.widened(&different)
+        {
+            *decoder = wider;
         }
     }
 }

@@ -578,6 +578,22 @@ pub enum Fault {
         /// The checksum stored.
         found: u32,
     },
+    /// A record whose bytes do not fit the checksum beside them.
+    #[error(
+        "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
+    )]
+    RecordChecksum {
+        /// The checksum of the bytes.
+        expected: u32,
+        /// The checksum stored.
+        found: u32,
+    },
+    /// A record that has not the fields that the others have.
+    #[error("{what}")]
+    Fields {
+        /// What is wrong, and the remedy.
+        what: String,
+    },
     /// A sample of a tar file that does not hold together.
     #[error("byte {offset} of it: {what}; the archive changed or is damaged: index it again")]
     Group {
@@ -638,6 +654,11 @@ impl FormatError {
         operation: &'static str,
         source: io::Error,
     ) -> FormatError {
+        // What a storage says of a file that lies elsewhere has its name and a remedy in it.
+        let source = match source.downcast::<StorageError>() {
+            Ok(error) => return error.into(),
+            Err(source) => source,
+        };
         let path = path.to_path_buf();
         match source.kind() {
             io::ErrorKind::NotFound if !operation.contains("create") => {

@@ -9,9 +9,9 @@
 //! peers' memory and from disk as well as from the decoders of this crate.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{BufReader, Read};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
@@ -19,6 +19,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
 use crate::fingerprint::mix;
+use crate::input::Input;
 use crate::labels::{LABEL_LIMIT, LabelCollector};
 
 /// The field that is the label unless another is named.
@@ -127,6 +128,26 @@ impl RowWriter<'_> {
     }
 }
 
+impl RowWriter<'_> {
+    /// Appends a field of one dimension, or of none, whose elements `write` appends and counts.
+    pub(crate) fn put_with<E>(
+        &mut self,
+        name: &str,
+        dtype: Option<DType>,
+        is_array: bool,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<u64, E>,
+    ) -> Result<u64, E> {
+        let dims: &[usize] = if is_array { &[0] } else { &[] };
+        self.put(name, dtype, dims, &[]);
+        let end = self.row.len();
+        let count = write(self.row)?;
+        if is_array {
+            self.row[end - 4..end].copy_from_slice(&(count as u32).to_le_bytes());
+        }
+        Ok(count)
+    }
+}
+
 /// Bytes that a field takes in a row besides its elements.
 pub(crate) fn overhead(name: &str, dimensions: usize) -> u64 {
     3 + name.len() as u64 + 4 * dimensions as u64
@@ -139,6 +160,11 @@ pub(crate) trait FieldDecoder: fmt::Debug + Send + Sync {
 
     /// Writes the fields of a record; its label, where the record itself states one.
     fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault>;
+
+    /// The same with fields like those of other files, as far as only lengths differ that may vary.
+    fn widened(&self, _others: &[FieldSpecs]) -> Option<Arc<dyn FieldDecoder>> {
+        None
+    }
 
     /// What tells two ways to read the same bytes apart.
     fn fingerprint(&self) -> u64 {
@@ -229,18 +255,14 @@ pub(crate) struct Column {
 
 /// Distinct labels of a column in order of first appearance, without those that are no labels: one pass over the file.
 pub(crate) fn scan_labels(
+    file: &Input,
     path: &Path,
-    source: &Path,
     column: Column,
     interrupt: &AtomicBool,
 ) -> Result<Vec<f64>, FormatError> {
     let read_error = |e| FormatError::io(path, "read it", e);
-    let file = File::open(source).map_err(|e| FormatError::io(path, "open it", e))?;
-    let mut reader = BufReader::with_capacity(1 << 20, file);
+    let mut reader = BufReader::with_capacity(1 << 20, file.from(column.from));
     let size = column.dtype.bytes();
-    reader
-        .seek(SeekFrom::Start(column.from))
-        .map_err(read_error)?;
     let mut labels = LabelCollector::default();
     let mut cell = [0; 8];
     for row in 0..column.count {

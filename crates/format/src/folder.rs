@@ -129,9 +129,11 @@ pub(crate) fn open(
         source: root.to_path_buf(),
         kind: FormatKind::new(NAME, None),
         storage,
+        remote: None,
         stamp: Stamp {
             size: bytes,
             modified: None,
+            tag: 0,
         },
         sample: fingerprint(&set),
         found: Found {

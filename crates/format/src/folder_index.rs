@@ -288,6 +288,7 @@ pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     let stamp = Stamp {
         size: 0,
         modified: None,
+        tag: 0,
     };
     let cache = options.cache_dir.clone().unwrap_or_else(default_cache_dir);
     let cached = cache.join(cache_name(&root, &stamp, ".pelton-index"));

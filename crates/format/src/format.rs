@@ -2,22 +2,23 @@
 //!
 //! A format is a file of its own that implements [`Format`], and a line of the list in `formats.rs`.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_batch::FieldSpec;
-use pelton_storage::{FileSet, Storage};
+use pelton_storage::{FileSet, LocalFile, Storage};
 
+use crate::byte_source::FileWindow;
 use crate::codes::Codes;
-use crate::compressed::{cache_name, decompressed, default_cache_dir};
+use crate::compressed::{cache_dir, cache_name};
 use crate::contents::Contents;
 use crate::data_file::{IndexSource, Places, Stamp};
 use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
 use crate::fields::{FieldDecoder, overhead};
-use crate::kind::{Compression, FormatKind, Head};
+use crate::input::{Input, input_of};
+use crate::kind::{FormatKind, Head};
 use crate::labels::FileLabels;
 use crate::line_scan::scan_file;
 use crate::located::Located;
@@ -92,7 +93,16 @@ pub(crate) struct Opened {
     pub(crate) sample: u64,
     pub(crate) found: Found,
     pub(crate) scan_seconds: f64,
+    pub(crate) remote: Option<Arc<dyn Storage>>,
     pub(crate) parts: Option<Arc<FileSet>>,
+}
+
+impl Opened {
+    /// Opens its bytes.
+    pub(crate) fn input(&self) -> Result<Input, FormatError> {
+        let remote = self.remote.as_ref();
+        input_of(&self.source, remote, &self.stamp, &self.path)
+    }
 }
 
 /// What a decoder needs besides classes.
@@ -236,49 +246,6 @@ pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
     })
 }
 
-pub(crate) fn read_head(path: &Path) -> Result<Vec<u8>, FormatError> {
-    let mut head = Vec::new();
-    File::open(path)
-        .map_err(|e| FormatError::io(path, "open it", e))?
-        .take(64 << 10)
-        .read_to_end(&mut head)
-        .map_err(|e| FormatError::io(path, "read it", e))?;
-    Ok(head)
-}
-
-fn cache_dir(options: &OpenOptions) -> PathBuf {
-    options.cache_dir.clone().unwrap_or_else(default_cache_dir)
-}
-
-/// The decompressed copy of a file, and a note that says where it lies.
-pub(crate) fn decompress(
-    path: &Path,
-    compression: Compression,
-    stamp: &Stamp,
-    options: &OpenOptions,
-    notes: &mut Vec<String>,
-) -> Result<PathBuf, FormatError> {
-    let (copy, fresh) = decompressed(
-        path,
-        compression,
-        stamp,
-        &cache_dir(options),
-        &options.interrupt,
-    )?;
-    let done = if fresh {
-        "decompressed to"
-    } else {
-        "read from its decompressed copy"
-    };
-    notes.push(format!("{}: {done} {}", path.display(), copy.display()));
-    if regular_file(&copy)?.len() == 0 {
-        return Err(FormatError::Empty {
-            path: path.to_path_buf(),
-        });
-    }
-    Ok(copy)
-}
-
 /// A file about to be looked through.
 pub(crate) struct Source<'a> {
     /// As it was given.
@@ -287,6 +254,8 @@ pub(crate) struct Source<'a> {
     pub(crate) kind: &'a FormatKind,
     /// Where its bytes lie, decompressed.
     pub(crate) source: &'a Path,
+    /// What reads them, where they do not lie on this machine.
+    pub(crate) remote: Option<&'a Arc<dyn Storage>>,
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
     pub(crate) head: &'a [u8],
@@ -297,6 +266,24 @@ impl Source<'_> {
     /// What follows the format's name.
     pub(crate) fn argument(&self) -> &str {
         self.kind.argument().unwrap_or_default()
+    }
+
+    /// Opens its bytes.
+    pub(crate) fn input(&self) -> Result<Input, FormatError> {
+        input_of(self.source, self.remote, &self.stamp, self.path)
+    }
+
+    /// What its records are read through, where the format has nothing of its own for it.
+    pub(crate) fn storage(&self) -> Result<Arc<dyn Storage>, FormatError> {
+        Ok(match self.remote {
+            Some(storage) => Arc::clone(storage),
+            None => Arc::new(LocalFile::open(self.source, self.options.storage)?),
+        })
+    }
+
+    /// Its bytes, for a walk over headers.
+    pub(crate) fn window(&self) -> Result<FileWindow, FormatError> {
+        Ok(FileWindow::new(self.input()?, self.stamp.size))
     }
 
     /// Past a byte order mark.
@@ -325,14 +312,8 @@ impl Source<'_> {
     ) -> Result<(Located, IndexSource), FormatError> {
         self.located(RecordShape::Lines(shape), from, notes, || {
             let (threads, interrupt) = (self.scan_threads(), &self.options.interrupt);
-            scan_file(
-                self.source,
-                shape,
-                from,
-                self.stamp.size,
-                threads,
-                interrupt,
-            )
+            let (file, path, size) = (self.input()?, self.path, self.stamp.size);
+            scan_file(&file, path, shape, from, size, threads, interrupt)
         })
     }
 
@@ -361,9 +342,12 @@ impl Source<'_> {
             }
         }
         let contents = scan()?;
-        let now = Stamp::of(&regular_file(self.source)?);
-        if now != self.stamp {
-            return Err(changed(self.path, &self.stamp, &now));
+        // One that lies elsewhere is held to its state by each read.
+        if self.remote.is_none() {
+            let now = Stamp::of(&regular_file(self.source)?);
+            if now != self.stamp {
+                return Err(changed(self.path, &self.stamp, &now));
+            }
         }
         let mut failure = None;
         for place in &places {
@@ -389,8 +373,8 @@ impl Source<'_> {
         Ok((contents, IndexSource::Built))
     }
 
-    /// Beside the data first, then in the cache folder. A folder marked read-only is left alone even
-    /// where the user's rights would let a file be put there.
+    /// Beside the data first, then in the cache folder, and there alone for data that lies elsewhere. A folder marked
+    /// read-only is left alone even where the user's rights would let a file be put there.
     fn sidecar_places(&self) -> Vec<PathBuf> {
         if !self.options.sidecar {
             return Vec::new();
@@ -405,7 +389,7 @@ impl Source<'_> {
         let read_only = fs::metadata(folder).is_ok_and(|status| status.permissions().readonly());
         let name = cache_name(self.source, &self.stamp, ".pelton-index");
         let cached = cache_dir(self.options).join(name);
-        if read_only {
+        if read_only || self.remote.is_some() {
             vec![cached]
         } else {
             vec![beside, cached]

@@ -13,9 +13,10 @@ use crate::stream::{Bytes, Tokens};
 use crate::tables::{Delimited, Libsvm, Npy, Packed};
 use crate::tar_file::Tar;
 use crate::text::Text;
+use crate::tfrecord::TfRecord;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 17] = [
+static FORMATS: [&dyn Format; 19] = [
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -41,6 +42,8 @@ static FORMATS: [&dyn Format; 17] = [
     &JsonLines,
     &Npz,
     &Mixtures,
+    &TfRecord::Found,
+    &TfRecord::AsBytes,
 ];
 
 impl FormatKind {

@@ -11,17 +11,18 @@
 //! its lines are the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the
 //! names are Pelton's.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::codes::Codes;
 use crate::contents::Contents;
-use crate::data_file::{Places, Stamp};
+use crate::data_file::Places;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Match, Source, decompress, read_head, regular_file};
-use crate::kind::{Compression, Head};
+use crate::format::{Format, Found, Match, Source};
+use crate::kind::Head;
 use crate::names_beside::names_beside;
+use crate::options::OpenOptions;
+use crate::origin::Origin;
 use crate::sample::{SampleReading, SampleShape};
 
 /// The type of 32-bit integers.
@@ -253,7 +254,8 @@ fn labels_of(
         path: source.path.to_path_buf(),
         what,
     };
-    let Some(path) = places.iter().find(|place| place.is_file()) else {
+    let is_there = |place: &&PathBuf| Origin::is_there(place, source.options);
+    let Some(path) = places.iter().find(is_there) else {
         if source.options.any_label {
             // Predictions make no use of them.
             return Ok((vec![0.0], Codes::One, Vec::new()));
@@ -286,7 +288,7 @@ fn labels_of(
     let mut values = labels.clone();
     values.sort_unstable();
     values.dedup();
-    let names = names_of(source.path);
+    let names = names_of(source.path, source.options);
     let is_named = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < names.len());
     if !names.is_empty() && values.iter().all(is_named) {
         let codes = labels.iter().map(|&label| label as u32).collect();
@@ -300,13 +302,13 @@ fn labels_of(
 }
 
 /// The names of the labels of a file of pictures, where a sound file of them lies beside it.
-fn names_of(path: &Path) -> Vec<String> {
+fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));
     let named = plain.filter(|name| name.contains("images"));
     named.map_or_else(Vec::new, |name| {
         let file = path.with_file_name(name.replacen("images", "names", 1));
-        names_beside(&file.with_extension("txt"), MOST_NAME_BYTES)
+        names_beside(&file.with_extension("txt"), MOST_NAME_BYTES, options)
     })
 }
 
@@ -316,17 +318,12 @@ fn read_labels(
     path: &Path,
     notes: &mut Vec<String>,
 ) -> Result<Vec<u8>, FormatError> {
-    let mut from = path.to_path_buf();
-    let status = regular_file(path)?;
-    if let Some(compression) = Compression::of(&read_head(path)?) {
-        let stamp = Stamp::of(&status);
-        from = decompress(path, compression, &stamp, source.options, notes)?;
-    }
+    let origin = Origin::find(path, source.options, notes)?;
     let mut bytes = Vec::new();
-    let limit = regular_file(&from)?.len();
-    File::open(&from)
-        .map_err(|e| FormatError::io(path, "open it", e))?
-        .take(limit)
+    origin
+        .input(path)?
+        .into_reader()
+        .take(origin.stamp.size)
         .read_to_end(&mut bytes)
         .map_err(|e| FormatError::io(path, "read it", e))?;
     Ok(bytes)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::number::parse_f64;
+use crate::remote::without_query;
 
 /// A format by its name, such as `csv`, or by name and argument, such as `tokens:35`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +91,7 @@ impl Head<'_> {
         size: u64,
         features_only: bool,
     ) -> Head<'a> {
-        let name = path.file_name().unwrap_or_default();
+        let name = without_query(path).file_name().unwrap_or_default();
         let name = name.to_string_lossy().to_ascii_lowercase();
         let name = name
             .strip_suffix(".gz")

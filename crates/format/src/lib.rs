@@ -28,6 +28,7 @@ mod data_file;
 mod dataset;
 mod open;
 mod options;
+mod origin;
 mod tables;
 
 mod delimited;
@@ -44,11 +45,18 @@ mod packed_writer;
 mod gaussian_mixture;
 mod mixture;
 
+mod example;
+mod example_fields;
+mod example_scan;
+mod framed;
 mod json_lines;
 mod npz;
 mod raw_records;
+mod remote;
+mod tfrecord;
 
 mod cifar;
+mod classes_so_far;
 mod codes;
 mod folder;
 mod folder_index;
@@ -68,10 +76,12 @@ mod tar_file;
 mod tar_header;
 mod tar_walk;
 
+mod byte_source;
 mod chunks_in_order;
 mod compressed;
 mod elias_fano;
 mod fingerprint;
+mod input;
 mod line_scan;
 mod located;
 mod names_beside;
@@ -99,6 +109,7 @@ pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
+pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
 pub use scale::Scale;
 

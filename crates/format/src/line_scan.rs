@@ -13,8 +13,7 @@
 //! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +22,7 @@ use crate::codes::Codes;
 use crate::delimited::{LabelCell, label_cell};
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
+use crate::input::{Input, InputReader};
 use crate::labels::{LabelCollector, MOST_NAMES};
 use crate::libsvm::label_token;
 use crate::located::Located;
@@ -34,8 +34,9 @@ use crate::scan_chunk::{
 /// Lines longer than this are no records, so a file without newlines does not fill the memory.
 const LONGEST_LINE: u64 = 1 << 30;
 
-/// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`.
+/// Scans the bytes of a file from `from` on, which is the start of a line, up to `size`; messages call it `path`.
 pub(crate) fn scan_file(
+    file: &Input,
     path: &Path,
     shape: LineShape,
     from: u64,
@@ -43,11 +44,10 @@ pub(crate) fn scan_file(
     threads: usize,
     interrupt: &AtomicBool,
 ) -> Result<Located, FormatError> {
-    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
     let read_error = |e| FormatError::io(path, "read it", e);
-    let (from, comments) = first_record(&file, shape, from, size).map_err(read_error)?;
+    let (from, comments) = first_record(file, shape, from, size).map_err(read_error)?;
     let scan = Scan {
-        file: &file,
+        file,
         shape,
         from,
         size,
@@ -62,8 +62,8 @@ pub(crate) fn scan_file(
 }
 
 /// Offset of the first line that is a record, `size` where there is none; and the comments before it.
-fn first_record(file: &File, shape: LineShape, from: u64, size: u64) -> io::Result<(u64, u64)> {
-    let mut lines = Lines::new(file, from, size)?;
+fn first_record(file: &Input, shape: LineShape, from: u64, size: u64) -> io::Result<(u64, u64)> {
+    let mut lines = Lines::new(file, from, size);
     let mut comments = 0;
     while let Some((start, line)) = lines.next()? {
         if is_record(line, shape) {
@@ -76,11 +76,11 @@ fn first_record(file: &File, shape: LineShape, from: u64, size: u64) -> io::Resu
 
 /// The first line from `from` on that is not blank, with its offset.
 pub(crate) fn first_line_from(
-    file: &File,
+    file: &Input,
     from: u64,
     size: u64,
 ) -> io::Result<Option<(u64, Vec<u8>)>> {
-    let mut lines = Lines::new(file, from, size)?;
+    let mut lines = Lines::new(file, from, size);
     while let Some((start, line)) = lines.next()? {
         if !line.trim_ascii().is_empty() {
             return Ok(Some((start, line.to_vec())));
@@ -103,20 +103,19 @@ fn is_record(line: &[u8], shape: LineShape) -> bool {
 
 /// Lines of a file with their offsets, without loading more than one.
 pub(crate) struct Lines<'a> {
-    reader: io::Take<BufReader<&'a File>>,
+    reader: io::Take<BufReader<InputReader<&'a Input>>>,
     at: u64,
     line: Vec<u8>,
 }
 
 impl<'a> Lines<'a> {
-    pub(crate) fn new(file: &'a File, from: u64, size: u64) -> io::Result<Lines<'a>> {
-        let mut reader = BufReader::with_capacity(64 << 10, file);
-        reader.seek(SeekFrom::Start(from))?;
-        Ok(Lines {
+    pub(crate) fn new(file: &'a Input, from: u64, size: u64) -> Lines<'a> {
+        let reader = BufReader::with_capacity(64 << 10, file.from(from));
+        Lines {
             reader: reader.take(size - from),
             at: from,
             line: Vec::new(),
-        })
+        }
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
@@ -259,7 +258,7 @@ impl Merged {
 fn scan_lines(scan: &Scan<'_>) -> io::Result<Merged> {
     let shape = scan.shape;
     let mut merged = Merged::new(128);
-    let mut lines = Lines::new(scan.file, scan.from, scan.size)?;
+    let mut lines = Lines::new(scan.file, scan.from, scan.size);
     while let Some((start, line)) = lines.next()? {
         scan.check_interrupt()?;
         if shape == LineShape::Libsvm {
@@ -369,13 +368,11 @@ mod tests {
 
     /// Scans `text` both ways.
     fn scanned(text: &[u8], shape: LineShape) -> Located {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(text).unwrap();
-        let size = text.len() as u64;
-        let path = file.path();
-        let (from, comments) = first_record(file.as_file(), shape, 0, size).unwrap();
+        let input = Input::of_bytes(text);
+        let (size, path) = (text.len() as u64, Path::new("text"));
+        let (from, comments) = first_record(&input, shape, 0, size).unwrap();
         let plain = scan_lines(&Scan {
-            file: file.as_file(),
+            file: &input,
             shape,
             from,
             size,
@@ -385,7 +382,16 @@ mod tests {
         plain.comments += comments;
         let plain = plain.finish(path, shape, size).unwrap();
         for threads in [1, 3] {
-            let fast = scan_file(path, shape, 0, size, threads, &AtomicBool::new(false)).unwrap();
+            let fast = scan_file(
+                &input,
+                path,
+                shape,
+                0,
+                size,
+                threads,
+                &AtomicBool::new(false),
+            )
+            .unwrap();
             assert_eq!(summary(&fast), summary(&plain));
         }
         plain
@@ -393,10 +399,9 @@ mod tests {
 
     /// Whether the parallel scan settles `text` by itself.
     fn is_regular(text: &[u8], shape: LineShape) -> bool {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(text).unwrap();
+        let input = Input::of_bytes(text);
         let scan = Scan {
-            file: file.as_file(),
+            file: &input,
             shape,
             from: 0,
             size: text.len() as u64,
@@ -440,10 +445,9 @@ mod tests {
         assert_eq!((without.labels.len(), without.names.len()), (0, 0));
         assert_eq!(without.nonzeros, 9);
         let many: String = (0..=MOST_NAMES).map(|i| format!("1,2,x{i}\n")).collect();
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(many.as_bytes()).unwrap();
-        let never = AtomicBool::new(false);
-        let found = scan_file(file.path(), LAST, 0, many.len() as u64, 2, &never);
+        let input = Input::of_bytes(many.as_bytes());
+        let (path, size) = (Path::new("text"), many.len() as u64);
+        let found = scan_file(&input, path, LAST, 0, size, 2, &AtomicBool::new(false));
         assert!(matches!(found, Err(FormatError::TooManyLabels { .. })));
     }
 

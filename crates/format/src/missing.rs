@@ -4,7 +4,6 @@
 //! are opened: a decoder sees one record, and the same record must always give the same row. A model keeps the
 //! means that it was trained with, so that other data is read with those.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -74,9 +73,9 @@ fn means_of(
             ..rules.clone()
         };
         let read_error = |e| FormatError::io(&file.path, "read it", e);
-        let text = File::open(&file.source).map_err(read_error)?;
+        let text = file.input()?;
         let (from, _) = file.found.places.get(0);
-        let mut lines = Lines::new(&text, from, file.stamp.size).map_err(read_error)?;
+        let mut lines = Lines::new(&text, from, file.stamp.size);
         while let Some((_, line)) = lines.next().map_err(read_error)? {
             if options.interrupt.load(Ordering::Relaxed) {
                 let path = file.path.clone();

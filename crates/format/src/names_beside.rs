@@ -1,16 +1,22 @@
 //! Files of names that lie beside data whose labels are numbers: a line a class.
 
-use std::fs;
+use std::io::Read;
 use std::path::Path;
 
+use crate::options::OpenOptions;
+use crate::origin::Origin;
+
 /// The lines of a file of at most so many bytes, where it is there and no two are alike; else none.
-pub(crate) fn names_beside(file: &Path, most_bytes: u64) -> Vec<String> {
-    let is_small =
-        fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() <= most_bytes);
-    let text = match is_small {
-        true => fs::read_to_string(file).unwrap_or_default(),
-        false => String::new(),
-    };
+pub(crate) fn names_beside(file: &Path, most_bytes: u64, options: &OpenOptions) -> Vec<String> {
+    let mut text = String::new();
+    // What cannot be read, or is no text, has no names.
+    let found = Origin::find(file, options, &mut Vec::new()).ok();
+    if let Some(found) = found.filter(|found| found.stamp.size <= most_bytes)
+        && let Ok(input) = found.input(file)
+        && input.into_reader().read_to_string(&mut text).is_err()
+    {
+        text.clear();
+    }
     let names = text.lines().map(|line| line.trim().to_string());
     let names: Vec<String> = names.filter(|line| !line.is_empty()).collect();
     let mut distinct: Vec<&String> = names.iter().collect();

@@ -4,7 +4,6 @@
 //! Numbers are little-endian, in C order, format versions 1 to 3. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -13,6 +12,7 @@ use pelton_batch::DType;
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
 use crate::fields::{MOST_DIMENSIONS, number};
+use crate::input::Input;
 use crate::labels::checked_label;
 
 /// What to do about a file that holds something else than is wanted.
@@ -192,10 +192,10 @@ pub fn decode_npy_row(
 }
 
 /// Header of an `.npy` file, checked against its size.
-pub(crate) fn read_header(path: &Path, size: u64) -> Result<NpyHeader, FormatError> {
-    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
+pub(crate) fn read_header(file: &Input, path: &Path, size: u64) -> Result<NpyHeader, FormatError> {
     let mut head = Vec::new();
-    file.take(MOST_HEADER_BYTES as u64 + 12)
+    file.from(0)
+        .take(MOST_HEADER_BYTES as u64 + 12)
         .read_to_end(&mut head)
         .map_err(|e| FormatError::io(path, "read it", e))?;
     let wrong = |(offset, what)| FormatError::Malformed {

@@ -4,12 +4,11 @@
 //! what comes before. The rows of a record lie in different places of the file: [`Gathered`] reads them as if they
 //! were side by side, which costs a copy of what is read.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use pelton_batch::DType;
-use pelton_storage::{AlignedBuffer, Granularity, LocalFile, RangeRead, Storage, StorageError};
+use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 
 use crate::codes::Codes;
 use crate::data_file::Places;
@@ -49,7 +48,8 @@ impl Format for Npz {
             what,
             remedy: "save arrays of equal first length with np.savez",
         };
-        let mut file = File::open(source.source).map_err(failed)?;
+        let input = source.input()?;
+        let mut file = input.from(0);
         let entries = entries_of(&mut file, source.stamp.size);
         let entries = entries.map_err(failed)?.map_err(malformed)?;
         let mut arrays = Vec::new();
@@ -86,7 +86,7 @@ impl Format for Npz {
                 dtype: array.header.number,
             };
             let interrupt = &source.options.interrupt;
-            labels = fields::scan_labels(source.path, source.source, column, interrupt)?;
+            labels = fields::scan_labels(&input, source.path, column, interrupt)?;
             // In the order that they have in the data set, so that no table stands between.
             labels.sort_by(f64::total_cmp);
         }
@@ -95,7 +95,7 @@ impl Format for Npz {
             .map(|array| (array.name.clone(), array.header.number, array.header.row()))
             .collect();
         let gathered = Gathered {
-            storage: LocalFile::open(source.source, source.options.storage)?,
+            storage: source.storage()?,
             parts: arrays
                 .iter()
                 .map(|array| (array.from, array.row_bytes))

@@ -2,20 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_storage::{LocalFile, Storage};
-
-use crate::data_file::Stamp;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
-use crate::fingerprint::sample_file;
 use crate::folder;
-use crate::format::{Format, Opened, Source, decompress, read_head, regular_file};
+use crate::format::{Format, Opened, Source};
 use crate::formats::{detect, named};
-use crate::kind::{Compression, FormatKind, Head};
+use crate::kind::{FormatKind, Head};
 use crate::options::OpenOptions;
+use crate::origin::Origin;
 
 /// Opens one file; what the user may want to know is added to `notes`.
 pub(crate) fn open_file(
@@ -33,20 +29,14 @@ pub(crate) fn open_file(
         check_label(path, &folder::Folder, options)?;
         return folder::open(path, options, notes);
     }
-    let status = regular_file(path)?;
-    if status.len() == 0 {
-        return Err(FormatError::Empty {
-            path: path.to_path_buf(),
-        });
-    }
-    let mut source = path.to_path_buf();
-    let mut stamp = Stamp::of(&status);
-    let mut head = read_head(path)?;
-    if let Some(compression) = Compression::of(&head) {
-        source = decompress(path, compression, &stamp, options, notes)?;
-        stamp = Stamp::of(&regular_file(&source)?);
-        head = read_head(&source)?;
-    }
+    let origin = Origin::find(path, options, notes)?;
+    let sample = origin.sample(path)?;
+    let Origin {
+        source,
+        remote,
+        stamp,
+        head,
+    } = origin;
     let format =
         match &options.format {
             Some(kind) => named(kind.name()),
@@ -71,13 +61,12 @@ pub(crate) fn open_file(
         });
     }
     check_label(path, format, options)?;
-    let sample =
-        sample_file(&source, stamp.size).map_err(|e| FormatError::io(path, "read it", e))?;
     let began = Instant::now();
     let text = Source {
         path,
         kind: &kind,
         source: &source,
+        remote: remote.as_ref(),
         stamp,
         sample,
         head: &head,
@@ -94,9 +83,9 @@ pub(crate) fn open_file(
             path: path.to_path_buf(),
         });
     }
-    let storage: Arc<dyn Storage> = match found.storage.take() {
+    let storage = match found.storage.take() {
         Some(storage) => storage,
-        None => Arc::new(LocalFile::open(&source, options.storage)?),
+        None => text.storage()?,
     };
     Ok(Opened {
         path: path.to_path_buf(),
@@ -107,6 +96,7 @@ pub(crate) fn open_file(
         sample,
         found,
         scan_seconds,
+        remote,
         parts: None,
     })
 }

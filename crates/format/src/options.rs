@@ -13,6 +13,7 @@ use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
 use crate::kind::FormatKind;
 use crate::labels::LabelMap;
+use crate::remote::OpenRemote;
 
 /// How files are opened for reading records.
 pub type StorageChoice = LocalOptions;
@@ -119,6 +120,8 @@ pub struct OpenOptions {
     pub sidecar: bool,
     /// How files are opened for reading records.
     pub storage: StorageChoice,
+    /// Opens files whose names begin as `s3://` does; such names are paths like others where `None`.
+    pub remote: Option<OpenRemote>,
     /// Threads that scan; as many as the machine has processors where 0.
     pub scan_threads: usize,
     /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
@@ -144,6 +147,7 @@ impl Default for OpenOptions {
             cache_dir: None,
             sidecar: true,
             storage: StorageChoice::default(),
+            remote: None,
             scan_threads: 0,
             interrupt: Arc::default(),
         }

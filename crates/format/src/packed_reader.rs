@@ -1,11 +1,11 @@
 //! Opening packed files: header, offsets and labels are read and checked whole before any record.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::elias_fano::EliasFano;
 use crate::error::FormatError;
+use crate::input::Input;
 use crate::packed::{
     END_MAGIC, HEADER_BYTES, Header, OFFSETS_HEAD_BYTES, Refused, TRAILER_BYTES, VERSION, u64_at,
 };
@@ -21,13 +21,12 @@ pub(crate) struct PackedTables {
 }
 
 /// Reads and checks the tables of a packed file.
-pub(crate) fn read_tables(path: &Path) -> Result<PackedTables, FormatError> {
-    let mut file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
-    let size = file
-        .metadata()
-        .map_err(|e| FormatError::io(path, "examine it", e))?
-        .len();
-    tables_from(&mut file, size, path)
+pub(crate) fn read_tables(
+    file: Input,
+    size: u64,
+    path: &Path,
+) -> Result<PackedTables, FormatError> {
+    tables_from(&mut file.into_reader(), size, path)
 }
 
 /// The same from anything that can be read at offsets.

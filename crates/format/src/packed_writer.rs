@@ -56,7 +56,23 @@ pub struct PackedWriter {
 impl PackedWriter {
     /// Starts a file that will lie at `path`, replacing what is there once it is complete.
     pub fn create(path: impl AsRef<Path>, shape: PackedShape) -> Result<PackedWriter, FormatError> {
-        let path = path.as_ref().to_path_buf();
+        PackedWriter::new(path.as_ref(), shape, |path| WholeFile::create(path))
+    }
+
+    /// The same, for a file that other processes may be making too, of which the first stays.
+    pub fn create_shared(
+        path: impl AsRef<Path>,
+        shape: PackedShape,
+    ) -> Result<PackedWriter, FormatError> {
+        PackedWriter::new(path.as_ref(), shape, |path| WholeFile::create_shared(path))
+    }
+
+    fn new(
+        path: &Path,
+        shape: PackedShape,
+        create: impl Fn(&Path) -> io::Result<WholeFile>,
+    ) -> Result<PackedWriter, FormatError> {
+        let path = path.to_path_buf();
         if let Layout::Dense { width } = shape.layout {
             assert_eq!(
                 width as u64, shape.features,
@@ -71,7 +87,7 @@ impl PackedWriter {
                 what: "it holds bytes and no features, which packed rows are made of",
             });
         }
-        let file = WholeFile::create(&path).map_err(|e| FormatError::io(&path, "create it", e))?;
+        let file = create(&path).map_err(|e| FormatError::io(&path, "create it", e))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);
         out.write_all(&[0; HEADER_BYTES as usize])
             .map_err(|e| FormatError::io(&path, "write it", e))?;

@@ -31,6 +31,7 @@ use crate::rows::{Layout, Rows};
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};
 use crate::tar_file::scan_samples;
+pub use crate::tfrecord::decode_tfrecords;
 
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
 /// labels where all is sound.
@@ -145,6 +146,7 @@ fn key(size: u64, sample: u64) -> SidecarKey {
         stamp: Stamp {
             size,
             modified: Some(SystemTime::UNIX_EPOCH),
+            tag: 0,
         },
         sample,
     }

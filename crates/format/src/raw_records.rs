@@ -72,8 +72,8 @@ impl Format for RawRecords {
                 count: records,
                 dtype: field.spec.dtype,
             };
-            let interrupt = &source.options.interrupt;
-            labels = fields::scan_labels(source.path, source.source, column, interrupt)?;
+            let (file, interrupt) = (source.input()?, &source.options.interrupt);
+            labels = fields::scan_labels(&file, source.path, column, interrupt)?;
             // In the order that they have in the data set, so that no table stands between.
             labels.sort_by(f64::total_cmp);
         }

@@ -6,12 +6,12 @@
 //! that is three times as fast as parsing each.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicBool;
 
 use crate::chunks_in_order::CHUNK;
 use crate::delimited::{LabelCell, bare};
+use crate::input::Input;
 use crate::libsvm::QUERY;
 use crate::newlines::find_newlines;
 
@@ -51,7 +51,7 @@ impl LineShape {
 
 /// The bytes being scanned: `from..size` of a file.
 pub(crate) struct Scan<'a> {
-    pub(crate) file: &'a File,
+    pub(crate) file: &'a Input,
     pub(crate) shape: LineShape,
     pub(crate) from: u64,
     pub(crate) size: u64,
@@ -142,7 +142,7 @@ impl<'a> Worker<'a> {
         let window_end = (end + ahead).min(scan.size);
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize((window_end - window_start) as usize, 0);
-        read_exact_at(scan.file, &mut buffer, window_start)?;
+        scan.file.read_exact_at(&mut buffer, window_start)?;
         let mut newlines = std::mem::take(&mut self.newlines);
         let inside = (start - window_start) as usize..(end - window_start) as usize;
         let tally = find_newlines(&buffer[inside.clone()], &mut newlines);
@@ -230,25 +230,6 @@ fn lines_of_text(
     found.colons = 0;
     found.queries = 0;
     found
-}
-
-#[cfg(unix)]
-pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
-}
-
-#[cfg(windows)]
-pub(crate) fn read_exact_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !buffer.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => {
-                buffer = &mut buffer[count..];
-                offset += count as u64;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Looks at the starts and ends of lines within a chunk's window.

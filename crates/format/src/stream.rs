@@ -41,7 +41,8 @@ impl Format for Tokens {
         let shape = RecordShape::Tokens(length);
         let (located, index) = source.located(shape, from, notes, || {
             let (threads, interrupt) = (source.scan_threads(), &source.options.interrupt);
-            scan_tokens(source.source, length, from, size, threads, interrupt)
+            let (file, path) = (source.input()?, source.path);
+            scan_tokens(&file, path, length, from, size, threads, interrupt)
         })?;
         let length = length.get();
         Ok(Found {

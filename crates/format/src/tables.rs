@@ -1,7 +1,5 @@
 //! Formats of features: how files of LIBSVM text, tables, matrices and packed rows are recognised and opened.
 
-use std::fs::File;
-
 use crate::codes::Codes;
 use crate::contents::Contents;
 use crate::data_file::{IN_FILE, IndexSource, LINE_ENDS, Places};
@@ -90,8 +88,7 @@ impl Format for Delimited {
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
         let delimiter = self.delimiter;
-        let file =
-            File::open(source.source).map_err(|e| FormatError::io(source.path, "open it", e))?;
+        let file = source.input()?;
         let first = first_line_from(&file, source.start(), source.stamp.size)
             .map_err(|e| FormatError::io(source.path, "read it", e))?;
         let Some((start, line)) = first else {
@@ -189,7 +186,8 @@ impl Format for Npy {
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
         let (path, size, options) = (source.path, source.stamp.size, source.options);
-        let header = npy::read_header(path, size)?;
+        let file = source.input()?;
+        let header = npy::read_header(&file, path, size)?;
         let row_bytes = header.row_bytes().unwrap_or(0);
         let from = header.data_offset;
         let Some((rows, columns)) = header.matrix() else {
@@ -240,7 +238,7 @@ impl Format for Npy {
                 count: rows,
                 dtype: header.number,
             };
-            labels = scan_labels(path, path, place, &options.interrupt)?;
+            labels = scan_labels(&file, path, place, &options.interrupt)?;
             label = Some(column);
         }
         let rules = NpyRules {
@@ -296,7 +294,7 @@ impl Format for Packed {
     }
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Found, FormatError> {
-        let tables = packed_reader::read_tables(source.path)?;
+        let tables = packed_reader::read_tables(source.input()?, source.stamp.size, source.path)?;
         let header = tables.header;
         let features = header.shape.features;
         let from = crate::packed::HEADER_BYTES;

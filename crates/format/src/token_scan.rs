@@ -10,7 +10,6 @@
 //!
 //! Cost: one read of the file; memory 2 + log2(mean length) bits a record, and 300 KiB a thread.
 
-use std::fs::File;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -22,11 +21,12 @@ use crate::chunks_in_order::{CHUNK, scan_in_order};
 use crate::codes::Codes;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
+use crate::input::Input;
 use crate::located::Located;
-use crate::scan_chunk::read_exact_at;
 
-/// Cuts the bytes of a file from `from` up to `size` every `length` tokens.
+/// Cuts the bytes of a file from `from` up to `size` every `length` tokens; messages call it `path`.
 pub(crate) fn scan_tokens(
+    file: &Input,
     path: &Path,
     length: NonZeroU32,
     from: u64,
@@ -34,7 +34,6 @@ pub(crate) fn scan_tokens(
     threads: usize,
     interrupt: &AtomicBool,
 ) -> Result<Located, FormatError> {
-    let file = File::open(path).map_err(|e| FormatError::io(path, "open it", e))?;
     let chunks = (size - from).div_ceil(CHUNK);
     let mut cuts = None;
     let outcome = scan_in_order(
@@ -46,13 +45,7 @@ pub(crate) fn scan_tokens(
                 return Err(io::ErrorKind::Interrupted.into());
             }
             let start = from + chunk * CHUNK;
-            token_starts(
-                &file,
-                from,
-                start..(start + CHUNK).min(size),
-                buffer,
-                tokens,
-            )
+            token_starts(file, from, start..(start + CHUNK).min(size), buffer, tokens)
         },
         |chunk, tokens: &mut Vec<u64>| {
             let cuts = cuts.get_or_insert_with(|| {
@@ -71,7 +64,7 @@ pub(crate) fn scan_tokens(
 
 /// One bit for each byte of a range of a file, set where a token begins; the text begins at `from`.
 fn token_starts(
-    file: &File,
+    file: &Input,
     from: u64,
     range: std::ops::Range<u64>,
     buffer: &mut Vec<u8>,
@@ -79,7 +72,7 @@ fn token_starts(
 ) -> io::Result<Vec<u64>> {
     let behind = u64::from(range.start > from);
     buffer.resize((range.end - range.start + behind) as usize, 0);
-    read_exact_at(file, buffer, range.start - behind)?;
+    file.read_exact_at(buffer, range.start - behind)?;
     let (before, text) = buffer.split_at(behind as usize);
     let mut after_space = before.iter().all(|byte| pelton_text::is_white_space(*byte));
     tokens.clear();
@@ -157,7 +150,6 @@ impl Cuts {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::Write;
 
     /// Where tokens begin, byte by byte.
     fn plain(text: &[u8]) -> Vec<u64> {
@@ -174,8 +166,8 @@ mod tests {
     }
 
     fn check(text: &[u8], from: u64, length: u32) {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(text).unwrap();
+        let input = Input::of_bytes(text);
+        let path = Path::new("text");
         let size = text.len() as u64;
         let tokens = plain(&text[from as usize..]).into_iter();
         let expected: Vec<u64> = tokens
@@ -191,7 +183,7 @@ mod tests {
         let length = NonZeroU32::new(length).unwrap();
         for threads in [1, 3] {
             let stop = AtomicBool::new(false);
-            let found = scan_tokens(file.path(), length, from, size, threads, &stop).unwrap();
+            let found = scan_tokens(&input, path, length, from, size, threads, &stop).unwrap();
             assert!(found.starts.walk(0).eq(expected.iter().copied()));
             assert_eq!(found.longest, longest.unwrap_or(0));
             assert_eq!(found.nonzeros, size - expected.first().unwrap_or(&size));
@@ -240,10 +232,10 @@ mod tests {
 
     #[test]
     fn an_interruption_ends_it() {
-        let mut file = tempfile::NamedTempFile::new().unwrap();
-        file.write_all(b"a b").unwrap();
+        let (input, path) = (Input::of_bytes(b"a b"), Path::new("text"));
+        let stop = AtomicBool::new(true);
         let length = NonZeroU32::new(2).unwrap();
-        let error = scan_tokens(file.path(), length, 0, 3, 1, &AtomicBool::new(true)).unwrap_err();
+        let error = scan_tokens(&input, path, length, 0, 3, 1, &stop).unwrap_err();
         assert!(matches!(error, FormatError::Interrupted { .. }), "{error}");
     }
 

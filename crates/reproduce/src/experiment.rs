@@ -9,20 +9,20 @@ use serde::{Deserialize, Deserializer};
 use pelton_train::TrainError;
 
 const BUILT_IN: [&str; 14] = [
-    include_str!("../../../experiments/lirs-svm.toml"),
-    include_str!("../../../experiments/lirs-pages.toml"),
-    include_str!("../../../experiments/lirs-memory.toml"),
-    include_str!("../../../experiments/lirs-dnn.toml"),
-    include_str!("../../../experiments/deepio-bandwidth.toml"),
-    include_str!("../../../experiments/deepio-order.toml"),
-    include_str!("../../../experiments/buckets.toml"),
-    include_str!("../../../experiments/echo.toml"),
-    include_str!("../../../experiments/knn-softmax.toml"),
-    include_str!("../../../experiments/fccs.toml"),
-    include_str!("../../../experiments/overlap.toml"),
-    include_str!("../../../experiments/sparsification.toml"),
-    include_str!("../../../experiments/classify-all.toml"),
-    include_str!("../../../experiments/topk.toml"),
+    include_str!("../experiments/lirs-svm.toml"),
+    include_str!("../experiments/lirs-pages.toml"),
+    include_str!("../experiments/lirs-memory.toml"),
+    include_str!("../experiments/lirs-dnn.toml"),
+    include_str!("../experiments/deepio-bandwidth.toml"),
+    include_str!("../experiments/deepio-order.toml"),
+    include_str!("../experiments/buckets.toml"),
+    include_str!("../experiments/echo.toml"),
+    include_str!("../experiments/knn-softmax.toml"),
+    include_str!("../experiments/fccs.toml"),
+    include_str!("../experiments/overlap.toml"),
+    include_str!("../experiments/sparsification.toml"),
+    include_str!("../experiments/classify-all.toml"),
+    include_str!("../experiments/topk.toml"),
 ];
 
 /// The work behind a published table.

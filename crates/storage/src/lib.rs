@@ -2,7 +2,7 @@
 //!
 //! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Three backends hold
 //! bytes, [`LocalFile`], [`MemoryStorage`] and [`FileSet`], which makes many files one; [`ScratchFile`] is a temporary file that can also be
-//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Resident`] keeps what was read in memory, [`Metered`] counts, [`Throttled`] charges the time of a
+//! written, also through a [`ScratchQueue`] while its owner goes on. Decorators wrap any storage: [`Resident`] keeps what was read in memory, [`ReadAhead`] fetches what will be, [`Metered`] counts, [`Throttled`] charges the time of a
 //! modelled device, [`Faulty`] injects failures. All of them pass [`conformance::check_storage`].
 //! [`probe_dir`] and [`quick_probe`] measure what the disk under a path can do. [`WholeFile`] is how all
 //! other files are written.
@@ -20,6 +20,7 @@ mod local;
 mod memory;
 mod page_cache;
 mod pread;
+mod read_ahead;
 mod resident;
 #[cfg(target_os = "linux")]
 mod ring;
@@ -51,6 +52,7 @@ pub use probe::{
     probe_dir, quick_probe,
 };
 pub use read::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
+pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -183,6 +184,26 @@ pub enum StorageError {
         /// What differs.
         what: String,
     },
+    /// A server refused a request, or did not answer as it must.
+    #[error("{url}: {}{what}; {remedy}", of_bytes(bytes))]
+    Remote {
+        /// The file or folder, without what follows `?`.
+        url: String,
+        /// The bytes asked for, where the request was for bytes.
+        bytes: Option<Range<u64>>,
+        /// The status of the last answer, where there was one.
+        status: Option<u16>,
+        /// What happened, with the number of attempts.
+        what: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// Whoever waited for a read was told to end.
+    #[error("{path}: interrupted while it was read")]
+    Interrupted {
+        /// File or description of the storage.
+        path: String,
+    },
     /// The disk is full, or would be.
     #[error(
         "{}: {needed} bytes are needed and {available} are free; free some or choose another folder",
@@ -208,6 +229,13 @@ pub enum StorageError {
         /// The unit required.
         expected: u32,
     },
+}
+
+/// The bytes of a request, in front of what happened to it.
+fn of_bytes(bytes: &Option<Range<u64>>) -> String {
+    bytes.as_ref().map_or_else(String::new, |bytes| {
+        format!("bytes {} to {}: ", bytes.start, bytes.end)
+    })
 }
 
 impl StorageError {

@@ -20,6 +20,8 @@ pub struct WholeFile {
     file: File,
     temporary: TempPath,
     path: PathBuf,
+    /// Whether a file that has the name by then is left there.
+    keeps_first: bool,
 }
 
 impl WholeFile {
@@ -44,6 +46,16 @@ impl WholeFile {
             file,
             temporary,
             path,
+            keeps_first: false,
+        })
+    }
+
+    /// The same for a file that other processes may be making too, all with the same content: the first one stays,
+    /// since one of them may have begun to read it.
+    pub fn create_shared(path: impl AsRef<Path>) -> io::Result<WholeFile> {
+        Ok(WholeFile {
+            keeps_first: true,
+            ..WholeFile::create(path)?
         })
     }
 
@@ -57,12 +69,18 @@ impl WholeFile {
         self.file.sync_data()
     }
 
-    /// Gives the file its name, in place of what has it now.
+    /// Gives the file its name, in place of what has it now, unless it was created to be shared.
     pub fn publish(self) -> io::Result<()> {
         self.file.sync_all()?;
-        self.temporary
-            .persist(&self.path)
-            .map_err(|error| error.error)?;
+        if self.keeps_first {
+            match self.temporary.persist_noclobber(&self.path) {
+                Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+                named => named.map_err(|error| error.error)?,
+            }
+        } else {
+            let named = self.temporary.persist(&self.path);
+            named.map_err(|error| error.error)?;
+        }
         File::open(folder_of(&self.path))?.sync_all()
     }
 }
@@ -105,6 +123,25 @@ mod tests {
         entries
             .map(|entry| name(entry).into_string().expect("a plain name"))
             .collect()
+    }
+
+    /// Ranks that were started at once all generated the same data, and each rename told those that had begun to read
+    /// that their file had changed.
+    #[test]
+    fn of_files_made_by_several_the_first_stays() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("file");
+        let mut files: Vec<WholeFile> = (0..3)
+            .map(|_| WholeFile::create_shared(&path).expect("a new file"))
+            .collect();
+        for (i, file) in files.iter_mut().enumerate() {
+            write!(file, "{i}").expect("written");
+        }
+        for file in files.into_iter().rev() {
+            file.publish().expect("named");
+            assert_eq!(std::fs::read_to_string(&path).expect("a file"), "2");
+        }
+        assert_eq!(names(folder.path()), ["file"]);
     }
 
     #[test]

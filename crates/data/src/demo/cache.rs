@@ -176,7 +176,7 @@ impl DemoFile<'_> {
     fn create<'a>(path: &'a Path, spec: &DemoSpec) -> Result<DemoFile<'a>, DemoError> {
         let to = match spec.layout() {
             Layout::Bytes => {
-                let file = WholeFile::create(path).map_err(|error| io_error(path, error))?;
+                let file = WholeFile::create_shared(path).map_err(|error| io_error(path, error))?;
                 Writer::Plain(io::BufWriter::with_capacity(CHUNK_BYTES as usize, file))
             }
             layout => {
@@ -185,7 +185,7 @@ impl DemoFile<'_> {
                     features: spec.features(),
                     index_coding: IndexCoding::Plain,
                 };
-                Writer::Packed(Box::new(PackedWriter::create(path, shape)?))
+                Writer::Packed(Box::new(PackedWriter::create_shared(path, shape)?))
             }
         };
         let set = spec.set;

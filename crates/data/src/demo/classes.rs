@@ -75,7 +75,9 @@ pub(crate) fn ensure(mixture: Mixture, cache_dir: &Path) -> Result<(PathBuf, Pat
         if std::fs::read(&path).is_ok_and(|found| found == text.as_bytes()) {
             return Ok(path);
         }
-        let written = WholeFile::create(&path).and_then(|mut file| {
+        // A damaged one would be taken for that of another process.
+        let _ = std::fs::remove_file(&path);
+        let written = WholeFile::create_shared(&path).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.publish()
         });

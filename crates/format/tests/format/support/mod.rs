@@ -1,7 +1,9 @@
 //! What the tests of data sets share.
 #![allow(dead_code)]
 
+pub mod fields;
 pub mod tar;
+pub mod tfrecord;
 
 use std::path::{Path, PathBuf};
 

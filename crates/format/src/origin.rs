@@ -1,0 +1,136 @@
+//! Where the bytes of a data file lie: on this machine, decompressed, or elsewhere.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_storage::Storage;
+
+use crate::compressed::{cache_dir, decompressed};
+use crate::data_file::Stamp;
+use crate::error::FormatError;
+use crate::fingerprint::{mix, sample_file};
+use crate::format::regular_file;
+use crate::input::{Input, input_of};
+use crate::kind::Compression;
+use crate::options::OpenOptions;
+use crate::remote::{RemoteFile, is_remote};
+
+/// Bytes of a file that its format is found by.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// Where the bytes of a file lie.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The name as given, or the decompressed copy.
+    pub(crate) source: PathBuf,
+    /// What reads the bytes, where they do not lie on this machine.
+    pub(crate) remote: Option<Arc<dyn Storage>>,
+    pub(crate) stamp: Stamp,
+    /// The first bytes, decompressed.
+    pub(crate) head: Vec<u8>,
+}
+
+impl Origin {
+    /// Of the file called `path`, which is decompressed where it is compressed; that is added to `notes`.
+    pub(crate) fn find(
+        path: &Path,
+        options: &OpenOptions,
+        notes: &mut Vec<String>,
+    ) -> Result<Origin, FormatError> {
+        let origin = match &options.remote {
+            Some(remote) if is_remote(path) => Origin::elsewhere(path, remote.open(path)?),
+            _ => Origin::here(path)?,
+        };
+        let empty = || FormatError::Empty {
+            path: path.to_path_buf(),
+        };
+        if origin.stamp.size == 0 {
+            return Err(empty());
+        }
+        let Some(compression) = Compression::of(&origin.head) else {
+            return Ok(origin);
+        };
+        let copy = origin.decompressed(path, compression, options, notes)?;
+        match copy.stamp.size {
+            0 => Err(empty()),
+            _ => Ok(copy),
+        }
+    }
+
+    /// Whether there is a file of this name.
+    pub(crate) fn is_there(path: &Path, options: &OpenOptions) -> bool {
+        match &options.remote {
+            Some(remote) if is_remote(path) => remote.open(path).is_ok(),
+            _ => path.is_file(),
+        }
+    }
+
+    fn here(path: &Path) -> Result<Origin, FormatError> {
+        let stamp = Stamp::of(&regular_file(path)?);
+        let mut head = Vec::new();
+        File::open(path)
+            .map_err(|e| FormatError::io(path, "open it", e))?
+            .take(HEAD_BYTES)
+            .read_to_end(&mut head)
+            .map_err(|e| FormatError::io(path, "read it", e))?;
+        Ok(Origin {
+            source: path.to_path_buf(),
+            remote: None,
+            stamp,
+            head,
+        })
+    }
+
+    fn elsewhere(path: &Path, file: RemoteFile) -> Origin {
+        Origin {
+            source: path.to_path_buf(),
+            remote: Some(file.storage),
+            stamp: Stamp {
+                size: file.size,
+                modified: file.modified,
+                tag: file.tag,
+            },
+            head: file.head,
+        }
+    }
+
+    fn decompressed(
+        &self,
+        path: &Path,
+        compression: Compression,
+        options: &OpenOptions,
+        notes: &mut Vec<String>,
+    ) -> Result<Origin, FormatError> {
+        let (copy, fresh) = decompressed(
+            || self.input(path),
+            path,
+            compression,
+            &self.stamp,
+            &cache_dir(options),
+            &options.interrupt,
+        )?;
+        let done = if fresh {
+            "decompressed to"
+        } else {
+            "read from its decompressed copy"
+        };
+        notes.push(format!("{}: {done} {}", path.display(), copy.display()));
+        Origin::here(&copy)
+    }
+
+    /// Opens the bytes; messages call the file `path`.
+    pub(crate) fn input(&self, path: &Path) -> Result<Input, FormatError> {
+        input_of(&self.source, self.remote.as_ref(), &self.stamp, path)
+    }
+
+    /// What differs where the content does: of a file here samples of it, of one elsewhere what its server says.
+    pub(crate) fn sample(&self, path: &Path) -> Result<u64, FormatError> {
+        match self.remote {
+            Some(_) => Ok(mix(mix(0, self.stamp.size), self.stamp.tag)),
+            None => sample_file(&self.source, self.stamp.size)
+                .map_err(|e| FormatError::io(path, "read it", e)),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A storage that is read ahead: the same bytes, sooner where they are read in order.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pelton_storage::conformance::{check_ranges, check_storage, read_ranges};
+use pelton_storage::{Faults, Faulty, MemoryStorage, Metered, ReadAhead, Storage};
+
+const MIB: usize = 1 << 20;
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes as u64)
+        .map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
+        .collect()
+}
+
+/// A storage each of whose reads waits.
+fn slow(bytes: &[u8], delay: Duration) -> Arc<dyn Storage> {
+    let faults = Faults {
+        delay_probability: 1.0,
+        delay,
+        ..Faults::default()
+    };
+    Arc::new(Faulty::new(Arc::new(MemoryStorage::new(bytes)), faults))
+}
+
+#[test]
+fn it_conforms() {
+    for size in [0, 1000, MIB, 3 * MIB + 777] {
+        let bytes = pattern(size);
+        let ahead = ReadAhead::new(Arc::new(MemoryStorage::new(&bytes[..])), size as u64);
+        check_storage(&ahead, &bytes);
+    }
+}
+
+/// Forty blocks one by one would take 1.6 s.
+#[test]
+fn what_comes_next_is_fetched_meanwhile() {
+    let bytes = pattern(40 * MIB);
+    let ahead = ReadAhead::new(slow(&bytes, Duration::from_millis(40)), bytes.len() as u64);
+    let began = Instant::now();
+    for at in (0..bytes.len()).step_by(64 << 10) {
+        check_ranges(&ahead, &bytes, &[(at as u64, 64 << 10)]);
+    }
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(800), "{took:?}");
+}
+
+#[test]
+fn hops_fetch_a_block_each_and_order_each_block_once() {
+    let bytes = pattern(60 * MIB);
+    let reads = |places: &[usize]| {
+        let metered = Arc::new(Metered::new(Arc::new(MemoryStorage::new(&bytes[..]))));
+        let ahead = ReadAhead::new(metered.clone(), bytes.len() as u64);
+        for &at in places {
+            check_ranges(&ahead, &bytes, &[(at as u64, 4096)]);
+        }
+        // Threads may still be fetching ahead.
+        std::thread::sleep(Duration::from_millis(50));
+        metered.meter().reads
+    };
+    assert_eq!(reads(&[0, 25 * MIB, 50 * MIB, 5 * MIB]), 4);
+    let in_order: Vec<usize> = (0..60).map(|block| block * MIB + 5).collect();
+    assert_eq!(reads(&in_order), 60);
+}
+
+/// Readers of neighbouring chunks, as a parallel scan has them.
+#[test]
+fn readers_that_are_not_quite_in_order() {
+    let bytes = pattern(20 * MIB);
+    let metered = Arc::new(Metered::new(slow(&bytes, Duration::from_millis(2))));
+    let ahead = ReadAhead::new(metered.clone(), bytes.len() as u64);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let chunk = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if chunk >= 80 {
+                        return;
+                    }
+                    check_ranges(&ahead, &bytes, &[(chunk as u64 * 262_144, 262_144)]);
+                }
+            });
+        }
+    });
+    assert!(metered.meter().reads <= 22, "{:?}", metered.meter());
+}
+
+/// The one that asks for the bad block is told; others, and the same one later, go on.
+#[test]
+fn a_failure_reaches_whoever_asks_for_the_block() {
+    let bytes = pattern(6 * MIB);
+    let faults = Faults {
+        bad_bytes: vec![3 * MIB as u64 + 9],
+        ..Faults::default()
+    };
+    let inner = Faulty::new(Arc::new(MemoryStorage::new(&bytes[..])), faults);
+    let ahead = ReadAhead::new(Arc::new(inner), bytes.len() as u64);
+    for round in 0..3 {
+        for block in 0..6 {
+            let outcome = read_ranges(&ahead, &[((block * MIB) as u64, 10)]);
+            assert_eq!(
+                outcome.is_err(),
+                block == 3,
+                "block {block} in round {round}"
+            );
+        }
+    }
+}

@@ -1,0 +1,449 @@
+"""What happens to records on their way to batches, written as a chain of calls."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+
+from . import _pelton
+from ._batch import Batch, from_native
+from ._dataset import Dataset
+from ._ranks import rank_and_world_size
+
+_UNITS = {"": 1, "B": 1}
+for _i, _letter in enumerate("KMGT", start=1):
+    _UNITS[f"{_letter}iB"] = 1024**_i
+    _UNITS[f"{_letter}B"] = 1000**_i
+
+ConfigurationError = _pelton.ConfigurationError
+Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
+
+
+def parse_bytes(size: int | str) -> int:
+    """Bytes of a size such as ``"512MiB"``, ``"2GB"`` or a number."""
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0:
+        return int(size)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B|B|)\s*", str(size))
+    if not match or float(match[1]) == 0:
+        raise ConfigurationError(f"`{size}` is no amount of memory: give a number of bytes, or text such as 512MiB or 2GB")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def load(
+    paths: Paths,
+    *,
+    format: str | None = None,
+    label: str | int = "last",
+    label_file: str | os.PathLike[str] | None = None,
+    file_column: str = "first",
+    zero_based: bool = False,
+    missing: str | None = None,
+    pair: str | os.PathLike[str] | None = None,
+    io: str = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
+    device_model: str | None = None,
+) -> Pipeline:
+    """Data as it lies: a path, pattern, URL or ``demo:NAME``, or several of them, of any format that Pelton knows.
+
+    Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``label`` is the
+    column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name), or ``"json:KEY"`` for samples of
+    tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). ``cache_dir`` keeps indexes of folders
+    that cannot be written to, and decompressed copies.
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    data = {
+        "paths": [os.fspath(path) for path in paths],
+        "format": format,
+        "label": str(label),
+        "label_file": label_file and os.fspath(label_file),
+        "file_column": file_column,
+        "zero_based": zero_based,
+        "missing": missing,
+        "pair": pair and os.fspath(pair),
+        "io": io,
+        "cache_dir": cache_dir and os.fspath(cache_dir),
+        "device_model": device_model,
+    }
+    if not data["paths"]:
+        raise ConfigurationError("no data is named: give `paths` at least one file")
+    return Pipeline({name: value for name, value in data.items() if value is not None})
+
+
+class Pipeline:
+    """Records on their way to batches. Every method returns a new pipeline; iterating one runs an epoch.
+
+    ``for batch in pipeline`` is one epoch, and the next ``for`` is the next epoch, in another order where the pipeline
+    shuffles. ``len(pipeline)`` is the number of batches of an epoch.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+        self._config: dict[str, Any] = {}
+        self._augment: list[str] = []
+        self._terms: dict[str, Any] = {"order": "sequential", "seed": 0}
+        self._maps: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
+        self._batch_maps: list[Callable[[Batch], Any]] = []
+        self._run: _Run | None = None
+
+    # What is read, and when.
+
+    def shuffle(self, seed: int = 0, order: str = "full") -> Pipeline:
+        """A new random order every epoch, by default a full one over all files.
+
+        The same seed gives the same orders on every machine and for any number of ranks. Other orders are
+        ``"page:BYTES"``, ``"queue:EXAMPLES"``, ``"block:BLOCKS"`` and ``"opportunistic"``.
+        """
+        return self._with(terms={"seed": int(seed), "order": order})
+
+    def keep(self, *, lengths: tuple[int | None, int | None] | None = None, classes: Sequence[str | int] = ()) -> Pipeline:
+        """Only records of these lengths (both ends included, ``None`` for no end) and classes."""
+        config: dict[str, Any] = {}
+        if lengths is not None:
+            low, high = ("" if end is None else int(end) for end in lengths)
+            config["keep_lengths"] = f"{low}..{high}"
+        if len(classes):
+            config["keep_classes"] = [str(name) for name in classes]
+        return self._with(config=config)
+
+    def mix(self, shares: Sequence[float]) -> Pipeline:
+        """Examples of each file in these shares, exact to within one example a file."""
+        return self._with(config={"mix": [float(share) for share in shares]})
+
+    def echo(self, spelling: str) -> Pipeline:
+        """Repeats (data echoing): ``"read:E"``, ``"before:E"`` or ``"after:E"`` augmentation, ``"batch:E"``, or
+        ``"auto"``, which repeats only where the loop would wait."""
+        return self._with(config={"echo": spelling})
+
+    # What happens to a record.
+
+    def decode(self, kind: str, *, vocabulary: str | os.PathLike[str] | None = None, exif: str = "ignore") -> Pipeline:
+        """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
+        numbers of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample."""
+        config: dict[str, Any] = {"decode": kind, "exif": exif}
+        if vocabulary is not None:
+            config["vocabulary"] = os.fspath(vocabulary)
+        return self._with(config=config)
+
+    def augment(self, steps: str) -> Pipeline:
+        """Augmentation of pictures, drawn anew for every appearance, such as ``"rrc:224,flip,normalise"``."""
+        return self._with(augment=steps.split(","))
+
+    def resize(self, height: int, width: int | None = None) -> Pipeline:
+        """To ``height`` × ``width``, or so that the shorter side is ``height``."""
+        return self.augment(f"resize:{height}" if width is None else f"resize:{height}x{width}")
+
+    def crop(self, side: int) -> Pipeline:
+        """The square in the middle."""
+        return self.augment(f"crop:{side}")
+
+    def random_crop(self, side: int, padding: int = 0) -> Pipeline:
+        """A square anywhere, after padding by so many pixels."""
+        return self.augment(f"randomcrop:{side}:{padding}" if padding else f"randomcrop:{side}")
+
+    def random_resized_crop(self, side: int, area: tuple[float, float] = (0.08, 1.0)) -> Pipeline:
+        """A random part of these parts of the area, resized to a square, as torchvision draws it."""
+        return self.augment(f"rrc:{side}:{area[0]}-{area[1]}")
+
+    def flip(self, chance: float = 0.5) -> Pipeline:
+        """Left and right exchanged with this chance."""
+        return self.augment(f"flip:{chance}")
+
+    def normalise(self, means: Sequence[float] | None = None, deviations: Sequence[float] | None = None) -> Pipeline:
+        """To floats, by means and deviations of values from 0 to 1; ImageNet's unless they are given."""
+        if means is None or deviations is None:
+            return self.augment("normalise")
+        spelled = ["/".join(str(float(value)) for value in values) for values in (means, deviations)]
+        return self.augment(f"normalise:{spelled[0]}:{spelled[1]}")
+
+    def planar(self) -> Pipeline:
+        """Pictures as channels × height × width."""
+        return self._with(config={"planar": True})
+
+    def map_batches(self, function: Callable[[Batch], Any]) -> Pipeline:
+        """A function over finished batches, called in the loop's own thread; what it returns is handed out."""
+        made = self._with()
+        made._batch_maps = [*self._batch_maps, function]
+        return made
+
+    def on_bad_record(self, policy: str) -> Pipeline:
+        """What happens to records that cannot be used: ``"fail"``, ``"skip[:LIMIT]"`` or ``"replace[:LIMIT]"``. Steps
+        keep their number whatever is chosen, so that ranks stay in step."""
+        return self._with(config={"bad_examples": policy})
+
+    # How batches are put together.
+
+    def batch(self, examples: int, *, drop_last: bool = False, collate: str = "auto") -> Pipeline:
+        """Batches of so many examples, over all ranks together. ``collate`` is ``"auto"``, ``"stack"``, ``"pad"`` or
+        ``"ragged"``."""
+        if int(examples) < 1:
+            raise ConfigurationError(f"a batch of {examples} examples is none; give 1 or more")
+        return self._with(terms={"batch": int(examples)}, config={"drop_last": drop_last, "collate": collate})
+
+    def buckets(self, policy: str = "auto", *, boundaries: Sequence[int] | None = None) -> Pipeline:
+        """Batches of about one length: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
+        ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled anew."""
+        if boundaries is not None:
+            policy = "static:" + ",".join(str(int(end)) for end in boundaries)
+        return self._with(config={"buckets": policy})
+
+    # How it runs.
+
+    def memory(self, size: int | str) -> Pipeline:
+        """What look-ahead, held examples and batches may take together: ``"512MiB"``, ``"2GB"`` or bytes (1 GiB)."""
+        return self._with(terms={"memory_bytes": parse_bytes(size)})
+
+    def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
+        """Threads that decode and augment (as many as there are processors), and that read (2)."""
+        made = self._with(terms={"threads": int(threads)})
+        return made if read is None else made._with(config={"read_threads": int(read)})
+
+    def access(self, path: str) -> Pipeline:
+        """How records are read: ``"auto"``, ``"direct"``, ``"window"`` or ``"scatter"``. The order stays the same."""
+        return self._with(terms={"access": path})
+
+    def shard(self, rank: int, world_size: int) -> Pipeline:
+        """This process takes the share of ``rank`` of every batch; by default what the launcher's environment says
+        (torchrun, Lightning, Ray Train, Open MPI, Slurm)."""
+        if not 0 <= rank < world_size:
+            raise ConfigurationError(f"rank {rank} is none of {world_size}; ranks begin with 0")
+        return self._with(terms={"rank": int(rank), "world_size": int(world_size)})
+
+    # For other libraries.
+
+    def torch(self, device: Any = None) -> Pipeline:
+        """Batches of PyTorch tensors, which share the memory of the arrays; through pinned memory to ``device`` where
+        one is named."""
+        from .torch import to_torch
+
+        return self.map_batches(to_torch(device))
+
+    def jax(self, device: Any = None) -> Pipeline:
+        """Batches of JAX arrays."""
+        from .jax import to_jax
+
+        return self.map_batches(to_jax(device))
+
+    def tf(self) -> Any:
+        """The batches as a ``tf.data.Dataset``; each iteration of it is an epoch."""
+        from .tf import to_dataset
+
+        return to_dataset(self)
+
+    def dataset(self, epoch: int = 0) -> Dataset:
+        """The same samples by number, for a ``torch.utils.data.DataLoader`` or a sampler of one's own."""
+        return Dataset(self, epoch)
+
+    # Running it.
+
+    def __getitem__(self, record: int) -> dict[str, Any]:
+        """One record as it comes out of decoding and augmentation, for a look at it."""
+        return self.dataset()[record]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._running().epoch()
+
+    def progress(self, every: float = 0.5) -> Iterator[Any]:
+        """An epoch, told on standard error while it runs, in terminals and notebooks, with the verdict at its end."""
+        run, batches = self._running(), len(self)
+        began = told = time.monotonic()
+        examples = 0
+        for number, batch in enumerate(self, start=1):
+            examples += run.last_examples
+            yield batch
+            now = time.monotonic()
+            if now - told >= every or number == batches:
+                told = now
+                rate = examples / (now - began)
+                print(f"\rbatch {number} of {batches}, {rate:,.0f} examples/s ", end="", file=sys.stderr, flush=True)
+        print(f"\n{self.verdict()}", file=sys.stderr)
+
+    def __len__(self) -> int:
+        """Batches of the epoch that comes next, or is under way."""
+        run = self._running()
+        return run.native.steps(run.current_epoch())
+
+    @property
+    def records(self) -> int:
+        """Number of records of the data."""
+        return len(self._running().source)
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes in the order of their numbers; empty where labels are numbers."""
+        return self._running().source.classes
+
+    @property
+    def vocabulary(self) -> list[str] | None:
+        """Words in the order of their numbers, where text is decoded."""
+        return self._running().native.vocabulary
+
+    @property
+    def fields(self) -> list[tuple[str, str, list[int | None]]]:
+        """Name, type and dimensions of the fields of a record as it is stored."""
+        return self._running().source.fields
+
+    @property
+    def notes(self) -> list[str]:
+        """What there is to know of how the data was opened."""
+        return self._running().source.notes
+
+    @property
+    def randomness(self) -> dict[str, float]:
+        """How random the order is, 0 to 1: the randomness level of DeepIO, and the exact one."""
+        level, exact = self._running().native.randomness
+        return {"rl": level, "rl_exact": exact}
+
+    def step_ids(self, epoch: int, step: int) -> np.ndarray:
+        """Record ids of a step over all ranks, computed without reading anything."""
+        return np.asarray(self._running().native.step_ids(epoch, step), dtype=np.int64)
+
+    def locate(self, record: int) -> tuple[str, int]:
+        """File and byte offset of a record."""
+        return self._running().source.locate(record)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The next iteration runs this epoch."""
+        self._running().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands: everything handed out so far is before it. Small, the same for every rank, and good
+        for any number of ranks."""
+        return self._running().state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on exactly behind the last batch that was handed out when the state was taken."""
+        self._running().resume(dict(state))
+
+    def meters(self) -> dict[str, Any]:
+        """Counters since the loader began: examples, bytes, seconds waited, and the work of every stage."""
+        return self._running().meters()[0]
+
+    def verdict(self) -> str:
+        """One sentence: was the loop input-bound, at which stage, and what would help?"""
+        return self._running().meters()[1]
+
+    def close(self) -> None:
+        """Ends the threads; the pipeline can be iterated again."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+
+    def __repr__(self) -> str:
+        settings = {**self._terms, **self._full_config()}
+        return f"pelton.Pipeline({self._data['paths']}, {settings})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_run": None}
+
+    def _with(
+        self,
+        *,
+        config: Mapping[str, Any] | None = None,
+        terms: Mapping[str, Any] | None = None,
+        augment: Sequence[str] = (),
+    ) -> Pipeline:
+        made = copy.copy(self)
+        made._config = {**self._config, **(config or {})}
+        made._terms = {**self._terms, **(terms or {})}
+        made._augment = [*self._augment, *augment]
+        made._run = None
+        return made
+
+    def _full_config(self) -> dict[str, Any]:
+        augment = {"augment": ",".join(self._augment)} if self._augment else {}
+        return {**self._config, **augment}
+
+    def _running(self) -> _Run:
+        if self._run is None or self._run.process != os.getpid():
+            self._run = _Run(self)
+        return self._run
+
+
+class _Run:
+    """A pipeline whose data is open, and where its loop stands."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        rank, world_size = rank_and_world_size()
+        terms = {
+            "batch": None,
+            "memory_bytes": 1 << 30,
+            "threads": len(os.sched_getaffinity(0)),
+            "access": "auto",
+            "rank": rank,
+            "world_size": world_size,
+            **pipeline._terms,
+        }
+        self.process = os.getpid()
+        self.source = _pelton.Source(json.dumps(pipeline._data))
+        self.native = _pelton.Pipeline(self.source, json.dumps(pipeline._full_config()), json.dumps(terms))
+        self.batch_maps = pipeline._batch_maps
+        self.loader: _pelton.Loader | None = None
+        # The place where the next batch of the loader stands; a loop that is broken off leaves it within an epoch.
+        self.next_epoch = 0
+        self.within_epoch = False
+        self.resumed = False
+        self.last_examples = 0
+
+    def current_epoch(self) -> int:
+        return self.next_epoch
+
+    def running(self) -> _pelton.Loader:
+        if self.loader is None:
+            self.loader = self.native.loader(self.next_epoch, 0)
+        return self.loader
+
+    def epoch(self) -> Iterator[Any]:
+        if self.within_epoch and not self.resumed:
+            # A loop was broken off: this one is the next epoch.
+            self.set_epoch(self.next_epoch + 1)
+        self.resumed = False
+        loader = self.running()
+        while True:
+            self.within_epoch = True
+            batch, ends_epoch = from_native(loader.next())
+            if ends_epoch:
+                self.next_epoch, self.within_epoch = batch.epoch + 1, False
+            self.last_examples = len(batch.ids)
+            made: Any = batch
+            for function in self.batch_maps:
+                made = function(made)
+            yield made
+            if ends_epoch or self.loader is not loader:
+                return
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch < 0:
+            raise ConfigurationError(f"there is no epoch {epoch}; epochs begin with 0")
+        if self.within_epoch or epoch != self.next_epoch:
+            self.close()
+        self.next_epoch, self.within_epoch, self.resumed = epoch, False, False
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads(self.running().state())
+        return state
+
+    def resume(self, state: dict[str, Any]) -> None:
+        loader = self.native.loader(0, 0, json.dumps(state))
+        self.close()
+        self.loader = loader
+        self.next_epoch = state["epoch"]
+        # The rest of an epoch counts as one.
+        self.within_epoch = self.resumed = state["step"] > 0
+
+    def meters(self) -> tuple[dict[str, Any], str]:
+        counters, verdict = self.running().meters()
+        return json.loads(counters), verdict
+
+    def close(self) -> None:
+        if self.loader is not None:
+            self.loader.close()
+            self.loader = None

@@ -1,0 +1,51 @@
+//! Long work that Ctrl-C ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pelton_run::Interrupt;
+use pyo3::prelude::*;
+
+/// How often Python is asked whether a signal came.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Does `work` on a thread of its own, without Python's lock, while this one looks for signals. One that raises an
+/// exception ends the work, which looks at the flag it is given, and is raised.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&Interrupt) -> T + Send,
+) -> PyResult<T> {
+    let interrupt: Interrupt = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(1);
+        let receiver = Mutex::new(receiver);
+        let flag = Arc::clone(&interrupt);
+        let worker = scope.spawn(move || {
+            // Nobody listens any more once a signal was raised.
+            let _ = sender.send(work(&flag));
+        });
+        loop {
+            match py.detach(|| {
+                receiver
+                    .lock()
+                    .expect("only this thread takes it")
+                    .recv_timeout(LOOK_EVERY)
+            }) {
+                Ok(done) => return Ok(done),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(signal) = py.check_signals() {
+                        interrupt.store(true, Ordering::Relaxed);
+                        py.detach(|| worker.join().is_ok());
+                        return Err(signal);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let panic = py.detach(|| worker.join());
+                    std::panic::resume_unwind(panic.expect_err("work without a result panicked"));
+                }
+            }
+        }
+    })
+}

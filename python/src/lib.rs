@@ -1,0 +1,41 @@
+//! The module `pelton._pelton`, on which the Python package stands.
+//!
+//! Settings come as JSON of the configurations that the command reads too, so that a name means the same everywhere;
+//! what is friendlier in Python is made in Python, in the files beside this crate's `src`. A [`source::Source`] is data
+//! that was opened, a [`pipeline::Pipeline`] what happens to its records, a [`loader::Loader`] hands out batches, whose
+//! arrays ([`array::Array`]) NumPy borrows without a copy.
+
+mod array;
+mod error;
+mod interruptible;
+mod loader;
+mod pipeline;
+mod samples;
+mod source;
+
+use pyo3::prelude::*;
+
+/// What the Python files of the package import.
+#[pymodule]
+mod _pelton {
+    #[pymodule_export]
+    use crate::array::Array;
+    #[pymodule_export]
+    use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
+    #[pymodule_export]
+    use crate::loader::Loader;
+    #[pymodule_export]
+    use crate::pipeline::Pipeline;
+    #[pymodule_export]
+    use crate::samples::Samples;
+    #[pymodule_export]
+    use crate::source::Source;
+
+    use super::*;
+
+    /// Version of the package.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,168 @@
+//! Batches, one after another.
+
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::task::Poll;
+
+use pelton_batch::{Batch, Layout};
+use pelton_data::PipelineLoader;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::array::Array;
+use crate::error::{configuration, of_feed};
+use crate::interruptible::LOOK_EVERY;
+
+/// Hands out batches in the order of the plan, without end; its threads read ahead meanwhile.
+#[pyclass(frozen, module = "pelton._pelton")]
+pub(crate) struct Loader {
+    /// Absent once it was closed.
+    loader: Mutex<Option<PipelineLoader>>,
+    /// The process that has its threads: one forked from it has none.
+    process: u32,
+}
+
+impl Loader {
+    pub(crate) fn new(loader: PipelineLoader) -> Loader {
+        Loader {
+            loader: Mutex::new(Some(loader)),
+            process: std::process::id(),
+        }
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut PipelineLoader) -> PyResult<T>) -> PyResult<T> {
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(
+                "this loader was made before the process forked, and its threads stayed with the parent; make loaders in the process that uses them, or start processes with the method spawn",
+            ));
+        }
+        let mut loader = match self.loader.try_lock() {
+            Ok(loader) => loader,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Err(PyRuntimeError::new_err(
+                    "another thread is taking a batch from this loader; give each thread its own, or take turns",
+                ));
+            }
+        };
+        match loader.as_mut() {
+            Some(loader) => look(loader),
+            None => Err(PyRuntimeError::new_err("this loader was closed")),
+        }
+    }
+}
+
+#[pymethods]
+impl Loader {
+    /// The next batch: epoch, step, whether it ends its epoch, ids, and fields. A field is its name, an array, what
+    /// lies in it (0 stacked, 1 padded, 2 ragged, 3 packed) and the lengths, offsets or samples of rows that say where.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.with(|loader| {
+            loop {
+                match py.detach(|| loader.poll_next(LOOK_EVERY)) {
+                    Poll::Ready(Some(Ok(batch))) => return to_python(py, batch),
+                    Poll::Ready(Some(Err(error))) => return Err(of_feed(py, &error)),
+                    Poll::Ready(None) => {
+                        return Err(configuration(
+                            "the loader ended with an error before; make a new one",
+                        ));
+                    }
+                    Poll::Pending => py.check_signals()?,
+                }
+            }
+        })
+    }
+
+    /// Where it stands, as JSON.
+    fn state(&self) -> PyResult<String> {
+        self.with(|loader| Ok(loader.state().to_json()))
+    }
+
+    /// Counters since it began, as JSON, and whether it was waited for, and why.
+    fn meters(&self) -> PyResult<(String, String)> {
+        self.with(|loader| {
+            let meters = loader.meters();
+            let bad: Vec<_> = meters.bad_examples.iter().map(|bad| &bad.problem).collect();
+            let counters = serde_json::json!({
+                "batches": meters.batches,
+                "fresh_examples": meters.fresh_examples,
+                "echoed_examples": meters.echoed_examples,
+                "skipped_examples": meters.skipped_examples,
+                "replaced_examples": meters.replaced_examples,
+                "bad_examples": bad,
+                "padded_fraction": meters.padded_fraction(),
+                "batch_bytes": meters.batch_bytes,
+                "read_bytes": meters.feed.read_bytes,
+                "wait_s": meters.wait_s,
+                "compute_s": meters.compute_s,
+                "first_batch_s": meters.first_batch_s,
+                "wall_s": meters.wall_s,
+                "stages": meters.stages,
+            });
+            Ok((counters.to_string(), meters.verdict().to_string()))
+        })
+    }
+
+    /// Ends its threads and gives its memory back.
+    fn close(&self, py: Python<'_>) {
+        if self.process == std::process::id() {
+            py.detach(|| {
+                let mut loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
+                *loader = None;
+            });
+        }
+    }
+}
+
+impl Drop for Loader {
+    /// In a forked process there are no threads to wait for.
+    fn drop(&mut self) {
+        let loader = self.loader.get_mut();
+        let loader = loader.unwrap_or_else(PoisonError::into_inner).take();
+        match self.process == std::process::id() {
+            // Its threads may be waiting for Python's lock, to call a function.
+            true => Python::attach(|py| py.detach(|| drop(loader))),
+            false => std::mem::forget(loader),
+        }
+    }
+}
+
+/// A batch as a tuple, from which Python makes a dict.
+pub(crate) fn to_python<'py>(py: Python<'py>, mut batch: Batch) -> PyResult<Bound<'py, PyTuple>> {
+    let fields = PyList::empty(py);
+    let names: Vec<String> = batch
+        .fields
+        .iter()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    for name in names {
+        let array = batch.fields.remove(&name).expect("it was just named");
+        let layout = array.shape().layout.clone();
+        let (kind, first, second) = match layout {
+            Layout::Stacked => (0, None, None),
+            Layout::Padded { lengths } => (1, Some(of_u32(&lengths)), None),
+            Layout::Ragged { offsets } => (2, Some(of_u64(&offsets)), None),
+            Layout::Packed {
+                row_samples,
+                lengths,
+            } => (3, Some(of_u32(&lengths)), Some(of_u32(&row_samples))),
+        };
+        fields.append((name, Array::of(array), kind, first, second))?;
+    }
+    let ids = of_u64(&batch.ids);
+    let head = (batch.epoch, batch.step, batch.ends_epoch, ids, fields);
+    head.into_pyobject(py)
+}
+
+fn of_u32(numbers: &[u32]) -> Array {
+    of_i64(numbers.iter().map(|&number| i64::from(number)))
+}
+
+/// Ids and offsets are far below 2^63.
+fn of_u64(numbers: &[u64]) -> Array {
+    of_i64(numbers.iter().map(|&number| number as i64))
+}
+
+fn of_i64(numbers: impl Iterator<Item = i64>) -> Array {
+    Array::of(pelton_batch::Array::of(&numbers.collect::<Vec<i64>>()))
+}

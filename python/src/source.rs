@@ -1,0 +1,110 @@
+//! Data that was opened.
+
+use pelton_comm::Comm;
+use pelton_data::{DataConfig, OpenedData, open};
+use pelton_format::Contents;
+use pelton_run::{Event, RunContext};
+use pyo3::prelude::*;
+
+use crate::error::{of_job, of_settings};
+use crate::interruptible::interruptible;
+
+/// Files that were opened as one data set: where every record lies is known, nothing else was read.
+#[pyclass(frozen, module = "pelton._pelton")]
+pub(crate) struct Source {
+    pub(crate) opened: OpenedData,
+    notes: Vec<String>,
+}
+
+#[pymethods]
+impl Source {
+    /// Opens what a data configuration in JSON names.
+    #[new]
+    fn new(py: Python<'_>, config: &str) -> PyResult<Source> {
+        let config: DataConfig =
+            serde_json::from_str(config).map_err(|error| of_settings(&error))?;
+        let config = config.with_bytes();
+        let opened = interruptible(py, |interrupt| {
+            let mut notes = Vec::new();
+            let comm = Comm::alone();
+            let observer = &mut |event: Event<'_>| {
+                if let Event::Note(note) = event {
+                    notes.push(note.to_owned());
+                }
+            };
+            let mut context = RunContext::new(&comm, interrupt, observer);
+            open(&config, &config.paths, None, &mut context).map(|opened| (opened, notes))
+        })?;
+        let (opened, notes) = opened.map_err(|error| of_job(py, &error))?;
+        Ok(Source { opened, notes })
+    }
+
+    /// Number of records.
+    fn __len__(&self) -> usize {
+        self.opened.dataset.records() as usize
+    }
+
+    /// What there is to know about how it was opened.
+    #[getter]
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
+    /// Bytes of the files, decompressed.
+    #[getter]
+    fn bytes(&self) -> u64 {
+        self.opened.dataset.bytes()
+    }
+
+    /// Whether records are runs of text or bytes, as opposed to pictures, features or named arrays.
+    #[getter]
+    fn is_text(&self) -> bool {
+        let contents = self.opened.dataset.contents();
+        matches!(contents, Contents::Text | Contents::Tokens { .. })
+    }
+
+    /// Names of the classes in the order of their numbers; none where labels are numbers.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.opened.dataset.labels().names().to_vec()
+    }
+
+    /// Number of distinct labels.
+    #[getter]
+    fn class_count(&self) -> usize {
+        self.opened.dataset.labels().len()
+    }
+
+    /// Fields of a record as it is stored: name, type, and dimensions as far as they are known.
+    #[getter]
+    fn fields(&self) -> Vec<(String, String, Vec<Option<usize>>)> {
+        let fields = self.opened.dataset.fields().0.into_iter();
+        let field = |field: pelton_batch::FieldSpec| {
+            let name = field.name.to_string();
+            (name, field.dtype.to_string(), field.dims)
+        };
+        fields.map(field).collect()
+    }
+
+    /// The files in the order of their records, with the number of records of each.
+    #[getter]
+    fn files(&self) -> Vec<(String, u64)> {
+        let files = self.opened.dataset.files().iter();
+        files
+            .map(|file| (file.record_path(0).display().to_string(), file.records()))
+            .collect()
+    }
+
+    /// File and byte offset of a record.
+    fn locate(&self, id: u64) -> PyResult<(String, u64)> {
+        let dataset = &self.opened.dataset;
+        if id >= dataset.records() {
+            let sentence = format!("there is no record {id} among {}", dataset.records());
+            return Err(pyo3::exceptions::PyIndexError::new_err(sentence));
+        }
+        let place = dataset.locate(id);
+        let file = &dataset.files()[place.file as usize];
+        let path = file.record_path(id - file.first_id());
+        Ok((path.display().to_string(), place.offset))
+    }
+}

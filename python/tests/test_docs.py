@@ -1,0 +1,61 @@
+"""The programs in the documentation run, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tarfile
+import zlib
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def png(side: int, grey: int) -> bytes:
+    """A picture of one colour."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes([grey] * 3 * side)) * side
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the programs read."""
+    monkeypatch.chdir(tmp_path)
+    with tarfile.open("photos.tar", "w") as tar:
+        for i in range(60):
+            for name, data in ((f"{i:03}.cls", str(i % 10).encode()), (f"{i:03}.png", png(40 + i % 7, 4 * i))):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, BytesIO(data))
+    Path("sentences.txt").write_text("".join("word " * (i % 9 + 1) + f"w{i % 30}\n" for i in range(300)))
+    Path("sorted.csv").write_text("".join(f"{i},{i * i},{i // 100}\n" for i in range(1000)))
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_programs_run(page: str, files: None) -> None:
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S):
+        if "torch" in block:
+            pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
+        if "Linear" in block or "Logistic" in block:
+            pytest.importorskip("sklearn", reason="SKIPPED: scikit-learn is not installed")
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#\s]*\.md)(?:#[\w-]*)?\)", (DOCS / page).read_text()):
+        assert (DOCS / target).exists(), f"{page} names {target}"
+
+
+def test_the_book_has_every_page() -> None:
+    listed = set(re.findall(r"\]\(([^)]*\.md)\)", (DOCS / "SUMMARY.md").read_text()))
+    assert listed == {path.name for path in DOCS.glob("*.md")} - {"SUMMARY.md"}
