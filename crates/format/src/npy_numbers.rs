@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::FormatError;
 use crate::fields::number;
 use crate::format::regular_file;
-use crate::npy::read_header;
+use crate::npy::npy_array;
 
 /// What to do about another array.
 const REMEDY: &str = "save a little-endian array of one dimension, of whole numbers or floats";
@@ -15,36 +15,30 @@ const REMEDY: &str = "save a little-endian array of one dimension, of whole numb
 ///
 /// Errors: another file, or numbers that are not finite.
 pub fn npy_numbers(path: &Path) -> Result<Vec<f64>, FormatError> {
-    let size = regular_file(path)?.len();
-    let header = read_header(path, size)?;
-    let wrong = |offset, what: String| FormatError::Malformed {
+    regular_file(path)?;
+    let bytes = fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
+    let wrong = |(offset, what)| FormatError::Malformed {
         path: path.to_path_buf(),
         offset,
         what,
         remedy: REMEDY,
     };
+    let (header, data) = npy_array(&bytes).map_err(wrong)?;
     if header.shape.len() != 1 {
         let what = format!("it has {} dimensions", header.shape.len());
-        return Err(wrong(header.data_offset, what));
+        return Err(wrong((header.data_offset, what)));
     }
-    let bytes = fs::read(path).map_err(|e| FormatError::io(path, "read it", e))?;
-    let data = bytes.get(header.data_offset as usize..).unwrap_or_default();
     let bytes_each = header.number.bytes();
     let numbers: Vec<f64> = data
         .chunks_exact(bytes_each)
         .map(|cell| number(header.number, cell))
         .collect();
-    if let Some(at) = numbers.iter().position(|number| !number.is_finite()) {
-        let offset = header.data_offset + (at * bytes_each) as u64;
-        return Err(wrong(offset, format!("number {at} is {}", numbers[at])));
-    }
-    // A file that shrank meanwhile has fewer.
-    match numbers.len() as u64 == header.shape[0] {
-        true => Ok(numbers),
-        false => Err(wrong(
-            size,
-            format!("{} of {} numbers are there", numbers.len(), header.shape[0]),
-        )),
+    match numbers.iter().position(|number| !number.is_finite()) {
+        None => Ok(numbers),
+        Some(at) => {
+            let offset = header.data_offset + (at * bytes_each) as u64;
+            Err(wrong((offset, format!("number {at} is {}", numbers[at]))))
+        }
     }
 }
 
@@ -84,8 +78,11 @@ mod tests {
             assert!(error.contains(says) && error.contains("x.npy"), "{error}");
         };
         refuses(&array("|u1", "(2, 1)", &[1, 2]), "2 dimensions");
-        refuses(&array("|u1", "()", &[1]), "does not fill the file");
-        refuses(&array("|u1", "(3,)", &[1, 2]), "does not fill the file");
+        refuses(&array("|u1", "()", &[1]), "0 dimensions");
+        refuses(
+            &array("|u1", "(3,)", &[1, 2]),
+            "take another number of bytes",
+        );
         refuses(
             &array("<f4", "(2,)", &[[0; 4], f32::NAN.to_le_bytes()].concat()),
             "number 1 is NaN",
