@@ -48,6 +48,7 @@ impl Pipeline {
         let job = PipelineTerms {
             order: terms.order,
             among: None,
+            sampler: None,
             batch: terms.batch,
             seed: terms.seed,
             epochs: None,

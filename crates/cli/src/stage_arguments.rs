@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use pelton_tools::{
     BucketPolicy, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, Pipeline, PipelineConfig,
+    SampleSetting,
 };
 use pelton_train::ClassName;
 
@@ -39,6 +40,11 @@ pub struct PipelineArguments {
     /// Shares of the files in a mixture, such as 0.7,0.3, in the order of the files
     #[arg(long, value_delimiter = ',', value_name = "SHARE")]
     pub mix: Option<Vec<f64>>,
+    #[arg(long, help = SampleSetting::HELP, value_name = "WHICH")]
+    pub sample: Option<SampleSetting>,
+    /// Examples of an epoch of --mix, or of --sample balanced or weights (default: as many as there are records)
+    #[arg(long, value_name = "N")]
+    pub epoch_examples: Option<u64>,
     #[arg(long, help = LengthRange::HELP, value_name = "FROM..TO")]
     pub keep_lengths: Option<LengthRange>,
     /// Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label
@@ -62,6 +68,8 @@ impl PipelineArguments {
             || self.drop_last
             || self.planar
             || self.mix.is_some()
+            || self.sample.is_some()
+            || self.epoch_examples.is_some()
             || self.keep_lengths.is_some()
             || !self.keep_classes.is_empty()
             || self.read_threads.is_some()
@@ -79,6 +87,8 @@ impl PipelineArguments {
         config.drop_last |= self.drop_last;
         config.planar |= self.planar;
         set_option(&mut config.mix, self.mix);
+        set_option(&mut config.sample, self.sample);
+        set_option(&mut config.epoch_examples, self.epoch_examples);
         set_option(&mut config.keep_lengths, self.keep_lengths);
         if !self.keep_classes.is_empty() {
             config.keep_classes = self.keep_classes;

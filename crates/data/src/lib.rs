@@ -18,10 +18,12 @@ mod plan;
 mod texts;
 
 mod held_out;
-mod kept_classes;
 mod kept_lengths;
 mod kept_vocabulary;
 mod peers;
+mod record_classes;
+mod sampler;
+
 mod pipeline_plan;
 
 mod pipeline;

@@ -12,12 +12,12 @@ use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
     AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
-    LoaderState, PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
+    LoaderState, PipelineConfig, Samples, Stage as _, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, Dataset, Field, Row, fields};
 use pelton_image::{Format, Layout};
-use pelton_plan::{Order, Place, Plan, PlanSpec, Selection, StepBatch};
+use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
 
@@ -38,6 +38,8 @@ pub struct PipelineTerms {
     pub order: Order,
     /// The records that take part at all, as a [`HeldOut`](crate::HeldOut) says; all where absent.
     pub among: Option<Selection>,
+    /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
+    pub sampler: Option<Sampler>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
     /// The seed.
@@ -121,7 +123,10 @@ impl PreparedPipeline {
             batch = most.min(DEFAULT_BATCH);
         }
         let tokenizer = vocabulary.as_ref().map(|vocabulary| vocabulary.tokenizer());
-        let spec = PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed);
+        let spec = PlanSpec {
+            sampler: terms.sampler.clone(),
+            ..PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed)
+        };
         let among = terms.among.as_ref();
         let plan = pipeline_plan(config, spec, among, opened, tokenizer, context)?;
         let options = LoaderOptions {
@@ -181,6 +186,7 @@ impl PreparedPipeline {
         let terms = PipelineTerms {
             order: Order::Sequential,
             among,
+            sampler: None,
             epochs: None,
             cache: None,
             ..self.terms.clone()
@@ -475,6 +481,7 @@ mod tests {
         PipelineTerms {
             order: Order::Full,
             among: None,
+            sampler: None,
             batch: Some(8),
             seed: 3,
             epochs: Some(2),

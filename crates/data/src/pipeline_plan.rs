@@ -7,10 +7,11 @@ use pelton_run::RunContext;
 use pelton_text::Tokenizer;
 
 use crate::error::DataError;
-use crate::kept_classes;
 use crate::kept_lengths::record_lengths;
 use crate::open::OpenedData;
 use crate::plan::units_of;
+use crate::record_classes;
+use crate::sampler::sampler_of;
 
 /// The plan of a pipeline, of which `spec` says order, batch and seed, over the records `among` all. Lengths are in tokens where there is a tokenizer.
 pub(crate) fn pipeline_plan(
@@ -44,7 +45,7 @@ pub(crate) fn pipeline_plan(
         [] => None,
         names => {
             let bad_examples = config.bad_examples;
-            let kept = kept_classes::records_of(dataset, names, bad_examples, context)?;
+            let kept = record_classes::records_of(dataset, names, bad_examples, context)?;
             Some(kept)
         }
     };
@@ -71,6 +72,15 @@ pub(crate) fn pipeline_plan(
         Some(weights) => Some(parts(dataset, weights)?),
         None => None,
     };
+    let sampler = match (&config.sample, spec.sampler) {
+        (Some(setting), Some(_)) => {
+            return Err(DataError::Config(format!(
+                "`sample` {setting} and a sampler of the program both say which records to use; give one of the two"
+            )));
+        }
+        (Some(setting), None) => Some(sampler_of(setting, config.bad_examples, opened, context)?),
+        (None, sampler) => sampler,
+    };
     let units = units_of(dataset, spec.order);
     let spec = PlanSpec {
         batching: match (config.drop_last, spec.batching) {
@@ -81,6 +91,8 @@ pub(crate) fn pipeline_plan(
         batch_echo: config.echo.map_or(Echo::NONE, EchoSetting::of_batches),
         buckets: config.buckets.clone(),
         mixture,
+        sampler,
+        epoch_examples: config.epoch_examples,
         ..spec
     };
     let over = Catalog {

@@ -73,6 +73,7 @@ fn sentences_have_the_tokens_that_are_reported_of_them() {
     let terms = PipelineTerms {
         order: Order::Full,
         among: None,
+        sampler: None,
         batch: Some(32),
         seed: 0,
         epochs: Some(1),

@@ -181,7 +181,7 @@ impl Case<'_> {
             look_ahead: options
                 .look_ahead
                 .map(|records| records.max(2 * rank_batch)),
-            spread: Spread::of_order(stream.order()),
+            spread: Spread::of_plan(stream),
         };
         if self.in_place {
             return Ok(division);

@@ -46,6 +46,12 @@ pub struct PipelineConfig {
     /// Shares of the files in a mixture, in the order of the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<Vec<f64>>,
+    /// Which records an epoch uses, where it is not each of them once.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+    pub sample: Option<SampleSetting>,
+    /// Examples of an epoch of a mixture or of draws; as many as there are records where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch_examples: Option<u64>,
     /// Lengths of records that are kept, in tokens where text is decoded and otherwise in bytes.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub keep_lengths: Option<LengthRange>,
@@ -71,6 +77,8 @@ impl Default for PipelineConfig {
             drop_last: false,
             planar: false,
             mix: None,
+            sample: None,
+            epoch_examples: None,
             keep_lengths: None,
             keep_classes: Vec::new(),
             bad_examples: BadExamples::Fail,
@@ -89,6 +97,8 @@ impl PipelineConfig {
             buckets: None,
             drop_last: false,
             mix: None,
+            sample: None,
+            epoch_examples: None,
             keep_lengths: None,
             ..self.clone()
         }
@@ -267,6 +277,47 @@ impl EchoSetting {
     }
 }
 
+/// Which records an epoch uses, as text: `balanced`, `weights:FILE` or `ids:FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SampleSetting {
+    /// Every class as often as every other; the records of a class in turn.
+    Balanced,
+    /// Drawn with replacement by the weights of a file, one a record.
+    Weights(PathBuf),
+    /// Those that a file lists.
+    Ids(PathBuf),
+}
+
+impl SampleSetting {
+    /// A line of help.
+    pub const HELP: &str = "Which records an epoch uses: balanced (every class as often as every other), weights:FILE.npy (drawn with replacement, one weight a record), or ids:FILE.npy (numbers of records, as often as they stand there)";
+}
+
+impl FromStr for SampleSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SampleSetting, String> {
+        match text.split_once(':') {
+            None if text == "balanced" => Ok(SampleSetting::Balanced),
+            Some(("weights", file)) if !file.is_empty() => Ok(SampleSetting::Weights(file.into())),
+            Some(("ids", file)) if !file.is_empty() => Ok(SampleSetting::Ids(file.into())),
+            _ => Err(format!(
+                "`{text}` does not say which records to use: use balanced, weights:FILE.npy or ids:FILE.npy"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for SampleSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SampleSetting::Balanced => f.write_str("balanced"),
+            SampleSetting::Weights(file) => write!(f, "weights:{}", file.display()),
+            SampleSetting::Ids(file) => write!(f, "ids:{}", file.display()),
+        }
+    }
+}
+
 /// Lengths from one to another, both included, as text: `FROM..TO`, of which either may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthRange {
@@ -351,6 +402,14 @@ mod tests {
         ] {
             assert_eq!(echo(text).to_string(), text);
         }
+        for text in ["balanced", "weights:w.npy", "ids:a:b.npy"] {
+            let setting: SampleSetting = text.parse().unwrap();
+            assert_eq!(setting.to_string(), text);
+        }
+        for text in ["", "weights", "ids:", "balanced:2"] {
+            let error = text.parse::<SampleSetting>().unwrap_err();
+            assert!(error.contains("use balanced, weights"), "{error}");
+        }
         assert!(matches!(echo("auto:5"), EchoSetting::Auto(auto) if auto.most == 5.0));
         for text in [
             "", "2", "read", "read:0.5", "before", "before:0", "batch:x", "auto:0", "auto:x",
@@ -368,6 +427,8 @@ mod tests {
             echo: Some("batch:1.5:1024".parse().unwrap()),
             buckets: Some("static:3,9".parse().unwrap()),
             mix: Some(vec![0.5, 0.5]),
+            sample: Some("weights:a:b.npy".parse().unwrap()),
+            epoch_examples: Some(9),
             keep_lengths: Some("3..".parse().unwrap()),
             ..PipelineConfig::default()
         };

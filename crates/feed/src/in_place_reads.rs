@@ -44,6 +44,8 @@ pub(crate) enum Layout {
 impl Layout {
     fn of(dataset: &Dataset, stages: &Stages) -> Layout {
         match dataset.contents() {
+            // Rows of fields are read in place where the only field is all that is read.
+            Contents::Fields => Layout::AsStored,
             _ if as_stored(dataset.contents(), stages) => Layout::AsStored,
             Contents::Pixels { planar: true, .. } => Layout::Interleaved,
             _ => Layout::Separated,

@@ -32,7 +32,7 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
-pub use config::{DecodeSetting, EchoSetting, LengthRange, PipelineConfig};
+pub use config::{DecodeSetting, EchoSetting, LengthRange, PipelineConfig, SampleSetting};
 pub use error::FeedError;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};

@@ -30,11 +30,12 @@ pub enum Spread {
 }
 
 impl Spread {
-    /// Of the steps of an order.
-    pub fn of_order(order: Order) -> Spread {
-        match order {
+    /// Of the steps of a plan.
+    pub fn of_plan(plan: &Plan) -> Spread {
+        match plan.order() {
             Order::Full => Spread::Everywhere,
             Order::Block { .. } => Spread::Blocks,
+            _ if plan.is_of_list() => Spread::Everywhere,
             _ => Spread::Neighbours,
         }
     }
@@ -49,7 +50,7 @@ impl<'a> Demand<'a> {
             plan: Some(plan),
             batch_rows: rows.max().unwrap_or(1).max(1),
             steps,
-            spread: Spread::of_order(plan.order()),
+            spread: Spread::of_plan(plan),
         }
     }
 

@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,6 +161,11 @@ pub(crate) trait FieldDecoder: fmt::Debug + Send + Sync {
 
     /// Writes the fields of a record; its label, where the record itself states one.
     fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault>;
+
+    /// The bytes of a record that are its only field, where it has one and states no label.
+    fn only_field(&self) -> Option<Range<usize>> {
+        None
+    }
 
     /// The same with fields like those of other files, as far as only lengths differ that may vary.
     fn widened(&self, _others: &[FieldSpecs]) -> Option<Arc<dyn FieldDecoder>> {

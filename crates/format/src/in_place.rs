@@ -35,19 +35,31 @@ pub enum InPlaceClass {
 struct Cut {
     /// Bytes before the row.
     skip: u64,
+    /// Bytes of the row, where it does not go on to the end of the record.
+    length: Option<u64>,
     /// The class byte lies so many bytes before the row.
     class: Option<u8>,
 }
 
 impl Cut {
     fn of(decoder: &Decoder, places: &Places) -> Option<Cut> {
-        let Decoder::Sample { shape, .. } = decoder else {
-            return None;
+        let shape = match decoder {
+            Decoder::Sample { shape, .. } => shape,
+            Decoder::Fields { decoder, .. } => {
+                let row = decoder.only_field()?;
+                return Some(Cut {
+                    skip: row.start as u64,
+                    length: Some(row.len() as u64),
+                    class: None,
+                });
+            }
+            _ => return None,
         };
         match (shape, places) {
             (SampleShape::Whole | SampleShape::Tokens { .. } | SampleShape::Bytes { .. }, _) => {
                 Some(Cut {
                     skip: 0,
+                    length: None,
                     class: None,
                 })
             }
@@ -56,6 +68,7 @@ impl Cut {
                 let class = skip.checked_sub(*label as u64)?;
                 Some(Cut {
                     skip,
+                    length: None,
                     class: Some(u8::try_from(class).ok()?),
                 })
             }
@@ -79,9 +92,12 @@ impl Dataset {
     pub fn in_place(&self, id: u64) -> Result<Option<InPlace>, FormatError> {
         let (number, file) = self.file_of(id);
         let record = id - file.first_id;
-        let (Decoder::Sample { codes, classes, .. }, Some(cut)) =
-            (&file.decoder, Cut::of(&file.decoder, &file.places))
-        else {
+        let (codes, classes) = match &file.decoder {
+            Decoder::Sample { codes, classes, .. } => (codes, classes),
+            Decoder::Fields { codes, listed, .. } => (codes, listed),
+            _ => return Ok(None),
+        };
+        let Some(cut) = Cut::of(&file.decoder, &file.places) else {
             return Ok(None);
         };
         let (offset, length) = file.places.get(record);
@@ -96,7 +112,7 @@ impl Dataset {
         Ok(Some(InPlace {
             file: number as u32,
             offset: offset + cut.skip,
-            length: length - cut.skip,
+            length: cut.length.unwrap_or(length - cut.skip),
             class,
         }))
     }

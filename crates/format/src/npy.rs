@@ -151,6 +151,27 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
     }
 }
 
+/// The header of a whole file, and the elements behind it; or the offset and the description of what is wrong.
+pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), (u64, String)> {
+    let header = parse_npy_header(bytes)?;
+    let size = header.number.bytes() as u64;
+    let mut lengths = header.shape.iter();
+    let expected = lengths.try_fold(size, |all, length| all.checked_mul(*length));
+    let data = bytes.get(header.data_offset as usize..).unwrap_or_default();
+    match expected == Some(data.len() as u64) {
+        true => Ok((header, data)),
+        false => {
+            let what = format!(
+                "{} numbers of {:?} take another number of bytes than the {} there are",
+                header.number,
+                header.shape,
+                data.len()
+            );
+            Err((header.data_offset, what))
+        }
+    }
+}
+
 /// Writes the features of a row to `row` and returns the label, where there is one.
 pub fn decode_npy_row(
     bytes: &[u8],

@@ -8,6 +8,8 @@
 //! of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3 ….
 //! Places are arithmetic; the labels are looked through once.
 
+use std::ops::Range;
+
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 
 use crate::codes::Codes;
@@ -267,6 +269,13 @@ impl RawDecoder {
 impl FieldDecoder for RawDecoder {
     fn specs(&self) -> &FieldSpecs {
         &self.specs
+    }
+
+    fn only_field(&self) -> Option<Range<usize>> {
+        match (self.fields.as_slice(), self.label) {
+            ([field], None) => Some(field.at..field.at + field.bytes),
+            _ => None,
+        }
     }
 
     fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {

@@ -16,8 +16,6 @@
 //!
 //! Memory: one or two bytes an example for its bucket, and the appearances that wait.
 
-use std::ops::Range;
-
 use pelton_key::{Digest, KeyedRng, Stage, key};
 
 use crate::buckets::{BucketLayout, BucketPolicy, LengthHistogram, PairHistogram, Table};
@@ -72,38 +70,24 @@ impl Bucketed {
         length_of: impl Fn(u64) -> u32,
         second_of: Option<&dyn Fn(u64) -> u32>,
     ) -> Result<Bucketed, PlanError> {
-        let mixture = sequence.examples.mixture();
-        let parts = mixture.into_iter().flat_map(|mixture| mixture.expected());
-        // The numbers of each part, and how often a mean epoch draws one of them.
-        let parts = parts.map(|(numbers, draws)| {
-            let len = (numbers.end - numbers.start) as f64;
-            (numbers, draws / len)
-        });
         let pair_of = |number| [length_of(number), second_of.map_or(0, |of| of(number))];
-        let layout = match (second_of, mixture) {
-            (None, None) => {
-                let histogram = LengthHistogram::new((0..kept).map(&length_of));
-                BucketLayout::new(policy, batch, &histogram)?
-            }
-            (None, Some(_)) => {
-                let of = |numbers: Range<u64>| LengthHistogram::new(numbers.map(&length_of));
-                let parts = parts.map(|(numbers, weight)| (of(numbers), weight));
-                BucketLayout::new(policy, batch, &LengthHistogram::weighted(parts))?
-            }
-            (Some(_), None) => {
-                let histogram = PairHistogram::new((0..kept).map(pair_of));
-                BucketLayout::of_pairs(policy, batch, &histogram)?
-            }
-            (Some(_), Some(_)) => {
-                let of = |numbers: Range<u64>| PairHistogram::new(numbers.map(pair_of));
-                let parts = parts.map(|(numbers, weight)| (of(numbers), weight));
-                BucketLayout::of_pairs(policy, batch, &PairHistogram::weighted(parts))?
-            }
+        let layout = if second_of.is_none() {
+            let histogram = match sequence.examples.expected() {
+                None => LengthHistogram::new((0..kept).map(&length_of)),
+                Some(of) => LengthHistogram::expected(of.map(|(n, draws)| (length_of(n), draws))),
+            };
+            BucketLayout::new(policy, batch, &histogram)?
+        } else {
+            let histogram = match sequence.examples.expected() {
+                None => PairHistogram::new((0..kept).map(pair_of)),
+                Some(of) => PairHistogram::expected(of.map(|(n, draws)| (pair_of(n), draws))),
+            };
+            BucketLayout::of_pairs(policy, batch, &histogram)?
         };
         let greatest = layout.buckets().len().saturating_sub(1) as u32;
         let bucket_of = Table::new(kept, greatest, |number| {
             let bucket = layout.bucket_of_pair(pair_of(number));
-            // Examples that are in no part of a mixture may be longer, and are never looked up.
+            // Examples that are never drawn may be longer, and are never looked up.
             bucket.map_or(greatest, |bucket| bucket as u32)
         });
         Ok(Bucketed {
@@ -118,11 +102,12 @@ impl Bucketed {
         &self.layout
     }
 
-    /// Batches of an epoch. A pass over it where examples come from a mixture, or some of them once more than others.
+    /// Batches of an epoch. A pass over it where examples are drawn, or some of them come once more than others.
     pub(crate) fn steps(&self, sequence: &Sequence, epoch: u64) -> u64 {
         let whole = sequence.echo.echo().whole();
-        let totals: Vec<u64> = match (sequence.examples.mixture(), whole) {
-            (None, Some(times)) => {
+        let drawn = sequence.examples.expected().is_some();
+        let totals: Vec<u64> = match (drawn, whole) {
+            (false, Some(times)) => {
                 let buckets = self.layout.buckets().iter();
                 buckets.map(|bucket| bucket.sentences * times).collect()
             }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::ids::EpochIds;
+use crate::numbering::Numbering;
 use crate::pipeline::{Groups, Pipeline};
 use crate::runs::Runs;
 
@@ -20,6 +21,10 @@ pub struct EpochOrder {
 
 impl EpochOrder {
     pub(crate) fn new(plan: Arc<Pipeline>, epoch: u64) -> Option<EpochOrder> {
+        // A record of a list may stand anywhere in it, or nowhere.
+        if matches!(plan.numbering, Numbering::Listed(_)) {
+            return None;
+        }
         let ids = plan.sequence.examples.inverted(epoch)?;
         Some(EpochOrder { plan, epoch, ids })
     }
@@ -33,13 +38,13 @@ impl EpochOrder {
     pub fn fill(&self, start: u64, out: &mut [u64]) {
         self.check(start, out.len());
         self.ids.fill(start, out, &mut None);
-        self.to_records(out);
+        self.plan.numbering.to_records(out);
     }
 
     /// Replaces each position by the record there. Asserts that the positions exist.
     pub fn ids_of_each(&self, places: &mut [u64]) {
         self.ids.ids_of_each(places);
-        self.to_records(places);
+        self.plan.numbering.to_records(places);
     }
 
     /// Where a record stands. Asserts that the order has it.
@@ -51,7 +56,7 @@ impl EpochOrder {
 
     /// Replaces each record by its position, the records being in any order. Asserts that the order has them.
     pub fn positions_of_each(&self, places: &mut [u64]) {
-        match &self.plan.selection {
+        match self.plan.numbering.selection() {
             Some(selection) => {
                 for place in &mut *places {
                     *place = selection.rank(*place);
@@ -68,7 +73,7 @@ impl EpochOrder {
 
     /// The positions of neighbouring records, `out[i]` that of `ids.start + i`. Asserts that the order has them.
     pub fn positions_of(&self, ids: Range<u64>, out: &mut [u64]) {
-        match (&self.plan.selection, &self.ids) {
+        match (self.plan.numbering.selection(), &self.ids) {
             (None, EpochIds::Full(order)) => order.fill_positions(ids.start, out),
             _ => {
                 for (slot, id) in out.iter_mut().zip(ids) {
@@ -112,20 +117,12 @@ impl EpochOrder {
 
     /// The load of an `opportunistic` order that reads a record. Asserts that the order has the record.
     pub fn load_of(&self, id: u64) -> Option<u64> {
-        let selection = self.plan.selection.as_ref();
+        let selection = self.plan.numbering.selection();
         match &self.ids {
             EpochIds::Loads(loads) => {
                 Some(loads.load_of(selection.map_or(id, |selection| selection.rank(id))))
             }
             _ => None,
-        }
-    }
-
-    fn to_records(&self, places: &mut [u64]) {
-        if let Some(selection) = &self.plan.selection {
-            for place in places {
-                *place = selection.get(*place);
-            }
         }
     }
 

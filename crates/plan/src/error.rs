@@ -349,10 +349,74 @@ pub enum PlanError {
     /// The length of an epoch of no mixture.
     #[error(
         "an epoch without a mixture has every record once and not {examples} examples: leave the number out, or \
-         give a mixture of one part"
+         give a mixture of one part, or draws by weight or class"
     )]
     EpochWithoutMixture {
         /// Examples asked for.
+        examples: u64,
+    },
+    /// A sampler beside a mixture.
+    #[error(
+        "a mixture says which records an epoch draws, and so does a sampler: give one of the two"
+    )]
+    SampledMixture,
+    /// Draws in an order of their own.
+    #[error(
+        "order {order} does not go with draws by weight or class, which come in random order: give `order` full, or \
+         leave the draws out"
+    )]
+    DrawOrder {
+        /// The order.
+        order: String,
+    },
+    /// A list in an order of neighbours.
+    #[error(
+        "order {order} reads neighbours of the files together, which those of a list are not: give `order` full, \
+         sequential, queue or block"
+    )]
+    ListOrder {
+        /// The order.
+        order: String,
+    },
+    /// Weights or classes of other records.
+    #[error("{found} {what} are given for {records} records: give one for each, in their order")]
+    SamplerLength {
+        /// Weights or classes.
+        what: &'static str,
+        /// How many are given.
+        found: u64,
+        /// Records there are.
+        records: u64,
+    },
+    /// A list has a record that there is not.
+    #[error("the list has record {id} and there are {records}: give numbers below {records}")]
+    NoSuchRecord {
+        /// The record.
+        id: u64,
+        /// Records there are.
+        records: u64,
+    },
+    /// A weight that is no share.
+    #[error(
+        "kept record {record} has the weight {weight}: give 0 or a positive number, for instance 0.25"
+    )]
+    BadRecordWeight {
+        /// The record, by its number among those that are kept.
+        record: u64,
+        /// Its weight.
+        weight: String,
+    },
+    /// Nothing to draw.
+    #[error(
+        "the weights of the records have no sum to be shares of: give at least one a positive weight, for instance 1"
+    )]
+    NoRecordWeight,
+    /// An epoch in which not all classes come.
+    #[error(
+        "an epoch of {examples} examples has none for some of the classes, which are to come alike: make epochs longer"
+    )]
+    ShortBalancedEpoch {
+        /// Examples of an epoch.
         examples: u64,
     },
     /// Examples and batches that both come out several times.

@@ -6,6 +6,7 @@
 //! | block, mixture | one or two evaluations | O(1), once tables of the blocks or parts are made |
 //! | opportunistic | two evaluations | O(log loads); one pass over the units an epoch where they are uneven |
 //! | page | one evaluation a unit | one pass over the units before |
+//! | draws by weight | a binary search | O(1) |
 //! | queue | one draw | replay of the epoch |
 //!
 //! Rejected: a stored shuffled index (8 bytes a record and a shuffle before the first batch).
@@ -19,6 +20,7 @@ use crate::mixture::{MixedEpoch, Mixture};
 use crate::opportunistic::{EpochLoads, LastLoad, Opportunistic};
 use crate::permutation::Permutation;
 use crate::queue::{Buffer, Queue};
+use crate::sampler::{Weighted, WeightedEpoch};
 use crate::units::Units;
 
 /// What an order needs beyond its parameters.
@@ -31,6 +33,7 @@ pub(crate) enum Orders {
     Block(Arc<Blocks>),
     Loads(Arc<Opportunistic>),
     Mixture(Arc<Mixture>),
+    Weighted(Arc<Weighted>),
 }
 
 /// The order of the examples of every epoch, which go by their numbers: the records that are kept, counted.
@@ -62,6 +65,7 @@ pub(crate) struct IdWalk {
 enum State {
     Inverted(EpochIds, LastLoad),
     Mixture(MixedEpoch),
+    Weighted(WeightedEpoch),
     Page(PageWalk),
     Queue(Buffer, u64),
 }
@@ -90,7 +94,8 @@ impl Examples {
             }
             Orders::Block(blocks) => EpochIds::Block(blocks.of_epoch(epoch)),
             Orders::Loads(loads) => EpochIds::Loads(loads.of_epoch(epoch)),
-            Orders::Page(_) | Orders::Queue(_) | Orders::Mixture(_) => return None,
+            Orders::Page(_) | Orders::Queue(_) => return None,
+            Orders::Mixture(_) | Orders::Weighted(_) => return None,
         })
     }
 
@@ -99,6 +104,7 @@ impl Examples {
         let state = match (&self.orders, self.inverted(epoch)) {
             (_, Some(ids)) => State::Inverted(ids, None),
             (Orders::Mixture(mixture), _) => State::Mixture(mixture.of_epoch(epoch)),
+            (Orders::Weighted(weighted), _) => State::Weighted(weighted.of_epoch(epoch)),
             (Orders::Queue(queue), _) => State::Queue(queue.of_epoch(epoch), epoch),
             (Orders::Page(units), _) => State::Page(PageWalk::new(units, self.seed, epoch)),
             _ => State::Inverted(EpochIds::Sequential, None),
@@ -128,6 +134,19 @@ impl Examples {
         }
     }
 
+    /// Where some examples may come more often than others: the numbers that come at all, and how often a mean
+    /// epoch draws each.
+    pub(crate) fn expected(&self) -> Option<Box<dyn Iterator<Item = (u64, f64)> + '_>> {
+        match &self.orders {
+            Orders::Mixture(mixture) => Some(Box::new(mixture.expected())),
+            Orders::Weighted(weighted) => {
+                let draws = weighted.shares().map(|share| share * self.len as f64);
+                Some(Box::new((0..).zip(draws).filter(|(_, draws)| *draws > 0.0)))
+            }
+            _ => None,
+        }
+    }
+
     /// Memory that the order and a walk along it take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match &self.orders {
@@ -137,6 +156,7 @@ impl Examples {
             Orders::Block(blocks) => blocks.memory_bytes(),
             Orders::Loads(loads) => loads.memory_bytes(),
             Orders::Mixture(mixture) => mixture.memory_bytes(),
+            Orders::Weighted(weighted) => weighted.memory_bytes(),
         }
     }
 }
@@ -186,7 +206,7 @@ impl IdWalk {
     /// Goes to a position.
     pub(crate) fn seek(&mut self, position: u64) {
         match &mut self.state {
-            State::Inverted(..) | State::Mixture(_) => {}
+            State::Inverted(..) | State::Mixture(_) | State::Weighted(_) => {}
             State::Page(units) => units.seek(position),
             State::Queue(buffer, epoch) => {
                 if buffer.position() > position {
@@ -203,6 +223,7 @@ impl IdWalk {
         match &mut self.state {
             State::Inverted(ids, last) => ids.fill(self.position, out, last),
             State::Mixture(mixture) => mixture.fill(self.position, out),
+            State::Weighted(weighted) => weighted.fill(self.position, out),
             State::Page(units) => units.fill(self.position, out),
             State::Queue(buffer, _) => buffer.fill(out),
         }

@@ -13,7 +13,7 @@
 //!
 //! The way down: a [`Walk`] (`walk.rs`) takes fresh batches from runs (`runs.rs`), buckets (`bucketed.rs`) or packed
 //! rows (`packed.rs`); these take appearances from `sequence.rs`, which echoes examples by `echo.rs`; and these take
-//! their numbers from an order or a mixture (`ids.rs`). `full` order and everything built on it is a [`Permutation`],
+//! their numbers from an order, a mixture or draws by weight (`ids.rs`). `full` order and everything built on it is a [`Permutation`],
 //! computed and not stored; its randomness comes from a [`key()`](pelton_key::key()). Orders with an inverse show it
 //! by epoch ([`EpochOrder`]). [`share_of`] gives each rank its share of a global batch, and [`Randomness`] says how well
 //! an order shuffles.
@@ -72,7 +72,11 @@ mod opportunistic;
 
 mod mixture;
 
+mod sampler;
+
 mod selection;
+
+mod numbering;
 
 mod permutation;
 
@@ -101,6 +105,7 @@ pub use plan::Plan;
 pub use randomness::{
     Randomness, harmonic_log, ln_factorial, randomness_level, randomness_level_of_loads,
 };
+pub use sampler::Sampler;
 pub use selection::Selection;
 pub use spec::{Catalog, Part, PlanSpec};
 pub use split::local_slots;

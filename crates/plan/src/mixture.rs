@@ -140,11 +140,13 @@ impl Mixture {
         self.examples
     }
 
-    /// The numbers of the kept records of each part with a weight, and the examples that a mean epoch draws from it.
-    pub(crate) fn expected(&self) -> impl Iterator<Item = (Range<u64>, f64)> {
-        self.parts.iter().filter(|part| part.share > 0).map(|part| {
+    /// The numbers of the kept records of parts with a weight, and how often a mean epoch draws each.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = (u64, f64)> {
+        let parts = self.parts.iter().filter(|part| part.share > 0);
+        parts.flat_map(|part| {
             let share = part.share as f64 / self.shares as f64;
-            (part.numbers.clone(), share * self.examples as f64)
+            let draws = share * self.examples as f64 / part.len() as f64;
+            part.numbers.clone().map(move |number| (number, draws))
         })
     }
 

@@ -160,7 +160,7 @@ impl Packed {
     pub(crate) fn rl_exact(&self, sequence: &Sequence, epoch: u64) -> Option<f64> {
         let examples = sequence.examples.len;
         match &sequence.examples.orders {
-            Orders::Mixture(_) => return None,
+            Orders::Mixture(_) | Orders::Weighted(_) => return None,
             _ if !sequence.echo.echo().is_none() => return None,
             _ if examples <= 1 => return Some(1.0),
             Orders::Full => {}

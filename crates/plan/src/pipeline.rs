@@ -3,10 +3,10 @@
 use crate::batching::Batching;
 use crate::bucketed::Bucketed;
 use crate::echo::{Echo, EchoPlan};
+use crate::numbering::Numbering;
 use crate::order::Order;
 use crate::packed::Packed;
 use crate::runs::Runs;
-use crate::selection::Selection;
 use crate::sequence::Sequence;
 
 /// All that a plan is made of.
@@ -17,7 +17,7 @@ pub(crate) struct Pipeline {
     pub(crate) batching: Batching,
     pub(crate) sequence: Sequence,
     pub(crate) groups: Groups,
-    pub(crate) selection: Option<Selection>,
+    pub(crate) numbering: Numbering,
     pub(crate) batch_echo: Echo,
     pub(crate) fingerprint: u64,
 }

@@ -1,8 +1,8 @@
 //! The plan of a run: which examples each step of each epoch uses, how often, and in which batch.
 //!
 //! ```text
-//! records ─► Selection ─► order or mixture ─► echo ─► runs, buckets or packed rows ─► echo of batches ─► ranks
-//!            0..kept      0..examples         places  fresh batches                  steps              share_of
+//! records ─► Selection ─► order, mixture or draws ─► echo ─► runs, buckets, packed rows ─► echo of batches ─► ranks
+//!            0..kept      0..examples                places  fresh batches               steps              share_of
 //! ```
 //!
 //! Each stage is arithmetic on the numbers of the one before, so that any (epoch, step) follows from the plan's
@@ -23,6 +23,7 @@ use crate::error::PlanError;
 use crate::hint::Hint;
 use crate::ids::{Examples, Orders};
 use crate::mixture::Mixture;
+use crate::numbering::Numbering;
 use crate::opportunistic::Opportunistic;
 use crate::order::Order;
 use crate::packed::Packed;
@@ -30,9 +31,10 @@ use crate::pipeline::{Groups, Pipeline};
 use crate::queue::Queue;
 use crate::randomness::Randomness;
 use crate::runs::Runs;
+use crate::sampler::{Sampler, Weighted, sorted_by_class};
 use crate::selection::Selection;
 use crate::sequence::Sequence;
-use crate::spec::{Catalog, PlanSpec};
+use crate::spec::{Catalog, Part, PlanSpec};
 use crate::step_batch::{Draw, StepBatch};
 use crate::units::Units;
 use crate::walk::{Place, Walk};
@@ -76,20 +78,11 @@ impl Plan {
     /// Errors: a request that cannot be met; each says what to ask for instead.
     pub fn new(spec: &PlanSpec, over: Catalog<'_>) -> Result<Plan, PlanError> {
         check(spec, &over)?;
-        let kept = over.kept();
-        let orders = match &spec.mixture {
-            None => orders(spec, &over)?,
-            Some(parts) => Orders::Mixture(Arc::new(Mixture::new(
-                parts,
-                spec.epoch_examples,
-                over.records,
-                over.selection.as_ref(),
-                spec.seed,
-            )?)),
-        };
+        let (numbering, orders) = numbered(spec, &over)?;
         let len = match &orders {
             Orders::Mixture(mixture) => mixture.examples(),
-            _ => kept,
+            Orders::Weighted(_) => spec.epoch_examples.unwrap_or(numbering.len()),
+            _ => numbering.len(),
         };
         let examples = Examples {
             orders,
@@ -97,10 +90,10 @@ impl Plan {
             seed: spec.seed,
         };
         let sequence = Sequence::new(examples, spec.echo)?;
-        let groups = groups(spec, &over, &sequence)?;
+        let groups = groups(spec, &over, &numbering, &sequence)?;
         let words = [
             plan_fingerprint(spec, &sequence, &groups),
-            over.selection.as_ref().map_or(0, Selection::fingerprint),
+            numbering.fingerprint(),
             echo_word(spec.echo),
             echo_word(spec.batch_echo),
         ];
@@ -115,7 +108,7 @@ impl Plan {
                 [plan, 0, 0, 0] => plan,
                 words => Digest::new(5).words(words).value(),
             },
-            selection: over.selection,
+            numbering,
         })))
     }
 
@@ -145,7 +138,7 @@ impl Plan {
         batch.ids
     }
 
-    /// The order of an epoch there and back; `None` for `page`, `queue` and mixtures, which have no inverse.
+    /// The order of an epoch there and back; `None` for `page`, `queue`, mixtures and samplers, which have no inverse.
     pub fn epoch_order(&self, epoch: u64) -> Option<EpochOrder> {
         EpochOrder::new(Arc::clone(&self.0), epoch)
     }
@@ -209,7 +202,7 @@ impl Plan {
 
     /// Whether every epoch has the same batches in the same order.
     pub fn is_same_every_epoch(&self) -> bool {
-        is_same(self.0.order, self.0.sequence.examples.mixture())
+        is_same(self.0.order, &self.0.sequence.examples)
     }
 
     /// How often each example appears.
@@ -282,9 +275,7 @@ impl Plan {
                 draws.min(self.appearances()) * size_of::<Draw>() as u64
             }
         };
-        let selection = self.0.selection.as_ref();
-        let selection = selection.map_or(0, Selection::memory_bytes);
-        sequence.memory_bytes(window) + groups + held + selection
+        sequence.memory_bytes(window) + groups + held + self.0.numbering.memory_bytes()
     }
 
     /// A number that two plans share when they give the same batches by construction; kept in checkpoints so
@@ -295,11 +286,13 @@ impl Plan {
 
     /// How well the order of the examples shuffles, before they are put together by length.
     ///
-    /// That of a mixture is perfect: how many examples an epoch draws from each part is fixed, but one permutation of
-    /// all its places puts what it draws in any order.
+    /// That of a mixture and of all classes alike is perfect: how many examples an epoch draws from each part is fixed,
+    /// but one permutation of all its places puts what it draws in any order. So is that of draws by weight, each of
+    /// which is made by itself. Neither says that an epoch has each record once. A list's is that of the order of its
+    /// entries.
     pub fn randomness(&self) -> Randomness {
         let examples = &self.0.sequence.examples;
-        match examples.mixture() {
+        match examples.expected() {
             Some(_) => Randomness::PERFECT,
             None => Randomness::of(
                 self.0.order,
@@ -319,7 +312,8 @@ impl Plan {
             Groups::Packed(packed) => packed.rl_exact(sequence, epoch),
             Groups::Bucketed(bucketed) => match &sequence.examples.orders {
                 _ if !self.echo().is_none() => None,
-                Orders::Mixture(_) | Orders::Page(_) | Orders::Queue(_) => None,
+                Orders::Mixture(_) | Orders::Weighted(_) => None,
+                Orders::Page(_) | Orders::Queue(_) => None,
                 _ if sequence.examples.len <= 1 => Some(1.0),
                 Orders::Full => Some(bucketed.layout().rl_exact()),
                 _ => self.is_same_every_epoch().then_some(0.0),
@@ -352,24 +346,51 @@ impl Plan {
         }
     }
 
-    /// The records that are drawn from, where a filter keeps a few.
-    pub fn selection(&self) -> Option<&Selection> {
-        self.0.selection.as_ref()
+    /// Whether examples are those of a list, which has the records of an order anywhere.
+    pub fn is_of_list(&self) -> bool {
+        matches!(self.0.numbering, Numbering::Listed(_))
     }
 
-    /// Examples of each part of a mixture in an epoch, each counted once; empty where there is none.
+    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, where it may draw
+    /// some several times.
+    pub fn distinct_records(&self, epoch: u64) -> u64 {
+        let (plan, examples) = (&*self.0, &self.0.sequence.examples);
+        if examples.expected().is_none() && !self.is_of_list() {
+            return examples.len;
+        }
+        let mut seen = vec![0_u64; plan.records.div_ceil(64) as usize];
+        let mut walk = examples.walk(epoch, 0);
+        let mut ids = [0; 1024];
+        for first in (0..examples.len).step_by(ids.len()) {
+            let ids = &mut ids[..(examples.len - first).min(1024) as usize];
+            walk.fill(ids);
+            plan.numbering.to_records(ids);
+            for id in ids {
+                seen[(*id / 64) as usize] |= 1 << (*id % 64);
+            }
+        }
+        seen.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// The records that are drawn from, where a filter keeps a few.
+    pub fn selection(&self) -> Option<&Selection> {
+        self.0.numbering.selection()
+    }
+
+    /// Examples of each part of a mixture in an epoch, or of each class where all come alike, each counted once; empty
+    /// where there is neither.
     pub fn realised_mixture(&self, epoch: u64) -> Vec<u64> {
         let mixture = self.0.sequence.examples.mixture();
         mixture.map_or_else(Vec::new, |mixture| mixture.counts(epoch))
     }
 }
 
-fn is_same(order: Order, mixture: Option<&Mixture>) -> bool {
+fn is_same(order: Order, examples: &Examples) -> bool {
     let is_fixed = matches!(
         order,
         Order::Sequential | Order::Block { permute: false, .. }
     );
-    is_fixed && mixture.is_none()
+    is_fixed && examples.expected().is_none()
 }
 
 fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
@@ -385,13 +406,21 @@ fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
             batches: spec.batch_echo.factor().to_string(),
         });
     }
-    match (&spec.mixture, spec.epoch_examples) {
-        (None, Some(examples)) => return Err(PlanError::EpochWithoutMixture { examples }),
-        (Some(_), _) if spec.order != Order::Full => {
+    match (&spec.mixture, &spec.sampler) {
+        (Some(_), Some(_)) => return Err(PlanError::SampledMixture),
+        (None, None | Some(Sampler::Ids(_))) => {
+            if let Some(examples) = spec.epoch_examples {
+                return Err(PlanError::EpochWithoutMixture { examples });
+            }
+        }
+        (Some(_), None) if spec.order != Order::Full => {
             let order = spec.order.to_string();
             return Err(PlanError::MixtureOrder { order });
         }
         _ => {}
+    }
+    if let Some(sampler) = &spec.sampler {
+        sampler.check(spec.order, records)?;
     }
     match (&spec.buckets, spec.batching) {
         (Some(_), Batching::Examples(0)) => Err(PlanError::EmptyBatch),
@@ -403,13 +432,82 @@ fn check(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(), PlanError> {
     }
 }
 
-/// What the order of the kept records needs.
-fn orders(spec: &PlanSpec, over: &Catalog<'_>) -> Result<Orders, PlanError> {
-    let (order, seed, records) = (spec.order, spec.seed, over.kept());
-    if over.records > MAX_RECORDS {
-        let records = over.records;
+/// The records that are numbered, and the order of their numbers.
+fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Orders), PlanError> {
+    let (records, seed) = (over.records, spec.seed);
+    if records > MAX_RECORDS {
         return Err(PlanError::TooManyRecords { records });
     }
+    let kept = match over.selection.clone() {
+        Some(selection) => Numbering::Kept(selection),
+        None => Numbering::All(records),
+    };
+    let mixture = |parts: &[Part], records, selection| {
+        let mixture = Mixture::new(parts, spec.epoch_examples, records, selection, seed)?;
+        Ok(Orders::Mixture(Arc::new(mixture)))
+    };
+    if let Some(parts) = &spec.mixture {
+        let orders = mixture(parts, records, over.selection.as_ref())?;
+        return Ok((kept, orders));
+    }
+    match &spec.sampler {
+        None => {
+            let orders = orders(spec, over, kept.len())?;
+            Ok((kept, orders))
+        }
+        Some(Sampler::Ids(ids)) => {
+            let listed = match &over.selection {
+                Some(kept) => ids
+                    .iter()
+                    .copied()
+                    .filter(|&id| kept.contains(id))
+                    .collect(),
+                None => Arc::clone(ids),
+            };
+            let numbering = Numbering::Listed(listed);
+            let orders = orders(spec, over, numbering.len())?;
+            Ok((numbering, orders))
+        }
+        Some(Sampler::Weights(weights)) => {
+            let weighted = {
+                let record_of = kept.walk();
+                let weights = (0..kept.len()).map(|number| weights[record_of(number) as usize]);
+                Weighted::new(weights, seed)?
+            };
+            Ok((kept, Orders::Weighted(Arc::new(weighted))))
+        }
+        Some(Sampler::Classes(classes)) => {
+            let record_of = kept.walk();
+            let class_of = |number| classes[record_of(number) as usize];
+            let (mut sorted, ends) = sorted_by_class(kept.len(), class_of);
+            kept.to_records(&mut sorted);
+            let parts = parts_ending(&ends);
+            let orders =
+                mixture(&parts, sorted.len() as u64, None).map_err(|error| match error {
+                    PlanError::PartTooSmall { examples, .. } => {
+                        PlanError::ShortBalancedEpoch { examples }
+                    }
+                    other => other,
+                })?;
+            Ok((Numbering::Listed(sorted.into()), orders))
+        }
+    }
+}
+
+/// Parts that end at these places, those that are not empty with one weight.
+fn parts_ending(ends: &[u64]) -> Vec<Part> {
+    let mut start = 0;
+    let parts = ends.iter().map(|&end| {
+        let ids = std::mem::replace(&mut start, end)..end;
+        let weight = if ids.is_empty() { 0.0 } else { 1.0 };
+        Part { ids, weight }
+    });
+    parts.collect()
+}
+
+/// What the order of so many numbers needs.
+fn orders(spec: &PlanSpec, over: &Catalog<'_>, records: u64) -> Result<Orders, PlanError> {
+    let (order, seed) = (spec.order, spec.seed);
     let unit_bytes = match order {
         Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => unit_bytes,
         _ if over.units.is_some() => {
@@ -492,7 +590,12 @@ fn check_table(order: Order, entries: u64, limit: u64) -> Result<(), PlanError> 
     Ok(())
 }
 
-fn groups(spec: &PlanSpec, over: &Catalog<'_>, sequence: &Sequence) -> Result<Groups, PlanError> {
+fn groups(
+    spec: &PlanSpec,
+    over: &Catalog<'_>,
+    numbering: &Numbering,
+    sequence: &Sequence,
+) -> Result<Groups, PlanError> {
     let (Some(policy), Batching::Examples(batch)) = (&spec.buckets, spec.batching) else {
         return Runs::new(sequence, spec.batching).map(Groups::Runs);
     };
@@ -500,17 +603,13 @@ fn groups(spec: &PlanSpec, over: &Catalog<'_>, sequence: &Sequence) -> Result<Gr
         let policy = policy.to_string();
         return Err(PlanError::NoLengths { policy });
     };
-    let walk = over.selection.as_ref().map(Selection::walk);
-    let id_of = |number| walk.as_ref().map_or(number, |walk| walk(number));
+    let id_of = numbering.walk();
     let length_at = |number| length_of(id_of(number));
     let second_at = over
         .second_length_of
-        .map(|second_of| move |number| second_of(id_of(number)));
+        .map(|second_of| |number| second_of(id_of(number)));
     let second_at = second_at.as_ref().map(|of| of as &dyn Fn(u64) -> u32);
-    let (kept, same) = (
-        over.kept(),
-        is_same(spec.order, sequence.examples.mixture()),
-    );
+    let (kept, same) = (numbering.len(), is_same(spec.order, &sequence.examples));
     let BucketPolicy::Pack(packing) = policy else {
         let bucketed = Bucketed::new(sequence, policy, batch, kept, same, length_at, second_at)?;
         return Ok(Groups::Bucketed(Box::new(bucketed)));
@@ -527,11 +626,15 @@ fn groups(spec: &PlanSpec, over: &Catalog<'_>, sequence: &Sequence) -> Result<Gr
     Ok(Groups::Packed(Box::new(packed)))
 }
 
-/// The fingerprint without selection and echo.
+/// The fingerprint without what numbers stand for, and without echo.
 fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u64 {
-    let (source, is_mixture) = match sequence.examples.mixture() {
-        Some(mixture) => (mixture.fingerprint(), true),
-        None => (order_fingerprint(spec, &sequence.examples), false),
+    let (source, is_mixture) = match &sequence.examples.orders {
+        Orders::Mixture(mixture) => (mixture.fingerprint(), true),
+        Orders::Weighted(weighted) => {
+            let order = order_fingerprint(spec, &sequence.examples);
+            (mix(order ^ weighted.fingerprint()), false)
+        }
+        _ => (order_fingerprint(spec, &sequence.examples), false),
     };
     match groups {
         Groups::Runs(Runs::Places(cuts)) if is_mixture => {

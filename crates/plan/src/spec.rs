@@ -6,6 +6,7 @@ use crate::batching::Batching;
 use crate::buckets::BucketPolicy;
 use crate::echo::Echo;
 use crate::order::Order;
+use crate::sampler::Sampler;
 use crate::selection::Selection;
 use crate::units::Units;
 
@@ -27,7 +28,10 @@ pub struct PlanSpec {
     pub buckets: Option<BucketPolicy>,
     /// The parts that examples are drawn from; `None` draws every record once an epoch.
     pub mixture: Option<Vec<Part>>,
-    /// Examples of an epoch of a mixture; the records of its parts where nothing is said.
+    /// Which records an epoch uses, where it is not each of them once, nor a mixture's.
+    pub sampler: Option<Sampler>,
+    /// Examples of an epoch of a mixture or of draws by weight or class; the records of its parts, or all, where
+    /// nothing is said.
     pub epoch_examples: Option<u64>,
 }
 
@@ -66,6 +70,7 @@ impl PlanSpec {
             batch_echo: Echo::NONE,
             buckets: None,
             mixture: None,
+            sampler: None,
             epoch_examples: None,
         }
     }
@@ -107,10 +112,5 @@ impl<'a> Catalog<'a> {
             length_of: Some(length_of),
             ..self
         }
-    }
-
-    /// Records that are kept.
-    pub(crate) fn kept(&self) -> u64 {
-        self.selection.as_ref().map_or(self.records, Selection::len)
     }
 }

@@ -87,11 +87,7 @@ impl Walk {
             return false;
         };
         of_epoch.next(plan, self.next, batch);
-        if let Some(selection) = &plan.selection {
-            for id in &mut batch.ids {
-                *id = selection.get(*id);
-            }
-        }
+        plan.numbering.to_records(&mut batch.ids);
         (batch.epoch, batch.step) = (self.next.epoch, self.next.step);
         self.next.step += 1;
         if batch.ends_epoch {

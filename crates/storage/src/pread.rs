@@ -34,16 +34,17 @@ pub(crate) fn read_batch(file: &File, reads: &mut [RangeRead<'_>]) -> Result<(),
     }
 }
 
+/// `None` where there are no threads: the system refused them, or this process was forked from the one that has them.
 pub(crate) fn pool() -> Option<&'static ThreadPool> {
-    static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
-    POOL.get_or_init(|| {
-        ThreadPoolBuilder::new()
+    static POOL: OnceLock<(u32, Option<ThreadPool>)> = OnceLock::new();
+    let (process, pool) = POOL.get_or_init(|| {
+        let pool = ThreadPoolBuilder::new()
             .num_threads(THREADS)
             .thread_name(|index| format!("pread-{index}"))
-            .build()
-            .ok()
-    })
-    .as_ref()
+            .build();
+        (std::process::id(), pool.ok())
+    });
+    pool.as_ref().filter(|_| *process == std::process::id())
 }
 
 /// Reads one range to its end or the end of the file.

@@ -73,7 +73,10 @@ pub(crate) fn read_batch(
 }
 
 fn lease(depth: u32) -> io::Result<Ring> {
+    let process = std::process::id();
     let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A forked process has the rings of its parent, whose queues both would fill.
+    idle.retain(|ring| ring.process == process);
     if let Some(found) = idle.iter().position(|ring| ring.entries >= depth) {
         return Ok(idle.swap_remove(found));
     }
@@ -83,6 +86,8 @@ fn lease(depth: u32) -> io::Result<Ring> {
 
 struct Ring {
     uring: IoUring,
+    /// The process that made it.
+    process: u32,
     entries: u32,
     slots: Vec<Piece>,
     free: Vec<usize>,
@@ -106,6 +111,7 @@ impl Ring {
             .or_else(|_| IoUring::new(entries))?;
         Ok(Ring {
             uring,
+            process: std::process::id(),
             entries,
             slots: vec![Piece::default(); entries as usize],
             free: (0..entries as usize).collect(),
@@ -322,6 +328,20 @@ mod tests {
             eprintln!("SKIPPED: io_uring is refused: {error}");
             true
         })
+    }
+
+    /// A forked process once filled the queue that its parent and its other children filled too.
+    #[test]
+    fn rings_of_another_process_are_not_used() {
+        if skipped() {
+            return;
+        }
+        let mut of_parent = Ring::new(8).expect("a ring");
+        of_parent.process = 0;
+        let depth = of_parent.entries;
+        IDLE.lock().expect("no test panics with it").push(of_parent);
+        let ring = lease(depth).expect("a ring");
+        assert_eq!(ring.process, std::process::id());
     }
 
     /// Half of the requests are impossible, and fail while the others are in flight. None may

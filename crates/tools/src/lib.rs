@@ -15,6 +15,7 @@ pub mod vocabulary;
 
 pub use pelton_feed::{
     BadExamples, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, PipelineConfig,
+    SampleSetting,
 };
 pub use pelton_image::Pipeline;
 pub use pelton_plan::BucketPolicy;

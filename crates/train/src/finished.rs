@@ -179,6 +179,7 @@ fn prepare(
         access: fit.access,
         cache: None,
         among: None,
+        sampler: None,
     };
     Ok(PreparedPipeline::new(
         &pipeline.evaluation(),

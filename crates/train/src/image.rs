@@ -124,6 +124,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         access: config.fit.access,
         cache: config.fit.cache.clone(),
         among: held.as_ref().map(|held| held.training.clone()),
+        sampler: None,
     };
     let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     let labels = data.dataset.labels();

@@ -137,8 +137,16 @@ fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
         write!(out, ", {bad} bad ones")?;
     }
     writeln!(out)?;
-    if !report.mixture.is_empty() {
-        writeln!(out, "examples of each file: {:?}", report.mixture)?;
+    let drawn: Vec<u64> = report.mixture.iter().copied().filter(|&n| n > 0).collect();
+    match (report.distinct_records, drawn.iter().min(), drawn.iter().max()) {
+        (None, Some(_), _) => writeln!(out, "examples of each file: {:?}", report.mixture)?,
+        (Some(_), Some(least), Some(most)) => {
+            writeln!(out, "{least} to {most} examples of each of {} classes", drawn.len())?;
+        }
+        _ => {}
+    }
+    if let Some(distinct) = report.distinct_records {
+        writeln!(out, "{distinct} different records in the first epoch")?;
     }
     for stage in &report.stages {
         writeln!(

@@ -18,7 +18,7 @@ use pelton_feed::{
 use pelton_fetch::Access;
 use pelton_fetch::FetchError;
 use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
-use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, StepBatch};
+use pelton_plan::{Batching, Catalog, Order, Place, Plan, PlanSpec, Sampler, StepBatch};
 
 /// Lines whose content says which they are, of different lengths.
 pub fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
@@ -158,7 +158,17 @@ pub fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
             },
             before,
         ),
+        (listed("1"), before),
+        (listed("1.5:8"), EchoPoint::Read),
     ]
+}
+
+/// More examples than there are records, some of them several times in one batch.
+fn listed(echo: &str) -> PlanSpec {
+    PlanSpec {
+        sampler: Some(Sampler::Ids((0..400).map(|i| i * i % 53).collect())),
+        ..spec(90, echo, "1")
+    }
 }
 
 #[test]

@@ -29,19 +29,21 @@ impl LengthHistogram {
         LengthHistogram::from_counts(short.chain(long).collect())
     }
 
-    /// The sum of histograms, each with what one of its sentences counts for; a length that occurs counts at
-    /// least once.
-    pub(crate) fn weighted(
-        histograms: impl IntoIterator<Item = (LengthHistogram, f64)>,
-    ) -> LengthHistogram {
-        let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
-        for (histogram, weight) in histograms {
-            for (length, count) in histogram.counts {
-                let weighted = (count as f64 * weight).round() as u64;
-                *counts.entry(length).or_default() += weighted.max(1);
+    /// The histogram of lengths that each count for so many sentences; one that occurs counts at least once.
+    pub(crate) fn expected(lengths: impl IntoIterator<Item = (u32, f64)>) -> LengthHistogram {
+        let mut dense = vec![0.0; DENSE];
+        let mut long = BTreeMap::new();
+        for (length, count) in lengths {
+            match dense.get_mut(length as usize) {
+                Some(sum) => *sum += count,
+                None => *long.entry(length).or_insert(0.0) += count,
             }
         }
-        LengthHistogram::from_counts(counts.into_iter().collect())
+        let short = (0..).zip(dense).filter(|&(_, count)| count > 0.0);
+        let counts = short
+            .chain(long)
+            .map(|(length, count)| (length, whole(count)));
+        LengthHistogram::from_counts(counts.collect())
     }
 
     /// From lengths that rise and how many sentences each has.
@@ -82,9 +84,21 @@ impl LengthHistogram {
     }
 }
 
+/// Sentences that an expected number of them stands for.
+pub(crate) fn whole(count: f64) -> u64 {
+    (count.round() as u64).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn expected_lengths_are_rounded_and_none_is_lost() {
+        let lengths = [(3, 0.4), (70_000, 1.2), (3, 2.3), (5, 0.1), (70_000, 1.4)];
+        let histogram = LengthHistogram::expected(lengths);
+        assert_eq!(histogram.counts(), [(3, 3), (5, 1), (70_000, 3)]);
+    }
 
     #[test]
     fn short_and_long_lengths_are_counted() {

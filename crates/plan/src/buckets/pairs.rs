@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 
+use super::histogram::whole;
 use super::layout::{Bucket, BucketLayout, Capacity, full_batches};
 use super::policy::{BucketPolicy, check_rising_pairs};
 use crate::error::PlanError;
@@ -34,18 +35,16 @@ impl PairHistogram {
         PairHistogram { counts }
     }
 
-    /// The sum of histograms, each with what one of its pairs counts for; lengths that occur count at least once.
-    pub(crate) fn weighted(
-        histograms: impl IntoIterator<Item = (PairHistogram, f64)>,
-    ) -> PairHistogram {
-        let mut counts = BTreeMap::new();
-        for (histogram, weight) in histograms {
-            for (pair, count) in histogram.counts {
-                let weighted = (count as f64 * weight).round() as u64;
-                *counts.entry(pair).or_default() += weighted.max(1);
-            }
+    /// The histogram of pairs that each count for so many; lengths that occur count at least once.
+    pub(crate) fn expected(pairs: impl IntoIterator<Item = ([u32; 2], f64)>) -> PairHistogram {
+        let mut counts: BTreeMap<[u32; 2], f64> = BTreeMap::new();
+        for (pair, count) in pairs {
+            *counts.entry(pair).or_default() += count;
         }
-        PairHistogram { counts }
+        let counts = counts.into_iter();
+        PairHistogram {
+            counts: counts.map(|(pair, count)| (pair, whole(count))).collect(),
+        }
     }
 
     /// The greatest length of each side; 0 where there is no pair.

@@ -2,7 +2,9 @@
 //! `golden/streams.py`, wrote.
 
 use pelton_key::mix;
-use pelton_plan::{Batching, Catalog, Order, Part, Place, Plan, PlanSpec, Selection, StepBatch};
+use pelton_plan::{
+    Batching, Catalog, Order, Part, Place, Plan, PlanSpec, Sampler, Selection, StepBatch,
+};
 
 /// Lengths from 1 to 30, most of them small; one in 16 up to 90.
 fn length_of(record: u64) -> u32 {
@@ -17,6 +19,14 @@ fn part(text: &str) -> Part {
         ids: fields[0].parse().unwrap()..fields[1].parse().unwrap(),
         weight: fields[2].parse().unwrap(),
     }
+}
+
+fn weight(record: u64) -> f64 {
+    [0.0, 1.0, 0.1, 3.0, 0.25][(mix(record ^ 99) % 5) as usize]
+}
+
+fn class_of(record: u64) -> u32 {
+    [0, 0, 0, 0, 0, 1, 1, 4][(mix(record ^ 77) % 8) as usize]
 }
 
 fn words(batch: &StepBatch) -> Vec<u64> {
@@ -43,9 +53,22 @@ fn check_line(line: &str) {
     let (dropped, examples, batch) = (number(0), number(2), number(5));
     let (records, seed, epoch) = (number(7), number(8), number(9));
     let mut spec = PlanSpec::new(Order::Full, batch, seed);
-    if fields[1] != "-" {
-        spec.mixture = Some(fields[1].split(',').map(part).collect());
-        spec.epoch_examples = Some(examples);
+    spec.sampler = match fields[1] {
+        "weights" => Some(Sampler::Weights((0..records).map(weight).collect())),
+        "classes" => Some(Sampler::Classes((0..records).map(class_of).collect())),
+        "ids" => {
+            let ids = (0..examples).map(|i| mix(i ^ 55) % records);
+            Some(Sampler::Ids(ids.collect()))
+        }
+        _ => None,
+    };
+    match fields[1] {
+        "-" | "ids" => {}
+        "weights" | "classes" => spec.epoch_examples = Some(examples),
+        mixture => {
+            spec.mixture = Some(mixture.split(',').map(part).collect());
+            spec.epoch_examples = Some(examples);
+        }
     }
     spec.echo = fields[3].parse().unwrap();
     spec.batch_echo = fields[6].parse().unwrap();
@@ -89,5 +112,5 @@ fn every_pipeline_gives_the_recorded_batches() {
         check_line(line);
         checked += 1;
     }
-    assert_eq!(checked, 36);
+    assert_eq!(checked, 54);
 }

@@ -14,7 +14,7 @@ use crate::steps_of;
 /// A pipeline and what it is made over.
 #[derive(Debug, Clone)]
 pub(crate) struct Pipeline {
-    records: u64,
+    pub(crate) records: u64,
     pub(crate) spec: PlanSpec,
     /// One record in so many is dropped; 0 filters nothing.
     dropped_one_in: u64,
@@ -34,11 +34,11 @@ fn length_of(id: u64) -> u32 {
 }
 
 impl Pipeline {
-    fn keeps(&self, id: u64) -> bool {
+    pub(crate) fn keeps(&self, id: u64) -> bool {
         self.dropped_one_in == 0 || !mix(id).is_multiple_of(self.dropped_one_in)
     }
 
-    fn kept(&self) -> Vec<u64> {
+    pub(crate) fn kept(&self) -> Vec<u64> {
         (0..self.records).filter(|&id| self.keeps(id)).collect()
     }
 
@@ -64,7 +64,7 @@ impl Pipeline {
         matches!(self.try_make(), Err(PlanError::PartTooSmall { .. }))
     }
 
-    fn try_make(&self) -> Result<Plan, PlanError> {
+    pub(crate) fn try_make(&self) -> Result<Plan, PlanError> {
         let selection =
             (self.dropped_one_in > 0).then(|| Selection::new(self.records, |id| self.keeps(id)));
         let units = match self.spec.order {
@@ -91,7 +91,7 @@ impl Pipeline {
         }
     }
 
-    fn drops_last(&self) -> bool {
+    pub(crate) fn drops_last(&self) -> bool {
         matches!(self.spec.batching, Batching::DropLast(_))
     }
 
@@ -363,7 +363,7 @@ fn check_nothing_lost(pipeline: &Pipeline, plan: &Plan, steps: &[StepBatch]) {
     }
 }
 
-fn check(pipeline: &Pipeline) -> (Plan, Vec<StepBatch>) {
+pub(crate) fn check(pipeline: &Pipeline) -> (Plan, Vec<StepBatch>) {
     let plan = pipeline.make();
     let steps = steps_of(&plan, pipeline.epoch);
     assert_eq!(steps.len() as u64, plan.steps(pipeline.epoch));
@@ -377,7 +377,7 @@ fn check(pipeline: &Pipeline) -> (Plan, Vec<StepBatch>) {
 }
 
 /// The record of each position whose first draw came out.
-fn records(steps: &[StepBatch]) -> HashMap<u64, u64> {
+pub(crate) fn records(steps: &[StepBatch]) -> HashMap<u64, u64> {
     let mut records = HashMap::new();
     for draw in steps.iter().flat_map(StepBatch::draws) {
         let known = records.insert(draw.position, draw.id);

@@ -323,6 +323,7 @@ fn prepared(
     let terms = PipelineTerms {
         order: Order::Full,
         among: None,
+        sampler: None,
         batch: Some(batch),
         seed,
         epochs: None,

@@ -63,8 +63,10 @@ pub struct BenchReport {
     pub exif: Exif,
     /// Bytes of the batches handed out.
     pub batch_bytes: u64,
-    /// Examples of each part of a mixture in the first epoch.
+    /// Examples of each part of a mixture in the first epoch, or of each class where all come alike.
     pub mixture: Vec<u64>,
+    /// Records of the first epoch, each counted once, where it is not each of them once.
+    pub distinct_records: Option<u64>,
     /// Examples left out because they could not be read or decoded.
     pub skipped_records: u64,
     /// Examples replaced by others of their batch because they could not be read or decoded.

@@ -26,6 +26,7 @@ pub(super) fn measure(
 ) -> Result<BenchReport, DataError> {
     let terms = PipelineTerms {
         among: None,
+        sampler: None,
         order: config.order,
         batch: config.batch,
         seed: config.seed,
@@ -121,7 +122,7 @@ pub(super) fn measure(
         .as_ref()
         .is_some_and(|progress| progress.state().is_some());
     loader.check_bad(comm, went_on)?;
-    let realised = stream.realised_mixture(0);
+    let sampled = stages.pipeline.sample.is_some();
     let mut report = report(&pipeline, &meters);
     report.exif = stages.pipeline.exif;
     report.checksum = checksum;
@@ -129,7 +130,8 @@ pub(super) fn measure(
     report.first_batch_s = first_batch_s.unwrap_or(0.0);
     report.wall_s = wall_s;
     report.dropped = stream.left_out() * config.epochs;
-    report.mixture = realised;
+    report.mixture = stream.realised_mixture(0);
+    report.distinct_records = sampled.then(|| stream.distinct_records(0));
     if let Some(figures) = loader.finish(comm)? {
         report.add_peers(&figures);
     }

@@ -6,6 +6,7 @@ use pelton_batch::DType;
 use pelton_format::{
     Contents, Dataset, FormatError, FormatKind, LabelColumn, OpenOptions, Row, fields,
 };
+use pelton_storage::RangeRead;
 use tempfile::TempDir;
 
 use crate::support::{options, rows};
@@ -17,10 +18,23 @@ pub fn shown(name: &str, dtype: Option<DType>, dims: &[usize], bytes: &[u8]) -> 
     (name.into(), dtype, dims.to_vec(), bytes.to_vec())
 }
 
+/// What is read where the only field is said to lie is that field.
+fn check_in_place(dataset: &Dataset, id: u64, expected: &[u8]) {
+    let place = dataset.in_place(id).unwrap().unwrap();
+    let mut found = vec![0; place.length as usize];
+    let mut reads = [RangeRead {
+        offset: place.offset,
+        buffer: &mut found,
+        filled: 0,
+    }];
+    let storage = dataset.files()[place.file as usize].storage();
+    storage.read_batch(&mut reads).unwrap();
+    assert_eq!(found, expected);
+}
+
 /// The fields and the label of every record.
 pub fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
     assert_eq!(dataset.contents(), Contents::Fields);
-    assert!(!dataset.reads_in_place());
     let rows = rows(dataset).unwrap();
     assert_eq!(rows.stored_values() as u64, dataset.nonzeros());
     let specs = dataset.fields();
@@ -42,6 +56,9 @@ pub fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
                 assert!(spec.dims.iter().zip(&field.dims).all(fits));
             }
             assert_eq!(specs.0.len(), row.len());
+            if dataset.reads_in_place() {
+                check_in_place(dataset, i as u64, row[0].bytes);
+            }
             let row = row.into_iter();
             let row = row.map(|field| shown(field.name, field.dtype, &field.dims, field.bytes));
             (row.collect(), dataset.labels().describe(rows.label(i)))

@@ -13,7 +13,7 @@ from collections import Counter
 from fractions import Fraction
 
 from buckets import REMAINDERS, PACKED_ROWS, as_runs, digest, length, pack, shuffled
-from orders import M64, full, key, mix, network, permutation
+from orders import M64, Rng, full, key, mix, network, permutation
 
 ECHO, BATCH_ECHO, PART, ORDER = 13, 15, 16, 1
 
@@ -48,6 +48,31 @@ def mixed(parts, examples, kept, seed, epoch):
     return [slots[order(position)] for position in range(examples)]
 
 
+def weight(record):
+    return [0, 1, 0.1, 3, 0.25][mix(record ^ 99) % 5]
+
+
+def class_of(record):
+    return [0, 0, 0, 0, 0, 1, 1, 4][mix(record ^ 77) % 8]
+
+
+def drawn(kept, examples, seed, epoch):
+    """The records of an epoch that draws by weight."""
+    sums = list(itertools.accumulate(weight(record) for record in kept))
+    shares = [int(sum / sums[-1] * 2**53) for sum in sums]
+    rng = Rng(key(seed, epoch, ORDER))
+    return [kept[bisect.bisect_right(shares, rng.next() >> 11)] for _ in range(examples)]
+
+
+def balanced(kept, examples, seed, epoch):
+    """The records of an epoch that draws all classes alike."""
+    by_class = sorted(kept, key=class_of)
+    ends = [bisect.bisect_right([class_of(record) for record in by_class], c) for c in range(5)]
+    parts = [(start, end, float(end > start)) for start, end in zip([0] + ends, ends)]
+    order = mixed(parts, examples, range(len(by_class)), seed, epoch)
+    return [by_class[number] for number in order]
+
+
 def echoed(things, echo, seed, epoch, stage):
     """Each thing as often as the echo says: windows of fresh ones, with repeats of the window before between."""
     factor, _, window = echo.partition(":")
@@ -66,8 +91,6 @@ def echoed(things, echo, seed, epoch, stage):
 
 
 def repeats_of(window, times, key):
-    from orders import Rng
-
     rng, repeats, half = Rng(key), [], len(window) // 2
     for copy in range(1, max((times[i] for i in window), default=0)):
         for side in (window[:half], window[half:]):
@@ -109,6 +132,14 @@ def batches(records, dropped, mixture, examples, echo, policy, batch, batch_echo
     kept = kept_records(records, dropped)
     if mixture == "-":
         order = [kept[number] for number in full(len(kept), seed, epoch)]
+    elif mixture == "weights":
+        order = drawn(kept, examples, seed, epoch)
+    elif mixture == "classes":
+        order = balanced(kept, examples, seed, epoch)
+    elif mixture == "ids":
+        listed = [mix(i ^ 55) % records for i in range(examples)]
+        listed = [record for record in listed if record in set(kept)]
+        order = [listed[number] for number in full(len(listed), seed, epoch)]
     else:
         parts = [(int(a), int(b), float(w)) for a, b, w in (part.split("/") for part in mixture.split(","))]
         order = mixed(parts, examples, kept, seed, epoch)
@@ -141,7 +172,7 @@ def words(steps):
 
 CASES = [(40, 0, 0), (1100, 1, 2), (2500, M64, 7)]
 PIPELINES = [
-    # dropped one in, mixture (start/end/weight), examples, echo, policy, batch, batch echo
+    # dropped one in, mixture (start/end/weight) or sampler, examples, echo, policy, batch, batch echo
     (0, "-", 0, "2:16", "-", 8, "1"),
     (3, "-", 0, "1.5:20", "drop-last", 7, "1"),
     (2, "-", 0, "1", "-", 5, "2.25:3"),
@@ -155,11 +186,18 @@ PIPELINES = [
     (7, "0/30/1,5/40/2", 150, "1", "pack:100:16", 3, "1"),
     (7, "0/30/1,5/40/2", 150, "1", "pack:120:50", 2, "2:2"),
 ]
+SAMPLED = [
+    (0, "weights", 40, "1", "-", 8, "1"),
+    (3, "weights", 100, "1.5:20", "static:5,10", 4, "1"),
+    (0, "classes", 40, "1", "-", 8, "1"),
+    (3, "classes", 77, "1", "pack:100:16", 3, "1"),
+    (0, "ids", 60, "1", "drop-last", 8, "1"),
+    (2, "ids", 90, "2:16", "static:5,10", 4, "1"),
+]
 
 if __name__ == "__main__":
     print("# dropped mixture examples echo policy batch batch_echo records seed epoch steps digest words of the first step…")
-    for n, seed, epoch in CASES:
-        for dropped, mixture, examples, echo, policy, batch, batch_echo in PIPELINES:
-            spec = (dropped, mixture, examples, echo, policy, batch, batch_echo)
+    for pipelines in (PIPELINES, SAMPLED):
+        for (n, seed, epoch), spec in itertools.product(CASES, pipelines):
             steps = list(words(batches(n, *spec, seed, epoch)))
             print(*spec, n, seed, epoch, len(steps), digest(steps), *steps[0][:13])

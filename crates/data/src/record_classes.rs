@@ -1,4 +1,4 @@
-//! Which records are of the classes that a pipeline keeps.
+//! The class of every record, and which records are of the classes that a pipeline keeps.
 //!
 //! Most data list classes outside the records: the names of folders, tables, files of labels, the index of a tar
 //! file. They cost no reading. Where records say their class themselves (CIFAR, rows of features), one pass over the
@@ -18,6 +18,9 @@ use crate::pass::Pass;
 /// Classes that a message names.
 const MOST_NAMED: usize = 20;
 
+/// In the place of a class that cannot be told.
+const UNKNOWN: u32 = u32::MAX;
+
 /// The records of the named classes. A record of which the class cannot be told is kept where the policy goes on
 /// with bad examples, so that it is counted as one.
 pub(crate) fn records_of(
@@ -30,12 +33,10 @@ pub(crate) fn records_of(
     for name in names {
         wanted[class_called(dataset, name)? as usize] = true;
     }
-    let kept = match dataset.lists_classes() {
-        true => of_listed(dataset, &wanted, bad_examples)?,
-        false => of_read(dataset, &wanted, bad_examples, context)?,
-    };
-    let selection = Selection::new(dataset.records(), |id| {
-        kept[id as usize / 64] >> (id % 64) & 1 == 1
+    let classes = classes(dataset, bad_examples, context)?;
+    let selection = Selection::new(dataset.records(), |id| match classes[id as usize] {
+        UNKNOWN => true,
+        class => wanted[class as usize],
     });
     if selection.is_empty() {
         return Err(DataError::Config(
@@ -43,6 +44,25 @@ pub(crate) fn records_of(
         ));
     }
     Ok(selection)
+}
+
+/// The class of every record, for data of several classes. One that cannot be told is taken for the first where the
+/// policy goes on with bad examples.
+pub(crate) fn several_classes(
+    dataset: &Arc<Dataset>,
+    bad_examples: BadExamples,
+    context: &mut RunContext<'_>,
+) -> Result<Vec<u32>, DataError> {
+    if dataset.labels().len() < 2 {
+        return Err(DataError::Config(
+            "`sample` balanced is for data of several classes, and this has none or one; leave it out, or name what the label is"
+                .to_owned(),
+        ));
+    }
+    let mut classes = classes(dataset, bad_examples, context)?;
+    let unknown = classes.iter_mut().filter(|class| **class == UNKNOWN);
+    unknown.for_each(|class| *class = 0);
+    Ok(classes)
 }
 
 fn class_called(dataset: &Dataset, name: &ClassName) -> Result<u32, DataError> {
@@ -63,35 +83,36 @@ fn class_called(dataset: &Dataset, name: &ClassName) -> Result<u32, DataError> {
     })
 }
 
-/// A bit for every record, from what is listed.
-fn of_listed(
-    dataset: &Dataset,
-    wanted: &[bool],
-    bad_examples: BadExamples,
-) -> Result<Vec<u64>, DataError> {
-    let mut kept = vec![0_u64; dataset.records().div_ceil(64) as usize];
-    for id in 0..dataset.records() {
-        let keeps = match dataset.listed_class(id) {
-            Ok(class) => class.is_some_and(|class| wanted[class as usize]),
-            Err(error) if bad_examples == BadExamples::Fail => {
-                return Err(pelton_fetch::FetchError::from(error).into());
-            }
-            Err(_) => true,
-        };
-        kept[id as usize / 64] |= u64::from(keeps) << (id % 64);
-    }
-    Ok(kept)
-}
-
-/// The same from the records themselves, read by the first rank.
-fn of_read(
+fn classes(
     dataset: &Arc<Dataset>,
-    wanted: &[bool],
     bad_examples: BadExamples,
     context: &mut RunContext<'_>,
-) -> Result<Vec<u64>, DataError> {
-    // What is not read stays kept.
-    let mut kept = vec![u64::MAX; dataset.records().div_ceil(64) as usize];
+) -> Result<Vec<u32>, DataError> {
+    match dataset.lists_classes() {
+        true => listed(dataset, bad_examples),
+        false => read(dataset, bad_examples, context),
+    }
+}
+
+/// From what is listed.
+fn listed(dataset: &Dataset, bad_examples: BadExamples) -> Result<Vec<u32>, DataError> {
+    let class = |id| match dataset.listed_class(id) {
+        Ok(class) => Ok(class.unwrap_or(UNKNOWN)),
+        Err(error) if bad_examples == BadExamples::Fail => {
+            Err(pelton_fetch::FetchError::from(error).into())
+        }
+        Err(_) => Ok(UNKNOWN),
+    };
+    (0..dataset.records()).map(class).collect()
+}
+
+/// From the records themselves, read by the first rank.
+fn read(
+    dataset: &Arc<Dataset>,
+    bad_examples: BadExamples,
+    context: &mut RunContext<'_>,
+) -> Result<Vec<u32>, DataError> {
+    let mut classes = vec![UNKNOWN; dataset.records() as usize];
     if context.comm.rank() == 0 {
         let on_bad_record = match bad_examples {
             BadExamples::Fail => OnBadRecord::Fail,
@@ -105,12 +126,10 @@ fn of_read(
         )?;
         while pass.next_step(context.observer, |batch| {
             for i in 0..batch.rows.len() {
-                let (id, class) = (batch.rows.id(i), batch.rows.label(i));
-                let keeps = wanted[class as usize];
-                kept[id as usize / 64] &= !(u64::from(!keeps) << (id % 64));
+                classes[batch.rows.id(i) as usize] = batch.rows.label(i);
             }
         })? {}
     }
-    context.comm.broadcast(&mut kept, 0)?;
-    Ok(kept)
+    context.comm.broadcast(&mut classes, 0)?;
+    Ok(classes)
 }

@@ -1,0 +1,42 @@
+//! Which records an epoch uses, from how it is spelt.
+
+use std::path::Path;
+
+use pelton_feed::{BadExamples, SampleSetting};
+use pelton_format::npy_numbers;
+use pelton_plan::Sampler;
+use pelton_run::RunContext;
+
+use crate::error::DataError;
+use crate::open::OpenedData;
+use crate::record_classes::several_classes;
+
+/// What a setting names: the classes of the records, or the numbers of a file.
+pub(crate) fn sampler_of(
+    setting: &SampleSetting,
+    bad_examples: BadExamples,
+    opened: &OpenedData,
+    context: &mut RunContext<'_>,
+) -> Result<Sampler, DataError> {
+    Ok(match setting {
+        SampleSetting::Balanced => {
+            let classes = several_classes(&opened.dataset, bad_examples, context)?;
+            Sampler::Classes(classes.into())
+        }
+        SampleSetting::Weights(file) => Sampler::Weights(npy_numbers(file)?.into()),
+        SampleSetting::Ids(file) => Sampler::Ids(whole_numbers(file)?.into()),
+    })
+}
+
+/// The numbers of records that a file lists.
+fn whole_numbers(file: &Path) -> Result<Vec<u64>, DataError> {
+    let whole =
+        |number: f64| match number.fract() == 0.0 && (0.0..=2_f64.powi(53)).contains(&number) {
+            true => Ok(number as u64),
+            false => Err(DataError::Config(format!(
+                "{}: {number} is no number of a record; give whole numbers from 0 on",
+                file.display()
+            ))),
+        };
+    npy_numbers(file)?.into_iter().map(whole).collect()
+}
