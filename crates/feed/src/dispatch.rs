@@ -263,7 +263,7 @@ impl Dispatcher {
 
 /// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
 pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usize {
-    if shared.copies {
+    if shared.copies || shared.in_place.is_some() {
         let bytes = (0..places.len()).map(|field| places.range(field, &(0..examples)).len());
         let mean = bytes.sum::<usize>() / examples.max(1);
         return (COPY_BYTES / mean.max(1)).max(1);

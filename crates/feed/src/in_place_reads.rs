@@ -12,7 +12,9 @@ use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
 use crate::stages::{Collate, Stages};
 
-/// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory.
+/// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory. Files that do are
+/// read in place also where they do not lie in the page cache yet: each block is then read once, as a whole, when the
+/// first of its records is wanted, and later epochs read nothing.
 const SHORTEST: f64 = 512.0;
 
 /// Longer ones are copied by system calls in little more time than from memory of one's own.
@@ -62,19 +64,19 @@ impl InPlaceReads {
         fields: &KnownFields,
         options: &LoaderOptions,
     ) -> bool {
-        let in_memory = dataset
-            .files()
-            .iter()
-            .all(|file| file.storage().granularity().offset_bytes == 1)
-            && options.device.random_reads_per_s >= DeviceSpeed::PAGE_CACHE.random_reads_per_s;
+        let in_page_cache = || {
+            let mut files = dataset.files().iter();
+            files.all(|file| file.storage().granularity().offset_bytes == 1)
+                && options.device.random_reads_per_s >= DeviceSpeed::PAGE_CACHE.random_reads_per_s
+        };
         let once = stream.echo().is_none() && options.auto_echo.is_none();
         options.access == Access::Auto
-            && in_memory
             && once
             && stream.packing().is_none()
             && copies(dataset, stages, fields)
-            && (dataset.record_bytes().mean() >= SHORTEST || fits(dataset, options))
             && dataset.reads_in_place()
+            && (fits(dataset, options)
+                || dataset.record_bytes().mean() >= SHORTEST && in_page_cache())
     }
 
     /// For a loader that they serve. So many bytes of files stay in memory as `resident_bytes` allows.
@@ -117,12 +119,13 @@ fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
     };
     let mut used = 0;
     let files = dataset.files().iter().map(|file| {
-        let storage = file.storage();
+        let Some((storage, direct)) = through_page_cache(file.storage()) else {
+            return Arc::clone(file.storage());
+        };
         let kept = || {
             let bytes = storage.size().ok()?;
-            let fits = storage.reads_page_cache() && used + bytes <= room;
-            let direct = Resident::PAYS_AFTER;
-            let resident = fits.then(|| Resident::new(Arc::clone(storage), direct));
+            let fits = used + bytes <= room;
+            let resident = fits.then(|| Resident::new(Arc::clone(&storage), direct));
             let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
             Some((resident, bytes))
         };
@@ -131,7 +134,7 @@ fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
                 used += bytes;
                 resident
             }
-            None => Arc::clone(storage),
+            None => storage,
         }
     });
     let files = files.collect();
@@ -139,11 +142,21 @@ fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
     (files, used)
 }
 
+/// A file through the page cache, and how many ranges of a block are read by themselves before it is brought into
+/// memory: where the page cache does not hold the file yet, none.
+fn through_page_cache(storage: &Arc<dyn Storage>) -> Option<(Arc<dyn Storage>, u16)> {
+    match storage.reads_page_cache() {
+        true => Some((Arc::clone(storage), Resident::PAYS_AFTER)),
+        false => Some((storage.buffered()?, 0)),
+    }
+}
+
 /// Whether all files can be expected to stay in memory: the rest is for batches.
 fn fits(dataset: &Dataset, options: &LoaderOptions) -> bool {
     let mut files = dataset.files().iter();
-    files.all(|file| file.storage().reads_page_cache())
-        && dataset.bytes() <= options.memory_bytes / 2
+    dataset.bytes() <= options.memory_bytes / 2
+        && dataset.record_bytes().mean() <= LONGEST_RESIDENT
+        && files.all(|file| through_page_cache(file.storage()).is_some())
 }
 
 /// Whether places in the batch are known before samples are read, and samples have the bytes that are read.

@@ -11,6 +11,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,8 @@ pub struct LocalFile {
     path: PathBuf,
     file: File,
     mode: LocalMode,
+    /// Whether the mode was left to the file.
+    is_auto: bool,
     granularity: Granularity,
     queue_depth: u32,
 }
@@ -72,6 +75,7 @@ impl LocalFile {
             path: path.to_path_buf(),
             file,
             mode,
+            is_auto: options.mode == LocalMode::Auto,
             granularity,
             queue_depth,
         };
@@ -197,6 +201,17 @@ impl Storage for LocalFile {
 
     fn granularity(&self) -> Granularity {
         self.granularity
+    }
+
+    fn buffered(&self) -> Option<Arc<dyn Storage>> {
+        let options = LocalOptions {
+            mode: LocalMode::Buffered,
+            queue_depth: self.queue_depth,
+        };
+        let is_direct = self.is_auto && self.mode == LocalMode::Direct;
+        let opened = is_direct.then(|| LocalFile::open(&self.path, options))?;
+        // Where it cannot be opened any more, the reads of this one say why.
+        Some(Arc::new(opened.ok()?))
     }
 
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {

@@ -90,6 +90,12 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn reads_page_cache(&self) -> bool {
         false
     }
+
+    /// The same bytes through the page cache, where this reads past it and nobody asked for that: for a caller that
+    /// keeps what it reads, in ranges of any size.
+    fn buffered(&self) -> Option<Arc<dyn Storage>> {
+        None
+    }
 }
 
 impl<S: Storage + ?Sized> Storage for Arc<S> {
@@ -111,6 +117,10 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
 
     fn reads_page_cache(&self) -> bool {
         (**self).reads_page_cache()
+    }
+
+    fn buffered(&self) -> Option<Arc<dyn Storage>> {
+        (**self).buffered()
     }
 }
 
