@@ -16,6 +16,7 @@ exactly, on any number of ranks.
 from typing import TYPE_CHECKING, Any
 
 from ._batch import Batch, Ragged
+from ._dataset import Dataset, collate
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
 from ._pipeline import Pipeline, load
 
@@ -27,10 +28,12 @@ __all__ = [
     "Batch",
     "ConfigurationError",
     "DataError",
+    "Dataset",
     "Pipeline",
     "Ragged",
     "StateError",
     "__version__",
+    "collate",
     "load",
 ]
 

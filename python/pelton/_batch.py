@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-class Batch(dict):
+class Batch(dict[str, Any]):
     """One step: arrays by the name of their field, such as ``batch["image"]`` and ``batch["label"]``.
 
     Arrays lie in memory of the loader, which uses it again once nothing refers to them; so they stay valid for as long

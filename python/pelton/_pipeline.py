@@ -7,12 +7,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
 from . import _pelton
 from ._batch import Batch, from_native
+from ._dataset import Dataset
 from ._ranks import rank_and_world_size
 
 _UNITS = {"": 1, "B": 1}
@@ -21,7 +22,7 @@ for _i, _letter in enumerate("KMGT", start=1):
     _UNITS[f"{_letter}B"] = 1000**_i
 
 ConfigurationError = _pelton.ConfigurationError
-Paths = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
 
 
 def parse_bytes(size: int | str) -> int:
@@ -235,7 +236,15 @@ class Pipeline:
 
         return to_dataset(self)
 
+    def dataset(self, epoch: int = 0) -> Dataset:
+        """The same samples by number, for a ``torch.utils.data.DataLoader`` or a sampler of one's own."""
+        return Dataset(self, epoch)
+
     # Running it.
+
+    def __getitem__(self, record: int) -> dict[str, Any]:
+        """One record as it comes out of decoding and augmentation, for a look at it."""
+        return self.dataset()[record]
 
     def __iter__(self) -> Iterator[Any]:
         return self._running().epoch()
@@ -400,7 +409,8 @@ class _Run:
         self.next_epoch, self.within_epoch, self.resumed = epoch, False, False
 
     def state(self) -> dict[str, Any]:
-        return json.loads(self.running().state())
+        state: dict[str, Any] = json.loads(self.running().state())
+        return state
 
     def resume(self, state: dict[str, Any]) -> None:
         loader = self.native.loader(0, 0, json.dumps(state))

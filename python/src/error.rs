@@ -7,7 +7,7 @@ use pelton_feed::FeedError;
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyFileNotFoundError, PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::{PyException, PyFileNotFoundError, PyIndexError, PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(
@@ -75,6 +75,7 @@ pub(crate) fn of_feed(py: Python<'_>, error: &FeedError) -> PyErr {
             let _ = value.setattr("offset", *offset);
             exception
         }
+        FeedError::NoRecord { .. } => PyIndexError::new_err(error.to_string()),
         FeedError::State(_) => StateError::new_err(error.to_string()),
         FeedError::Stages(_) => configuration(error),
         error if error.is_interruption() => PyKeyboardInterrupt::new_err(()),

@@ -11,6 +11,7 @@ mod estimator;
 mod interruptible;
 mod loader;
 mod pipeline;
+mod samples;
 mod source;
 
 use pyo3::prelude::*;
@@ -28,6 +29,8 @@ mod _pelton {
     use crate::loader::Loader;
     #[pymodule_export]
     use crate::pipeline::Pipeline;
+    #[pymodule_export]
+    use crate::samples::Samples;
     #[pymodule_export]
     use crate::source::Source;
 

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::error::{of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::loader::Loader;
+use crate::samples::Samples;
 use crate::source::Source;
 
 /// How a pipeline runs, beside what happens to records.
@@ -111,6 +112,13 @@ impl Pipeline {
         let word = |id| vocabulary.token(id).unwrap_or_default();
         let words = (0..vocabulary.size()).map(|id| String::from_utf8_lossy(word(id)).into_owned());
         Some(words.collect())
+    }
+
+    /// Samples by number, as the loaders make them.
+    fn samples(&self, py: Python<'_>) -> PyResult<Samples> {
+        let samples = self.prepared.samples();
+        let samples = samples.map_err(|error| of_job(py, &error))?;
+        Ok(Samples { samples })
     }
 
     /// A loader from a step of an epoch, or from a state that one of this pipeline saved.

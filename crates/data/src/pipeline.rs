@@ -12,7 +12,7 @@ use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
     AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
-    LoaderState, PipelineConfig, Stages, TakeMember, Tokenise,
+    LoaderState, PipelineConfig, Samples, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_image::Layout;
@@ -222,6 +222,13 @@ impl PreparedPipeline {
     /// The vocabulary that text is decoded with.
     pub fn vocabulary(&self) -> Option<&Arc<Vocabulary>> {
         self.vocabulary.as_ref()
+    }
+
+    /// Samples by number, as loaders make them, read without peers' memory.
+    pub fn samples(&self) -> Result<Samples, DataError> {
+        let dataset = Arc::clone(&self.opened.dataset);
+        let (plan, stages) = (Arc::clone(&self.plan), self.stages.clone());
+        Ok(Samples::new(dataset, plan, stages, &self.options)?)
     }
 
     /// The first batch of this rank, read without peers' memory; none where there are no records.

@@ -292,7 +292,7 @@ pub(crate) fn send_parts(tasks: &Sender<Task>, building: Arc<Building>) {
     }
 }
 
-fn head_of(step: &PlannedStep) -> Head {
+pub(crate) fn head_of(step: &PlannedStep) -> Head {
     let end = Cursor {
         next: step.place.next + 1,
         ..step.place

@@ -27,6 +27,14 @@ pub enum FeedError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A record that there is not.
+    #[error("record {id} is asked for and there are {records}; give numbers below {records}")]
+    NoRecord {
+        /// The number asked for.
+        id: u64,
+        /// Records there are.
+        records: u64,
+    },
     /// A saved state that cannot be gone on from.
     #[error(
         "the state of the loader cannot be used: {0}; begin anew, or resume with what it was saved with"

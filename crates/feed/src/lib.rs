@@ -1,13 +1,14 @@
 //! Batches of named arrays: records as a [`Fetch`](pelton_fetch::Fetch) reads them ahead, with stages behind it.
 //!
 //! A [`Loader`] executes a plan: records are read, decoded, augmented and put together into batches by threads,
-//! within a memory budget, and come out in exactly the plan's order.
+//! within a memory budget, and come out in exactly the plan's order. [`Samples`] makes those that are asked for.
 
 pub mod as_text;
 
 mod config;
 
 mod auto_echo;
+mod bad_seen;
 mod budget;
 mod building;
 mod collate;
@@ -22,6 +23,7 @@ mod loader;
 mod meters;
 mod options;
 mod sample;
+mod samples;
 mod shared;
 mod stage;
 mod stages;
@@ -36,6 +38,7 @@ pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
 pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions, Near};
 pub use sample::{Sample, Value};
+pub use samples::Samples;
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{
     AugmentImages, BYTES, Collate, DecodeImages, Exif, FEATURES, Function, IMAGE, LABEL, MEMBERS,

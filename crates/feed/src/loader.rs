@@ -18,7 +18,7 @@
 //! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
 //! even then the fresh examples keep their order, and each comes once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -33,6 +33,7 @@ use pelton_format::{Contents, Dataset, Layout};
 use pelton_plan::Plan;
 
 use crate::auto_echo::Repeats;
+use crate::bad_seen::BadSeen;
 use crate::budget::{Case, Division};
 use crate::building::{Building, Made};
 use crate::dispatch::{Dispatcher, Input};
@@ -108,8 +109,7 @@ pub struct Loader {
     /// Fingerprint of the stages, once a state has asked for it.
     fingerprint: OnceLock<Option<u64>>,
     failed: bool,
-    /// Records that were bad, each once.
-    bad: HashSet<u64>,
+    bad: BadSeen,
     meters: LoaderMeters,
     left_at: Option<Instant>,
 }
@@ -191,7 +191,7 @@ impl Loader {
             threads,
             kept: HashMap::new(),
             failed: false,
-            bad: HashSet::new(),
+            bad: BadSeen::default(),
             meters: LoaderMeters::default(),
             left_at: None,
         })
@@ -269,9 +269,7 @@ impl Loader {
 
     /// Ids of the records that were left out or replaced so far, in rising order.
     pub fn bad_ids(&self) -> Vec<u64> {
-        let mut ids: Vec<u64> = self.bad.iter().copied().collect();
-        ids.sort_unstable();
-        ids
+        self.bad.ids()
     }
 
     /// Counters since the loader began.
@@ -378,20 +376,9 @@ impl Loader {
             BadExamples::Replace { .. } => meters.replaced_examples += bad.len() as u64,
             _ => meters.skipped_examples += bad.len() as u64,
         }
-        // Every epoch and every repeat meets the same bad records; each counts once.
-        self.bad.extend(bad.iter().map(|bad| bad.id));
-        let found = self.bad.len() as u64;
-        let limit = self.shared.options.bad_examples.limit().unwrap_or(u64::MAX);
-        if let Some(last) = bad.last()
-            && found > limit
-        {
-            self.failed = true;
-            return Err(FeedError::Fetch(FetchError::TooManyBadRecords {
-                found,
-                limit,
-                last: last.problem.clone(),
-            }));
-        }
+        let seen = self.bad.add(&bad, self.shared.options.bad_examples);
+        self.failed = seen.is_err();
+        seen?;
         let room = MOST_BAD_KEPT.saturating_sub(meters.bad_examples.len());
         meters.bad_examples.extend(bad.into_iter().take(room));
         Ok(batch)
@@ -460,7 +447,7 @@ fn feed_of(
 }
 
 /// Says what does not go together before anything is read.
-fn check(
+pub(crate) fn check(
     dataset: &Dataset,
     stream: &Plan,
     stages: &Stages,

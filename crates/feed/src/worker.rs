@@ -16,7 +16,6 @@ use crate::building::{Building, Example, Piece, Source};
 use crate::collate;
 use crate::held::{Having, Held};
 use crate::in_place;
-use crate::options::EchoPoint;
 use crate::sample::{self, Sample, Spare, Value};
 use crate::shared::Shared;
 use crate::stage::{Appearance, Slots};
@@ -70,16 +69,7 @@ impl TaskQueue {
 
 /// Works on tasks until there are none and nobody can send more.
 pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
-    let stages = shared.stages.list();
-    let mut worker = Worker {
-        shared,
-        work: stages.iter().map(|stage| stage.work()).collect(),
-        took: vec![Duration::ZERO; stages.len()],
-        ran: vec![0; stages.len()],
-        spare: Spare::default(),
-        stored: Vec::new(),
-        first_epoch: true,
-    };
+    let mut worker = Worker::of(shared, Own::of(shared));
     loop {
         let idle = Instant::now();
         let Some(task) = tasks.next() else { return };
@@ -110,8 +100,16 @@ pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
     }
 }
 
-struct Worker<'s> {
+/// Makes examples on one thread.
+pub(crate) struct Worker<'s> {
     shared: &'s Shared,
+    own: Own,
+    /// Whether the batch that is made is of the first epoch of this run.
+    first_epoch: bool,
+}
+
+/// What one thread keeps from example to example.
+pub(crate) struct Own {
     /// What this thread keeps for each stage, the time each took since that was last counted, and how often it ran.
     work: Vec<Box<dyn Any + Send>>,
     took: Vec<Duration>,
@@ -120,12 +118,36 @@ struct Worker<'s> {
     spare: Spare,
     /// Records as they lie in their files.
     stored: Vec<u8>,
-    /// Whether the batch that is made is of the first epoch of this run.
-    first_epoch: bool,
 }
 
-impl Worker<'_> {
-    fn make(&mut self, task: Task) -> Piece {
+impl Own {
+    pub fn of(shared: &Shared) -> Own {
+        let stages = shared.stages.list();
+        Own {
+            work: stages.iter().map(|stage| stage.work()).collect(),
+            took: vec![Duration::ZERO; stages.len()],
+            ran: vec![0; stages.len()],
+            spare: Spare::default(),
+            stored: Vec::new(),
+        }
+    }
+}
+
+impl<'s> Worker<'s> {
+    pub fn of(shared: &'s Shared, own: Own) -> Worker<'s> {
+        Worker {
+            shared,
+            own,
+            first_epoch: true,
+        }
+    }
+
+    /// What is kept for the next one.
+    pub fn into_own(self) -> Own {
+        self.own
+    }
+
+    pub fn make(&mut self, task: Task) -> Piece {
         let Task {
             building,
             part,
@@ -136,7 +158,14 @@ impl Worker<'_> {
         let mut places = building.take_memory(part, &shared.pool);
         let mut samples = Vec::new();
         if let (Some(reads), [place]) = (&shared.in_place, places.as_mut_slice()) {
-            in_place::read(shared, reads, &building, examples, place, &mut self.stored);
+            in_place::read(
+                shared,
+                reads,
+                &building,
+                examples,
+                place,
+                &mut self.own.stored,
+            );
             return Piece { places, samples };
         }
         let began = Instant::now();
@@ -171,10 +200,10 @@ impl Worker<'_> {
     fn count(&mut self, took: Duration, examples: u64, bytes: u64) {
         let counters = &self.shared.counters;
         let mut rest = took;
-        let last = self.ran.len().checked_sub(1);
+        let last = self.own.ran.len().checked_sub(1);
         for (i, counter) in counters.stages.iter().enumerate() {
-            let took = std::mem::take(&mut self.took[i]);
-            let ran = std::mem::take(&mut self.ran[i]);
+            let took = std::mem::take(&mut self.own.took[i]);
+            let ran = std::mem::take(&mut self.own.ran[i]);
             counter.count(took, ran, if Some(i) == last { bytes } else { 0 });
             rest = rest.saturating_sub(took);
         }
@@ -182,7 +211,7 @@ impl Worker<'_> {
     }
 
     /// Makes one example: what has a place is written there, the rest is returned.
-    fn example(
+    pub fn example(
         &mut self,
         building: &Building,
         i: usize,
@@ -197,7 +226,7 @@ impl Worker<'_> {
                     return copy_row(row, slots.take(building.places.name(0)));
                 }
                 let sample = self.record(row)?;
-                let all = 0..self.work.len();
+                let all = 0..self.own.work.len();
                 let sample = self.run(all, sample, &mut slots, example)?;
                 self.finish(sample, slots, building)
             }
@@ -215,7 +244,7 @@ impl Worker<'_> {
         mut slots: Slots<'_>,
         building: &Building,
     ) -> Result<Sample<'static>, String> {
-        let all = self.work.len();
+        let all = self.own.work.len();
         let once = self.shared.stages.once(self.shared.options.echo_point);
         let kept = match held.get() {
             Having::Sample(sample) => sample,
@@ -231,13 +260,13 @@ impl Worker<'_> {
                     .and_then(|sample| self.run(0..once, sample, &mut Slots::default(), example));
                 let sample = made.inspect_err(|problem| held.fail(problem))?;
                 let (sample, spare) = sample.into_owned();
-                self.spare = spare;
+                self.own.spare = spare;
                 let sample = Arc::new(sample);
                 held.put(&sample);
                 sample
             }
         };
-        let sample = kept.view().with_spare(std::mem::take(&mut self.spare));
+        let sample = kept.view().with_spare(std::mem::take(&mut self.own.spare));
         let sample = self.run(once..all, sample, &mut slots, example)?;
         self.finish(sample, slots, building)
     }
@@ -262,7 +291,7 @@ impl Worker<'_> {
                     Value::Numbers(DType::U8, dims, Cow::Borrowed(bytes))
                 } else {
                     let layout = if planar { Layout::Chw } else { Layout::Hwc };
-                    let mut pixels = self.spare.take_pixels();
+                    let mut pixels = self.own.spare.take_pixels();
                     pixels.set(height, width, channels as usize, layout, bytes);
                     Value::Pixels(Cow::Owned(pixels))
                 }
@@ -270,7 +299,7 @@ impl Worker<'_> {
             (Row::Bytes(bytes), _) => Value::Bytes(Cow::Borrowed(bytes)),
         };
         let sample = Sample::of(&self.shared.record_name(), value);
-        Ok(sample.with_spare(std::mem::take(&mut self.spare)))
+        Ok(sample.with_spare(std::mem::take(&mut self.own.spare)))
     }
 
     /// A record of several fields.
@@ -291,7 +320,7 @@ impl Worker<'_> {
             };
             sample.set(name, value);
         }
-        Ok(sample.with_spare(std::mem::take(&mut self.spare)))
+        Ok(sample.with_spare(std::mem::take(&mut self.own.spare)))
     }
 
     /// Runs some of the stages, in order.
@@ -303,16 +332,13 @@ impl Worker<'_> {
         example: &Example,
     ) -> Result<Sample<'r>, String> {
         let shared = self.shared;
-        let all = self.work.len();
-        let shared_by_copies = match shared.options.echo_point {
-            EchoPoint::Read => 0,
-            _ => shared.stages.at_read(),
-        };
+        let all = self.own.work.len();
+        let shared_by_copies = shared.stages.once(shared.options.echo_point);
         for i in stages {
             let at = Appearance {
                 id: example.id,
                 label: example.label,
-                // What is done once a read is done for all copies.
+                // What is done once is done for all copies.
                 copy: if i < shared_by_copies {
                     0
                 } else {
@@ -325,9 +351,9 @@ impl Worker<'_> {
             let slots = if i + 1 == all { &mut *slots } else { &mut none };
             let began = Instant::now();
             let stage = &shared.stages.list()[i];
-            let result = stage.run(&mut sample, slots, &at, &mut *self.work[i]);
-            self.took[i] += began.elapsed();
-            self.ran[i] += 1;
+            let result = stage.run(&mut sample, slots, &at, &mut *self.own.work[i]);
+            self.own.took[i] += began.elapsed();
+            self.own.ran[i] += 1;
             result.map_err(|failure| failure.to_string())?;
         }
         Ok(sample)
@@ -353,11 +379,11 @@ impl Worker<'_> {
             sample.finish(name);
         }
         if !places.others() {
-            self.spare = sample.into_spare();
+            self.own.spare = sample.into_spare();
             return Ok(Sample::default());
         }
         let (sample, spare) = sample.into_owned();
-        self.spare = spare;
+        self.own.spare = spare;
         Ok(sample)
     }
 }

@@ -12,6 +12,8 @@
 //! Every path yields the identical sequence; they differ in cost. `auto` takes the cheapest by a
 //! cost model fed with the record size, the memory budget and the device's measured speed.
 //!
+//! A [`RecordReader`] reads records that no plan foresaw.
+//!
 //! Reading order: [`FetchOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
 //! the plan into panes, `reader` or `scatter` fills them, [`Fetch`] hands them out, [`Meters`] say
 //! where the time went.
@@ -28,6 +30,7 @@ mod pane;
 mod planner;
 mod ranges;
 mod reader;
+mod record_reader;
 mod scatter;
 mod scatter_budget;
 mod share;
@@ -41,5 +44,6 @@ pub use fetch::{Fetch, Recycler, RowBatch, choose_path};
 pub use meters::{MeterCounters, Meters, Remedies, Verdict};
 pub use options::{Access, DeviceSpeed, FetchOptions, OnBadRecord};
 pub use planner::Steps;
+pub use record_reader::RecordReader;
 pub use share::{Holder, Owner, Share};
 pub use sizing::{decoded_row_bytes, largest_batch, pane_row_bytes};

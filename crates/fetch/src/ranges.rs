@@ -49,26 +49,65 @@ impl RangeBuffer {
     }
 
     /// Reads as many records as the buffer has room for, of those at `places`, which are in the order
-    /// of the files; returns how many, one at least where there is one.
+    /// of the files, and gives each to `take` by its number among them; returns how many, one at least where there
+    /// is one.
+    ///
+    /// What does not come whole is an error of the call, or, with `alone`, read again by itself after the others, so
+    /// that each record is judged alone.
+    pub fn read_each(
+        &mut self,
+        dataset: &Dataset,
+        places: &[Location],
+        alone: bool,
+        meters: &MeterCounters,
+        mut take: impl FnMut(usize, Result<&[u8], FetchError>) -> Result<(), FetchError>,
+    ) -> Result<usize, FetchError> {
+        let mut again = Vec::new();
+        match self.read(dataset, places, meters) {
+            Ok(_) => {
+                let began = Instant::now();
+                let mut used_bytes = 0;
+                for (i, place) in places.iter().take(self.range_of.len()).enumerate() {
+                    match self.record(dataset, i, place) {
+                        Ok(range) => take(i, Ok(&self.buffer[range]))?,
+                        Err(_) if alone => again.push(i),
+                        Err(error) => return Err(error),
+                    }
+                    used_bytes += place.length;
+                }
+                meters.count_decode(used_bytes, began.elapsed());
+            }
+            Err(error) if alone => {
+                tracing::debug!(%error, "reads are repeated one by one");
+                again.extend(0..self.range_of.len());
+            }
+            Err(error) => return Err(error),
+        }
+        let taken = self.range_of.len();
+        for i in again {
+            let place = places[i];
+            let read = self.read(dataset, &[place], meters);
+            let found = read.and_then(|_| self.record(dataset, 0, &place));
+            take(i, found.map(|range| &self.buffer[range]))?;
+        }
+        Ok(taken)
+    }
+
+    /// Reads as many of the records at `places` as there is room for; returns how many.
     pub fn read(
         &mut self,
         dataset: &Dataset,
         places: &[Location],
         meters: &MeterCounters,
     ) -> Result<usize, FetchError> {
-        let taken = self.cut(dataset, places);
+        self.cut(dataset, places);
         let began = Instant::now();
         let bytes = read_ranges(dataset, &mut self.ranges, &mut self.buffer)?;
         meters.count_read(self.ranges.len() as u64, bytes, began.elapsed());
-        Ok(taken)
+        Ok(self.range_of.len())
     }
 
-    /// How many records the last call read or tried to read.
-    pub fn taken(&self) -> usize {
-        self.range_of.len()
-    }
-
-    /// Where in [`RangeBuffer::bytes`] record `i` of the last call lies, which is at `place`.
+    /// Where in [`RangeBuffer::bytes`] record `i` of the last read lies, which is at `place`.
     pub fn record(
         &self,
         dataset: &Dataset,
@@ -94,8 +133,8 @@ impl RangeBuffer {
         &self.buffer
     }
 
-    /// Merges records into ranges until the buffer is full; returns how many there was room for.
-    fn cut(&mut self, dataset: &Dataset, places: &[Location]) -> usize {
+    /// Merges records into ranges until the buffer is full.
+    fn cut(&mut self, dataset: &Dataset, places: &[Location]) {
         self.ranges.clear();
         self.range_of.clear();
         let mut used = 0usize;
@@ -117,7 +156,7 @@ impl RangeBuffer {
                 Some(range) if joins(range) => {
                     let grown = end.saturating_sub(range.offset + range.length);
                     if used + grown as usize > self.buffer.len() {
-                        return i;
+                        return;
                     }
                     range.length += grown;
                     grown as usize
@@ -128,7 +167,7 @@ impl RangeBuffer {
                     let needed = buffer_start + (end - start) as usize;
                     if needed > self.buffer.len() {
                         if i > 0 {
-                            return i;
+                            return;
                         }
                         self.buffer.resize(needed, 0);
                     }
@@ -145,7 +184,6 @@ impl RangeBuffer {
             used += grown;
             self.range_of.push(self.ranges.len() as u32 - 1);
         }
-        places.len()
     }
 }
 

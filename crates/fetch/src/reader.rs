@@ -411,8 +411,6 @@ struct Worker {
     entries: Vec<Entry>,
     ids: Vec<u64>,
     locations: Vec<Location>,
-    /// Entries whose records are to be read again by themselves.
-    again: Vec<usize>,
 }
 
 impl Worker {
@@ -423,7 +421,6 @@ impl Worker {
             entries: Vec::new(),
             ids: Vec::new(),
             locations: Vec::new(),
-            again: Vec::new(),
         }
     }
 
@@ -489,90 +486,36 @@ impl Worker {
         self.ids.extend(self.entries.iter().map(|entry| entry.id));
     }
 
-    /// Reads as many of the entries from `from` on as the buffer has room for and decodes them; returns how
-    /// many. Where not all can be read, those that failed are read again one by one, so that each is
-    /// judged by itself.
+    /// Reads as many of the entries from `from` on as the buffer has room for and decodes them; returns how many.
     fn load_round(
         &mut self,
         from: usize,
         segments: &mut [Option<(Rows, Vec<u32>)>],
     ) -> Result<usize, FetchError> {
-        let shared = Arc::clone(&self.shared);
-        let places = &self.locations[from..];
-        let count = match self.buffer.read(&shared.dataset, places, &shared.meters) {
-            Ok(count) => {
-                self.decode_round(from, count, segments)?;
-                count
+        let Worker {
+            shared,
+            buffer,
+            entries,
+            locations,
+            ..
+        } = self;
+        let dataset = &shared.dataset;
+        let alone = shared.on_bad_record != OnBadRecord::Fail;
+        let places = &locations[from..];
+        buffer.read_each(dataset, places, alone, &shared.meters, |i, found| {
+            let entry = entries[from + i];
+            let bytes = match found {
+                Ok(bytes) => bytes,
+                Err(error) => return shared.unreadable(entry.id, error),
+            };
+            let (rows, slots) = segments[entry.pane as usize]
+                .as_mut()
+                .expect("a segment for every pane with rows in the cell");
+            match dataset.decode(entry.id, bytes, rows) {
+                Ok(()) => slots.push(entry.slot),
+                Err(error) => shared.bad_record(entry.id, error)?,
             }
-            Err(error) if shared.on_bad_record == OnBadRecord::Fail => return Err(error),
-            Err(error) => {
-                tracing::debug!(%error, "reads are repeated one by one");
-                self.again.extend(from..from + self.buffer.taken());
-                self.buffer.taken()
-            }
-        };
-        for i in std::mem::take(&mut self.again) {
-            self.load_alone(i, segments)?;
-        }
-        Ok(count)
-    }
-
-    /// Reads the record of entry `i` by itself and decodes it.
-    fn load_alone(
-        &mut self,
-        i: usize,
-        segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<(), FetchError> {
-        let shared = Arc::clone(&self.shared);
-        let place = self.locations[i];
-        let read = self.buffer.read(&shared.dataset, &[place], &shared.meters);
-        match read.and_then(|_| self.buffer.record(&shared.dataset, 0, &place)) {
-            Ok(range) => self.decode(i, range, segments),
-            Err(error) => shared.unreadable(self.entries[i].id, error),
-        }
-    }
-
-    /// Decodes the records of the entries from `from` on that were just read, `count` of them. Those that
-    /// did not come whole are noted to be read again where the policy leaves bad records out.
-    fn decode_round(
-        &mut self,
-        from: usize,
-        count: usize,
-        segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<(), FetchError> {
-        let began = Instant::now();
-        let shared = Arc::clone(&self.shared);
-        let mut used_bytes = 0;
-        for i in from..from + count {
-            let place = self.locations[i];
-            match self.buffer.record(&shared.dataset, i - from, &place) {
-                Ok(range) => self.decode(i, range, segments)?,
-                Err(error) if shared.on_bad_record == OnBadRecord::Fail => return Err(error),
-                Err(_) => self.again.push(i),
-            }
-            used_bytes += place.length;
-        }
-        shared.meters.count_decode(used_bytes, began.elapsed());
-        Ok(())
-    }
-
-    /// Decodes the record of entry `i`, which lies in the buffer at `range`.
-    #[inline]
-    fn decode(
-        &self,
-        i: usize,
-        range: std::ops::Range<usize>,
-        segments: &mut [Option<(Rows, Vec<u32>)>],
-    ) -> Result<(), FetchError> {
-        let entry = self.entries[i];
-        let (rows, slots) = segments[entry.pane as usize]
-            .as_mut()
-            .expect("a segment for every pane with rows in the cell");
-        let bytes = &self.buffer.bytes()[range];
-        match self.shared.dataset.decode(entry.id, bytes, rows) {
-            Ok(()) => slots.push(entry.slot),
-            Err(error) => self.shared.bad_record(entry.id, error)?,
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -50,7 +50,7 @@ pub fn options() -> LoaderOptions {
 }
 
 /// The id that a line begins with.
-fn said(bytes: &[u8]) -> u64 {
+pub fn said(bytes: &[u8]) -> u64 {
     let digits = bytes.split(|&byte| byte == b' ').nth(1).unwrap();
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
@@ -141,7 +141,7 @@ pub fn marking() -> Function {
     })
 }
 
-fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
+pub fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
     let before = EchoPoint::BeforeAugment;
     vec![
         (spec(7, "1", "1"), before),
@@ -426,7 +426,7 @@ fn little_memory_gives_the_same_batches() {
 }
 
 /// A function that fails on some records.
-fn failing(bad: &'static [u64]) -> Stages {
+pub fn failing(bad: &'static [u64]) -> Stages {
     Stages::default().then(Function::at_read(|_, appearance| {
         match bad.contains(&appearance.id) {
             true => Err("it does not like it".into()),

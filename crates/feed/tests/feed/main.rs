@@ -7,5 +7,6 @@ mod loader;
 mod loader_budgets;
 mod loader_random;
 mod number_pictures;
+mod samples;
 mod states;
 mod unreadable_records;

@@ -15,13 +15,13 @@ use pelton_format::{Dataset, FormatError};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;
 
-const FILES: u64 = 90;
+pub const FILES: u64 = 90;
 /// Removed after the folder was listed, and cut off.
-const GONE: u64 = 17;
-const CUT: u64 = 60;
+pub const GONE: u64 = 17;
+pub const CUT: u64 = 60;
 
 /// A folder two of whose files are no longer what was listed, and their paths.
-fn damaged(folder: &Path) -> (Arc<Dataset>, [PathBuf; 2]) {
+pub fn damaged(folder: &Path) -> (Arc<Dataset>, [PathBuf; 2]) {
     let root = folder.join("images");
     for id in 0..FILES {
         let class = root.join(format!("class {}", id / 30));
@@ -129,7 +129,7 @@ fn a_folder_that_is_gone_ends_the_feed() {
     );
 }
 
-fn lines(folder: &Path) -> PathBuf {
+pub fn lines(folder: &Path) -> PathBuf {
     let path = folder.join("lines.txt");
     let line = |id: u64| format!("line {id} {}\n", "x".repeat((id * 37 % 500) as usize));
     fs::write(&path, (0..FILES).map(line).collect::<String>()).unwrap();

@@ -1,0 +1,315 @@
+//! Samples by number: what a loader would make of records, whenever they are asked for.
+//!
+//! For libraries that draw numbers themselves and want the records behind them, and for a look at one example or one
+//! batch. A call reads its records as one batch of reads and makes them on the thread that calls: no thread is started
+//! or waited for, so that it also works in a process that was forked, and calls from several threads do not hinder
+//! each other. What a call needs (a read buffer, rows, what stages keep) is kept for the next one.
+//!
+//! It is the way for whoever cannot say beforehand what comes next. A [`Loader`](crate::Loader) reads ahead and
+//! decodes on all threads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pelton_batch::{Array, Batch, Buffer, Fields, Shape};
+use pelton_fetch::{Cursor, FetchError, RecordReader};
+use pelton_format::{Dataset, RowTable, Rows};
+use pelton_key::{Stage, key};
+use pelton_plan::{Draw, Plan};
+
+use crate::bad_seen::BadSeen;
+use crate::building::{Building, Example, Places, Source};
+use crate::collate;
+use crate::dispatch::{example_key, head_of};
+use crate::error::FeedError;
+use crate::known_fields::KnownFields;
+use crate::loader;
+use crate::options::{BadExamples, EchoPoint, LoaderOptions};
+use crate::sample::Value;
+use crate::shared::Shared;
+use crate::stage::Slots;
+use crate::stages::{LABEL, Stages};
+use crate::steps::{Origin, PlannedStep, StepPlanner};
+use crate::worker::{Own, Task, Worker};
+
+/// Samples of a data set by number, through the stages of a loader.
+///
+/// What is random about a sample follows from seed, epoch, record and how often the call has the record before: the
+/// same call gives the same pixels. It is not what a loader draws in that epoch, who goes by positions of its order;
+/// [`Samples::batch_at`] is.
+///
+/// Memory: beside the batches, for each of as many threads as call at a time and the options name, a read buffer of
+/// 4 MiB (more where a record is longer) and the encoded records of its longest call.
+pub struct Samples {
+    shared: Shared,
+    plan: Arc<Plan>,
+    /// What calls that ended left for others.
+    desks: Mutex<Vec<Desk>>,
+    bad: Mutex<BadSeen>,
+}
+
+/// What one call works with.
+struct Desk {
+    own: Own,
+    reader: RecordReader,
+    rows: Rows,
+}
+
+/// The rows that were read, and of each id asked for, in rising order, its row or what is wrong with it.
+struct Found {
+    rows: RowTable,
+    ids: Vec<u64>,
+    of_ids: Vec<Result<u32, String>>,
+}
+
+impl Samples {
+    /// Of a data set, as a loader with these arguments would make them; of several ranks, [`Samples::batch_at`] gives
+    /// the share of the one that the options name.
+    ///
+    /// Errors: stages that do not go together or with the data.
+    pub fn new(
+        dataset: Arc<Dataset>,
+        plan: Arc<Plan>,
+        stages: Stages,
+        options: &LoaderOptions,
+    ) -> Result<Samples, FeedError> {
+        loader::check(&dataset, &plan, &stages, options)?;
+        let fields = KnownFields::of(&dataset, &stages)?;
+        let threads = options.threads.max(1);
+        let options = options.clone();
+        Ok(Samples {
+            shared: Shared::new(dataset, stages, fields, options, (0, threads), None),
+            plan,
+            desks: Mutex::default(),
+            bad: Mutex::default(),
+        })
+    }
+
+    /// Records that there are; ids are below it.
+    pub fn len(&self) -> u64 {
+        self.shared.dataset.records()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The samples of some records in the order of `ids`, put together as a batch of their own. An id may stand there
+    /// several times, and is augmented differently each time.
+    ///
+    /// Errors: a number that is no record's; bad records, as the policy has it.
+    pub fn batch(&self, epoch: u64, ids: &[u64]) -> Result<Batch, FeedError> {
+        let mut times = HashMap::new();
+        let draws = ids.iter().map(|&id| {
+            let copy: &mut u32 = times.entry(id).or_default();
+            *copy += 1;
+            (draw_of(id, *copy - 1), Origin::Held)
+        });
+        let step = PlannedStep {
+            place: Cursor { epoch, next: 0 },
+            global_examples: ids.len() as u64,
+            draws: draws.collect(),
+            ..PlannedStep::default()
+        };
+        self.make(&step)
+    }
+
+    /// One sample, in the shape it has by itself: each array has it as the only one, `[1, …]`.
+    ///
+    /// Errors: a number that is no record's; a bad record, whatever the policy.
+    pub fn sample(&self, epoch: u64, id: u64) -> Result<Fields, FeedError> {
+        let mut desk = self.take_desk();
+        let found = self.read(&mut desk, &[id], BadExamples::Fail)?;
+        let step = PlannedStep {
+            place: Cursor { epoch, next: 0 },
+            draws: vec![(draw_of(id, 0), Origin::Held)],
+            ..PlannedStep::default()
+        };
+        let examples = self.examples(&step, &found);
+        let class = examples[0].label;
+        let building = Building::new(head_of(&step), examples, None, Places::none(), 1);
+        let mut worker = Worker::of(&self.shared, desk.own);
+        let made = worker.example(&building, 0, Some(&found.rows), Slots::default());
+        let own = worker.into_own();
+        self.give_desk(own, desk.reader, found.rows);
+        let sample = made.map_err(|problem| self.shared.bad_example(id, &problem))?;
+        let mut fields = Fields::default();
+        for (name, value) in sample.iter() {
+            fields.insert(Arc::clone(name), self.array_of(value));
+        }
+        if let Some(labels) = &self.shared.labels {
+            fields.insert(LABEL.into(), labels.array([class].into_iter()));
+        }
+        Ok(fields)
+    }
+
+    /// The batch that a loader hands out at a place, or one like it; `None` where the epoch has no such step. Repeats
+    /// that are decided by waiting are not the plan's.
+    ///
+    /// Cost: beside the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay of the
+    /// epoch up to it where the plan queues, buckets or packs.
+    pub fn batch_at(&self, place: Cursor) -> Result<Option<Batch>, FeedError> {
+        let options = &self.shared.options;
+        let ranks = (options.rank, options.world_size);
+        let mut planner = StepPlanner::new(&self.plan, ranks, place, None, None)
+            .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
+        let step = planner.next_step().filter(|step| step.place == place);
+        let Some(mut step) = step else {
+            return Ok(None);
+        };
+        if !self.plan.batch_echo().is_none() {
+            // A batch comes out again as it was first made.
+            step.draws.iter_mut().for_each(|(draw, _)| draw.copy = 0);
+        }
+        let mut batch = self.make(&step)?;
+        if step.batch_copy > 0 {
+            batch.copies.fill(step.batch_copy);
+        }
+        Ok(Some(batch))
+    }
+
+    /// Ids of the records that were left out or replaced so far, in rising order.
+    pub fn bad_ids(&self) -> Vec<u64> {
+        lock(&self.bad).ids()
+    }
+
+    fn make(&self, step: &PlannedStep) -> Result<Batch, FeedError> {
+        let policy = self.shared.options.bad_examples;
+        let mut desk = self.take_desk();
+        let ids: Vec<u64> = step.draws.iter().map(|(draw, _)| draw.id).collect();
+        let found = self.read(&mut desk, &ids, policy)?;
+        let examples = self.examples(step, &found);
+        let places = match step.pieces.is_empty() {
+            true => self.shared.places(),
+            false => Places::none(),
+        };
+        let all = examples.len();
+        let building = Building::new(head_of(step), examples, Some(found.rows), places, all);
+        let building = Arc::new(building);
+        let mut worker = Worker::of(&self.shared, desk.own);
+        let piece = worker.make(Task {
+            building: Arc::clone(&building),
+            part: 0,
+            examples: 0..all,
+        });
+        let own = worker.into_own();
+        building.hand_in(0, piece);
+        let rows = building.rows.write().expect("no reader panics").take();
+        self.give_desk(own, desk.reader, rows.unwrap_or_default());
+        let made = collate::put_together(&self.shared, &building)?;
+        lock(&self.bad).add(&made.bad, policy)?;
+        Ok(made.batch)
+    }
+
+    /// Reads records, each once.
+    fn read(&self, desk: &mut Desk, ids: &[u64], policy: BadExamples) -> Result<Found, FeedError> {
+        let dataset = &self.shared.dataset;
+        let records = dataset.records();
+        if let Some(&id) = ids.iter().find(|&&id| id >= records) {
+            return Err(FeedError::NoRecord { id, records });
+        }
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        let mut rows = std::mem::replace(&mut desk.rows, Rows::new(dataset.layout()));
+        let mut of_ids = vec![Ok(0); ids.len()];
+        let mut of_rows = Vec::with_capacity(ids.len());
+        let goes_on = policy != BadExamples::Fail;
+        desk.reader.read(dataset, &ids, goes_on, |i, bytes| {
+            let decoded = bytes.and_then(|bytes| Ok(dataset.decode(ids[i], bytes, &mut rows)?));
+            of_ids[i] = match decoded {
+                Ok(()) => {
+                    of_rows.push(ids[i]);
+                    Ok(rows.len() as u32 - 1)
+                }
+                Err(error) if goes_on => Err(error.to_string()),
+                Err(error) => return Err(error),
+            };
+            Ok::<(), FetchError>(())
+        })?;
+        Ok(Found {
+            rows: RowTable::from_rows(rows, of_rows),
+            ids,
+            of_ids,
+        })
+    }
+
+    fn examples(&self, step: &PlannedStep, found: &Found) -> Vec<Example> {
+        let epoch_key = key(self.plan.seed(), step.place.epoch, Stage::Augment);
+        let anew = self.shared.options.echo_point != EchoPoint::AfterAugment;
+        let mut examples = Vec::with_capacity(step.draws.len());
+        for (i, (draw, _)) in step.draws.iter().enumerate() {
+            let at = found.ids.binary_search(&draw.id).expect("it was read");
+            let (label, source) = match &found.of_ids[at] {
+                Ok(row) => (found.rows.label(*row as usize), Source::Row(*row)),
+                Err(problem) => (0, Source::Missing(problem.clone())),
+            };
+            let copy = if anew { draw.copy } else { 0 };
+            examples.push(Example {
+                id: draw.id,
+                position: draw.position,
+                label,
+                copy: draw.copy,
+                key: example_key(epoch_key, draw.position, copy),
+                piece: step.pieces.get(i).cloned(),
+                source,
+            });
+        }
+        examples
+    }
+
+    /// The only sample of an array.
+    fn array_of(&self, value: &Value<'_>) -> Array {
+        let planar = self.shared.stages.planar;
+        let mut bytes = self.shared.pool.take(value.bytes().len());
+        let written = value.write(planar, &mut bytes);
+        written.expect("the place has the size of the sample");
+        let mut dims = value.dims();
+        if planar && matches!(value, Value::Pixels(_)) {
+            dims.rotate_right(1);
+        }
+        let buffer = Buffer::new(bytes, Some(&self.shared.pool));
+        Array::new(value.dtype(), Shape::stacked(1, &dims), buffer)
+    }
+
+    fn take_desk(&self) -> Desk {
+        lock(&self.desks).pop().unwrap_or_else(|| Desk {
+            own: Own::of(&self.shared),
+            reader: RecordReader::new(&self.shared.options.device),
+            rows: Rows::new(self.shared.dataset.layout()),
+        })
+    }
+
+    fn give_desk(&self, own: Own, reader: RecordReader, rows: RowTable) {
+        let rows = rows.into_segments().and_then(|mut rows| rows.pop());
+        let mut rows = rows.unwrap_or_else(|| Rows::new(self.shared.dataset.layout()));
+        rows.clear();
+        let mut desks = lock(&self.desks);
+        if desks.len() < self.shared.options.threads.max(1) {
+            desks.push(Desk { own, reader, rows });
+        }
+    }
+}
+
+/// A record that no plan drew.
+fn draw_of(id: u64, copy: u32) -> Draw {
+    Draw {
+        id,
+        position: id,
+        copy,
+        last: true,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl std::fmt::Debug for Samples {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Samples")
+            .field("stages", &self.shared.stages)
+            .finish_non_exhaustive()
+    }
+}

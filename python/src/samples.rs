@@ -1,0 +1,69 @@
+//! Samples by number, for libraries that draw numbers themselves.
+
+use pelton_batch::Fields;
+use pelton_fetch::Cursor;
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::array::Array;
+use crate::error::of_feed;
+use crate::loader::to_python;
+
+/// Makes the samples that are asked for on the thread that asks; safe from several threads and after a fork.
+#[pyclass(frozen, module = "pelton._pelton")]
+pub(crate) struct Samples {
+    pub(crate) samples: pelton_feed::Samples,
+}
+
+#[pymethods]
+impl Samples {
+    /// Number of records.
+    fn __len__(&self) -> usize {
+        self.samples.len() as usize
+    }
+
+    /// Names and arrays of one sample; each array has it as its only row.
+    fn sample(&self, py: Python<'_>, epoch: u64, id: u64) -> PyResult<Vec<(String, Array)>> {
+        let fields = py.detach(|| self.samples.sample(epoch, id));
+        let mut fields = fields.map_err(|error| of_feed(py, &error))?;
+        Ok(take_all(&mut fields))
+    }
+
+    /// Some samples as a batch, as a loader's `next` hands it out.
+    fn batch<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        ids: Vec<u64>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let batch = py.detach(|| self.samples.batch(epoch, &ids));
+        to_python(py, batch.map_err(|error| of_feed(py, &error))?)
+    }
+
+    /// The batch that a loader hands out at a step of an epoch.
+    fn batch_at<'py>(
+        &self,
+        py: Python<'py>,
+        epoch: u64,
+        step: u64,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let batch = py.detach(|| self.samples.batch_at(Cursor { epoch, next: step }));
+        match batch.map_err(|error| of_feed(py, &error))? {
+            Some(batch) => to_python(py, batch),
+            None => {
+                let sentence = format!("epoch {epoch} has no step {step}");
+                Err(PyIndexError::new_err(sentence))
+            }
+        }
+    }
+}
+
+fn take_all(fields: &mut Fields) -> Vec<(String, Array)> {
+    let names: Vec<String> = fields.iter().map(|(name, _)| name.to_owned()).collect();
+    let take = |name: String| {
+        let array = fields.remove(&name).expect("it was just named");
+        (name, Array::of(array))
+    };
+    names.into_iter().map(take).collect()
+}

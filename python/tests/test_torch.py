@@ -1,0 +1,93 @@
+"""Beside PyTorch: tensors over the loader's memory, its own DataLoader over our samples, and its ranks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pelton
+
+torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
+from torch.utils.data import DataLoader  # noqa: E402
+
+
+def test_tensors_share_the_arrays_memory(rows: tuple[Path, np.ndarray]) -> None:
+    path, values = rows
+    arrays = []
+    pipeline = pelton.load(path).shuffle(seed=1).batch(100)
+    pipeline = pipeline.map_batches(lambda batch: arrays.append(batch["x"]) or batch).torch()
+    for batch in pipeline:
+        assert isinstance(batch["x"], torch.Tensor) and batch["label"].dtype == torch.int64
+        assert batch["x"].data_ptr() == arrays[-1].ctypes.data
+        np.testing.assert_array_equal(batch["x"].numpy(), values[batch.ids])
+
+
+def test_tokens_are_numbers_that_layers_take(sentences: tuple[Path, list[str]]) -> None:
+    pipeline = pelton.load(sentences[0]).decode("words").buckets("auto").batch(16).torch()
+    layer = torch.nn.Embedding(100, 4)
+    for batch in pipeline:
+        assert layer(batch["tokens"]).shape == (*batch["tokens"].shape, 4)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_its_dataloader_takes_our_samples(rows: tuple[Path, np.ndarray], workers: int) -> None:
+    path, values = rows
+    dataset = pelton.load(path).dataset()
+    dataset[0]
+    for collate in (None, pelton.collate):
+        loader = DataLoader(dataset, batch_size=64, shuffle=True, num_workers=workers, collate_fn=collate)
+        seen = 0
+        for batch in loader:
+            labels = {int(x): i for i, x in enumerate(batch["label"])}
+            assert labels.keys() <= set(range(7))
+            found = batch["x"].numpy()
+            # Rows are told by their first number.
+            at = [int(np.argmin(abs(values[:, 0] - row[0]))) for row in found]
+            np.testing.assert_array_equal(found, values[at])
+            np.testing.assert_array_equal(batch["label"].numpy(), np.array(at) % 7)
+            seen += len(found)
+        assert seen == 1003
+
+
+def test_a_net_learns_and_goes_on_where_it_stood() -> None:
+    make = lambda: pelton.load("demo:images:2000").shuffle(seed=0).batch(100).torch()  # noqa: E731
+
+    def train(pipeline: pelton.Pipeline, net: torch.nn.Module, steps: int) -> list[float]:
+        optimiser = torch.optim.SGD(net.parameters(), 0.05)
+        losses: list[float] = []
+        while True:
+            for batch in pipeline:
+                pixels = batch["image"].float().div(255).flatten(1)
+                loss = torch.nn.functional.cross_entropy(net(pixels), batch["label"])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                losses.append(loss.item())
+                if len(losses) == steps:
+                    return losses
+
+    def net() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(3072, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+    expected = train(make(), net(), 40)
+    pipeline, trained = make(), net()
+    first = train(pipeline, trained, 27)
+    other = make()
+    other.load_state_dict(pipeline.state_dict())
+    assert first + train(other, trained, 13) == expected
+    assert np.mean(expected[-5:]) < np.mean(expected[:5])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="SKIPPED: processes are forked")
+def test_ragged_numbers_become_nested_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(f'{{"x": {list(range(i % 5 + 1))}}}\n' for i in range(40)))
+    if not hasattr(torch.nested, "nested_tensor_from_jagged"):
+        pytest.skip("SKIPPED: this PyTorch has no jagged tensors")
+    for batch in pelton.load(path).batch(8, collate="ragged").torch():
+        for row, i in zip(batch["x"].unbind(), batch.ids, strict=True):
+            assert row.tolist() == list(range(i % 5 + 1))
