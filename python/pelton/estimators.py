@@ -40,22 +40,37 @@ _PIECE_VALUES = 2 << 20
 _LOADING_THREADS = 3
 
 
-class _LinearModel(ClassifierMixin, BaseEstimator):
+class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What the classifiers have in common."""
 
-    # Set by the constructors of the classes below, which say what they mean.
-    C: float
-    fit_intercept: bool
-    intercept_scaling: float
-    class_weight: Mapping[Any, float] | str | None
-    tol: float
-    max_epochs: int | None
-    solver: str
-    scale: str
-    memory: int | str
-    threads: int | None
-    scratch_dir: str | os.PathLike[str] | None
-    random_state: int | np.random.RandomState | None
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-4,
+        max_epochs: int | None = None,
+        solver: str = "auto",
+        scale: str = "none",
+        memory: int | str = "1GiB",
+        threads: int | None = None,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.solver = solver
+        self.scale = scale
+        self.memory = memory
+        self.threads = threads
+        self.scratch_dir = scratch_dir
+        self.random_state = random_state
 
     def _loss(self) -> str:
         raise NotImplementedError
@@ -74,10 +89,11 @@ class _LinearModel(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         classes, places = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise ValueError(f"y has one class only, {classes[0]!r}; training needs at least two classes")
+            raise ValueError(f"y has one class only, {_plain(classes[0])!r}; training needs at least two classes")
         factors = compute_class_weight(self.class_weight, classes=classes, y=y)
         config = self._config([(str(place), factor) for place, factor in enumerate(factors.tolist())])
-        rows = _pelton.LinearRows(*X.shape, X.nnz if sparse.issparse(X) else None)
+        count, features = X.shape
+        rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
         _hand_over(rows, X, places.astype(np.uint32))
         self._take(rows.fit(json.dumps(config), len(classes), self._threads()), classes)
         return self
@@ -135,7 +151,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):
             raise ValueError(f"threads={self.threads!r} is no number of threads; give 1 or more, or None for all processors")
         return int(self.threads)
 
-    def _take(self, found: _pelton._Found, classes: np.ndarray | None) -> None:
+    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> None:
         """Takes over what the solver found; ``classes`` are those that it numbered, unless files name theirs."""
         labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice = found
         if classes is None:
@@ -161,14 +177,14 @@ class _LinearModel(ClassifierMixin, BaseEstimator):
                 stacklevel=3,
             )
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: Any) -> Any:
         """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
         values = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return values.ravel() if values.shape[1] == 1 else values
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Any:
         """The class of each row."""
         values = self.decision_function(X)
         places = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
@@ -226,19 +242,21 @@ class LinearClassifier(_LinearModel):
         scratch_dir: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
-        self.C = C
+        super().__init__(
+            C,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            class_weight=class_weight,
+            tol=tol,
+            max_epochs=max_epochs,
+            solver=solver,
+            scale=scale,
+            memory=memory,
+            threads=threads,
+            scratch_dir=scratch_dir,
+            random_state=random_state,
+        )
         self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.solver = solver
-        self.scale = scale
-        self.memory = memory
-        self.threads = threads
-        self.scratch_dir = scratch_dir
-        self.random_state = random_state
 
     def _loss(self) -> str:
         names = {"hinge": "l1", "l1": "l1", "squared_hinge": "l2", "l2": "l2"}
@@ -253,46 +271,17 @@ class LogisticRegression(_LinearModel):
     Parameters and attributes are those of :class:`LinearClassifier` without ``loss``.
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        class_weight: Mapping[Any, float] | str | None = None,
-        tol: float = 1e-4,
-        max_epochs: int | None = None,
-        solver: str = "auto",
-        scale: str = "none",
-        memory: int | str = "1GiB",
-        threads: int | None = None,
-        scratch_dir: str | os.PathLike[str] | None = None,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.C = C
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.class_weight = class_weight
-        self.tol = tol
-        self.max_epochs = max_epochs
-        self.solver = solver
-        self.scale = scale
-        self.memory = memory
-        self.threads = threads
-        self.scratch_dir = scratch_dir
-        self.random_state = random_state
-
     def _loss(self) -> str:
         return "logistic"
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Any:
         """The probability of each class, a column each; of more than two classes each one's own over their sum."""
         shares = expit(self.decision_function(X))
         if shares.ndim == 1:
             return np.column_stack([1.0 - shares, shares])
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def predict_log_proba(self, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: Any) -> Any:
         """Their logarithms."""
         return np.log(self.predict_proba(X))
 
@@ -304,7 +293,7 @@ def _names_files(X: Any) -> bool:
 
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:
-    if not (isinstance(value, numbers.Real) and above < value < below):
+    if not (isinstance(value, numbers.Real) and above < float(value) < below):
         raise ValueError(f"{name}={value!r} does not lie between {above:g} and {below:g}")
 
 

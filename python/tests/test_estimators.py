@@ -51,9 +51,9 @@ def problem(rows=600, features=8, classes=2, seed=0, noise=0.2):
 
 
 def objective(loss, C, w, b, X, signs):
-    """½(‖w‖² + b²) + C Σ loss, in float64 by its definition."""
+    """½(‖w‖² + b²) + C Σ loss, in float64 by its definition; C as the solver has it, in 32 bits."""
     margins = signs * (X.astype(np.float64) @ w + b)
-    return 0.5 * (w @ w + b * b) + C * LOSSES[loss](margins).sum()
+    return 0.5 * (w @ w + b * b) + float(np.float32(C)) * LOSSES[loss](margins).sum()
 
 
 def optimum(loss, C, X, signs):
@@ -123,7 +123,9 @@ def test_the_gap_bounds_the_distance_to_the_optimum(loss, C, solver, tol):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_agrees_with_liblinear_on_a9a(loss):
-    X, y = load_svmlight_file(a9a(), dtype=np.float32)
+    X, y = load_svmlight_file(str(a9a()), dtype=np.float32)
+    # LIBLINEAR takes indices of 32 bits only.
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     C = 0.1
     model = make(loss, C=C, tol=1e-5).fit(X, y)
     if loss == "logistic":
@@ -174,7 +176,7 @@ def test_files_larger_than_memory(tmp_path, loss):
     X, y = problem(rows=40_000, features=30)
     paths = [tmp_path / f"{part}.libsvm" for part in range(3)]
     for part, path in enumerate(paths):
-        dump_svmlight_file(X[part::3], y[part::3], path, zero_based=False)
+        dump_svmlight_file(X[part::3], y[part::3], str(path), zero_based=False)
     # 4.8 MB as rows of 32-bit numbers.
     settings = {"tol": 1e-3, "solver": "coordinate-descent", "scratch_dir": tmp_path, "C": 0.01}
     model = make(loss, memory="2MiB", **settings).fit(paths)
