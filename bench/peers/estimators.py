@@ -101,32 +101,31 @@ def child(name, side, loss, tol):
     print(json.dumps({**figures, "dual": getattr(model, "dual_", 0.0), "iterations": int(np.max(model.n_iter_))}))
 
 
+def fit(name, side, loss, tol):
+    command = [sys.executable, __file__, "--child", name, side, loss, str(tol)]
+    return {"side": side, "tol": tol, **json.loads(peers.run(command))}
+
+
 def main(names):
-    out = []
+    columns = "case,loss,side,tol,cpu_s,wall_s,extra_mib,iterations,primal,difference".split(",")
+    results = peers.Results("estimators", columns, f"{len(os.sched_getaffinity(0))} threads")
     for name in names:
         make(name)
         for loss in LOSSES:
             sides = [("pelton", 1e-3), ("pelton", 1e-4), ("scikit-learn", 1e-4)]
-            found = []
-            for _ in range(RUNS):
-                for side, tol in sides:
-                    command = [sys.executable, __file__, "--child", name, side, loss, str(tol)]
-                    found.append((side, tol, json.loads(peers.run(command))))
-            certain = json.loads(peers.run([sys.executable, __file__, "--child", name, "pelton", loss, "1e-6"]))
-            best = max(figures["dual"] for *_, figures in [*found, (0, 0, certain)])
-            for side, tol, figures in found:
-                figures["difference"] = figures["primal"] / best - 1.0
-                row = [name, loss, side, f"{tol:g}"]
-                row += [f"{figures[key]:.4g}" for key in ("cpu_s", "wall_s", "extra_mib")]
-                row += [str(figures["iterations"]), f"{figures['primal']:.9g}", f"{figures['difference']:.2e}"]
-                out.append(row)
-                print(",".join(row), flush=True)
-    return out
+            found = [fit(name, side, loss, tol) for _ in range(RUNS) for side, tol in sides]
+            best = max(figures["dual"] for figures in [*found, fit(name, "pelton", loss, 1e-6)])
+            for figures in found:
+                results.add(case=name, loss=loss, difference=figures["primal"] / best - 1.0, **figures)
+            for side, tol in sides:
+                own = [figures for figures in found if (figures["side"], figures["tol"]) == (side, tol)]
+                median = {key: peers.median(figures[key] for figures in own) for key in ("cpu_s", "wall_s", "extra_mib")}
+                text = ", ".join(f"{key} {value:.3g}" for key, value in median.items())
+                results.note(f"{name} {loss} {side} {tol:g}: {text}")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(*sys.argv[2:])
     else:
-        header = ["case", "loss", "side", "tol", "cpu_s", "wall_s", "extra_mib", "iterations", "primal", "difference"]
-        peers.write("estimators", header, main(sys.argv[1:] or list(CASES)))
+        main(sys.argv[1:] or list(CASES))
