@@ -13,10 +13,15 @@ read, decode and augment without Python's lock; there are no worker processes. `
 exactly, on any number of ranks.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._batch import Batch, Ragged
 from ._dataset import Dataset, collate
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
 from ._pipeline import Pipeline, load
+
+if TYPE_CHECKING:
+    from .estimators import LinearClassifier as LinearClassifier, LogisticRegression as LogisticRegression
 
 __all__ = [
     "BadRecordError",
@@ -31,3 +36,24 @@ __all__ = [
     "collate",
     "load",
 ]
+
+# Imported when they are asked for, since they need scikit-learn and the rest needs NumPy alone.
+_LAZY = {"LinearClassifier": "estimators", "LogisticRegression": "estimators"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'pelton' has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        module = import_module(f".{_LAZY[name]}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name not in ("scipy", "sklearn"):
+            raise
+        raise ImportError(f"pelton.{name} needs scikit-learn: pip install 'pelton[estimators]'") from error
+    return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -3,10 +3,11 @@
 //! Settings come as JSON of the configurations that the command reads too, so that a name means the same everywhere;
 //! what is friendlier in Python is made in Python, in the files beside this crate's `src`. A [`source::Source`] is data
 //! that was opened, a [`pipeline::Pipeline`] what happens to its records, a [`loader::Loader`] hands out batches, whose
-//! arrays ([`array::Array`]) NumPy borrows without a copy.
+//! arrays ([`array::Array`]) NumPy borrows without a copy. `estimator` trains linear models on arrays and files.
 
 mod array;
 mod error;
+mod estimator;
 mod interruptible;
 mod loader;
 mod pipeline;
@@ -22,6 +23,8 @@ mod _pelton {
     use crate::array::Array;
     #[pymodule_export]
     use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
+    #[pymodule_export]
+    use crate::estimator::{LinearRows, fit_linear};
     #[pymodule_export]
     use crate::loader::Loader;
     #[pymodule_export]

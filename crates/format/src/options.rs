@@ -36,7 +36,7 @@ impl RowLayout {
     const MOST_FEATURES: u64 = 4096;
 
     /// Whether `records` sparse rows with `nonzeros` entries of `features` features are made dense.
-    pub(crate) fn makes_dense(self, records: u64, features: u64, nonzeros: u64) -> bool {
+    pub fn makes_dense(self, records: u64, features: u64, nonzeros: u64) -> bool {
         match self {
             RowLayout::Stored => false,
             RowLayout::DenseWhereFull => {

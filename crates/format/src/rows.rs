@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use crate::scale::Scale;
+
 /// Whether rows hold every feature, only the non-zero ones, or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
@@ -298,6 +300,20 @@ impl Rows {
             Layout::Dense { .. } => edit(None, &mut self.values[span]),
             Layout::Sparse => edit(Some(&self.indices[span.clone()]), &mut self.values[span]),
             Layout::Bytes => {}
+        }
+    }
+
+    /// Scales the features of every row in place (nothing for rows of bytes).
+    pub fn scale(&mut self, scale: &Scale) {
+        for i in 0..self.len() {
+            let span = self.span(i);
+            match self.layout {
+                Layout::Dense { .. } => scale.apply(None, &mut self.values[span]),
+                Layout::Sparse => {
+                    scale.apply(Some(&self.indices[span.clone()]), &mut self.values[span]);
+                }
+                Layout::Bytes => {}
+            }
         }
     }
 

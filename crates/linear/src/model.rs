@@ -58,6 +58,27 @@ impl Model {
         liblinear_text::read(std::io::BufReader::new(file), path)
     }
 
+    /// Coefficients of the features as they come, and the intercept: the scale and the value of the bias are
+    /// multiplied in.
+    pub fn coefficients(&self, subproblem: usize) -> (Vec<f64>, f64) {
+        let (weights, bias) = (self.weights.vector(subproblem)).split_at(self.weights.features());
+        let mut coefficients: Vec<f64> = weights.iter().map(|&weight| f64::from(weight)).collect();
+        let mut intercept = match (bias, self.weights.bias()) {
+            ([weight], Some(bias)) => f64::from(*weight) * f64::from(bias),
+            _ => 0.0,
+        };
+        if let Some(scale) = &self.scale {
+            for (coefficient, factor) in coefficients.iter_mut().zip(scale.factors()) {
+                *coefficient *= factor;
+            }
+            let shifts = coefficients.iter().zip(scale.shifts());
+            intercept -= shifts
+                .map(|(coefficient, shift)| coefficient * shift)
+                .sum::<f64>();
+        }
+        (coefficients, intercept)
+    }
+
     /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts`
     /// of as many f64 as there are features, where there are some, the rest as metadata. Ends without a file where `asked` is set meanwhile.
     pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {

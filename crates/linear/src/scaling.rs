@@ -84,14 +84,17 @@ impl FeatureSums {
 
     /// Adds rows in the order of the table, so that the same rows give the same sums to the last bit.
     pub fn add(&mut self, rows: &RowTable) {
-        for i in 0..rows.len() {
-            match rows.row(i) {
-                Row::Dense(values) => self.add_dense(values),
-                Row::Sparse { indices, values } => self.add_sparse(indices, values),
-                Row::Bytes(_) => {}
-            }
+        (0..rows.len()).for_each(|i| self.add_row(rows.row(i)));
+    }
+
+    /// Adds one row.
+    pub fn add_row(&mut self, row: Row<'_>) {
+        match row {
+            Row::Dense(values) => self.add_dense(values),
+            Row::Sparse { indices, values } => self.add_sparse(indices, values),
+            Row::Bytes(_) => {}
         }
-        self.rows += rows.len() as u64;
+        self.rows += 1;
     }
 
     fn add_dense(&mut self, values: &[f32]) {

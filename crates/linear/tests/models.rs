@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::AtomicBool;
 
-use pelton_format::Layout;
+use pelton_format::{Layout, Scale};
 use pelton_linear::*;
 use support::{planted, table};
 
@@ -273,5 +273,41 @@ fn liblinear_predicts_the_same_from_our_files() {
             let label = model.labels[prediction.class as usize];
             assert_eq!(label, theirs[i], "row {i}");
         });
+    }
+}
+
+#[test]
+fn coefficients_are_for_features_as_they_come() {
+    let factors: Vec<f64> = (1..=12).map(|feature| 0.3 * f64::from(feature)).collect();
+    let shifts: Vec<f64> = (0..12).map(|feature| 0.1 - f64::from(feature)).collect();
+    let scales = [
+        None,
+        Scale::new(factors.clone(), Vec::new()),
+        Scale::new(factors, shifts),
+    ];
+    for (classes, bias) in [(2, None), (2, Some(0.5)), (4, Some(3.0))] {
+        for scale in &scales {
+            let (_, _, model) = trained(Loss::Hinge, classes, bias);
+            let model = Model {
+                scale: scale.clone(),
+                ..model
+            };
+            let given = planted(Layout::Dense { width: 12 }, 50, 12, classes, 4);
+            let mut scaled = given.clone();
+            if let Some(scale) = scale {
+                scaled.scale(scale);
+            }
+            predict(&model.weights, &table(scaled), |i, prediction| {
+                for (subproblem, &value) in prediction.values.iter().enumerate() {
+                    let (coefficients, intercept) = model.coefficients(subproblem);
+                    let x = support::dense(given.row(i), 12);
+                    let products = coefficients.iter().zip(&x).map(|(w, x)| w * x);
+                    // Scaled values are rounded to f32.
+                    let most: f64 = products.clone().map(f64::abs).sum::<f64>() + intercept.abs();
+                    let found = products.sum::<f64>() + intercept;
+                    assert!((found - value).abs() <= 1e-6 * most, "{found} {value}");
+                }
+            });
+        }
     }
 }

@@ -28,7 +28,7 @@ const EVENTS: &str = "events.out.tfevents.";
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// Absent where another rank writes the folder.
+    /// Absent where nothing is written, or another rank writes.
     files: Option<Files>,
 }
 
@@ -91,8 +91,9 @@ impl RunFolder {
         })
     }
 
-    /// The folder as ranks see it that leave writing to another: what they write is left out.
-    pub fn of_another_rank(path: &Path) -> RunFolder {
+    /// The folder as those see it who leave no files: ranks that leave writing to another, jobs that hand their
+    /// result to the caller. What they write is left out.
+    pub fn unwritten(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
             files: None,

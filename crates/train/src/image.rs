@@ -286,7 +286,7 @@ pub(crate) fn open_folder(
     context.comm.barrier().map_err(DataError::from)?;
     let folder = match context.comm.rank() {
         0 => RunFolder::open(&options.out, config, options.resume, options.overwrite)?,
-        _ => RunFolder::of_another_rank(&options.out),
+        _ => RunFolder::unwritten(&options.out),
     };
     context.comm.barrier().map_err(DataError::from)?;
     Ok(folder)

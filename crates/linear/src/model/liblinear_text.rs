@@ -18,8 +18,6 @@
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use pelton_format::Scale;
-
 use super::{Model, check_shape, first_repeated, malformed};
 use crate::error::LinearError;
 use crate::problem::{Loss, is_usable_bias};
@@ -79,30 +77,17 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
                 None if scale.has_shifts() => Some(1.0),
                 bias => bias,
             };
+            // Rows as they are get the value that scaled ones get from the model.
+            let unscaled = |number| {
+                let (mut vector, intercept) = model.coefficients(number);
+                vector.extend(bias.map(|bias| intercept / f64::from(bias)));
+                vector
+            };
             writeln!(out, "bias {}\nw", f64::from(bias.unwrap_or(-1.0)))?;
-            let vectors =
-                (0..weights.subproblems()).map(|number| unscaled(model, number, scale, bias));
+            let vectors = (0..weights.subproblems()).map(unscaled);
             write_weights::<f64, _>(&vectors.collect::<Vec<_>>(), out)
         }
     }
-}
-
-/// The vector that gives rows as they are the value that the model's gives scaled ones: factors go into the
-/// weights, shifts into the weight of the bias.
-fn unscaled(model: &Model, subproblem: usize, scale: &Scale, bias: Option<f32>) -> Vec<f64> {
-    let vector = model.weights.vector(subproblem);
-    let (weights, own_bias) = vector.split_at(model.weights.features());
-    let factors = weights.iter().zip(scale.factors());
-    let mut folded: Vec<f64> = factors
-        .map(|(&weight, factor)| f64::from(weight) * factor)
-        .collect();
-    if let Some(bias) = bias {
-        let shifts = folded.iter().zip(scale.shifts());
-        let moved: f64 = shifts.map(|(weight, shift)| weight * shift).sum();
-        let own = own_bias.first().map_or(0.0, |&weight| f64::from(weight));
-        folded.push(own - moved / f64::from(bias));
-    }
-    folded
 }
 
 /// A line for each place of the vectors.

@@ -2,7 +2,8 @@
 //!
 //! `first_pass` is what reads the data once before training: `packing` copies text as packed rows, `scaling` fits the scale of features, `counting`
 //! numbers them by their frequency. `setup` divides the memory and makes the plan, `session` runs epochs and writes checkpoints,
-//! `certify` proves how good a model is, `outcome` writes what is left behind.
+//! `certify` proves how good a model is, `outcome` writes what is left behind. [`fit`] hands the model to the caller and
+//! leaves nothing behind, and so does [`fit_rows`], from rows that lie in memory already.
 
 mod certify;
 mod counting;
@@ -14,6 +15,7 @@ mod packing;
 mod ranks;
 mod report;
 mod resume;
+mod rows;
 mod scaling;
 mod session;
 mod setup;
@@ -31,14 +33,17 @@ use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
 pub(crate) use evaluation::for_each_batch;
 pub use evaluation::{Evaluation, evaluate};
+pub use outcome::Fitted;
 pub(crate) use outcome::MODEL_SAFETENSORS;
 pub use pelton_run::RunOptions;
+pub use rows::fit_rows;
 pub use setup::{Setup, resolve, set_up};
 
 use crate::config::{LinearConfig, Optimum, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 use newton::NewtonSession;
+use outcome::Ended;
 use ranks::Ranks;
 use session::Session;
 
@@ -52,6 +57,32 @@ const DIAGNOSIS_BYTES: u64 = 16 << 20;
 ///
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved; another rank's failure.
 pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSummary, TrainError> {
+    train(config, context, true, |folder, ended| {
+        match folder.is_written() {
+            true => outcome::write(folder, ended),
+            false => Ok(LinearSummary::default()),
+        }
+    })
+}
+
+/// Trains a linear model as [`run`] does and hands it to the caller. Copies that training needs are nameless files in
+/// `scratch_dir`, by default the system's folder for temporary files; nothing is left behind.
+///
+/// Errors: as of [`run`]; an interrupted run is lost.
+pub fn fit(config: &LinearConfig, context: RunContext<'_>) -> Result<Fitted, TrainError> {
+    let mut config = config.clone();
+    config.scratch_dir.get_or_insert_with(std::env::temp_dir);
+    train(&config, context, false, |_, ended| {
+        Ok(outcome::fitted(ended))
+    })
+}
+
+fn train<T>(
+    config: &LinearConfig,
+    context: RunContext<'_>,
+    leaves_files: bool,
+    end: impl FnOnce(&mut RunFolder, Ended<'_>) -> Result<T, TrainError>,
+) -> Result<T, TrainError> {
     let RunContext {
         folder: options,
         comm,
@@ -62,6 +93,11 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     let began = Instant::now();
     check(config)?;
     let paths = &config.data.paths;
+    if paths.is_empty() {
+        return Err(TrainError::config(
+            "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
+        ));
+    }
     let data_config = config.data.with_rows(RowLayout::DenseWhereFull);
     let data = ranks.open(&data_config, paths, None, interrupt, observer)?;
     let given = config;
@@ -156,9 +192,9 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     }
     // Others may be reading what the folder holds.
     ranks.barrier()?;
-    let mut folder = match ranks.rank() {
-        0 => RunFolder::open(&options.out, &given, options.resume, options.overwrite)?,
-        _ => RunFolder::of_another_rank(&options.out),
+    let mut folder = match leaves_files && ranks.rank() == 0 {
+        true => RunFolder::open(&options.out, &given, options.resume, options.overwrite)?,
+        false => RunFolder::unwritten(&options.out),
     };
     ranks.barrier()?;
     let optimum = match config.optimum {
@@ -210,10 +246,14 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
         }
         None => None,
     };
-    if !folder.is_written() {
-        return Ok(LinearSummary::default());
-    }
-    outcome::write(&mut folder, &config, &setup, trained, accuracy, optimum).map_err(in_folder)
+    let ended = Ended {
+        config: &config,
+        setup: &setup,
+        trained,
+        test_accuracy: accuracy,
+        optimum,
+    };
+    end(&mut folder, ended).map_err(in_folder)
 }
 
 /// A run by either solver.
@@ -225,11 +265,6 @@ enum AnySession<'a> {
 
 fn check(config: &LinearConfig) -> Result<(), TrainError> {
     let wrong = |text: String| Err(TrainError::config(text));
-    if config.data.paths.is_empty() {
-        return wrong(
-            "no data is named; give files, or demo:higgs to try it on generated data".to_string(),
-        );
-    }
     if config.epochs == 0 {
         return wrong("`epochs` 0 trains nothing; give 1 or more".to_string());
     }

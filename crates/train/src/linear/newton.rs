@@ -22,10 +22,18 @@ use crate::config::LinearConfig;
 use crate::error::TrainError;
 
 /// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
-const WANTED: f64 = 1e-6;
+pub(super) const WANTED: f64 = 1e-6;
 /// Most passes over rows in memory where nothing is said: as many as an epoch of coordinate descent may make over its
 /// block, and they cost no more.
 const MOST_PASSES_IN_MEMORY: u64 = 300;
+
+/// Most passes of a run.
+pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
+    match in_core && config.epochs == LinearConfig::default().epochs {
+        true => MOST_PASSES_IN_MEMORY,
+        false => config.epochs,
+    }
+}
 
 /// Where passes get their rows.
 pub(super) struct Passes<'a> {
@@ -250,11 +258,7 @@ impl<'a> NewtonSession<'a> {
         observer: Observer<'_>,
     ) -> Result<Trained, TrainError> {
         folder.keep_metrics(self.epochs.len())?;
-        let said = self.config.epochs;
-        let limit = match self.setup.in_core && said == LinearConfig::default().epochs {
-            true => MOST_PASSES_IN_MEMORY,
-            false => said,
-        };
+        let limit = most_passes(self.config, self.setup.in_core);
         let mut before = totals_of(&self.passes.meters);
         let meets = |record: &EpochRecord| {
             let wanted = self.config.target.unwrap_or(WANTED);

@@ -1,7 +1,8 @@
-//! What a finished run leaves in its folder: the model in two formats, the figures, the report.
+//! What a finished run leaves in its folder: the model in two formats, the figures, the report. Or the model alone, for
+//! a caller who wants no folder.
 
 use pelton_data::plan_of;
-use pelton_linear::{Model, Weights};
+use pelton_linear::{Certificate, Model};
 use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
 
@@ -15,16 +16,48 @@ use crate::summary::LinearSummary;
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
 
+/// A trained model and the proof of how good it is.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The model.
+    pub model: Model,
+    /// Its exact primal value, and a lower bound of the optimum.
+    pub certificate: Certificate,
+    /// Epochs, or passes of Newton's method.
+    pub epochs: u64,
+    /// What would make training easier, where something would.
+    pub advice: Option<String>,
+}
+
+/// A run that has come to its end.
+pub(super) struct Ended<'a> {
+    pub config: &'a LinearConfig,
+    pub setup: &'a Setup,
+    pub trained: Trained,
+    pub test_accuracy: Option<f64>,
+    pub optimum: Option<f64>,
+}
+
+/// The model for the caller.
+pub(super) fn fitted(ended: Ended<'_>) -> Fitted {
+    Fitted {
+        certificate: ended.trained.certificate,
+        epochs: ended.trained.epochs.len() as u64,
+        advice: ended.trained.advice.clone(),
+        model: model(ended.config, ended.setup, ended.trained),
+    }
+}
+
 /// Writes `model.txt` (LIBLINEAR's format), `model.safetensors`, `summary.json` and `report.html`;
 /// returns the figures.
-pub(super) fn write(
-    folder: &mut RunFolder,
-    config: &LinearConfig,
-    setup: &Setup,
-    trained: Trained,
-    test_accuracy: Option<f64>,
-    optimum: Option<f64>,
-) -> Result<LinearSummary, TrainError> {
+pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSummary, TrainError> {
+    let Ended {
+        config,
+        setup,
+        trained,
+        test_accuracy,
+        optimum,
+    } = ended;
     let dataset = &setup.data.dataset;
     let totals = &trained.totals;
     let newton = config.solver == Solver::Newton;
@@ -80,33 +113,31 @@ pub(super) fn write(
             None => trained.waiting.clone(),
         },
     };
-    write_model(folder, config, setup, trained.weights)?;
     let report = report(config, &summary, &trained.epochs);
+    write_model(folder, setup, &model(config, setup, trained))?;
     folder.write_text("report.html", &report.to_html())?;
     folder.write_summary(&summary)?;
     Ok(summary)
 }
 
-fn write_model(
-    folder: &RunFolder,
-    config: &LinearConfig,
-    setup: &Setup,
-    weights: Weights,
-) -> Result<(), TrainError> {
+fn model(config: &LinearConfig, setup: &Setup, trained: Trained) -> Model {
     let dataset = &setup.data.dataset;
-    let model = Model {
+    Model {
         loss: config.loss,
         cost: Some(config.cost),
         labels: dataset.labels().values().to_vec(),
         names: dataset.labels().names().to_vec(),
         means: dataset.means().map(|means| means.to_vec()),
-        weights,
+        weights: trained.weights,
         scale: setup.scale.as_deref().cloned(),
-    };
+    }
+}
+
+fn write_model(folder: &RunFolder, setup: &Setup, model: &Model) -> Result<(), TrainError> {
     model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), &setup.interrupt)?;
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
-    if model.labels.iter().all(is_whole) && !dataset.labels_are_names() {
+    if model.labels.iter().all(is_whole) && !setup.data.dataset.labels_are_names() {
         model.write_liblinear(&folder.path().join("model.txt"), &setup.interrupt)?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use pelton_data::{Expected, OpenedData, plan_of};
 use pelton_fetch::{
     Access, Cursor, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes,
 };
-use pelton_format::{Dataset, Layout, Scale};
+use pelton_format::{Dataset, LabelMap, Layout, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
     Tightening, newton_pays,
@@ -89,7 +89,7 @@ pub(super) fn set_up_share(
     share: Option<Share>,
 ) -> Result<Setup, TrainError> {
     let dataset = &data.dataset;
-    let problem = Arc::new(problem(config, &data)?);
+    let problem = Arc::new(problem(config, dataset.labels(), &Shape::of(&data))?);
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
     let records = dataset.records();
     let whole = row_bytes * rows_of(share.as_ref(), records, records);
@@ -123,22 +123,7 @@ pub(super) fn set_up_share(
     };
     let chosen = matches!(config.order, Order::Block { .. }) || config.blocks.is_some();
     let in_core = !chosen && whole + whole / 16 + (4 << 20) <= memory_bytes;
-    let mut options = OutOfCoreOptions {
-        inner: config.inner_passes,
-        tighten: (in_core || feed.share.is_some()).then_some(Tightening {
-            after: if in_core { 0 } else { LOOSE_EPOCHS },
-            to: if config.target.is_some() {
-                FINEST_TOLERANCE
-            } else {
-                FINE_TOLERANCE
-            },
-        }),
-        skip: false,
-        coded_rows: 0,
-        snapshots: false,
-        held: in_core,
-        seed: config.seed,
-    };
+    let mut options = options(config, in_core, feed.share.is_some());
     let mut evaluation_bytes = memory_bytes;
     // The snapshot, the mean that becomes the next one, and the sum of rows in f64.
     let snapshot_bytes = 4 * 4 * problem.subproblems() as u64 * dataset.features();
@@ -198,6 +183,26 @@ pub(super) fn set_up_share(
     })
 }
 
+/// How blocks are trained, as far as that does not depend on the memory.
+pub(super) fn options(config: &LinearConfig, in_core: bool, over_ranks: bool) -> OutOfCoreOptions {
+    OutOfCoreOptions {
+        inner: config.inner_passes,
+        tighten: (in_core || over_ranks).then_some(Tightening {
+            after: if in_core { 0 } else { LOOSE_EPOCHS },
+            to: if config.target.is_some() {
+                FINEST_TOLERANCE
+            } else {
+                FINE_TOLERANCE
+            },
+        }),
+        skip: false,
+        coded_rows: 0,
+        snapshots: false,
+        held: in_core,
+        seed: config.seed,
+    }
+}
+
 /// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
 /// them. Of a tiny one a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
@@ -214,13 +219,23 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
 ///
 /// Errors: rows to be kept that cannot be.
 pub fn resolve(config: &mut LinearConfig, data: &OpenedData) -> Result<(), TrainError> {
-    resolve_solver(config, data)?;
+    let problem = problem(config, data.dataset.labels(), &Shape::of(data))?;
+    let memory = match config.memory_share {
+        Some(share) => (data.dataset.bytes() as f64 * share) as u64,
+        None => config.memory_bytes,
+    };
+    resolve_solver(config, &problem, &Shape::of(data), memory)?;
     resolve_kept(config, &data.dataset)
 }
 
 /// Chooses the solver where the configuration does not. What one alone does decides: orders, blocks, inner passes and
 /// access paths are coordinate descent's.
-fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), TrainError> {
+pub(super) fn resolve_solver(
+    config: &mut LinearConfig,
+    problem: &Problem,
+    shape: &Shape,
+    memory: u64,
+) -> Result<(), TrainError> {
     let defaults = LinearConfig::default();
     let free = config.order == defaults.order
         && config.access == defaults.access
@@ -228,8 +243,6 @@ fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), Tr
         && config.cache_fraction.is_none()
         && config.blocks.is_none()
         && !config.skip;
-    let dataset = &data.dataset;
-    let problem = problem(config, data)?;
     let width = problem.features() + usize::from(problem.bias().is_some());
     if config.solver == Solver::Newton && width > MOST_NEWTON_FEATURES {
         return Err(TrainError::config(format!(
@@ -242,16 +255,12 @@ fn resolve_solver(config: &mut LinearConfig, data: &OpenedData) -> Result<(), Tr
         ));
     }
     if config.solver == Solver::Auto {
-        let values = match dataset.layout() {
+        let values = match shape.layout {
             Layout::Dense { width } => width as f64,
-            _ => dataset.nonzeros() as f64 / dataset.records().max(1) as f64,
+            _ => shape.stored as f64 / shape.records.max(1) as f64,
         };
-        let memory = match config.memory_share {
-            Some(share) => (dataset.bytes() as f64 * share) as u64,
-            None => config.memory_bytes,
-        };
-        let tables = Newton::bytes(&problem, 0) <= memory / 4;
-        config.solver = match free && tables && newton_pays(&problem, dataset.records(), values) {
+        let tables = Newton::bytes(problem, 0) <= memory / 4;
+        config.solver = match free && tables && newton_pays(problem, shape.records, values) {
             true => Solver::Newton,
             false => Solver::CoordinateDescent,
         };
@@ -392,12 +401,39 @@ fn plan(config: &LinearConfig, data: &OpenedData, batching: Batching) -> Result<
     Ok(plan_of(&data.dataset, config.order, batching, config.seed)?)
 }
 
-fn problem(config: &LinearConfig, data: &OpenedData) -> Result<Problem, TrainError> {
-    let dataset = &data.dataset;
-    let labels = dataset.labels();
-    let features = usize::try_from(dataset.features()).unwrap_or(usize::MAX);
+/// What a problem over some rows is as large as.
+pub(super) struct Shape {
+    /// What messages call the rows.
+    pub name: String,
+    pub layout: Layout,
+    pub records: u64,
+    pub features: u64,
+    /// Stored values of sparse rows.
+    pub stored: u64,
+}
+
+impl Shape {
+    fn of(data: &OpenedData) -> Shape {
+        let dataset = &data.dataset;
+        let first = data.paths.first().map(|path| path.display().to_string());
+        Shape {
+            name: first.unwrap_or_default(),
+            layout: dataset.layout(),
+            records: dataset.records(),
+            features: dataset.features(),
+            stored: dataset.nonzeros(),
+        }
+    }
+}
+
+pub(super) fn problem(
+    config: &LinearConfig,
+    labels: &LabelMap,
+    shape: &Shape,
+) -> Result<Problem, TrainError> {
+    let features = usize::try_from(shape.features).unwrap_or(usize::MAX);
     let mut problem = Problem::new(config.loss, config.cost, features, labels.len())?;
-    check_tables(&problem, data)?;
+    check_tables(&problem, shape)?;
     if let Some(bias) = config.bias {
         problem = problem.with_bias(bias)?;
     }
@@ -431,18 +467,15 @@ const MOST_HOLES: u64 = 64;
 /// Refuses features of which hardly any occurs, since tables, checkpoint and model hold all of them; and a problem
 /// whose α and w alone, with the two copies of w that writing a model makes, are
 /// larger than the machine's memory: one against the rest over labels that are no classes would be.
-fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> {
-    let dataset = &data.dataset;
-    let (features, stored) = (dataset.features(), dataset.nonzeros());
-    let first = data.paths.first().map(|path| path.display().to_string());
+fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
+    let (name, features, stored) = (&shape.name, shape.features, shape.stored);
     if features > FEW_FEATURES && features / MOST_HOLES > stored {
         return Err(TrainError::config(format!(
-            "{}: has {features} features by its largest index and {stored} values in all, so that a model would be {} bytes of zeros; check the index, or renumber the features without holes",
-            first.unwrap_or_default(),
+            "{name}: has {features} features by its largest index and {stored} values in all, so that a model would be {} bytes of zeros; check the index, or renumber the features without holes",
             4 * features
         )));
     }
-    let values = u128::from(dataset.records()) + 3 * u128::from(dataset.features());
+    let values = u128::from(shape.records) + 3 * u128::from(features);
     let bytes = 4 * values * problem.subproblems() as u128;
     let system = rustix::system::sysinfo();
     let memory = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
@@ -451,7 +484,7 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
     }
     let (what, remedy) = match problem.subproblems() {
         1 => (
-            format!("{} features", dataset.features()),
+            format!("{features} features"),
             "renumber the features without holes, or use a larger machine",
         ),
         models => (
@@ -460,8 +493,7 @@ fn check_tables(problem: &Problem, data: &OpenedData) -> Result<(), TrainError> 
         ),
     };
     Err(TrainError::config(format!(
-        "{}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}",
-        first.unwrap_or_default(),
+        "{name}: has {what}, which needs {bytes} bytes for dual variables and weights where this machine has {memory}; {remedy}"
     )))
 }
 

@@ -1,15 +1,18 @@
-//! Checkpoints that are whole and say what no run can have written.
+//! Checkpoints that are whole and say what no run can have written; models without a run folder.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use pelton_comm::Comm;
-use pelton_data::DataConfig;
+use pelton_data::{DataConfig, hold_rows, open};
+use pelton_fetch::FetchOptions;
+use pelton_format::{RowLayout, Rows};
+use pelton_linear::{Loss, Model, Scaling};
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 
 use super::RunOptions;
 use crate::checkpoint::{self, Progress};
-use crate::config::LinearConfig;
+use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 
@@ -101,5 +104,60 @@ fn a_checkpoint_beyond_the_plan_is_refused() {
                 assert!(text.contains("`overwrite`"), "{text}");
             }
         }
+    }
+}
+
+#[test]
+fn a_model_is_the_same_without_a_run_folder_and_from_rows_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (comm, interrupt) = (Comm::alone(), Interrupt::default());
+    let scales = [Scaling::None, Scaling::Standard];
+    for (solver, scale) in [Solver::Newton, Solver::CoordinateDescent]
+        .into_iter()
+        .flat_map(|solver| scales.map(|scale| (solver, scale)))
+    {
+        let config = LinearConfig {
+            data: DataConfig {
+                paths: vec!["demo:higgs:3000".to_string()],
+                cache_dir: Some(folder.path().join("cache")),
+                ..DataConfig::default()
+            },
+            loss: Loss::SquaredHinge,
+            bias: Some(2.0),
+            target: Some(1e-3),
+            solver,
+            scale,
+            ..LinearConfig::default()
+        };
+        let options = RunOptions {
+            out: folder.path().join("run"),
+            overwrite: true,
+            ..RunOptions::default()
+        };
+        let summary = run(&config, &options, &interrupt, &mut |_| {}).unwrap();
+        let written = Model::read_safetensors(&options.out.join(super::MODEL_SAFETENSORS));
+        let written = written.unwrap();
+
+        let observer = &mut |_: Event<'_>| {};
+        let mut context = RunContext::new(&comm, &interrupt, observer);
+        let data = config.data.with_rows(RowLayout::DenseWhereFull);
+        let dataset = open(&data, &data.paths, None, &mut context).unwrap().dataset;
+        let fitted = super::fit(&config, context).unwrap();
+        assert_eq!(fitted.model, written, "{solver} {scale}");
+        assert_eq!(Some(fitted.certificate.primal), summary.primal);
+        assert_eq!(Some(fitted.certificate.dual), summary.dual);
+        assert_eq!(fitted.epochs, summary.epochs);
+
+        let (held, _) = hold_rows(&dataset, &FetchOptions::with_memory(16 << 20)).unwrap();
+        let mut rows = [Rows::new(dataset.layout()), Rows::new(dataset.layout())];
+        for i in 0..held.len() {
+            rows[usize::from(i >= 1000)].push(held.label(i), held.row(i));
+        }
+        let labels = dataset.labels().clone();
+        let features = dataset.features() as usize;
+        let found = super::fit_rows(&config, rows.into(), labels, features, &interrupt).unwrap();
+        assert_eq!(found.model, written, "{solver} {scale}");
+        assert_eq!(found.certificate, fitted.certificate);
+        assert_eq!(found.epochs, fitted.epochs);
     }
 }

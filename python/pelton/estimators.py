@@ -1,0 +1,336 @@
+"""Linear classifiers with scikit-learn's interface, over arrays and over files larger than memory.
+
+>>> from pelton import LinearClassifier
+>>> model = LinearClassifier(C=0.1, random_state=0).fit(X, y)           # arrays and CSR matrices
+>>> model = LinearClassifier(memory="2GiB").fit("clicks-*.csv", label="clicked")
+>>> model.gap_                                       # at most so far from the optimum, proven
+3.1e-05
+
+They minimise ½‖w‖² + C Σ loss(y·w·x), as LIBLINEAR does; a bias is a weight like the others. With more than two classes,
+each is trained against the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import numbers
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from . import _pelton
+from ._pipeline import load, parse_bytes
+
+__all__ = ["LinearClassifier", "LogisticRegression"]
+
+# Values of an array that are handed over at a time.
+_PIECE_VALUES = 2 << 20
+# Threads that load files, as the command has.
+_LOADING_THREADS = 3
+
+
+class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the classifiers have in common."""
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-4,
+        max_epochs: int | None = None,
+        solver: str = "auto",
+        scale: str = "none",
+        memory: int | str = "1GiB",
+        threads: int | None = None,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.class_weight = class_weight
+        self.tol = tol
+        self.max_epochs = max_epochs
+        self.solver = solver
+        self.scale = scale
+        self.memory = memory
+        self.threads = threads
+        self.scratch_dir = scratch_dir
+        self.random_state = random_state
+
+    def _loss(self) -> str:
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, **data: Any) -> Any:
+        """Trains on an array or CSR matrix ``X`` with classes ``y``, or on files.
+
+        Files are a path, a pattern or a list of them, and keywords those of ``pelton.load``, such as ``label``, the column
+        of the classes. They are read within ``memory``, however large they are.
+        """
+        if _names_files(X):
+            return self._fit_files(X, y, data)
+        if data:
+            raise TypeError(f"`{next(iter(data))}` says how files are read, and X is an array; leave it out or name files")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        check_classification_targets(y)
+        classes, places = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y has one class only, {_plain(classes[0])!r}; training needs at least two classes")
+        factors = compute_class_weight(self.class_weight, classes=classes, y=y)
+        config = self._config([(str(place), factor) for place, factor in enumerate(factors.tolist())])
+        count, features = X.shape
+        rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
+        _hand_over(rows, X, places.astype(np.uint32))
+        self._take(rows.fit(json.dumps(config), len(classes), self._threads()), classes)
+        return self
+
+    def _fit_files(self, X: Any, y: Any, data: dict[str, Any]) -> Any:
+        if y is not None:
+            raise TypeError("y goes with an array X; the classes of files are a column of theirs, which `label` names")
+        weights = self.class_weight
+        if isinstance(weights, str):
+            raise ValueError(
+                f"class_weight={weights!r} needs the classes of all rows in memory, as arrays have them; give a dict for files"
+            )
+        names = [(_plain(name), float(factor)) for name, factor in (weights or {}).items()]
+        config = {
+            **self._config(names),
+            "data": load(X, **data)._data,
+            "threads": self.threads or _LOADING_THREADS,
+            "scratch_dir": None if self.scratch_dir is None else os.fspath(self.scratch_dir),
+        }
+        self._take(_pelton.fit_linear(json.dumps(config), self._threads()), None)
+        self.n_features_in_ = self.coef_.shape[1]
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def _config(self, class_weights: list[tuple[Any, float]]) -> dict[str, Any]:
+        _check_number("C", self.C, 0.0, np.inf)
+        _check_number("tol", self.tol, 0.0, 1.0)
+        _check_number("intercept_scaling", self.intercept_scaling, 0.0, np.inf)
+        if self.max_epochs is not None and not (isinstance(self.max_epochs, numbers.Integral) and self.max_epochs >= 1):
+            raise ValueError(f"max_epochs={self.max_epochs!r} is no number of epochs; give 1 or more, or None")
+        config = {
+            "loss": self._loss(),
+            "cost": float(self.C),
+            "class_weights": class_weights,
+            "bias": float(self.intercept_scaling) if self.fit_intercept else None,
+            "solver": self.solver,
+            "scale": self.scale,
+            "memory_bytes": parse_bytes(self.memory),
+            "seed": self._seed(),
+            "target": float(self.tol),
+        }
+        return config if self.max_epochs is None else {**config, "epochs": int(self.max_epochs)}
+
+    def _seed(self) -> int:
+        # A number is the command's own `--seed`.
+        if isinstance(self.random_state, numbers.Integral) and self.random_state >= 0:
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+
+    def _threads(self) -> int:
+        if self.threads is None:
+            return len(os.sched_getaffinity(0))
+        if not (isinstance(self.threads, numbers.Integral) and self.threads >= 1):
+            raise ValueError(f"threads={self.threads!r} is no number of threads; give 1 or more, or None for all processors")
+        return int(self.threads)
+
+    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> None:
+        """Takes over what the solver found; ``classes`` are those that it numbered, unless files name theirs."""
+        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice = found
+        if classes is None:
+            classes = np.array(names) if names else np.array(labels)
+            if not names and np.all(classes == np.round(classes)):
+                classes = classes.astype(np.int64)
+        order = np.argsort(classes)
+        self.classes_ = classes[order]
+        coefficients = np.stack([np.asarray(vector) for vector, _ in vectors])
+        intercepts = np.array([intercept for _, intercept in vectors])
+        if len(order) > 2:
+            coefficients, intercepts = coefficients[order], intercepts[order]
+        elif order[0] == 0:
+            # The solver's first class is the positive one, scikit-learn's second.
+            coefficients, intercepts = 0.0 - coefficients, 0.0 - intercepts
+        self.coef_, self.intercept_ = coefficients, intercepts
+        if not self.gap_ <= self.tol:
+            remedy = f"{advice}; or raise max_epochs" if advice else "raise max_epochs"
+            warnings.warn(
+                f"after {self.n_iter_} epochs the objective is proven to lie within {self.gap_:.1e} of the optimum, which is "
+                f"above tol={self.tol:g}: {remedy}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def decision_function(self, X: Any) -> Any:
+        """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        values = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return values.ravel() if values.shape[1] == 1 else values
+
+    def predict(self, X: Any) -> Any:
+        """The class of each row."""
+        values = self.decision_function(X)
+        places = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+        return self.classes_[places]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class LinearClassifier(_LinearModel):
+    """A linear support vector machine.
+
+    Parameters
+    ----------
+    C : cost of a unit of loss.
+    loss : ``"hinge"`` or ``"squared_hinge"``; the command's names, ``"l1"`` and ``"l2"``, mean the same.
+    fit_intercept : whether every row gets a constant feature, whose weight is regularised like the others.
+    intercept_scaling : the value of that feature (the command's ``--bias``).
+    class_weight : factors on ``C`` by class, as a dict or, for arrays, ``"balanced"``.
+    tol : the certified relative gap, (primal − dual) / dual, at which training ends.
+    max_epochs : most epochs, or passes of Newton's method; ``None`` for 30 epochs, or 300 passes in memory.
+    solver : ``"newton"``, ``"coordinate-descent"``, or ``"auto"``, the faster by a model of their cost.
+    scale : ``"standard"`` or ``"max-abs"`` scales features before training; coefficients are for features as they come.
+    memory : what files may take in memory: ``"512MiB"``, ``"2GB"`` or bytes.
+    threads : threads that compute, and that load files; by default as many as there are processors, and 3 that load.
+    scratch_dir : where nameless copies of files go that training needs; by default the system's temporary folder.
+    random_state : seed of the order in which rows are visited; a number is the command's ``--seed``.
+
+    Attributes
+    ----------
+    coef_, intercept_ : of the decision function; one row for two classes, else one a class.
+    classes_ : the classes, sorted.
+    primal_, dual_ : the exact objective of the model, and a proven lower bound of the optimum.
+    gap_ : (primal − dual) / dual: the objective is at most this far from the optimum, relatively.
+    n_iter_ : epochs, or passes of Newton's method.
+    n_features_in_ : number of features.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        loss: str = "hinge",
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        tol: float = 1e-4,
+        max_epochs: int | None = None,
+        solver: str = "auto",
+        scale: str = "none",
+        memory: int | str = "1GiB",
+        threads: int | None = None,
+        scratch_dir: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__(
+            C,
+            fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling,
+            class_weight=class_weight,
+            tol=tol,
+            max_epochs=max_epochs,
+            solver=solver,
+            scale=scale,
+            memory=memory,
+            threads=threads,
+            scratch_dir=scratch_dir,
+            random_state=random_state,
+        )
+        self.loss = loss
+
+    def _loss(self) -> str:
+        names = {"hinge": "l1", "l1": "l1", "squared_hinge": "l2", "l2": "l2"}
+        if self.loss not in names:
+            raise ValueError(f"loss={self.loss!r} is not a loss: use 'hinge' or 'squared_hinge'")
+        return names[self.loss]
+
+
+class LogisticRegression(_LinearModel):
+    """Logistic regression; with more than two classes, each against the rest.
+
+    Parameters and attributes are those of :class:`LinearClassifier` without ``loss``.
+    """
+
+    def _loss(self) -> str:
+        return "logistic"
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, a column each; of more than two classes each one's own over their sum."""
+        shares = expit(self.decision_function(X))
+        if shares.ndim == 1:
+            return np.column_stack([1.0 - shares, shares])
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Their logarithms."""
+        return np.log(self.predict_proba(X))
+
+
+def _names_files(X: Any) -> bool:
+    if isinstance(X, (list, tuple)):
+        return len(X) > 0 and all(isinstance(name, (str, os.PathLike)) for name in X)
+    return isinstance(X, (str, os.PathLike))
+
+
+def _check_number(name: str, value: Any, above: float, below: float) -> None:
+    if not (isinstance(value, numbers.Real) and above < float(value) < below):
+        raise ValueError(f"{name}={value!r} does not lie between {above:g} and {below:g}")
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray) -> None:
+    """Copies rows piece by piece, with the numbers of their classes, to where the solver reads them."""
+    if not sparse.issparse(X):
+        step = max(1, _PIECE_VALUES // X.shape[1])
+        for start in range(0, X.shape[0], step):
+            piece = slice(start, start + step)
+            rows.push_dense(places[piece].tobytes(), _bytes_of(X[piece], np.float32))
+        return
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    lengths = np.diff(X.indptr)
+    for start, end in _cuts(X.indptr):
+        values = slice(X.indptr[start], X.indptr[end])
+        rows.push_sparse(
+            places[start:end].tobytes(),
+            _bytes_of(lengths[start:end], np.uint32),
+            _bytes_of(X.indices[values], np.uint32),
+            _bytes_of(X.data[values], np.float32),
+        )
+
+
+def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Runs of rows that hold so many values together."""
+    inner = np.searchsorted(ends, np.arange(_PIECE_VALUES, ends[-1], _PIECE_VALUES))
+    cuts = np.unique(np.concatenate([[0], inner, [len(ends) - 1]])).tolist()
+    return zip(cuts, cuts[1:])
+
+
+def _bytes_of(values: np.ndarray, dtype: Any) -> bytes:
+    # What does not fit becomes infinite, which the solver refuses with its place.
+    with np.errstate(over="ignore"):
+        return values.astype(dtype, order="C", copy=False).tobytes()

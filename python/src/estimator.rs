@@ -1,0 +1,244 @@
+//! Linear models over arrays and files: what the classifiers of `estimators.py` call.
+//!
+//! An array comes piece by piece as bytes, which are copied once, to where the solver reads them: it keeps rows of f32 side
+//! by side, and memory that Python may change meanwhile could only be borrowed by unsafe code. NumPy makes the pieces, so
+//! that any type and order of memory goes the same way, and no copy of the whole is made on it.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use bytemuck::Pod;
+use pelton_comm::Comm;
+use pelton_data::DataError as JobError;
+use pelton_format::{FormatError, LabelMap, Layout, RowLayout, Rows};
+use pelton_run::{Event, Interrupt, RunContext};
+use pelton_train::linear::{Fitted, fit, fit_rows};
+use pelton_train::{LinearConfig, TrainError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::prelude::*;
+
+use crate::array::Array;
+use crate::error::{DataError, configuration, of_job, of_settings};
+use crate::interruptible::interruptible;
+
+/// Rows of an array, to which pieces of it are added in order.
+#[pyclass(module = "pelton._pelton")]
+pub(crate) struct LinearRows {
+    layout: Layout,
+    features: usize,
+    /// One of each piece.
+    segments: Vec<Rows>,
+    rows: usize,
+}
+
+#[pymethods]
+impl LinearRows {
+    /// For `rows` rows of `features` features: dense, or sparse with `stored` values together, which become dense where
+    /// they are many.
+    #[new]
+    #[pyo3(signature = (rows, features, stored=None))]
+    fn new(rows: usize, features: usize, stored: Option<usize>) -> LinearRows {
+        let full = |stored: usize| {
+            RowLayout::DenseWhereFull.makes_dense(rows as u64, features as u64, stored as u64)
+        };
+        LinearRows {
+            layout: match stored {
+                Some(stored) if !full(stored) => Layout::Sparse,
+                _ => Layout::Dense { width: features },
+            },
+            features,
+            segments: Vec::new(),
+            rows: 0,
+        }
+    }
+
+    /// Adds dense rows: of each the number of its class as u32, and the f32 of all.
+    fn push_dense(&mut self, classes: &[u8], values: &[u8]) -> PyResult<()> {
+        let (classes, values) = (numbers::<u32>(classes)?, numbers::<f32>(values)?);
+        if values.len() != classes.len().saturating_mul(self.features) {
+            return Err(misshapen());
+        }
+        let mut segment = Rows::new(self.layout);
+        segment.reserve(classes.len(), values.len());
+        for (row, &class) in values.chunks_exact(self.features.max(1)).zip(&*classes) {
+            self.check_finite(row, |column| column)?;
+            segment.push_dense(class, row);
+            self.rows += 1;
+        }
+        self.segments.push(segment);
+        Ok(())
+    }
+
+    /// Adds sparse rows: of each the number of its class and how many values it has as u32, and of all the features, which
+    /// ascend in each row, as u32 and the values as f32.
+    fn push_sparse(
+        &mut self,
+        classes: &[u8],
+        lengths: &[u8],
+        features: &[u8],
+        values: &[u8],
+    ) -> PyResult<()> {
+        let (classes, lengths) = (numbers::<u32>(classes)?, numbers::<u32>(lengths)?);
+        let (features, values) = (numbers::<u32>(features)?, numbers::<f32>(values)?);
+        let sum: u64 = lengths.iter().map(|&length| u64::from(length)).sum();
+        if classes.len() != lengths.len()
+            || features.len() != values.len()
+            || sum != values.len() as u64
+        {
+            return Err(misshapen());
+        }
+        let mut segment = Rows::new(self.layout);
+        segment.reserve(
+            classes.len(),
+            match self.layout {
+                Layout::Dense { width } => classes.len().saturating_mul(width),
+                _ => values.len(),
+            },
+        );
+        let (mut features, mut values) = (&features[..], &values[..]);
+        for (&class, &length) in classes.iter().zip(&*lengths) {
+            let (indices, row);
+            (indices, features) = features.split_at(length as usize);
+            (row, values) = values.split_at(length as usize);
+            let known = indices
+                .last()
+                .is_none_or(|&last| (last as usize) < self.features);
+            if !known || !indices.is_sorted_by(|a, b| a < b) {
+                return Err(PyValueError::new_err(format!(
+                    "row {}: its column indices do not ascend, or pass the number of columns",
+                    self.rows
+                )));
+            }
+            self.check_finite(row, |place| indices[place] as usize)?;
+            push(&mut segment, class, indices, row);
+            self.rows += 1;
+        }
+        self.segments.push(segment);
+        Ok(())
+    }
+
+    /// Trains on the rows, which have the classes 0, 1, … below `classes`, and gives them up.
+    fn fit(
+        &mut self,
+        py: Python<'_>,
+        config: &str,
+        classes: usize,
+        threads: usize,
+    ) -> PyResult<Found> {
+        let config = parse(config)?;
+        let segments = std::mem::take(&mut self.segments);
+        let (labels, features) = (LabelMap::counted(classes), self.features);
+        train(py, threads, move |interrupt| {
+            fit_rows(&config, segments, labels, features, interrupt)
+        })
+    }
+}
+
+impl LinearRows {
+    fn check_finite(&self, row: &[f32], column: impl Fn(usize) -> usize) -> PyResult<()> {
+        match row.iter().position(|value| !value.is_finite()) {
+            None => Ok(()),
+            Some(place) => Err(PyValueError::new_err(format!(
+                "row {}, column {}: NaN, infinity or a value too large for the 32 bits in which the solver computes; replace it or scale the column",
+                self.rows,
+                column(place)
+            ))),
+        }
+    }
+}
+
+/// Appends a row that has `values` in the columns `indices`.
+fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
+    if rows.layout() == Layout::Sparse {
+        return rows.push_sparse(class, indices, values);
+    }
+    let filled: Result<(), Infallible> = rows.push_dense_with(|row| {
+        for (&index, &value) in indices.iter().zip(values) {
+            row[index as usize] = value;
+        }
+        Ok(class)
+    });
+    let Ok(()) = filled;
+}
+
+/// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
+/// primal and dual value, their relative gap, epochs, and what would make training easier.
+type Found = (
+    Vec<f64>,
+    Vec<String>,
+    Vec<(Array, f64)>,
+    (f64, f64, f64),
+    u64,
+    Option<String>,
+);
+
+/// Trains on the files that a configuration in JSON names.
+#[pyfunction]
+pub(crate) fn fit_linear(py: Python<'_>, config: &str, threads: usize) -> PyResult<Found> {
+    let config = parse(config)?;
+    train(py, threads, move |interrupt| {
+        let comm = Comm::alone();
+        let observer = &mut |_: Event<'_>| {};
+        fit(&config, RunContext::new(&comm, interrupt, observer))
+    })
+}
+
+fn parse(config: &str) -> PyResult<LinearConfig> {
+    serde_json::from_str(config).map_err(|error| of_settings(&error))
+}
+
+/// Trains on threads of its own: those of a pool that outlives it would be missing in a forked process.
+fn train(
+    py: Python<'_>,
+    threads: usize,
+    work: impl FnOnce(&Interrupt) -> Result<Fitted, TrainError> + Send,
+) -> PyResult<Found> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = pool.map_err(|error| configuration(format!("`threads` {threads}: {error}")))?;
+    let fitted = interruptible(py, |interrupt| pool.install(|| work(interrupt)))?;
+    let fitted = fitted.map_err(|error| of_train(py, &error))?;
+    let (model, certificate) = (&fitted.model, fitted.certificate);
+    let vectors = (0..model.weights.subproblems()).map(|subproblem| {
+        let (coefficients, intercept) = model.coefficients(subproblem);
+        let coefficients = Array::of(pelton_batch::Array::of(&coefficients));
+        (coefficients, intercept)
+    });
+    let vectors = vectors.collect();
+    let gap = certificate.relative_gap();
+    Ok((
+        fitted.model.labels,
+        fitted.model.names,
+        vectors,
+        (certificate.primal, certificate.dual, gap),
+        fitted.epochs,
+        fitted.advice,
+    ))
+}
+
+/// The exception of a training job's error.
+fn of_train(py: Python<'_>, error: &TrainError) -> PyErr {
+    match error {
+        error if error.is_interruption() => PyKeyboardInterrupt::new_err(()),
+        TrainError::Data(JobError::Format(
+            FormatError::NoLabelColumn { .. } | FormatError::AmbiguousLabelColumn { .. },
+        )) => configuration(error),
+        TrainError::Data(error) => of_job(py, error),
+        TrainError::Linear(error) => configuration(error),
+        error => DataError::new_err(error.to_string()),
+    }
+}
+
+/// The numbers that some bytes are.
+fn numbers<T: Pod>(bytes: &[u8]) -> PyResult<Cow<'_, [T]>> {
+    if bytes.len() % size_of::<T>() != 0 {
+        return Err(misshapen());
+    }
+    Ok(match bytemuck::try_cast_slice(bytes) {
+        Ok(numbers) => Cow::Borrowed(numbers),
+        Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(bytes)),
+    })
+}
+
+fn misshapen() -> PyErr {
+    PyValueError::new_err("pieces of rows are of lengths that do not belong together")
+}
