@@ -3,14 +3,19 @@
 //! Settings come as JSON of the configurations that the command reads too, so that a name means the same everywhere;
 //! what is friendlier in Python is made in Python, in the files beside this crate's `src`. A [`source::Source`] is data
 //! that was opened, a [`pipeline::Pipeline`] what happens to its records, a [`loader::Loader`] hands out batches, whose
-//! arrays ([`array::Array`]) NumPy borrows without a copy.
+//! arrays ([`array::Array`]) NumPy borrows without a copy. A [`head::Head`] is a head over very many classes; ranks that
+//! share one find each other through a [`listener::Listener`].
 
 mod array;
 mod error;
+mod head;
+mod head_failure;
 mod interruptible;
+mod listener;
 mod loader;
 mod pipeline;
 mod samples;
+mod shared_head;
 mod source;
 
 use pyo3::prelude::*;
@@ -22,6 +27,10 @@ mod _pelton {
     use crate::array::Array;
     #[pymodule_export]
     use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
+    #[pymodule_export]
+    use crate::head::Head;
+    #[pymodule_export]
+    use crate::listener::Listener;
     #[pymodule_export]
     use crate::loader::Loader;
     #[pymodule_export]
