@@ -13,6 +13,8 @@ read, decode and augment without Python's lock; there are no worker processes. `
 exactly, on any number of ranks.
 """
 
+from typing import Any
+
 from ._batch import Batch, Ragged
 from ._dataset import Dataset, collate
 from ._pelton import BadRecordError, ConfigurationError, DataError, StateError, __version__
@@ -31,3 +33,12 @@ __all__ = [
     "collate",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Parts that need other libraries are imported when they are asked for."""
+    if name in ("heads",):
+        from importlib import import_module
+
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module `pelton` has no `{name}`")

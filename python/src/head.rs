@@ -175,11 +175,12 @@ impl Head {
         Ok((matrix(py, scores, k)?, matrix(py, classes, k)?))
     }
 
-    /// The first class of this rank, and the vectors of its classes; none of MACH.
-    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Option<(u64, Numbers<'py>)>> {
+    /// The vectors of this rank's classes; none of MACH.
+    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Option<Numbers<'py>>> {
         let weights = self.run(py, |head, _| head.weights())?;
-        let array = |(first, values)| Ok((first, matrix(py, values, self.d)?));
-        weights.map(array).transpose()
+        weights
+            .map(|weights| matrix(py, weights, self.d))
+            .transpose()
     }
 
     /// This rank's rows of all that is saved: name, first row, rows of all ranks, and numbers.
@@ -226,6 +227,12 @@ impl Head {
     #[getter]
     fn progress(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.run(py, |head, _| (head.steps, head.epochs))
+    }
+
+    /// Address of the features that were scored last: those of a tensor, where they were not copied.
+    #[getter]
+    fn read_at(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |head, _| head.read_at)
     }
 
     /// Bytes of weights, momentum and graph on this rank.

@@ -23,6 +23,8 @@ pub(crate) struct SharedHead {
     /// How often batches were forgotten.
     forgotten: u64,
     step: Step,
+    /// Where the features lay that were scored last.
+    pub(crate) read_at: usize,
 }
 
 /// The step under way.
@@ -79,6 +81,7 @@ impl SharedHead {
             epochs: 0,
             forgotten: 0,
             step: Step::default(),
+            read_at: 0,
         }
     }
 
@@ -107,6 +110,7 @@ impl SharedHead {
         if !self.step.is_shared {
             self.choose(&all.labels)?;
         }
+        self.read_at = all.features.as_ptr() as usize;
         let weight = 1.0 / all.labels.len() as f32;
         let scored = self.head.score(&all.features, &all.labels, weight);
         let (sums, gradient) = scored.map_err(|error| all.failure(error))?;
@@ -192,16 +196,18 @@ impl SharedHead {
     }
 
     /// This rank's class vectors; none of MACH.
-    pub(crate) fn weights(&self) -> Option<(u64, Vec<f32>)> {
-        let saved = self.head.save();
-        let first = saved.first()?.first;
+    pub(crate) fn weights(&self) -> Option<Vec<f32>> {
+        let mut saved = self.head.save();
         let mut read = |name: &str, _: Range<u64>| {
-            let block = saved.iter().find(|block| block.name == name)?;
-            Some(block.values.clone())
+            let at = saved.iter().position(|block| block.name == name)?;
+            Some(saved.swap_remove(at).values)
         };
-        let rows = saved.first()?.values.len() / self.head.d();
-        let vectors = class_vectors(&mut read, first..first + rows as u64)?;
-        Some((first, vectors))
+        let own = share(
+            self.head.classes() as usize,
+            self.comm.rank(),
+            self.comm.size(),
+        );
+        class_vectors(&mut read, own.start as u64..own.end as u64)
     }
 
     /// Takes this rank's rows out of what ranks saved, however many they were.
