@@ -134,7 +134,8 @@ def net() -> torch.nn.Module:
 
 def accuracy_of_linear(views: Views, epochs: int) -> float:
     trained = torch.nn.Sequential(net(), torch.nn.Linear(DIM, views.classes))
-    optimizer = torch.optim.SGD(trained.parameters(), 0.2, momentum=0.9)
+    # The best of several rates.
+    optimizer = torch.optim.SGD(trained.parameters(), 0.05, momentum=0.9)
     for epoch in range(epochs):
         for features, labels in zip(*(part.split(64) for part in views.draw(10, epoch)), strict=True):
             optimizer.zero_grad()
@@ -150,7 +151,7 @@ def test_training_comes_as_far_as_with_a_linear_layer() -> None:
     reached = {}
     for kind in ["full", "knn"]:
         trained, head = net(), KnnSoftmax(views.classes, DIM, kind, k=10, budget=0.3)
-        optimizer = torch.optim.SGD(trained.parameters(), 0.2, momentum=0.9)
+        optimizer = torch.optim.SGD(trained.parameters(), 0.1, momentum=0.9)
         for epoch in range(epochs):
             head.rebuild_graph()
             for features, labels in zip(*(part.split(64) for part in views.draw(10, epoch)), strict=True):
@@ -166,8 +167,8 @@ def test_training_comes_as_far_as_with_a_linear_layer() -> None:
         loss = head(trained(features), labels)
         assert head.correct == (best.classes[:, 0] == labels).sum()
         close(loss, F.cross_entropy(logits_of(trained(features), head.weight, labels, "cosine"), labels).detach())
-    assert expected > 0.5
-    assert min(reached.values()) > expected - 0.02, (expected, reached)
+    assert expected > 0.9
+    assert min(reached.values()) > expected - 0.01, (expected, reached)
 
 
 def train(head: KnnSoftmax, steps: range, lr: float = 0.5) -> list[float]:
