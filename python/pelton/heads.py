@@ -83,7 +83,7 @@ class KnnSoftmax(torch.nn.Module):
         super().__init__()
         kinds = {"full": [], "knn": [k, budget], "sampled": [budget], "selective": [trees, budget], "mach": [buckets, repetitions]}
         margins = {"product": [], "cosine": [scale], "cosface": [scale, margin], "arcface": [scale, margin]}
-        self.classes, self.dim = classes, dim
+        self.classes, self.dim, self.seed = classes, dim, seed
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
         #: Examples of the last batch, over all ranks, whose own class was the best of those that took part.
@@ -170,7 +170,7 @@ class KnnSoftmax(torch.nn.Module):
         """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
         steps, epochs = self._native.progress
         blocks = [(name, first, total, torch.from_numpy(rows)) for name, first, total, rows in self._native.save()]
-        return {"classes": self.classes, "dim": self.dim, "steps": steps, "epochs": epochs, "blocks": blocks}
+        return {"classes": self.classes, "dim": self.dim, "seed": self.seed, "steps": steps, "epochs": epochs, "blocks": blocks}
 
     def set_extra_state(self, state: Any) -> None:
         """Takes this rank's part of a state; ``load_state_dict()`` brings it."""
@@ -180,6 +180,11 @@ class KnnSoftmax(torch.nn.Module):
             raise StateError(
                 f"the state is of {state['classes']} classes and {state['dim']} features, "
                 f"but this head has {self.classes} and {self.dim}"
+            )
+        if self.kind.startswith("mach") and state["seed"] != self.seed:
+            raise StateError(
+                f"the state is of a head with the seed {state['seed']}, by which its classes fell into buckets; "
+                f"make this one with seed={state['seed']}"
             )
         blocks = [(name, first, total, rows.contiguous().numpy()) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
@@ -252,7 +257,7 @@ def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:
 
 
 def _is_of_head(state: Any) -> bool:
-    return isinstance(state, Mapping) and {"classes", "dim", "steps", "epochs", "blocks"} <= state.keys()
+    return isinstance(state, Mapping) and {"classes", "dim", "seed", "steps", "epochs", "blocks"} <= state.keys()
 
 
 def _ranks(group: Any, host: str | None) -> tuple[int, int, Any]:
