@@ -37,15 +37,17 @@ __all__ = [
     "load",
 ]
 
-# Imported when they are asked for, since they need scikit-learn and the rest needs NumPy alone.
+# Imported when they are asked for, since they need other libraries and the rest needs NumPy alone.
 _LAZY = {"LinearClassifier": "estimators", "LogisticRegression": "estimators"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'pelton' has no attribute {name!r}")
     from importlib import import_module
 
+    if name in ("estimators", "heads"):
+        return import_module(f".{name}", __name__)
+    if name not in _LAZY:
+        raise AttributeError(f"module 'pelton' has no attribute {name!r}")
     try:
         module = import_module(f".{_LAZY[name]}", __name__)
     except ModuleNotFoundError as error:

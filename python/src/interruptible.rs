@@ -17,6 +17,15 @@ pub(crate) fn interruptible<T: Send>(
     py: Python<'_>,
     work: impl FnOnce(&Interrupt) -> T + Send,
 ) -> PyResult<T> {
+    interruptible_or(py, || (), work)
+}
+
+/// The same; `end` ends work that may wait for others and then does not look at the flag.
+pub(crate) fn interruptible_or<T: Send>(
+    py: Python<'_>,
+    end: impl FnOnce(),
+    work: impl FnOnce(&Interrupt) -> T + Send,
+) -> PyResult<T> {
     let interrupt: Interrupt = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
         let (sender, receiver) = sync_channel(1);
@@ -37,6 +46,7 @@ pub(crate) fn interruptible<T: Send>(
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(signal) = py.check_signals() {
                         interrupt.store(true, Ordering::Relaxed);
+                        end();
                         py.detach(|| worker.join().is_ok());
                         return Err(signal);
                     }

@@ -3,15 +3,21 @@
 //! Settings come as JSON of the configurations that the command reads too, so that a name means the same everywhere;
 //! what is friendlier in Python is made in Python, in the files beside this crate's `src`. A [`source::Source`] is data
 //! that was opened, a [`pipeline::Pipeline`] what happens to its records, a [`loader::Loader`] hands out batches, whose
-//! arrays ([`array::Array`]) NumPy borrows without a copy. `estimator` trains linear models on arrays and files.
+//! arrays ([`array::Array`]) NumPy borrows without a copy. `estimator` trains linear models on arrays and files; a
+//! [`head::Head`] is a head over very many classes, and ranks that share one find each other through a
+//! [`listener::Listener`].
 
 mod array;
 mod error;
 mod estimator;
+mod head;
+mod head_failure;
 mod interruptible;
+mod listener;
 mod loader;
 mod pipeline;
 mod samples;
+mod shared_head;
 mod source;
 
 use pyo3::prelude::*;
@@ -25,6 +31,10 @@ mod _pelton {
     use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
     #[pymodule_export]
     use crate::estimator::{LinearRows, fit_linear};
+    #[pymodule_export]
+    use crate::head::Head;
+    #[pymodule_export]
+    use crate::listener::Listener;
     #[pymodule_export]
     use crate::loader::Loader;
     #[pymodule_export]

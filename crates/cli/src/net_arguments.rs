@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_train::classify::{HeadKind, LogitsSetting};
+use pelton_train::classify::{HeadKind, Logits};
 use pelton_train::image::ImageModel;
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
@@ -205,8 +205,8 @@ pub struct HeadArguments {
     /// Features that the net makes of an example
     #[arg(long)]
     pub embedding: Option<usize>,
-    #[arg(long, help = LogitsSetting::HELP)]
-    pub logits: Option<LogitsSetting>,
+    #[arg(long, help = Logits::HELP)]
+    pub logits: Option<Logits>,
     /// Learning rate of the head as a multiple of that of the net
     #[arg(long)]
     pub head_rate: Option<f32>,

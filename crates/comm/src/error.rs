@@ -1,6 +1,7 @@
 //! What can go wrong between ranks.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 /// Why an operation between ranks failed. Ranks are those of the whole job, also where the operation
 /// ran in a group of a split.
@@ -80,6 +81,18 @@ pub enum CommError {
         rank: usize,
         /// Bytes asked for.
         bytes: usize,
+    },
+    /// A rank that should listen there, or call from there, is not to be had.
+    #[error(
+        "rank {rank} cannot be reached at {address} ({source}); is it running, and is that its address?"
+    )]
+    Unreachable {
+        /// The rank.
+        rank: usize,
+        /// Where it listens.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
     },
     /// The MPI library refused a call.
     #[error("{call} failed on rank {rank}: {message}")]

@@ -1,16 +1,16 @@
 //! Ranks that work on one job: collectives, messages, and windows into each other's memory.
 //!
-//! A [`Comm`] is one rank's end. Two transports carry it: [`run_ranks`] makes the ranks threads of this
-//! process, and with the feature `mpi` the processes that `mpirun` started are the ranks
-//! (`mpi::run`); [`launched`] says whether there are such. What ranks do together is built once on
-//! messages (`operation.rs`), so both behave alike, to the bit; [`conformance`] holds them to it.
+//! A [`Comm`] is one rank's end. Three transports carry it: [`run_ranks`] makes the ranks threads of this
+//! process, [`tcp`] connects processes that found one another, and with the feature `mpi` the processes that `mpirun`
+//! started are the ranks (`mpi::run`); [`launched`] says whether there are such. What ranks do together is built once on
+//! messages (`operation.rs`), so all behave alike, to the bit; [`conformance`] holds them to it.
 //!
 //! - *Reductions are deterministic*: the same operands on the same number of ranks give the same bits in
-//!   every run, on either transport (`number.rs`).
+//!   every run, on any transport (`number.rs`).
 //! - *Windows* ([`Comm::allocate`]) are filled by their owners, shared, and then read by all without
 //!   the owner's help.
 //! - *A failing rank ends the job*: the waits of all others end with an error that names it, within
-//!   milliseconds among threads and within seconds under MPI.
+//!   milliseconds among threads and over TCP, within seconds under MPI.
 //!
 //! Only slices of plain numbers travel; nothing here knows what they mean.
 
@@ -28,6 +28,8 @@ mod launcher;
 mod local;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+#[cfg(not(loom))]
+pub mod tcp;
 
 pub mod conformance;
 

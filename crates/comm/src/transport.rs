@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::CommError;
 use crate::window::Get;
@@ -99,4 +99,14 @@ pub(crate) trait Memory: Send + Sync {
 
     /// Gives the memory back. All ranks call it.
     fn free(self: Box<Self>) -> Result<(), CommError>;
+}
+
+/// Memory of a window on `rank`.
+pub(crate) fn zeroed(rank: usize, bytes: usize) -> Result<BytesMut, CommError> {
+    let mut memory: Vec<u8> = Vec::new();
+    let reserved = memory.try_reserve_exact(bytes);
+    reserved.map_err(|_| CommError::WindowMemory { rank, bytes })?;
+    // Freed at once: whether so much can be had was the question, and zeroed pages come untouched.
+    drop(memory);
+    Ok(BytesMut::zeroed(bytes))
 }

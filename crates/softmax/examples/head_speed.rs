@@ -87,7 +87,7 @@ fn main() {
             .score(&features, &labels, active)
             .expect("good numbers");
         head.reduce(&mut scored, 1.0, &comm).expect("one rank");
-        head.update(&scored, 1.0, &update, &comm).expect("one rank");
+        head.update(&scored, &update, &comm).expect("one rank");
     };
     let once = (2 * batch * d) as f64;
     let full = times(rounds, || step(Active::All));

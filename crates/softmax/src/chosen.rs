@@ -24,8 +24,8 @@ pub(crate) struct ChosenHead {
     selection: Selection,
     /// Rows that take part in this step; none where all do.
     active: Option<Vec<u32>>,
-    /// What was scored since the last update, as one batch.
-    scored: Option<(Scored, f32)>,
+    /// The micro-batches that were scored since the last update.
+    scored: Vec<Scored>,
     comm: Comm,
     graph_s: f64,
     waited_s: f64,
@@ -83,7 +83,7 @@ impl ChosenHead {
             },
             selection: Selection::default(),
             active: None,
-            scored: None,
+            scored: Vec::new(),
             comm,
             graph_s: 0.0,
             waited_s: 0.0,
@@ -200,27 +200,32 @@ impl ClassHead for ChosenHead {
             None => Active::All,
         };
         let scored = self.head.score(features, labels, active)?;
-        let (sums, scored) = self.reduced(scored, weight)?;
-        let gradient = scored.gradient().to_vec();
-        match &mut self.scored {
-            None => self.scored = Some((scored, weight)),
-            Some((all, old)) => {
-                assert_eq!(*old, weight, "one weight for all micro-batches of a step");
-                all.append(scored);
-            }
+        let (sums, mut scored) = self.reduced(scored, weight)?;
+        let gradient = scored.take_gradient();
+        self.scored.push(scored);
+        if self.scored.len() > 1 {
+            self.scored.iter_mut().for_each(Scored::forget_products);
         }
         Ok((sums, gradient))
     }
 
+    fn weigh(&mut self, micro_batch: usize, factor: f32) {
+        self.scored[micro_batch].weigh(factor);
+    }
+
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {
-        match self.scored.take() {
-            Some((scored, weight)) => self.head.update(&scored, weight, update, &self.comm),
+        let scored = self.scored.drain(..).reduce(|mut all, next| {
+            all.append(next);
+            all
+        });
+        match scored {
+            Some(scored) => self.head.update(&scored, update, &self.comm),
             None => Ok(()),
         }
     }
 
     fn forget(&mut self) {
-        self.scored = None;
+        self.scored.clear();
     }
 
     fn settle(&mut self) {
@@ -351,7 +356,7 @@ impl ClassHead for ChosenHead {
         } = self.options;
         self.head = Head::new(rows, logits, classes, scratch_bytes);
         self.active = None;
-        self.scored = None;
+        self.scored.clear();
         Ok(())
     }
 

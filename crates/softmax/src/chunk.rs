@@ -117,7 +117,7 @@ pub(crate) fn exponentials(
     products: &[f32],
     scale: f32,
     shift: &[f32],
-    factor: f32,
+    factor: &[f32],
     out: &mut [f32],
     totals: &mut [f64],
 ) {
@@ -151,7 +151,7 @@ struct Exponentials<'a> {
     products: &'a [f32],
     scale: f32,
     shift: &'a [f32],
-    factor: f32,
+    factor: &'a [f32],
     out: &'a mut [f32],
     sums: &'a mut [f32],
 }
@@ -165,9 +165,9 @@ impl Kernel for Exponentials<'_> {
         let rows = self.products.chunks_exact(batch);
         for (products, out) in rows.zip(self.out.chunks_exact_mut(batch)) {
             let by_example = out.iter_mut().zip(self.sums.iter_mut());
-            let from = products.iter().zip(self.shift);
-            for ((out, sum), (z, shift)) in by_example.zip(from) {
-                let e = normal(self.factor * exp(z * self.scale - shift));
+            let from = products.iter().zip(self.shift).zip(self.factor);
+            for ((out, sum), ((z, shift), factor)) in by_example.zip(from) {
+                let e = normal(factor * exp(z * self.scale - shift));
                 *out = e;
                 *sum += e;
             }

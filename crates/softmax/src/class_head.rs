@@ -130,6 +130,11 @@ pub struct HeadOptions {
     pub scratch_bytes: usize,
 }
 
+impl HeadOptions {
+    /// Bytes that keep the products of a batch of 256 with 65 536 classes.
+    pub const SCRATCH_BYTES: usize = 64 << 20;
+}
+
 /// Rows that one rank keeps of a block of all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowBlock {
@@ -178,6 +183,10 @@ pub trait ClassHead: Send {
         labels: &[u64],
         weight: f32,
     ) -> Result<(Sums, Vec<f32>), HeadError>;
+
+    /// Makes one of the micro-batches that were scored since the last update count `factor` times as much in it as it was
+    /// scored with; `micro_batch` is its place among them.
+    fn weigh(&mut self, micro_batch: usize, factor: f32);
 
     /// Takes one step for all micro-batches that were scored since the last.
     fn update(&mut self, update: &Update) -> Result<(), HeadError>;

@@ -68,6 +68,8 @@ pub struct Scored {
     best: Vec<f32>,
     /// Share of the right class, by example.
     share: Vec<f32>,
+    /// What its loss counts for, by example.
+    weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it.
     gradient: Vec<f32>,
     /// Products of all active classes \[active, batch\], or none.
@@ -151,6 +153,7 @@ impl Head {
             total: vec![0.0; batch],
             best: vec![f32::NEG_INFINITY; batch],
             share: Vec::new(),
+            weight: vec![1.0; batch],
             gradient: vec![0.0; batch * d],
             products: Vec::new(),
         };
@@ -283,7 +286,7 @@ impl Head {
             &scratch.products,
             scale,
             &scored.shift,
-            1.0,
+            &scored.weight,
             &mut scratch.exponentials,
             &mut scored.total,
         );
@@ -296,8 +299,8 @@ impl Head {
         );
     }
 
-    /// Adds up the sums of all ranks. From here on [`Scored::gradient`] is this rank's part of the gradient of
-    /// `weight` · Σ loss by the features.
+    /// Adds up the sums of all ranks. From here on each loss counts for `weight`, and [`Scored::gradient`] is this rank's
+    /// part of the gradient of `weight` · Σ loss by the features.
     pub fn reduce(&self, scored: &mut Scored, weight: f32, comm: &Comm) -> Result<Sums, HeadError> {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
         comm.all_reduce(&mut scored.best, Reduction::Max)?;
@@ -314,6 +317,7 @@ impl Head {
         comm.all_reduce(&mut sums, Reduction::Sum)?;
         let mut found = Sums::default();
         scored.share = vec![0.0; batch];
+        scored.weight = vec![weight; batch];
         // e^(−shift) over the sum of all, which makes shares of exponentials.
         for i in 0..batch {
             let shift = f64::from(scored.shift[i]);
@@ -372,13 +376,12 @@ impl Head {
         }
     }
 
-    /// Takes the step of `weight` · Σ loss in the weights of the active classes. All ranks call it.
+    /// Takes the step of Σ weight · loss in the weights of the active classes. All ranks call it.
     ///
     /// Errors: a lost rank; before anything has changed.
     pub fn update(
         &mut self,
         scored: &Scored,
-        weight: f32,
         update: &Update,
         comm: &Comm,
     ) -> Result<(), HeadError> {
@@ -393,7 +396,7 @@ impl Head {
         };
         if let Rule::Lars { trust, .. } = update.rule {
             let mut squares = [0.0; 2];
-            self.gradients(scored, weight, &mut |head, places, scratch| {
+            self.gradients(scored, &mut |head, places, scratch| {
                 let all =
                     |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
                 squares[0] += all(&scratch.gradient);
@@ -412,7 +415,7 @@ impl Head {
         if factors.momentum > 0.0 {
             self.rows.with_velocity();
         }
-        self.gradients(scored, weight, &mut |head, places, scratch| {
+        self.gradients(scored, &mut |head, places, scratch| {
             head.step(scored, places, scratch, factors);
         });
         self.rows.next_step(factors);
@@ -423,7 +426,6 @@ impl Head {
     fn gradients(
         &mut self,
         scored: &Scored,
-        weight: f32,
         visit: &mut dyn FnMut(&mut Head, Range<usize>, &Scratch),
     ) {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
@@ -436,6 +438,7 @@ impl Head {
         let mut scratch = Scratch::new();
         let mut right = scored.right.iter().zip(&scored.targets).peekable();
         let mut unused = vec![0.0; batch];
+        let factor: Vec<f32> = scored.weight.iter().map(|weight| scale * weight).collect();
         for places in chunks(self.count(scored)) {
             self.gather(scored, places.clone(), &mut scratch);
             let products = match &columns {
@@ -447,13 +450,12 @@ impl Head {
             };
             let shares = &mut scratch.exponentials;
             shares.resize(products.len(), 0.0);
-            let factor = scale * weight;
-            chunk::exponentials(products, scale, &scored.shift, factor, shares, &mut unused);
+            chunk::exponentials(products, scale, &scored.shift, &factor, shares, &mut unused);
             while let Some((right, &(place, example))) =
                 right.next_if(|(_, (place, _))| *place < places.end)
             {
                 shares[(place - places.start) * batch + example] =
-                    factor * right.slope * (scored.share[example] - 1.0);
+                    factor[example] * right.slope * (scored.share[example] - 1.0);
             }
             scratch.gradient.resize(places.len() * d, 0.0);
             let shares = Matrix::new(shares, places.len(), batch);
@@ -503,6 +505,21 @@ impl Scored {
         &self.gradient
     }
 
+    /// The same, given away: the update does without it.
+    pub(crate) fn take_gradient(&mut self) -> Vec<f32> {
+        std::mem::take(&mut self.gradient)
+    }
+
+    /// Makes its losses count `factor` times as much in the update.
+    pub(crate) fn weigh(&mut self, factor: f32) {
+        self.weight.iter_mut().for_each(|weight| *weight *= factor);
+    }
+
+    /// Forgets the products, which are then computed again.
+    pub(crate) fn forget_products(&mut self) {
+        self.products = Vec::new();
+    }
+
     /// This batch and another that was scored against the same classes and reduced, as one.
     pub(crate) fn append(&mut self, other: Scored) {
         assert_eq!(self.active, other.active, "one active set");
@@ -512,13 +529,14 @@ impl Scored {
         self.inverse.extend(other.inverse);
         self.shift.extend(other.shift);
         self.share.extend(other.share);
+        self.weight.extend(other.weight);
         let shifted = other.targets.iter().map(|&(place, i)| (place, first + i));
         let mine = self.targets.iter().copied().zip(self.right.iter().copied());
         let mut all: Vec<_> = mine.chain(shifted.zip(other.right)).collect();
         all.sort_by_key(|(target, _)| *target);
         (self.targets, self.right) = all.into_iter().unzip();
-        // Of two batches side by side they would have to be put together anew: they are computed again.
-        self.products = Vec::new();
+        // Of two batches side by side they would have to be put together anew.
+        self.forget_products();
         (self.total, self.best, self.gradient) = (Vec::new(), Vec::new(), Vec::new());
     }
 

@@ -1,6 +1,8 @@
 //! What a logit is.
 
 use std::f32::consts::PI;
+use std::fmt;
+use std::str::FromStr;
 
 /// How a logit comes from the features x of an example and the weights w of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +31,9 @@ pub enum Margin {
 }
 
 impl Logits {
+    /// A line of help.
+    pub const HELP: &str = "Logits: product, cosine[:SCALE], or with a margin cosface[:SCALE[:MARGIN]] or arcface[:SCALE[:MARGIN]] (default: cosine:16)";
+
     /// Factor of a product (of unit vectors with [`Logits::Cosine`]).
     pub(crate) fn scale(self) -> f32 {
         match self {
@@ -64,6 +69,94 @@ impl Logits {
                 (z * m.cos() - sine * m.sin(), m.cos() + z / sine * m.sin())
             }
             Margin::Angle(m) => (z - m * m.sin(), 1.0),
+        }
+    }
+}
+
+impl Default for Logits {
+    /// Cosines times 16.
+    fn default() -> Logits {
+        Logits::Cosine {
+            scale: 16.0,
+            margin: Margin::None,
+        }
+    }
+}
+
+impl FromStr for Logits {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Logits, String> {
+        let bad = || {
+            format!(
+                "`{text}` are no logits: use product, cosine[:SCALE], cosface[:SCALE[:MARGIN]] or arcface[:SCALE[:MARGIN]], such as cosine:16"
+            )
+        };
+        let mut parts = text.split(':');
+        let kind = parts.next().unwrap_or_default();
+        let mut number = |default: f32| match parts.next() {
+            None => Ok(default),
+            Some(part) => {
+                let number = part.parse::<f32>().ok();
+                number.filter(|x| x.is_finite() && *x > 0.0).ok_or_else(bad)
+            }
+        };
+        let logits = match kind {
+            "product" => Logits::Product,
+            "cosine" => Logits::Cosine {
+                scale: number(16.0)?,
+                margin: Margin::None,
+            },
+            "cosface" => Logits::Cosine {
+                scale: number(16.0)?,
+                margin: Margin::Cosine(number(0.1)?),
+            },
+            "arcface" => Logits::Cosine {
+                scale: number(16.0)?,
+                margin: Margin::Angle(number(0.1)?),
+            },
+            _ => return Err(bad()),
+        };
+        match parts.next() {
+            None => Ok(logits),
+            Some(_) => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for Logits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Logits::Product => f.write_str("product"),
+            Logits::Cosine { scale, margin } => match margin {
+                Margin::None => write!(f, "cosine:{scale}"),
+                Margin::Cosine(m) => write!(f, "cosface:{scale}:{m}"),
+                Margin::Angle(m) => write!(f, "arcface:{scale}:{m}"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_are_text_and_back() {
+        for text in ["product", "cosine:8", "cosface:16:0.2", "arcface:30:0.5"] {
+            let setting: Logits = text.parse().expect("logits");
+            assert_eq!(setting.to_string(), text);
+        }
+        for wrong in [
+            "",
+            "cos",
+            "cosine:0",
+            "cosine:1:2",
+            "product:1",
+            "arcface:1:x",
+        ] {
+            let error = wrong.parse::<Logits>().unwrap_err();
+            assert!(error.contains("such as cosine:16"), "{error}");
         }
     }
 }

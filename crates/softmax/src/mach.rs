@@ -187,6 +187,11 @@ impl ClassHead for Mach {
         Ok(all)
     }
 
+    fn weigh(&mut self, micro_batch: usize, factor: f32) {
+        let heads = self.heads.iter_mut();
+        heads.for_each(|head| head.weigh(micro_batch, factor));
+    }
+
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {
         self.heads
             .iter_mut()

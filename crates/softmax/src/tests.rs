@@ -98,7 +98,7 @@ impl Case {
         let mut scored = head.score(&self.features, &self.labels, active).unwrap();
         let sums = head.reduce(&mut scored, 0.5, comm).unwrap();
         let mut gradient = scored.gradient().to_vec();
-        head.update(&scored, 0.5, &update, comm).unwrap();
+        head.update(&scored, &update, comm).unwrap();
         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)
             .unwrap();
         let weights = comm.all_gather_ragged(head.rows().weights()).unwrap();
@@ -250,7 +250,7 @@ fn rows_that_wait_move_with_their_momentum() {
                 rate,
                 weight_decay: 1e-3,
             };
-            head.update(&scored, 0.5, &update, &Comm::alone()).unwrap();
+            head.update(&scored, &update, &Comm::alone()).unwrap();
             // Of the active rows the gradient is what the step shows.
             let factor = match rule {
                 Rule::Sgd { .. } => f64::from(rate),
@@ -454,8 +454,11 @@ fn trained(kind: HeadKind, ranks: usize, rule: Rule, micro: usize) -> (Vec<f64>,
             let parts = features
                 .chunks(12 / micro * D)
                 .zip(labels.chunks(12 / micro));
-            for (features, labels) in parts {
-                let (sums, mut gradient) = head.score(features, labels, 0.1)?;
+            for (place, (features, labels)) in parts.enumerate() {
+                // What a micro-batch counts for is known when it is scored, or later.
+                let later = [1.0, 0.25][place % 2];
+                let (sums, mut gradient) = head.score(features, labels, 0.1 / later)?;
+                head.weigh(place, later);
                 comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                 figures.push(sums.loss);
                 figures.extend(gradient.iter().map(|&g| f64::from(g)));
@@ -544,6 +547,40 @@ fn micro_batches_of_a_step_come_to_the_whole_batch() {
                 assert_close(&what, &values(&whole), &values(&parts));
             }
         }
+    }
+}
+
+#[test]
+fn a_micro_batch_that_counts_twice_is_as_two() {
+    for kind in KINDS {
+        let blocks = |twice: bool| {
+            let options = HeadOptions {
+                kind,
+                logits: cosine(Margin::Angle(0.2)),
+                classes: 61,
+                d: D,
+                seed: 5,
+                scratch_bytes: 1 << 20,
+            };
+            let mut head = class_head(&options, Comm::alone()).unwrap();
+            head.renew(0, &|| false).unwrap();
+            let (one, other) = (numbers(3 * D, 1), numbers(2 * D, 2));
+            head.select(&[4, 9, 60, 11, 4], 7).unwrap();
+            head.score(&one, &[4, 9, 60], 0.2).unwrap();
+            head.score(&other, &[11, 4], 0.2).unwrap();
+            match twice {
+                true => head.weigh(1, 2.0),
+                false => drop(head.score(&other, &[11, 4], 0.2).unwrap()),
+            }
+            let update = Update {
+                rule: SGD,
+                rate: 0.5,
+                weight_decay: 0.0,
+            };
+            head.update(&update).unwrap();
+            values(&head.save())
+        };
+        assert_close(&kind.to_string(), &blocks(true), &blocks(false));
     }
 }
 

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::exchange::{Exchange, Route};
 use super::network::Network;
 use crate::CommError;
-use crate::transport::{GatherMessages, Group, Memory, Transport};
+use crate::transport::{GatherMessages, Group, Memory, Transport, zeroed};
 use crate::window::Get;
 
 /// One rank's end of a communicator of threads.
@@ -180,18 +180,10 @@ impl Transport for Link {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, CommError> {
-        let mut memory: Vec<u8> = Vec::new();
-        let reserved = memory.try_reserve_exact(bytes);
-        reserved.map_err(|_| CommError::WindowMemory {
-            rank: self.members[self.rank],
-            bytes,
-        })?;
-        // Freed at once: whether so much can be had was the question, and zeroed pages come untouched.
-        drop(memory);
         Ok(Box::new(LocalMemory {
             exchange: Arc::clone(&self.exchange),
             rank: self.rank,
-            unshared: BytesMut::zeroed(bytes),
+            unshared: zeroed(self.members[self.rank], bytes)?,
             shared: Vec::new(),
         }))
     }

@@ -10,6 +10,8 @@ mod link;
 mod network;
 mod run;
 
+#[cfg(not(loom))]
+pub(crate) use exchange::{Exchange, Route};
 pub(crate) use link::Link;
 #[cfg(feature = "mpi")]
 pub(crate) use run::panic_message;

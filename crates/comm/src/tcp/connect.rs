@@ -1,0 +1,159 @@
+//! How ranks find one another.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::link::Link;
+use super::wire::{Frame, Kind, garbled};
+use super::world::{Job, World};
+use crate::{Comm, CommError};
+
+/// Between two looks for a rank that is not there yet.
+const LOOK: Duration = Duration::from_millis(5);
+/// How long who knocks may take to say who it is.
+const MANNERS: Duration = Duration::from_secs(2);
+
+/// A rank's ear, open before the others are told where it is.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+}
+
+impl Listener {
+    /// Listens at an address of this machine, on a free port.
+    ///
+    /// Errors: the system's.
+    pub fn open(address: IpAddr) -> io::Result<Listener> {
+        let socket = TcpListener::bind((address, 0))?;
+        Ok(Listener { socket })
+    }
+
+    /// The port.
+    ///
+    /// Errors: the system's.
+    pub fn port(&self) -> io::Result<u16> {
+        Ok(self.socket.local_addr()?.port())
+    }
+
+    /// Connects the ranks that listen at `addresses`, of which this is `rank`; all call it with the same `addresses` and
+    /// `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what others
+    /// still wait for from it is an error.
+    ///
+    /// Errors: [`CommError::Unreachable`] for a rank that is not there `within` the time.
+    pub fn connect(
+        self,
+        rank: usize,
+        addresses: &[SocketAddr],
+        token: u128,
+        within: Duration,
+    ) -> Result<(Comm, Job), CommError> {
+        let size = addresses.len();
+        if rank >= size {
+            return Err(CommError::NoSuchRank { rank, size });
+        }
+        let until = Instant::now() + within;
+        let lost = |peer: usize, source: io::Error| CommError::Unreachable {
+            rank: peer,
+            address: addresses[peer],
+            source,
+        };
+        let own = Frame {
+            kind: Kind::Greeting,
+            tag: rank as u32,
+            context: size as u64,
+            bytes: token.to_le_bytes().to_vec().into(),
+        };
+        let mut peers: Vec<Option<TcpStream>> = (0..size).map(|_| None).collect();
+        for (peer, address) in addresses.iter().enumerate().take(rank) {
+            let stream = call(address, &own, peer, until).map_err(|source| lost(peer, source))?;
+            peers[peer] = Some(stream);
+        }
+        while let Some(peer) = (rank + 1..size).find(|&peer| peers[peer].is_none()) {
+            let (from, stream) = self
+                .hear(&own, until)
+                .map_err(|source| lost(peer, source))?;
+            peers[from] = Some(stream);
+        }
+        let world = World::start(rank, peers).map_err(|source| lost(rank, source))?;
+        let job = world.job();
+        Ok((Comm::new(Box::new(Link::of_all(world))), job))
+    }
+
+    /// The next rank that calls. Others are sent away.
+    fn hear(&self, own: &Frame, until: Instant) -> io::Result<(usize, TcpStream)> {
+        self.socket.set_nonblocking(true)?;
+        loop {
+            match self.socket.accept() {
+                Ok((stream, _)) => {
+                    if let Ok(from) = greet(&stream, own, MANNERS) {
+                        return Ok((from, stream));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait(until)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Connects to a rank of a lower number.
+fn call(address: &SocketAddr, own: &Frame, peer: usize, until: Instant) -> io::Result<TcpStream> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match TcpStream::connect_timeout(address, left.max(LOOK)) {
+            Ok(stream) => {
+                own.write(&mut &stream)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(left.max(LOOK)))?;
+                let other = greeting(&stream, own)?;
+                return if other == peer {
+                    Ok(stream)
+                } else {
+                    Err(garbled())
+                };
+            }
+            // It may not listen yet.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                wait(until).map_err(|_| error)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The rank that called, which is of this job and has a higher number.
+fn greet(stream: &TcpStream, own: &Frame, within: Duration) -> io::Result<usize> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(within))?;
+    let other = greeting(stream, own)?;
+    if other <= own.tag as usize || other as u64 >= own.context {
+        return Err(garbled());
+    }
+    own.write(&mut &*stream)?;
+    Ok(other)
+}
+
+/// The rank that greets, if it is of this job.
+fn greeting(mut stream: &TcpStream, own: &Frame) -> io::Result<usize> {
+    let other = Frame::read(&mut stream, own.bytes.len() as u64)?;
+    stream.set_read_timeout(None)?;
+    let expected = Frame {
+        tag: other.tag,
+        ..own.clone()
+    };
+    if other != expected {
+        return Err(garbled());
+    }
+    Ok(other.tag as usize)
+}
+
+fn wait(until: Instant) -> io::Result<()> {
+    if Instant::now() >= until {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    thread::sleep(LOOK);
+    Ok(())
+}

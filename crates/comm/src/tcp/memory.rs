@@ -1,0 +1,99 @@
+//! Windows between connected ranks: the thread that reads from a peer answers for the owner.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::world::World;
+use crate::CommError;
+use crate::transport::{GatherMessages, Memory, zeroed};
+use crate::window::Get;
+
+/// One rank's side of a window.
+pub(super) struct TcpMemory {
+    world: Arc<World>,
+    /// Ranks of the whole job, by rank in the communicator.
+    members: Arc<[usize]>,
+    /// The same on all ranks.
+    number: u64,
+    /// This rank's memory while it is not shared, else empty.
+    unshared: BytesMut,
+    /// The same while it is.
+    shared: Bytes,
+}
+
+impl TcpMemory {
+    pub(super) fn allocate(
+        world: Arc<World>,
+        members: Arc<[usize]>,
+        number: u64,
+        bytes: usize,
+    ) -> Result<TcpMemory, CommError> {
+        Ok(TcpMemory {
+            unshared: zeroed(world.rank, bytes)?,
+            world,
+            members,
+            number,
+            shared: Bytes::new(),
+        })
+    }
+}
+
+impl Memory for TcpMemory {
+    fn local(&self) -> &[u8] {
+        match self.shared.is_empty() {
+            true => &self.unshared,
+            false => &self.shared,
+        }
+    }
+
+    fn local_mut(&mut self) -> &mut [u8] {
+        &mut self.unshared
+    }
+
+    fn share(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
+        self.shared = std::mem::take(&mut self.unshared).freeze();
+        let shown = self.shared.clone();
+        self.world.inbox.windows().insert(self.number, shown);
+        gather(Bytes::new())?;
+        Ok(())
+    }
+
+    fn unshare(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
+        // Who comes here has had all its answers.
+        gather(Bytes::new())?;
+        self.world.inbox.windows().remove(&self.number);
+        // A copy only where a thread has not yet let go of the last answer.
+        self.unshared = BytesMut::from(std::mem::take(&mut self.shared));
+        Ok(())
+    }
+
+    fn get(&self, gets: &mut [Get<'_>], work: &mut dyn FnMut()) -> Result<(), CommError> {
+        self.world.inbox.exchange.failure()?;
+        let ask = |get: &Get<'_>| {
+            let (peer, length) = (self.members[get.rank], get.buffer.len());
+            let is_far = peer != self.world.rank;
+            is_far.then(|| self.world.ask(peer, self.number, get.offset, length))
+        };
+        let tickets: Vec<Option<u32>> = gets.iter().map(ask).collect();
+        work();
+        for (get, ticket) in gets.iter_mut().zip(tickets) {
+            match ticket {
+                None => {
+                    let start = get.offset as usize;
+                    let bytes = &self.local()[start..start + get.buffer.len()];
+                    get.buffer.copy_from_slice(bytes);
+                }
+                Some(ticket) => {
+                    let bytes = self.world.answer(self.members[get.rank], ticket)?;
+                    get.buffer.copy_from_slice(&bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn free(self: Box<Self>) -> Result<(), CommError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Ranks that are processes, connected by TCP: nothing to install, and any launcher can start them.
+//!
+//! Each rank opens a [`Listener`], tells the others its address by whatever brought them together, and
+//! [connects](Listener::connect). Between two ranks there is one connection, with a thread that writes and one that
+//! reads; so sends never wait, and reads of windows are answered while their owner computes. That makes 2 (n − 1)
+//! threads a rank, which is right for some dozens of ranks. What arrives goes through the same exchange as between
+//! threads of one process (`local/exchange.rs`).
+//!
+//! A token that all ranks know keeps others out; nothing is encrypted, as with MPI and the like.
+
+mod connect;
+mod link;
+mod memory;
+mod wire;
+mod world;
+
+pub use connect::Listener;
+pub use world::Job;

@@ -1,0 +1,237 @@
+//! The connections of one rank to all others, and the threads that serve them.
+
+use std::collections::HashMap;
+use std::io::BufReader;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::wire::{Frame, Kind, garbled, u64_at};
+use crate::CommError;
+use crate::local::{Exchange, Route};
+
+/// How long the end of a rank waits until what it sent is on its way.
+const GRACE: Duration = Duration::from_secs(2);
+/// The context of answers, which no communicator has.
+const ANSWERS: u64 = u64::MAX;
+
+/// What lives as long as anything of the job on this rank.
+pub(super) struct World {
+    pub(super) rank: usize,
+    pub(super) inbox: Arc<Inbox>,
+    /// By rank; none to itself.
+    outboxes: Vec<Option<Sender<Frame>>>,
+    /// Closed when all that write are done.
+    written: Mutex<Receiver<()>>,
+    tickets: AtomicU32,
+}
+
+/// What has arrived, and what others may read.
+pub(super) struct Inbox {
+    pub(super) exchange: Exchange<Bytes>,
+    windows: Mutex<HashMap<u64, Bytes>>,
+}
+
+/// The job as another thread sees it.
+#[derive(Clone, Debug)]
+pub struct Job(Weak<World>);
+
+impl Job {
+    /// Ends the waits of all ranks, this one's first, with an error that gives this reason. Does nothing after the end.
+    pub fn fail(&self, reason: &str) {
+        if let Some(world) = self.0.upgrade() {
+            world.fail(reason);
+        }
+    }
+}
+
+impl World {
+    /// `peers` are the connections by rank, none for this one.
+    pub(super) fn start(rank: usize, peers: Vec<Option<TcpStream>>) -> std::io::Result<Arc<World>> {
+        let inbox = Arc::new(Inbox {
+            exchange: Exchange::new(peers.len()),
+            windows: Mutex::default(),
+        });
+        let (writing, written) = channel();
+        let mut outboxes = Vec::with_capacity(peers.len());
+        for (peer, stream) in peers.into_iter().enumerate() {
+            let Some(stream) = stream else {
+                outboxes.push(None);
+                continue;
+            };
+            let reading = stream.try_clone()?;
+            let (outbox, frames) = channel();
+            outboxes.push(Some(outbox.clone()));
+            let writing: Sender<()> = writing.clone();
+            let named = |what: &str| thread::Builder::new().name(format!("{what} rank {peer}"));
+            named("to").spawn(move || {
+                write_all(stream, &frames);
+                drop(writing);
+            })?;
+            let inbox = Arc::clone(&inbox);
+            named("from").spawn(move || inbox.read_all(rank, peer, reading, &outbox))?;
+        }
+        Ok(Arc::new(World {
+            rank,
+            inbox,
+            outboxes,
+            written: Mutex::new(written),
+            tickets: AtomicU32::new(0),
+        }))
+    }
+
+    pub(super) fn job(self: &Arc<World>) -> Job {
+        Job(Arc::downgrade(self))
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.outboxes.len()
+    }
+
+    /// Sends a message, also to this rank itself.
+    pub(super) fn send(&self, route: Route, bytes: Bytes) {
+        let Route { context, tag, .. } = route;
+        let kind = Kind::Message;
+        match &self.outboxes[route.to] {
+            None => self.inbox.exchange.send(route, bytes),
+            Some(outbox) => give(outbox, (kind, tag, context), bytes),
+        }
+    }
+
+    /// Asks another rank for a range of its window; the answer is waited for with the ticket.
+    pub(super) fn ask(&self, peer: usize, window: u64, offset: u64, length: usize) -> u32 {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let mut range = offset.to_le_bytes().to_vec();
+        range.extend((length as u64).to_le_bytes());
+        if let Some(outbox) = &self.outboxes[peer] {
+            give(outbox, (Kind::Get, ticket, window), range.into());
+        }
+        ticket
+    }
+
+    /// Waits for the answer of another rank.
+    pub(super) fn answer(&self, peer: usize, ticket: u32) -> Result<Bytes, CommError> {
+        let route = answer(peer, self.rank, ticket);
+        loop {
+            let seen = self.inbox.exchange.arrivals(self.rank);
+            if let Some(bytes) = self.inbox.exchange.try_receive(route)? {
+                return Ok(bytes);
+            }
+            self.inbox.exchange.wait(self.rank, seen);
+        }
+    }
+
+    fn fail(&self, reason: &str) {
+        self.inbox.exchange.fail(self.rank, reason.to_string());
+        // Where this rank failed because another had, that one is named.
+        if let Err(CommError::RankFailed { rank, reason }) = self.inbox.exchange.failure() {
+            self.tell((Kind::Failed, rank as u32, 0), reason.into());
+        }
+    }
+
+    fn tell(&self, head: (Kind, u32, u64), bytes: Bytes) {
+        for outbox in self.outboxes.iter().flatten() {
+            give(outbox, head, bytes.clone());
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.tell((Kind::Ended, 0, 0), Bytes::new());
+        let written = self.written.get_mut();
+        let written = written.unwrap_or_else(PoisonError::into_inner);
+        let _ = written.recv_timeout(GRACE);
+    }
+}
+
+impl Inbox {
+    pub(super) fn windows(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what comes from a peer until it ends.
+    fn read_all(&self, rank: usize, peer: usize, stream: TcpStream, answers: &Sender<Frame>) {
+        let mut stream = BufReader::with_capacity(64 << 10, stream);
+        let (culprit, reason) = loop {
+            let Frame {
+                kind,
+                tag,
+                context,
+                bytes,
+            } = match Frame::read(&mut stream, u64::MAX) {
+                Ok(frame) => frame,
+                Err(error) => break (peer, format!("its connection was lost ({error})")),
+            };
+            let route = Route {
+                context,
+                from: peer,
+                to: rank,
+                tag,
+            };
+            match kind {
+                Kind::Message => self.exchange.send(route, bytes),
+                Kind::Got => self.exchange.send(answer(peer, rank, tag), bytes),
+                Kind::Get => match self.range(context, &bytes) {
+                    Some(range) => give(answers, (Kind::Got, tag, context), range),
+                    None => break (peer, garbled().to_string()),
+                },
+                Kind::Ended => return self.exchange.end(peer),
+                Kind::Greeting => break (peer, garbled().to_string()),
+                Kind::Failed => {
+                    break (tag as usize, String::from_utf8_lossy(&bytes).into_owned());
+                }
+            }
+        };
+        self.exchange.fail(culprit, reason);
+    }
+
+    /// The range of a window that was asked for.
+    fn range(&self, window: u64, range: &[u8]) -> Option<Bytes> {
+        if range.len() != 16 {
+            return None;
+        }
+        let start = usize::try_from(u64_at(range, 0)).ok()?;
+        let end = start.checked_add(usize::try_from(u64_at(range, 8)).ok()?)?;
+        let windows = self.windows();
+        let bytes = windows.get(&window)?;
+        (end <= bytes.len()).then(|| bytes.slice(start..end))
+    }
+}
+
+/// Where the answer of a peer waits.
+fn answer(peer: usize, rank: usize, ticket: u32) -> Route {
+    Route {
+        context: ANSWERS,
+        from: peer,
+        to: rank,
+        tag: ticket,
+    }
+}
+
+/// A frame to a peer that is no more is lost; who waits for that peer hears of its end.
+fn give(outbox: &Sender<Frame>, (kind, tag, context): (Kind, u32, u64), bytes: Bytes) {
+    let _ = outbox.send(Frame {
+        kind,
+        tag,
+        context,
+        bytes,
+    });
+}
+
+/// Writes what there is to write until the last frame.
+fn write_all(mut stream: TcpStream, frames: &Receiver<Frame>) {
+    while let Ok(frame) = frames.recv() {
+        let last = matches!(frame.kind, Kind::Ended | Kind::Failed);
+        // The side that reads hears of a lost connection too.
+        if frame.write(&mut stream).is_err() || last {
+            break;
+        }
+    }
+    let _ = stream.shutdown(Shutdown::Write);
+}

@@ -1,0 +1,161 @@
+//! The conformance suite over connections. The ranks are threads here; what they hold is their own.
+
+#![cfg(not(loom))]
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelton_comm::conformance::{
+    CASES, FAILURES, REASON, WITHIN, check_comm, check_ends, failing_rank,
+};
+use pelton_comm::tcp::{Job, Listener};
+use pelton_comm::{Comm, CommError, Reduction};
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SOON: Duration = Duration::from_secs(20);
+
+fn listeners(ranks: usize) -> (Vec<Listener>, Vec<SocketAddr>) {
+    let all: Vec<Listener> = (0..ranks).map(|_| Listener::open(HERE).unwrap()).collect();
+    let addresses = all.iter().map(|one| (HERE, one.port().unwrap()).into());
+    let addresses = addresses.collect();
+    (all, addresses)
+}
+
+/// Runs a job on connected ranks; what each came to, by rank.
+fn connected<T: Send>(
+    ranks: usize,
+    job: impl Fn(Comm, Job) -> Result<T, CommError> + Sync,
+) -> Vec<Result<T, CommError>> {
+    let (listeners, addresses) = listeners(ranks);
+    thread::scope(|scope| {
+        let run = |(rank, listener): (usize, Listener)| {
+            let (addresses, job) = (&addresses, &job);
+            scope.spawn(move || {
+                let (comm, handle) = listener.connect(rank, addresses, 7, SOON)?;
+                job(comm, handle)
+            })
+        };
+        let threads: Vec<_> = listeners.into_iter().enumerate().map(run).collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap());
+        results.collect()
+    })
+}
+
+#[test]
+fn all_cases() {
+    for ranks in [1, 2, 3, 4, 7] {
+        let counted = connected(ranks, |comm, _| {
+            let mut names = 0;
+            check_comm(&comm, |_| names += 1)?;
+            Ok(names)
+        });
+        for names in counted {
+            assert_eq!(names.unwrap(), CASES.len(), "{ranks} ranks");
+        }
+    }
+}
+
+#[test]
+fn a_failing_rank_is_named_and_soon() {
+    for ranks in [1, 2, 3, 4] {
+        for case in FAILURES {
+            let start = Instant::now();
+            let results = connected(ranks, |comm, job| {
+                let result = catch_unwind(AssertUnwindSafe(|| check_ends(*case, &comm)));
+                let result = result.unwrap_or_else(|panic| {
+                    let message = panic.downcast_ref::<String>().cloned();
+                    let message = message.expect("what a panic said");
+                    Err(CommError::Panicked { message })
+                });
+                if let Err(error) = &result {
+                    job.fail(&error.to_string());
+                }
+                result
+            });
+            for (rank, result) in results.into_iter().enumerate() {
+                let message = result.unwrap_err().to_string();
+                let named = format!("rank {} failed", failing_rank(ranks));
+                let culprit = rank == failing_rank(ranks);
+                assert!(message.contains(REASON), "{}: {message}", case.0);
+                assert!(culprit || message.starts_with(&named), "{message}");
+            }
+            assert!(start.elapsed() < WITHIN, "{}", case.0);
+        }
+    }
+}
+
+/// What a rank sent before it ended arrives, and then its end.
+#[test]
+fn messages_outlive_their_sender() {
+    let results = connected(2, |comm, _| {
+        if comm.rank() == 1 {
+            comm.send(0, 0, &vec![42_u64; 100_000])?;
+            return Ok((0, String::new()));
+        }
+        thread::sleep(Duration::from_millis(50));
+        let arrived = comm.receive_vec::<u64>(1, 0)?;
+        let error = comm.receive_vec::<u64>(1, 0).unwrap_err();
+        Ok((arrived.len(), error.to_string()))
+    });
+    let (arrived, error) = results.into_iter().next().unwrap().unwrap();
+    assert_eq!(arrived, 100_000);
+    assert!(error.starts_with("rank 1 ended while rank 0"), "{error}");
+}
+
+/// Another thread can end a wait that nobody else would.
+#[test]
+fn a_wait_can_be_ended_from_outside() {
+    let results = connected(3, |comm, job| {
+        if comm.rank() == 0 {
+            let ends = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(50));
+                job.fail("the user lost patience");
+            });
+            let error = comm.receive_vec::<u8>(1, 9).unwrap_err();
+            ends.join().unwrap();
+            return Ok(error.to_string());
+        }
+        let error = comm.all_reduce(&mut [1.0_f64], Reduction::Sum).unwrap_err();
+        Ok(error.to_string())
+    });
+    for error in results {
+        assert_eq!(error.unwrap(), "rank 0 failed: the user lost patience");
+    }
+}
+
+/// Who does not know the token is sent away, whatever it sends, and the ranks connect all the same.
+#[test]
+fn strangers_are_sent_away() {
+    let (mut listeners, addresses) = listeners(2);
+    let (far, near) = (listeners.pop().unwrap(), listeners.pop().unwrap());
+    let at = addresses.clone();
+    let waiting = thread::spawn(move || near.connect(0, &at, 7, SOON).map(|(comm, _)| comm));
+    let mut stranger = TcpStream::connect(addresses[0]).unwrap();
+    std::io::Write::write_all(
+        &mut stranger,
+        b"GET / HTTP/1.1\r\nHost: somewhere else\r\n\r\n",
+    )
+    .unwrap();
+    let other = Listener::open(HERE).unwrap();
+    let wrong = other.connect(1, &addresses, 8, SOON).unwrap_err();
+    assert!(
+        matches!(wrong, CommError::Unreachable { rank: 0, .. }),
+        "{wrong}"
+    );
+    let (comm, _) = far.connect(1, &addresses, 7, SOON).unwrap();
+    let comm_of_0 = waiting.join().unwrap().unwrap();
+    comm.send(0, 0, &[5_u8]).unwrap();
+    assert_eq!(comm_of_0.receive_vec::<u8>(1, 0).unwrap(), [5]);
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let (listeners, addresses) = listeners(2);
+    let within = Duration::from_millis(100);
+    let first = listeners.into_iter().next().unwrap();
+    let error = first.connect(0, &addresses, 7, within).unwrap_err();
+    let expected = format!("rank 1 cannot be reached at {}", addresses[1]);
+    assert!(error.to_string().starts_with(&expected), "{error}");
+}

@@ -1,0 +1,284 @@
+# mypy: allow-subclassing-any, allow-untyped-decorators, allow-untyped-calls
+"""Heads over very many classes behind nets of PyTorch.
+
+>>> from pelton.heads import KnnSoftmax
+>>> head = KnnSoftmax(classes=100_000, dim=128)  # in place of Linear and cross_entropy
+>>> loss = head(net(pictures), labels)  # doctest: +SKIP
+>>> loss.backward()  # doctest: +SKIP
+>>> optimizer.step(); head.step(lr=0.1)  # doctest: +SKIP
+
+The weights of the classes are not parameters: they stay in Rust, divided over the ranks of ``torch.distributed`` by rows,
+and a step touches those of the classes that take part. ``head.step`` moves them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed
+from torch.autograd.function import once_differentiable
+
+from . import _pelton
+from ._pelton import ConfigurationError, StateError
+
+
+class Best(NamedTuple):
+    """The best classes of each example, the best first: scores and numbers, each ``[examples, k]``."""
+
+    scores: torch.Tensor
+    classes: torch.Tensor
+
+
+class KnnSoftmax(torch.nn.Module):
+    """The mean cross-entropy over classes whose weights are divided over the ranks, with a part of the classes a step.
+
+    ``kind`` says which classes take part in a step of training, beside those of the batch's own labels:
+
+    - ``"knn"``: the ``k`` nearest of each of these, by an exact graph, as many as fit into the part ``budget`` of all,
+      nearest first, filled up with drawn ones (KNN softmax: Song et al., KDD 2020);
+    - ``"sampled"``: drawn ones up to ``budget`` (Partial FC);
+    - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
+    - ``"mach"``: none by itself; ``repetitions`` softmaxes over classes that are hashed into ``buckets``;
+    - ``"full"``: all.
+
+    ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
+    (cos(θ + ``margin``)), or ``"product"`` (as they are, without bias).
+
+    ``step`` takes SGD with ``momentum``, or LARS where ``trust`` is given; both as in ``pelton train classify``.
+    ``momentum``, ``weight_decay`` and ``trust`` can be changed between steps. ``threads`` is by default what PyTorch uses.
+
+    Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the same
+    calls, each with examples of its own. They connect to each other by TCP; ``host`` is the address at which others
+    reach this rank, by default that of the interface towards ``MASTER_ADDR``.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        kind: str = "knn",
+        *,
+        k: int = 10,
+        budget: float = 0.1,
+        trees: int = 8,
+        buckets: int = 1000,
+        repetitions: int = 8,
+        logits: str = "cosine",
+        scale: float = 16.0,
+        margin: float = 0.1,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust: float | None = None,
+        seed: int = 0,
+        threads: int | None = None,
+        group: Any = None,
+        host: str | None = None,
+    ) -> None:
+        super().__init__()
+        kinds = {"full": [], "knn": [k, budget], "sampled": [budget], "selective": [trees, budget], "mach": [buckets, repetitions]}
+        margins = {"product": [], "cosine": [scale], "cosface": [scale, margin], "arcface": [scale, margin]}
+        self.classes, self.dim, self.seed = classes, dim, seed
+        self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
+        self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
+        #: Examples of the last batch, over all ranks, whose own class was the best of those that took part.
+        self.correct = 0
+        #: Classes that took part in the last step.
+        self.active = 0
+        self.rank, self.ranks, connected = _ranks(group, host)
+        threads = torch.get_num_threads() if threads is None else threads
+        self._native = _pelton.Head(classes, dim, self.kind, self.logits, seed, threads, connected)
+        # What makes a loss go backward also where nothing before the head learns.
+        self._anchor = torch.zeros(0, requires_grad=True)
+
+    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """The mean loss of the examples of all ranks, for float32 features ``[examples, dim]`` on the CPU.
+
+        In training the classes of the step are those of this batch, unless ``select`` chose them before, and the loss
+        goes backward once. Its gradient is written for the features at the same time as the loss; the weights wait for
+        ``step``. With ranks the gradient is that of ``DistributedDataParallel``, which averages over ranks afterwards.
+
+        In ``eval()`` mode or under ``no_grad`` all classes count, and the loss does not go backward.
+        """
+        features, labels = self._checked(features), _checked_labels(labels)
+        if self.training and torch.is_grad_enabled():
+            loss: torch.Tensor = _Loss.apply(features, self._anchor, labels, self)
+            return loss
+        mean, self.correct = self._native.evaluate(_array(features), _array(labels))
+        return features.new_tensor(mean)
+
+    def select(self, labels: torch.Tensor) -> None:
+        """Chooses the classes of a step for several batches, by the labels of all of them.
+
+        Comes before the first of them, where gradients are accumulated or a step has several losses. Each loss then goes
+        backward as usual, also with a factor or in a sum, and counts so much in the step.
+        """
+        self._native.select(_array(_checked_labels(labels)))
+
+    def step(self, lr: float) -> None:
+        """Moves the weights of the classes by the losses that went backward since the last step."""
+        self._native.step(lr, self.momentum, self.weight_decay, self.trust)
+
+    def rebuild_graph(self) -> None:
+        """Finds the neighbours of every class among the weights as they are; for ``selective``, makes new trees.
+
+        Belongs at the beginning of each epoch; it takes classes² · dim operations over all ranks. A step before the first
+        one makes its own. Nothing happens for kinds that have no graph.
+        """
+        self._native.renew()
+
+    @torch.no_grad()
+    def predict(self, features: torch.Tensor, k: int = 1) -> Best:
+        """The ``k`` best classes of each row of this rank's features, among the classes of all ranks.
+
+        Scores are cosines or products, of ``mach`` mean probabilities.
+        """
+        if not 0 < k <= self.classes:
+            raise ConfigurationError(f"the {k} best of {self.classes} classes: give a number from 1 to {self.classes}")
+        scores, classes = self._native.top(_array(self._checked(features)), k)
+        return Best(torch.from_numpy(scores), torch.from_numpy(classes))
+
+    @property
+    def rows(self) -> range:
+        """The classes of this rank."""
+        first, end = (self.classes * rank // self.ranks for rank in (self.rank, self.rank + 1))
+        return range(first, end)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and forgets their
+        momentum."""
+        found = self._native.weights()
+        if found is None:
+            raise ConfigurationError("a mach head has no weights of a class, only of buckets; use predict()")
+        return torch.from_numpy(found)
+
+    @weight.setter
+    def weight(self, weight: torch.Tensor) -> None:
+        weight = self._checked(weight.detach())
+        if len(weight) != len(self.rows):
+            raise ConfigurationError(f"this rank has {len(self.rows)} classes, but there are {len(weight)} rows of weights")
+        rows = ("weights", self.rows.start, self.classes, _array(weight))
+        self._native.load([rows], *self._native.progress)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
+        steps, epochs = self._native.progress
+        blocks = [(name, first, total, torch.from_numpy(rows)) for name, first, total, rows in self._native.save()]
+        return {"classes": self.classes, "dim": self.dim, "seed": self.seed, "steps": steps, "epochs": epochs, "blocks": blocks}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Takes this rank's part of a state; ``load_state_dict()`` brings it."""
+        if not _is_of_head(state):
+            raise StateError("this is no state of a head over many classes")
+        if (state["classes"], state["dim"]) != (self.classes, self.dim):
+            raise StateError(
+                f"the state is of {state['classes']} classes and {state['dim']} features, "
+                f"but this head has {self.classes} and {self.dim}"
+            )
+        if self.kind.startswith("mach") and state["seed"] != self.seed:
+            raise StateError(
+                f"the state is of a head with the seed {state['seed']}, by which its classes fell into buckets; "
+                f"make this one with seed={state['seed']}"
+            )
+        blocks = [(name, first, total, rows.contiguous().numpy()) for name, first, total, rows in state["blocks"]]
+        self._native.load(blocks, state["steps"], state["epochs"])
+
+    def extra_repr(self) -> str:
+        ranks = f", rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
+        return f"classes={self.classes}, dim={self.dim}, kind={self.kind}, logits={self.logits}{ranks}"
+
+    def _checked(self, features: torch.Tensor) -> torch.Tensor:
+        """Features in a form that is used without a copy."""
+        if features.device.type != "cpu":
+            raise TypeError(f"features are on {features.device}, but the head computes on the CPU; give it features.cpu()")
+        if features.dtype != torch.float32:
+            raise TypeError(f"features are {features.dtype}, but the head computes with float32; give it features.float()")
+        if features.ndim != 2:
+            raise ValueError(f"features have the shape {list(features.shape)}; the head takes [examples, {self.dim}]")
+        return features.contiguous()
+
+
+def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One state dict of those that all ranks saved, which any number of ranks can load.
+
+    Each of them takes its rows out of it. Files that were read with ``torch.load(path, mmap=True)`` are then read only so
+    far. What is not of a head is taken from the first.
+    """
+    joined = dict(states[0])
+    for name, value in joined.items():
+        if _is_of_head(value):
+            blocks = [block for state in states for block in state[name]["blocks"]]
+            joined[name] = {**value, "blocks": blocks}
+    return joined
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: torch.Tensor, anchor: torch.Tensor, labels: torch.Tensor, head: KnnSoftmax) -> torch.Tensor:
+        loss, head.correct, head.active, gradient, ctx.ticket = head._native.score(_array(features), _array(labels))
+        ctx.native, ctx.gradient = head._native, torch.from_numpy(gradient)
+        return features.new_tensor(loss)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_loss: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
+        factor = by_loss.item()
+        ctx.native.backward(ctx.ticket, factor)
+        gradient, ctx.gradient = ctx.gradient, None
+        if factor != 1:
+            gradient.mul_(factor)
+        return gradient, None, None, None
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """The same memory as an array."""
+    return tensor.detach().numpy()
+
+
+def _checked_labels(labels: torch.Tensor) -> torch.Tensor:
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
+        raise TypeError(
+            f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes numbers of classes, [examples]"
+        )
+    return labels.to("cpu", torch.int64).contiguous()
+
+
+def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:
+    """A kind as the command spells it, such as ``knn:10:0.1``."""
+    if name not in known:
+        raise ConfigurationError(f"`{name}` is none of {', '.join(known)}")
+    return ":".join([name, *map(str, known[name])])
+
+
+def _is_of_head(state: Any) -> bool:
+    return isinstance(state, Mapping) and {"classes", "dim", "seed", "steps", "epochs", "blocks"} <= state.keys()
+
+
+def _ranks(group: Any, host: str | None) -> tuple[int, int, Any]:
+    """This rank, how many there are, and what connects them, if several."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1, None
+    rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
+    if ranks == 1:
+        return rank, ranks, None
+    host = _own_address() if host is None else host
+    listener = _pelton.Listener(host)
+    every: list[Any] = [None] * ranks
+    distributed.all_gather_object(every, (host, listener.port, secrets.randbits(128)), group=group)
+    return rank, ranks, (listener, rank, [(host, port) for host, port, _ in every], every[0][2])
+
+
+def _own_address() -> str:
+    """The address of the interface towards the rank that others look for; nothing is sent."""
+    master = os.environ.get("MASTER_ADDR", "localhost")
+    family, kind, protocol, _, address = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as towards:
+        towards.connect(address)
+        return str(towards.getsockname()[0])

@@ -1,0 +1,342 @@
+//! A head over very many classes for training in Python.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use numpy::ndarray::Array2;
+use numpy::{
+    IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
+    PyUntypedArrayMethods,
+};
+use pelton_comm::Comm;
+use pelton_comm::tcp::Job;
+use pelton_run::Interrupt;
+use pelton_softmax::{HeadError, HeadOptions, Rule, Update, class_head};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::configuration;
+use crate::head_failure::HeadFailure;
+use crate::interruptible::interruptible_or;
+use crate::listener::{Ranks, connect};
+use crate::shared_head::{Piece, SharedHead};
+
+/// This rank's classes of a head, and the threads that compute with them.
+#[pyclass(frozen, module = "pelton._pelton")]
+pub(crate) struct Head {
+    head: Mutex<SharedHead>,
+    d: usize,
+    threads: rayon::ThreadPool,
+    /// Where there are several ranks.
+    job: Option<Job>,
+    /// The process that has the threads: one forked from it has none.
+    process: u32,
+}
+
+type Features<'py> = PyReadonlyArray2<'py, f32>;
+type Labels<'py> = PyReadonlyArray1<'py, i64>;
+type Numbers<'py> = Bound<'py, PyArray2<f32>>;
+
+#[pymethods]
+impl Head {
+    /// Weights that do not depend on the number of ranks. `kind` and `logits` are spelled as the command has them.
+    #[new]
+    #[pyo3(signature = (classes, d, kind, logits, seed, threads, ranks=None))]
+    fn new(
+        py: Python<'_>,
+        classes: u64,
+        d: usize,
+        kind: &str,
+        logits: &str,
+        seed: u64,
+        threads: usize,
+        ranks: Option<Ranks<'_>>,
+    ) -> PyResult<Head> {
+        if d == 0 || threads == 0 {
+            return Err(configuration(format!(
+                "{d} features and {threads} threads: there must be at least one of each"
+            )));
+        }
+        let options = HeadOptions {
+            kind: kind.parse().map_err(configuration)?,
+            logits: logits.parse().map_err(configuration)?,
+            classes,
+            d,
+            seed,
+            scratch_bytes: HeadOptions::SCRATCH_BYTES,
+        };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let pool = pool.build();
+        let threads = pool.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let (comm, job) = match ranks {
+            None => (Comm::alone(), None),
+            Some(ranks) => {
+                let (comm, job) = connect(py, &ranks)?;
+                (comm, Some(job))
+            }
+        };
+        let head = py.detach(|| {
+            let others = comm.duplicate()?;
+            let head = threads.install(|| class_head(&options, others))?;
+            Ok::<_, HeadFailure>(SharedHead::new(head, comm, seed))
+        })?;
+        Ok(Head {
+            head: Mutex::new(head),
+            d,
+            threads,
+            job,
+            process: std::process::id(),
+        })
+    }
+
+    /// Scores a batch for the step: mean loss, examples that are right, classes that took part, the gradient of the
+    /// features, and a ticket for [`Head::backward`].
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        features: Features<'py>,
+        labels: Labels<'py>,
+    ) -> PyResult<(f64, usize, u64, Numbers<'py>, (u64, usize))> {
+        let (numbers, labels) = self.examples(&features, &labels)?;
+        let scored = self.with_graph(py, |head| head.score(numbers, labels))?;
+        let gradient = matrix(py, scored.gradient, self.d)?;
+        let (loss, correct) = (scored.loss, scored.correct);
+        Ok((loss, correct, scored.active, gradient, scored.ticket))
+    }
+
+    /// Chooses the classes of a step for several batches, by the labels of all of them.
+    fn select(&self, py: Python<'_>, labels: Labels<'_>) -> PyResult<()> {
+        let labels = labels.as_slice()?;
+        self.with_graph(py, |head| head.select(labels))
+    }
+
+    /// Makes the batch of a ticket count in the step, `factor` times.
+    fn backward(&self, py: Python<'_>, ticket: (u64, usize), factor: f32) -> PyResult<()> {
+        Ok(self.run(py, |head, _| head.backward(ticket, factor))??)
+    }
+
+    /// Moves the weights by all batches that went backward: with LARS where its trust is given, else with SGD.
+    #[pyo3(signature = (rate, momentum, weight_decay, trust=None))]
+    fn step(
+        &self,
+        py: Python<'_>,
+        rate: f32,
+        momentum: f32,
+        weight_decay: f32,
+        trust: Option<f32>,
+    ) -> PyResult<()> {
+        let is_rate = |rate: f32| rate.is_finite() && rate >= 0.0;
+        let rates = [rate, weight_decay, trust.unwrap_or(0.0)];
+        if !(rates.iter().all(|&rate| is_rate(rate)) && (0.0..1.0).contains(&momentum)) {
+            return Err(configuration(format!(
+                "learning rate {rate}, momentum {momentum}, weight decay {weight_decay}, trust {}: all are at least 0, and momentum is below 1",
+                rates[2]
+            )));
+        }
+        let rule = match trust {
+            Some(trust) => Rule::Lars { momentum, trust },
+            None => Rule::Sgd { momentum },
+        };
+        let update = Update {
+            rule,
+            rate,
+            weight_decay,
+        };
+        Ok(self.run(py, |head, _| head.update(&update))??)
+    }
+
+    /// Begins an epoch: graph or forest are made from the weights as they are.
+    fn renew(&self, py: Python<'_>) -> PyResult<()> {
+        let work =
+            |head: &mut SharedHead, stop: &Interrupt| head.renew(&|| stop.load(Ordering::Relaxed));
+        Ok(self.run_long(py, work)??)
+    }
+
+    /// The mean loss over all classes, and how many examples are right.
+    fn evaluate<'py>(
+        &self,
+        py: Python<'py>,
+        features: Features<'py>,
+        labels: Labels<'py>,
+    ) -> PyResult<(f64, usize)> {
+        let (numbers, labels) = self.examples(&features, &labels)?;
+        Ok(self.run(py, |head, _| head.evaluate(numbers, labels))??)
+    }
+
+    /// The `k` best classes of each example, and their scores.
+    fn top<'py>(
+        &self,
+        py: Python<'py>,
+        features: Features<'py>,
+        k: usize,
+    ) -> PyResult<(Numbers<'py>, Bound<'py, PyArray2<i64>>)> {
+        let numbers = self.features(&features)?;
+        let (classes, scores) = self.run(py, |head, _| head.top(numbers, k))??;
+        Ok((matrix(py, scores, k)?, matrix(py, classes, k)?))
+    }
+
+    /// The vectors of this rank's classes; none of MACH.
+    fn weights<'py>(&self, py: Python<'py>) -> PyResult<Option<Numbers<'py>>> {
+        let weights = self.run(py, |head, _| head.weights())?;
+        weights
+            .map(|weights| matrix(py, weights, self.d))
+            .transpose()
+    }
+
+    /// This rank's rows of all that is saved: name, first row, rows of all ranks, and numbers.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Vec<(String, u64, u64, Numbers<'py>)>> {
+        let blocks = self.run(py, |head, _| head.head.save())?;
+        let blocks = blocks.into_iter().map(|block| {
+            let rows = matrix(py, block.values, block.width)?;
+            Ok((block.name, block.first, block.total, rows))
+        });
+        blocks.collect()
+    }
+
+    /// Takes this rank's rows out of what was saved on ranks of any number, and goes on from these steps and epochs.
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        saved: Vec<(String, u64, u64, Numbers<'py>)>,
+        steps: u64,
+        epochs: u64,
+    ) -> PyResult<()> {
+        let arrays: Vec<Features<'py>> = saved.iter().map(|(.., rows)| rows.readonly()).collect();
+        let pieces = saved
+            .iter()
+            .zip(&arrays)
+            .map(|((name, first, total, _), rows)| {
+                Ok(Piece {
+                    name: name.clone(),
+                    first: *first,
+                    total: *total,
+                    width: rows.shape()[1],
+                    values: rows.as_slice()?,
+                })
+            });
+        let pieces = pieces.collect::<PyResult<Vec<_>>>()?;
+        let work = |head: &mut SharedHead, _: &Interrupt| {
+            head.load(&pieces)?;
+            (head.steps, head.epochs) = (steps, epochs);
+            Ok::<_, HeadFailure>(())
+        };
+        Ok(self.run(py, work)??)
+    }
+
+    /// Steps and epochs so far.
+    #[getter]
+    fn progress(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        self.run(py, |head, _| (head.steps, head.epochs))
+    }
+
+    /// Address of the features that were scored last: those of a tensor, where they were not copied.
+    #[getter]
+    fn read_at(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |head, _| head.read_at)
+    }
+
+    /// Bytes of weights, momentum and graph on this rank.
+    #[getter]
+    fn bytes(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, |head, _| head.head.bytes())
+    }
+}
+
+impl Head {
+    /// Features in their place, as rows of the right length.
+    fn features<'a>(&self, features: &'a Features<'_>) -> PyResult<&'a [f32]> {
+        let width = features.shape()[1];
+        if width != self.d {
+            return Err(PyValueError::new_err(format!(
+                "rows of features have {width} numbers, but the head takes {}",
+                self.d
+            )));
+        }
+        Ok(features.as_slice()?)
+    }
+
+    fn examples<'a>(
+        &self,
+        features: &'a Features<'_>,
+        labels: &'a Labels<'_>,
+    ) -> PyResult<(&'a [f32], &'a [i64])> {
+        let (rows, labels) = (features.shape()[0], labels.as_slice()?);
+        if rows != labels.len() {
+            return Err(PyValueError::new_err(format!(
+                "there are {rows} rows of features and {} labels; give each row one label",
+                labels.len()
+            )));
+        }
+        Ok((self.features(features)?, labels))
+    }
+
+    /// Works without Python's lock. Where others may be waited for, Ctrl-C ends the job of all.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut SharedHead, &Interrupt) -> T + Send,
+    ) -> PyResult<T> {
+        if self.job.is_some() {
+            return self.run_long(py, work);
+        }
+        let head = &mut *self.locked()?;
+        Ok(py.detach(|| self.threads.install(|| work(head, &Interrupt::default()))))
+    }
+
+    /// The same, and Ctrl-C sets the flag.
+    fn run_long<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut SharedHead, &Interrupt) -> T + Send,
+    ) -> PyResult<T> {
+        let head = &mut *self.locked()?;
+        let end = || {
+            if let Some(job) = &self.job {
+                job.fail("interrupted");
+            }
+        };
+        interruptible_or(py, end, |stop| self.threads.install(|| work(head, stop)))
+    }
+
+    /// Works; where there is no graph or forest yet, makes one first.
+    fn with_graph<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Fn(&mut SharedHead) -> Result<T, HeadFailure> + Sync,
+    ) -> PyResult<T> {
+        match self.run(py, |head, _| work(head))? {
+            Err(HeadFailure::Head(HeadError::NotRenewed)) => {
+                self.renew(py)?;
+                Ok(self.run(py, |head, _| work(head))??)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn locked(&self) -> PyResult<MutexGuard<'_, SharedHead>> {
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(
+                "this head was made before the process forked, and its threads stayed with the parent; make it in the process that uses it",
+            ));
+        }
+        match self.head.try_lock() {
+            Ok(head) => Ok(head),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(PyRuntimeError::new_err(
+                "another thread works with this head; take turns",
+            )),
+        }
+    }
+}
+
+/// Numbers as an array with rows of this width, without a copy.
+fn matrix<T: numpy::Element>(
+    py: Python<'_>,
+    values: Vec<T>,
+    width: usize,
+) -> PyResult<Bound<'_, PyArray2<T>>> {
+    let rows = values.len() / width.max(1);
+    let array = Array2::from_shape_vec((rows, width), values);
+    let array = array.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    Ok(array.into_pyarray(py))
+}

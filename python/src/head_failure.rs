@@ -1,0 +1,121 @@
+//! What keeps a head from working, as exceptions.
+
+use std::fmt;
+use std::ops::Range;
+
+use pelton_comm::CommError;
+use pelton_softmax::HeadError;
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::error::{StateError, configuration};
+
+/// What is wrong with a call, or with another rank.
+pub(crate) enum HeadFailure {
+    Head(HeadError),
+    Label {
+        place: Place,
+        label: i64,
+        classes: u64,
+    },
+    NotFinite(Place),
+    NotSelected(Place, u64),
+    NoExamples,
+    /// A loss went backward and no step was taken.
+    Pending,
+    /// A loss of a batch that was forgotten goes backward.
+    Forgotten,
+    /// A loss goes backward again.
+    Backward,
+    /// A step without a loss that went backward.
+    NotBackward,
+    /// Rows of a block that no piece has.
+    Rows(String, Range<u64>),
+}
+
+/// Where an example is.
+pub(crate) struct Place {
+    example: usize,
+    /// Where there are several.
+    rank: Option<usize>,
+}
+
+impl Place {
+    /// Of an example among those of all ranks, of which each gave so many.
+    pub(crate) fn new(mut example: usize, counts: &[usize]) -> Place {
+        let mut rank = 0;
+        while rank + 1 < counts.len() && example >= counts[rank] {
+            example -= counts[rank];
+            rank += 1;
+        }
+        let rank = (counts.len() > 1).then_some(rank);
+        Place { example, rank }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}]", self.example)?;
+        match self.rank {
+            None => Ok(()),
+            Some(rank) => write!(f, " of rank {rank}"),
+        }
+    }
+}
+
+impl From<HeadError> for HeadFailure {
+    fn from(error: HeadError) -> HeadFailure {
+        HeadFailure::Head(error)
+    }
+}
+
+impl From<CommError> for HeadFailure {
+    fn from(error: CommError) -> HeadFailure {
+        HeadFailure::Head(error.into())
+    }
+}
+
+impl From<HeadFailure> for PyErr {
+    fn from(failure: HeadFailure) -> PyErr {
+        let now = |sentence: &'static str| PyRuntimeError::new_err(sentence);
+        match failure {
+            HeadFailure::Label {
+                place,
+                label,
+                classes,
+            } => PyIndexError::new_err(format!(
+                "labels{place} is {label}; there are {classes} classes, 0 to {}",
+                classes - 1
+            )),
+            HeadFailure::NotFinite(place) => PyValueError::new_err(format!(
+                "features{place} are not finite; lower the learning rate"
+            )),
+            HeadFailure::NotSelected(place, label) => PyValueError::new_err(format!(
+                "labels{place} is {label}, which select() was not given; give it the labels of all batches of the step"
+            )),
+            HeadFailure::NoExamples => PyValueError::new_err("there are no examples in the batch"),
+            HeadFailure::Pending => now(
+                "a loss of this head went backward and waits for step(): take the step first, or choose the classes of all batches of a step together with select()",
+            ),
+            HeadFailure::Forgotten => now(
+                "this loss is of a batch that the head has forgotten: go backward before the next batch is scored, or choose the classes of all batches of a step together with select()",
+            ),
+            HeadFailure::Backward => {
+                now("this loss went backward before, and counts once in a step")
+            }
+            HeadFailure::NotBackward => now(
+                "no loss of this head went backward since its last step; call backward() on it first",
+            ),
+            HeadFailure::Rows(name, rows) => StateError::new_err(format!(
+                "the state lacks rows {} to {} of the {name}; put the states of all ranks together with pelton.heads.join_states",
+                rows.start,
+                rows.end - 1
+            )),
+            HeadFailure::Head(error) => match error {
+                HeadError::Missing { .. } => StateError::new_err(error.to_string()),
+                HeadError::Classes { .. } | HeadError::Neighbours { .. } => configuration(error),
+                error => PyRuntimeError::new_err(error.to_string()),
+            },
+        }
+    }
+}

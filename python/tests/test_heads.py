@@ -1,0 +1,570 @@
+"""Heads beside what PyTorch makes of the same weights: losses, gradients, steps, training, states, and ranks."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pelton
+
+torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
+from torch.nn import functional as F  # noqa: E402
+
+from pelton.heads import KnnSoftmax, join_states  # noqa: E402
+
+CLASSES, DIM = 103, 24
+KINDS = {
+    "full": {},
+    "knn": {"k": 5, "budget": 0.4},
+    "sampled": {"budget": 0.4},
+    "selective": {"trees": 3, "budget": 0.5},
+    "mach": {"buckets": 20, "repetitions": 3},
+}
+
+
+def examples(count: int, seed: int = 0, classes: int = CLASSES) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(count, DIM, generator=random), torch.randint(classes, (count,), generator=random)
+
+
+def logits_of(
+    features: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, logits: str, scale: float = 16.0, margin: float = 0.1
+) -> torch.Tensor:
+    """The logits of the definitions."""
+    if logits == "product":
+        return features @ weight.T
+    cosine = F.normalize(features) @ F.normalize(weight).T
+    right = F.one_hot(labels, len(weight)).to(cosine.dtype)
+    if logits == "cosface":
+        cosine = cosine - margin * right
+    if logits == "arcface":
+        angle = torch.arccos(cosine.clamp(-1 + 1e-7, 1 - 1e-7))
+        cosine = torch.where(right > 0, torch.cos(angle + margin), cosine)
+    return scale * cosine
+
+
+def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """Equal but for roundings of single precision, relative to the largest number."""
+    found, expected = torch.as_tensor(found).double(), torch.as_tensor(expected).double()
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() <= tolerance * (1e-3 + expected.abs().max())
+
+
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface", "product"])
+def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str) -> None:
+    head = KnnSoftmax(CLASSES, DIM, "full", logits=logits, momentum=0.9, weight_decay=1e-3)
+    weight = head.weight.double().requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=1.0, momentum=0.9, weight_decay=1e-3)
+    for step, lr in enumerate([0.5, 0.5, 0.2]):
+        features, labels = examples(33, step)
+        expected_features = features.double().requires_grad_()
+        features.requires_grad_()
+        loss = head(features, labels)
+        loss.backward()
+        of_labels = logits_of(expected_features, weight, labels, logits)
+        expected = F.cross_entropy(of_labels, labels)
+        optimizer.zero_grad()
+        expected.backward()
+        close(loss.detach(), expected.detach())
+        close(features.grad, expected_features.grad)
+        best = logits_of(expected_features, weight, labels, "product" if logits == "product" else "cosine").argmax(1)
+        assert head.correct == (best == labels).sum()
+        assert head.active == CLASSES
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        head.step(lr)
+        close(head.weight, weight.detach())
+
+
+def test_knn_is_the_softmax_of_its_active_classes() -> None:
+    k, budget = 5, 0.4
+    head = KnnSoftmax(CLASSES, DIM, "knn", k=k, budget=budget, momentum=0.0)
+    before = head.weight
+    features, labels = examples(8)
+    features.requires_grad_()
+    loss = head(features, labels)
+    loss.backward()
+    head.step(1.0)
+    active = (head.weight != before).any(1).nonzero().flatten()
+    # The nearest of each label, themselves first, which fit; and drawn ones.
+    unit = F.normalize(before)
+    near = (unit @ unit.T)[labels].topk(k).indices.unique()
+    assert len(near) < budget * CLASSES
+    assert set(near.tolist()) <= set(active.tolist())
+    assert len(near) < len(active) == head.active <= budget * CLASSES
+    expected_features, weight = features.detach().double().requires_grad_(), before[active].double().requires_grad_()
+    at = torch.searchsorted(active, labels)
+    expected = F.cross_entropy(logits_of(expected_features, weight, at, "cosine"), at)
+    expected.backward()
+    close(loss.detach(), expected.detach())
+    close(features.grad, expected_features.grad)
+    close(before[active] - head.weight[active], weight.grad, 1e-4)
+
+
+class Views:
+    """Classes around points in space: noisy views to learn from, and others to be tested on."""
+
+    def __init__(self, classes: int) -> None:
+        random = torch.Generator().manual_seed(1)
+        self.classes = classes
+        self.points = torch.randn(classes, 16, generator=random)
+
+    def draw(self, views: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        random = torch.Generator().manual_seed(seed)
+        labels = torch.arange(self.classes).repeat(views)
+        order = torch.randperm(len(labels), generator=random)
+        noise = 0.45 * torch.randn(len(labels), 16, generator=random)
+        return (self.points[labels] + noise)[order], labels[order]
+
+
+def net() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, DIM))
+
+
+def accuracy_of_linear(views: Views, epochs: int) -> float:
+    trained = torch.nn.Sequential(net(), torch.nn.Linear(DIM, views.classes))
+    # The best of several rates.
+    optimizer = torch.optim.SGD(trained.parameters(), 0.05, momentum=0.9)
+    for epoch in range(epochs):
+        for features, labels in zip(*(part.split(64) for part in views.draw(10, epoch)), strict=True):
+            optimizer.zero_grad()
+            F.cross_entropy(trained(features), labels).backward()
+            optimizer.step()
+    features, labels = views.draw(5, 1000)
+    return (trained(features).argmax(1) == labels).double().mean().item()
+
+
+def test_training_comes_as_far_as_with_a_linear_layer() -> None:
+    views, epochs = Views(300), 8
+    expected = accuracy_of_linear(views, epochs)
+    reached = {}
+    for kind in ["full", "knn"]:
+        trained, head = net(), KnnSoftmax(views.classes, DIM, kind, k=10, budget=0.3)
+        optimizer = torch.optim.SGD(trained.parameters(), 0.1, momentum=0.9)
+        for epoch in range(epochs):
+            head.rebuild_graph()
+            for features, labels in zip(*(part.split(64) for part in views.draw(10, epoch)), strict=True):
+                optimizer.zero_grad()
+                head(trained(features), labels).backward()
+                optimizer.step()
+                head.step(1.0)
+        features, labels = views.draw(5, 1000)
+        best = head.predict(trained(features), 3)
+        assert best.classes.shape == (len(labels), 3) and bool((best.scores[:, :-1] >= best.scores[:, 1:]).all())
+        reached[kind] = (best.classes[:, 0] == labels).double().mean().item()
+        head.eval()
+        loss = head(trained(features), labels)
+        assert head.correct == (best.classes[:, 0] == labels).sum()
+        close(loss, F.cross_entropy(logits_of(trained(features), head.weight, labels, "cosine"), labels).detach())
+    assert expected > 0.9
+    assert min(reached.values()) > expected - 0.01, (expected, reached)
+
+
+def train(head: KnnSoftmax, steps: range, lr: float = 0.5) -> list[float]:
+    losses = []
+    for step in steps:
+        loss = head(*examples(32, step))
+        loss.backward()
+        head.step(lr)
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("trust", [None, 0.1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_goes_on_exactly(kind: str, trust: float | None) -> None:
+    make = lambda seed: torch.nn.ModuleDict(  # noqa: E731
+        {"net": torch.nn.Linear(2, 2), "head": KnnSoftmax(CLASSES, DIM, kind, trust=trust, seed=seed, **KINDS[kind])}
+    )
+    trained = make(3)
+    train(trained["head"], range(5))
+    file = io.BytesIO()
+    torch.save(trained.state_dict(), file)
+    file.seek(0)
+    # One that was elsewhere, and one that draws otherwise at first.
+    other = make(3)
+    train(other["head"], range(20, 22))
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(other["net"].weight, trained["net"].weight)
+    expected = train(trained["head"], range(5, 9))
+    assert train(other["head"], range(5, 9)) == expected
+
+
+def test_a_state_of_another_head_is_refused() -> None:
+    state = KnnSoftmax(CLASSES, DIM).state_dict()
+    with pytest.raises(pelton.StateError, match="of 103 classes and 24 features, but this head has 100 and 24"):
+        KnnSoftmax(100, DIM).load_state_dict(state)
+    with pytest.raises(pelton.StateError, match="weights of the head are missing"):
+        KnnSoftmax(CLASSES, DIM, "mach").load_state_dict(state)
+    with pytest.raises(pelton.StateError, match="no state of a head"):
+        KnnSoftmax(CLASSES, DIM).set_extra_state({"step": 3})
+    with pytest.raises(pelton.StateError, match="make this one with seed=0"):
+        KnnSoftmax(CLASSES, DIM, "mach", seed=1).load_state_dict(KnnSoftmax(CLASSES, DIM, "mach").state_dict())
+    # Another kind takes the weights.
+    head = KnnSoftmax(CLASSES, DIM, "full", seed=5)
+    head.load_state_dict(state)
+    assert torch.equal(head.weight, KnnSoftmax(CLASSES, DIM).weight)
+
+
+class Watched:
+    """A native head, and the addresses of what goes into it and comes out of it."""
+
+    def __init__(self, native: Any) -> None:
+        self.native, self.addresses = native, []
+
+    def score(self, features: np.ndarray, labels: np.ndarray) -> Any:
+        found = self.native.score(features, labels)
+        self.addresses += [features.ctypes.data, labels.ctypes.data, found[3].ctypes.data]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.native, name)
+
+
+def test_features_and_their_gradient_are_not_copied() -> None:
+    head = KnnSoftmax(CLASSES, DIM, "full")
+    head._native = Watched(head._native)
+    features, labels = examples(32)
+    features.requires_grad_()
+    gradients = []
+    features.register_hook(lambda gradient: gradients.append(gradient.data_ptr()))
+    head(features, labels).backward()
+    assert head._native.addresses == [features.data_ptr(), labels.data_ptr(), *gradients]
+    assert head._native.native.read_at == features.data_ptr()
+    # What does not lie row by row is put in order first.
+    strided = torch.empty(DIM, 32).T.copy_(features.detach())
+    head.step(0.0)
+    loss = head(features, labels)
+    assert not strided.is_contiguous() and head(strided, labels.to(torch.int32)) == loss
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_batches_of_a_step_come_to_one(kind: str) -> None:
+    whole, parts = (KnnSoftmax(CLASSES, DIM, kind, **KINDS[kind]) for _ in range(2))
+    for step in range(3):
+        features, labels = examples(32, step)
+        (2 * whole(features, labels)).backward()
+        whole.step(0.5)
+        parts.select(labels)
+        # One alone, two in a sum, and one that stays where it is.
+        (0.5 * parts(features[:8], labels[:8])).backward()
+        parts(features[:4], labels[:4])
+        ((parts(features[8:24], labels[8:24]) + 0.5 * parts(features[24:], labels[24:]))).backward()
+        parts.step(0.5)
+    saved = [dict((name, rows) for name, _, _, rows in head.get_extra_state()["blocks"]) for head in (whole, parts)]
+    assert saved[0].keys() == saved[1].keys()
+    for name, rows in saved[0].items():
+        close(saved[1][name], rows, 1e-4)
+
+
+def test_features_that_do_not_learn_train_the_classes() -> None:
+    head = KnnSoftmax(CLASSES, DIM, "full")
+    features, labels = examples(32)
+    losses = []
+    for _ in range(20):
+        loss = head(features, labels)
+        loss.backward()
+        head.step(1.0)
+        losses.append(loss.item())
+    assert features.grad is None and losses[-1] < 0.5 * losses[0]
+    with torch.no_grad():
+        assert not head(features, labels).requires_grad
+    head.eval()
+    assert not head(features, labels).requires_grad
+
+
+def test_what_is_wrong_is_said() -> None:
+    head = KnnSoftmax(CLASSES, DIM, "full")
+    features, labels = examples(4)
+    said = lambda error, text: pytest.raises(error, match=text)  # noqa: E731
+    with said(TypeError, r"features are torch.float64, .* give it features.float\(\)"):
+        head(features.double(), labels)
+    with said(TypeError, r"features are on meta, .* features.cpu\(\)"):
+        head(features.to("meta"), labels)
+    with said(ValueError, r"shape \[96\]; the head takes \[examples, 24\]"):
+        head(features.flatten(), labels)
+    with said(ValueError, "have 23 numbers, but the head takes 24"):
+        head(features[:, 1:], labels)
+    with said(ValueError, "4 rows of features and 3 labels"):
+        head(features, labels[1:])
+    with said(ValueError, "no examples"):
+        head(features[:0], labels[:0])
+    with said(TypeError, "labels are torch.float32"):
+        head(features, labels.float())
+    for wrong in (CLASSES, -100):
+        labels[2] = wrong
+        with said(IndexError, rf"labels\[2\] is {wrong}; there are 103 classes, 0 to 102"):
+            head(features, labels)
+    labels[2] = 0
+    features[3, 5] = float("nan")
+    for head_or_predict in (lambda: head(features, labels), lambda: head.predict(features)):
+        with said(ValueError, r"features\[3\] are not finite"):
+            head_or_predict()
+    features[3, 5] = 0.0
+    with said(RuntimeError, "no loss of this head went backward since its last step"):
+        head.step(0.1)
+    first = head(features, labels)
+    second = head(features, labels)
+    with said(RuntimeError, "of a batch that the head has forgotten"):
+        first.backward()
+    second.backward(retain_graph=True)
+    with said(RuntimeError, "went backward before"):
+        second.backward()
+    with said(RuntimeError, r"waits for step\(\)"):
+        head(features, labels)
+    for wrong in (-1.0, float("nan")):
+        with said(pelton.ConfigurationError, "learning rate"):
+            head.step(wrong)
+    head.step(0.1)
+    drawn = KnnSoftmax(CLASSES, DIM, "sampled", budget=0.1)
+    drawn.select(torch.tensor([1, 2]))
+    with said(ValueError, r"labels\[1\] is 102, which select\(\) was not given"):
+        drawn(features[:2], torch.tensor([1, 102]))
+    with said(pelton.ConfigurationError, "give a number from 1 to 103"):
+        head.predict(features, 104)
+    with said(pelton.ConfigurationError, "only of buckets"):
+        KnnSoftmax(CLASSES, DIM, "mach").weight  # noqa: B018
+    with said(pelton.ConfigurationError, "this rank has 103 classes, but there are 3 rows"):
+        head.weight = torch.zeros(3, DIM)
+    for settings, text in [
+        ({"kind": "linear"}, "`linear` is none of full, knn"),
+        ({"kind": "knn", "k": 0}, "knn:0:0.1"),
+        ({"kind": "knn", "k": 200}, "each of 103 classes cannot have 200 nearest"),
+        ({"logits": "cosine", "scale": -1.0}, "cosine:-1.0"),
+        ({"threads": 0}, "0 threads"),
+    ]:
+        with said(pelton.ConfigurationError, text):
+            KnnSoftmax(CLASSES, DIM, **settings)
+    with said(pelton.ConfigurationError, "0 classes are none"):
+        KnnSoftmax(0, DIM)
+
+
+def test_other_threads_of_python_go_on_and_ctrl_c_ends_a_graph(request: pytest.FixtureRequest) -> None:
+    """Both while a graph is built that takes seconds."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    head = KnnSoftmax(120_000, DIM, threads=1)
+    ticks, done = [], threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.01):
+            ticks.append(time.monotonic())
+            if len(ticks) == 20:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        head.rebuild_graph()
+    took = time.monotonic() - began
+    done.set()
+    ticking.join()
+    assert len(ticks) >= 20 and took < 20
+    features, labels = examples(4, classes=120_000)
+    head.eval()
+    assert head(features, labels).isfinite()
+
+
+# Several ranks, in processes of their own.
+
+RANK = """
+import os, signal, sys, time
+import torch, torch.distributed as dist
+from pelton.heads import KnnSoftmax
+from test_heads import CLASSES, DIM, KINDS, examples
+
+rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+torch.set_num_threads(1)
+# Also where whoever started the tests ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+"""
+
+
+def run_ranks(ranks: int, folder: Path, program: str) -> list[subprocess.Popen[str]]:
+    folder.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+
+    def start(rank: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", RANK + program, str(rank), str(ranks), str(folder)]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return [start(rank) for rank in range(ranks)]
+
+
+def results(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Code, output and errors of each, which end by themselves."""
+    ended = []
+    for process in processes:
+        try:
+            output, errors = process.communicate(timeout=240)
+        except subprocess.TimeoutExpired:
+            for other in processes:
+                other.kill()
+            raise
+        ended.append((process.returncode, output, errors))
+    return ended
+
+
+TRAIN = """
+def train(head, share):
+    figures = []
+    torch.manual_seed(1)
+    net = torch.nn.Linear(DIM, DIM)
+    if share:
+        net = torch.nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+    for epoch in range(2):
+        head.rebuild_graph()
+        for step in range(3):
+            features, labels = examples(33, 10 * epoch + step)
+            if share:
+                # Unequal parts of a batch; the mean over all is still that of the whole.
+                cut = 20
+                part = slice(0, cut) if rank == 0 else slice(cut, None)
+                features, labels = features[part], labels[part]
+            loss = head(net(features), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            head.step(0.5)
+            figures.append([loss.item(), head.correct, head.active])
+    features, labels = examples(8, 99)
+    best = head.predict(net(features), 4)
+    head.eval()
+    loss = head(net(features), labels)
+    weight = list(net.parameters())[0].detach()
+    return {"figures": figures, "scores": best.scores, "classes": best.classes, "loss": loss, "net": weight}
+"""
+
+DIVIDED = """
+found = {}
+for kind, options in KINDS.items():
+    head = KnnSoftmax(CLASSES, DIM, kind, **options)
+    found[kind] = {**train(head, share=True), "state": head.state_dict(), "rows": list(head.rows)}
+torch.save(found, f"{folder}/found-{rank}.pt")
+"""
+
+
+def test_two_ranks_are_as_one(tmp_path: Path) -> None:
+    ended = results(run_ranks(2, tmp_path, TRAIN + DIVIDED))
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    found = [torch.load(tmp_path / f"found-{rank}.pt", weights_only=True) for rank in range(2)]
+    names: dict[str, Any] = {"torch": torch, "DIM": DIM, "examples": examples}
+    exec(TRAIN, names)
+    for kind, options in KINDS.items():
+        head = KnnSoftmax(CLASSES, DIM, kind, **options)
+        expected = names["train"](head, share=False)
+        for of_rank in (found[0][kind], found[1][kind]):
+            for name in ("figures", "scores", "loss", "net"):
+                close(of_rank[name], expected[name], 2e-4)
+            assert torch.equal(of_rank["classes"], expected["classes"])
+        assert found[0][kind]["rows"] + found[1][kind]["rows"] == list(range(CLASSES))
+        # The state of two ranks in one.
+        joined = join_states([of_rank[kind]["state"] for of_rank in found])
+        other = KnnSoftmax(CLASSES, DIM, kind, **options)
+        train(other, range(70, 72))
+        with pytest.raises(pelton.StateError, match="lacks rows .* to .* of the .*weights; .*join_states"):
+            other.load_state_dict(found[0][kind]["state"])
+        other.load_state_dict(joined)
+        if kind != "mach":
+            close(other.weight, head.weight, 2e-4)
+        head.eval(), other.eval()
+        close(other(*examples(8, 5)), head(*examples(8, 5)), 2e-4)
+    torch.save({kind: join_states([of_rank[kind]["state"] for of_rank in found]) for kind in KINDS}, tmp_path / "joined.pt")
+    # Three go on from it as one does.
+    program = """
+joined = torch.load(f"{folder}/../joined.pt", mmap=True, weights_only=True)
+for kind, options in KINDS.items():
+    head = KnnSoftmax(CLASSES, DIM, kind, **options)
+    head.load_state_dict(joined[kind])
+    features, labels = examples(30, 50)
+    for _ in range(2):
+        loss = head(features[rank::3], labels[rank::3])
+        loss.backward()
+        head.step(0.5)
+        print(loss.item(), head.active)
+"""
+    ended = results(run_ranks(3, tmp_path / "three", program))
+    assert [code for code, _, _ in ended] == [0, 0, 0], ended
+    expected_lines = []
+    for kind, options in KINDS.items():
+        head = KnnSoftmax(CLASSES, DIM, kind, **options)
+        head.load_state_dict(torch.load(tmp_path / "joined.pt", weights_only=True)[kind])
+        features, labels = examples(30, 50)
+        # All ranks' examples by rank, which the draws do not depend on.
+        for _ in range(2):
+            loss = head(features, labels)
+            loss.backward()
+            head.step(0.5)
+            expected_lines.append([loss.item(), head.active])
+    for _, output, _ in ended:
+        close([[float(number) for number in line.split()] for line in output.splitlines()], expected_lines, 2e-4)
+
+
+def test_a_label_that_is_no_class_is_an_error_of_all_ranks(tmp_path: Path) -> None:
+    program = """
+head = KnnSoftmax(CLASSES, DIM, "full")
+features, labels = examples(4)
+if rank == 1:
+    labels[3] = 1000
+try:
+    head(features, labels)
+except IndexError as error:
+    print(error)
+# Nothing happened, and all go on.
+loss = head(*examples(4))
+loss.backward()
+head.step(0.1)
+"""
+    for code, output, errors in results(run_ranks(2, tmp_path, program)):
+        assert (code, output) == (0, "labels[3] of rank 1 is 1000; there are 103 classes, 0 to 102\n"), errors
+
+
+def test_a_rank_that_dies_or_is_interrupted_ends_the_waits_of_others(tmp_path: Path) -> None:
+    program = """
+head = KnnSoftmax(CLASSES, DIM, "full")
+features, labels = examples(4)
+for step in range(3):
+    head(features, labels).backward()
+    head.step(0.1)
+print("ready", flush=True)
+if rank == 1:
+    time.sleep(600)
+try:
+    head(features, labels)
+except RuntimeError as error:
+    print(error, flush=True)
+    os._exit(3)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    os._exit(4)
+"""
+    for signals, folder in [((signal.SIGKILL, 1), "killed"), ((signal.SIGINT, 0), "interrupted")]:
+        processes = run_ranks(2, tmp_path / folder, program)
+        for process in processes:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        number, victim = signals
+        began = time.monotonic()
+        processes[victim].send_signal(number)
+        output, _ = processes[0].communicate(timeout=60)
+        assert time.monotonic() - began < 15
+        processes[1].kill()
+        processes[1].communicate()
+        if victim == 1:
+            assert processes[0].returncode == 3 and output.startswith("rank 1 failed: its connection was lost"), output
+        else:
+            assert processes[0].returncode == 4 and output == "interrupted\n", output
