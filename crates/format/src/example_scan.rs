@@ -143,6 +143,12 @@ impl ExampleScan {
         Ok(())
     }
 
+    /// The next record cannot be read.
+    pub(crate) fn add_unread(&mut self) {
+        self.records += 1;
+        self.classes.push_none();
+    }
+
     /// Whether the record says something that is not known.
     fn is_news(&self, label: Label) -> bool {
         let is_news = |met: &Met| {

@@ -1,5 +1,6 @@
 //! The list of formats.
 
+use crate::array_record::ArrayRecord;
 use crate::cifar::Cifar;
 use crate::folder::Folder;
 use crate::format::Format;
@@ -16,7 +17,7 @@ use crate::text::Text;
 use crate::tfrecord::TfRecord;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 19] = [
+static FORMATS: [&dyn Format; 21] = [
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -44,6 +45,8 @@ static FORMATS: [&dyn Format; 19] = [
     &Mixtures,
     &TfRecord::Found,
     &TfRecord::AsBytes,
+    &ArrayRecord::Found,
+    &ArrayRecord::AsBytes,
 ];
 
 impl FormatKind {

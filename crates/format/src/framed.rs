@@ -36,9 +36,10 @@ pub(crate) fn refuses_label(label: &LabelColumn) -> Option<&'static str> {
 
 /// How the bytes of a record lie in its frame.
 pub(crate) trait Framing: fmt::Debug + Send + Sync + 'static {
-    /// Gives `with` the bytes of a record, where its checksums fit.
+    /// Gives `with` the bytes of record `record` of the file, where their checksums fit.
     fn open<R>(
         &self,
+        record: u64,
         frame: &[u8],
         with: impl FnOnce(&[u8]) -> Result<R, Fault>,
     ) -> Result<R, Fault>;
@@ -135,14 +136,20 @@ impl<F: Framing> FieldDecoder for FramedDecoder<F> {
         }
     }
 
-    fn decode(&self, frame: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
-        self.framing.open(frame, |bytes| match &self.payload {
-            Payload::Example(fields) => fields.decode(bytes, row),
-            Payload::Bytes(_) => {
-                row.put(BYTES, None, &[bytes.len()], bytes);
-                Ok(())
-            }
-        })?;
+    fn decode(
+        &self,
+        record: u64,
+        frame: &[u8],
+        row: &mut RowWriter<'_>,
+    ) -> Result<Option<f64>, Fault> {
+        self.framing
+            .open(record, frame, |bytes| match &self.payload {
+                Payload::Example(fields) => fields.decode(bytes, row),
+                Payload::Bytes(_) => {
+                    row.put(BYTES, None, &[bytes.len()], bytes);
+                    Ok(())
+                }
+            })?;
         Ok(None)
     }
 

@@ -43,6 +43,7 @@ mod packed_writer;
 mod gaussian_mixture;
 mod mixture;
 
+mod array_record;
 mod example;
 mod example_fields;
 mod example_scan;
@@ -50,6 +51,7 @@ mod framed;
 mod json_lines;
 mod npz;
 mod raw_records;
+mod riegeli;
 mod tfrecord;
 
 mod cifar;

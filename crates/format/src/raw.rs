@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use pelton_storage::FileSet;
 
+pub use crate::array_record::read_array_record;
 use crate::codes::Codes;
 use crate::data_file::Stamp;
 use crate::delimited::LabelColumn;

@@ -22,9 +22,11 @@ use crate::data_file::Places;
 use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::{Fault, FormatError};
+use crate::example_fields::ExampleFields;
 use crate::example_scan::{ExampleScan, Scanned};
+use crate::fields::{FieldDecoder, RowWriter};
 use crate::format::{Format, Found, Match, Source};
-use crate::framed::{AS_BYTES, FramedDecoder, Framing, Payload};
+use crate::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
 use crate::kind::Head;
 use crate::labels::MOST_LABELS;
 use crate::located::Located;
@@ -62,7 +64,7 @@ impl Format for TfRecord {
     }
 
     fn check(&self, argument: &str) -> Result<(), String> {
-        crate::framed::check_argument(NAME, argument)
+        framed::check_argument(NAME, argument)
     }
 
     /// By the checksum of the first length.
@@ -78,7 +80,7 @@ impl Format for TfRecord {
     }
 
     fn refuses_label(&self, label: &LabelColumn) -> Option<&'static str> {
-        crate::framed::refuses_label(label)
+        framed::refuses_label(label)
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
@@ -256,6 +258,7 @@ struct Checked;
 impl Framing for Checked {
     fn open<R>(
         &self,
+        _: u64,
         frame: &[u8],
         with: impl FnOnce(&[u8]) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
@@ -283,7 +286,7 @@ pub fn decode_tfrecords(file: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     let (_, first) = ranges.first()?;
     let first = &file[first.start as usize..first.end as usize];
-    let payload = match crate::example_fields::ExampleFields::of_first(first, NAME) {
+    let payload = match ExampleFields::of_first(first, NAME) {
         Some(fields) => {
             let fields = fields.with_label(path, &LabelColumn::Last).ok()?;
             let mut scan = ExampleScan::new(fields.clone());
@@ -300,16 +303,11 @@ pub fn decode_tfrecords(file: &[u8]) -> Option<Vec<Vec<u8>>> {
         framing: Arc::new(Checked),
         payload,
     };
-    let rows = ranges.iter().map(|(at, bytes)| {
+    let rows = (0..).zip(&ranges).map(|(record, (at, bytes))| {
         let frame = &file[*at as usize..(bytes.end + FOOTER) as usize];
         let mut row = Vec::new();
-        crate::fields::FieldDecoder::decode(
-            &decoder,
-            frame,
-            &mut crate::fields::RowWriter::new(&mut row),
-        )
-        .ok()?;
-        Some(row)
+        let decoded = decoder.decode(record, frame, &mut RowWriter::new(&mut row));
+        decoded.ok().map(|_| row)
     });
     rows.collect()
 }

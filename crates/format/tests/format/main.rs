@@ -1,5 +1,6 @@
 //! Files of every format, in one program, so that it is linked once.
 
+mod array_records;
 mod arrays;
 mod folder_indexes;
 mod json_labels;
