@@ -400,14 +400,3 @@ impl Framing for Chunks {
         SCRATCH.with_borrow_mut(|scratch| with(one_record(&chunk, scratch).map_err(damaged)?))
     }
 }
-
-/// The records of a file that lies in memory, where its footer is sound; `None` for those that are not.
-pub fn read_array_record(file: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {
-    let table = read_table(Path::new("memory"), &mut &*file).ok()?;
-    let ends = table.starts.walk(0).skip(1).chain([table.end]);
-    let records = table.starts.walk(0).zip(ends).map(|(at, end)| {
-        let chunk = chunk(at, &file[at as usize..end as usize]).ok()?;
-        Some(one_record(&chunk, &mut Vec::new()).ok()?.to_vec())
-    });
-    Some(records.collect())
-}

@@ -185,7 +185,7 @@ impl ExampleFields {
                 let one: Vec<&str> = one.map(|known| known.name.as_str()).collect();
                 FormatError::NoLabelColumn {
                     path: path.to_path_buf(),
-                    wanted: name.clone(),
+                    wanted: wanted.describe(),
                     columns: format!("{}, of one value each", one.join(", ")),
                 }
             })?),

@@ -7,6 +7,8 @@ use crate::format::Format;
 use crate::idx::Idx;
 use crate::json_lines::JsonLines;
 use crate::kind::{FormatKind, Head, Look};
+use crate::litdata::LitData;
+use crate::mds::Mds;
 use crate::mixture::Mixtures;
 use crate::npz::Npz;
 use crate::raw_records::RawRecords;
@@ -17,7 +19,7 @@ use crate::text::Text;
 use crate::tfrecord::TfRecord;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 21] = [
+static FORMATS: [&dyn Format; 23] = [
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -47,6 +49,8 @@ static FORMATS: [&dyn Format; 21] = [
     &TfRecord::AsBytes,
     &ArrayRecord::Found,
     &ArrayRecord::AsBytes,
+    &Mds,
+    &LitData,
 ];
 
 impl FormatKind {

@@ -72,9 +72,9 @@ impl Payload {
             return Ok(Payload::Example(fields.with_label(source.path, label)?));
         }
         match label {
-            LabelColumn::Name(wanted) => Err(FormatError::NoLabelColumn {
+            LabelColumn::Name(_) => Err(FormatError::NoLabelColumn {
                 path: source.path.to_path_buf(),
-                wanted: wanted.clone(),
+                wanted: label.describe(),
                 columns: "none, since its records are bytes and no tf.train.Example".into(),
             }),
             _ => Ok(Payload::bytes()),

@@ -54,6 +54,12 @@ mod raw_records;
 mod riegeli;
 mod tfrecord;
 
+mod litdata;
+mod mds;
+mod shard;
+mod shard_cells;
+mod shard_folder;
+
 mod cifar;
 mod classes_so_far;
 mod codes;

@@ -86,7 +86,7 @@ pub(crate) fn chunk(at: u64, bytes: &[u8]) -> Result<Chunk<'_>, Wrong> {
     })
 }
 
-fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     HighwayHasher::new(KEY).hash64(bytes)
 }
 

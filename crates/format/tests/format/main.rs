@@ -10,6 +10,7 @@ mod pixels;
 mod real_data;
 mod row_layouts;
 mod samples;
+mod shards;
 mod sidecars;
 mod streams;
 mod support;
