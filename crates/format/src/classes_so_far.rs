@@ -11,7 +11,17 @@ pub(crate) struct ClassesSoFar {
     codes: Vec<u32>,
     labels: Vec<f64>,
     known: HashMap<u64, u32>,
+    /// The same of whole numbers from 0 on that are small, as most are: 1 more than the code, or 0.
+    small: Vec<u32>,
     names: BTreeMap<String, u32>,
+}
+
+/// A value that is a small whole number.
+#[inline]
+fn small(value: f64) -> Option<usize> {
+    const FEW: usize = 1 << 16;
+    let whole = value as usize;
+    (whole as f64 == value && whole < FEW).then_some(whole)
 }
 
 impl ClassesSoFar {
@@ -28,8 +38,17 @@ impl ClassesSoFar {
         !self.labels.is_empty()
     }
 
+    #[inline]
     pub(crate) fn knows_number(&self, value: f64) -> bool {
-        self.known.contains_key(&bits(value))
+        self.code_of(value).is_some()
+    }
+
+    #[inline]
+    fn code_of(&self, value: f64) -> Option<u32> {
+        match small(value) {
+            Some(small) => self.small.get(small)?.checked_sub(1),
+            None => self.known.get(&bits(value)).copied(),
+        }
     }
 
     pub(crate) fn knows_name(&self, name: &str) -> bool {
@@ -38,11 +57,21 @@ impl ClassesSoFar {
 
     /// The next record has this number, and no other a name.
     pub(crate) fn push_number(&mut self, value: f64) {
-        let next = self.labels.len() as u32;
-        let code = *self.known.entry(bits(value)).or_insert(next);
-        if code == next {
-            self.labels.push(value + 0.0);
+        if let Some(code) = self.code_of(value) {
+            self.codes.push(code);
+            return;
         }
+        let code = self.labels.len() as u32;
+        match small(value) {
+            Some(small) => {
+                self.small.resize(self.small.len().max(small + 1), 0);
+                self.small[small] = code + 1;
+            }
+            None => {
+                self.known.insert(bits(value), code);
+            }
+        }
+        self.labels.push(value + 0.0);
         self.codes.push(code);
     }
 

@@ -20,10 +20,11 @@ use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
-use crate::open::open_file;
+use crate::open::open_files;
 use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
+use crate::shard_folder::shards;
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -118,11 +119,14 @@ pub struct IndexReport {
 impl Dataset {
     /// Opens files as one data set, in the order given.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
-        let mut notes = Vec::new();
-        let mut opened = paths
-            .iter()
-            .map(|path| open_file(path, options, &mut notes))
-            .collect::<Result<Vec<Opened>, FormatError>>()?;
+        let mut files: Vec<PathBuf> = Vec::with_capacity(paths.len());
+        for path in paths {
+            match shards(path, options)? {
+                Some(shards) => files.extend(shards),
+                None => files.push(path.clone()),
+            }
+        }
+        let (mut opened, notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);

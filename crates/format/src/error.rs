@@ -588,9 +588,9 @@ pub enum Fault {
         /// The checksum stored.
         found: u32,
     },
-    /// A record that has not the fields that the others have.
+    /// A record in a format of others that cannot be read, or is not like the others.
     #[error("{what}")]
-    Fields {
+    Foreign {
         /// What is wrong, and the remedy.
         what: String,
     },

@@ -136,7 +136,11 @@ impl Features {
 
 /// A field whose length stands before it: its number and where its bytes lie, all of them before `end`.
 #[inline]
-fn delimited(source: &mut impl ByteSource, at: u64, end: u64) -> Result<(u8, Range<u64>), Broken> {
+pub(crate) fn delimited(
+    source: &mut impl ByteSource,
+    at: u64,
+    end: u64,
+) -> Result<(u8, Range<u64>), Broken> {
     let head = source.bytes(at, (1 + MOST_VARINT_BYTES).min(end - at) as usize)?;
     let Some((tag, rest)) = head.split_first() else {
         return damaged(at, "it ends too early");
@@ -156,7 +160,7 @@ fn delimited(source: &mut impl ByteSource, at: u64, end: u64) -> Result<(u8, Ran
 
 /// The number that bytes begin with, and how many of them it takes.
 #[inline]
-fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (i, byte) in bytes.iter().enumerate().take(MOST_VARINT_BYTES as usize) {
         value |= u64::from(byte & 0x7f) << (7 * i);

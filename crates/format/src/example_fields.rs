@@ -185,7 +185,7 @@ impl ExampleFields {
                 let one: Vec<&str> = one.map(|known| known.name.as_str()).collect();
                 FormatError::NoLabelColumn {
                     path: path.to_path_buf(),
-                    wanted: name.clone(),
+                    wanted: wanted.describe(),
                     columns: format!("{}, of one value each", one.join(", ")),
                 }
             })?),
@@ -330,7 +330,7 @@ impl ExampleFields {
     /// Writes the fields of an Example.
     pub(crate) fn decode(&self, example: &[u8], row: &mut RowWriter<'_>) -> Result<(), Fault> {
         if u32::try_from(example.len()).is_err() {
-            return Err(Fault::Fields {
+            return Err(Fault::Foreign {
                 what: "it has 4 GiB or more; write smaller records".into(),
             });
         }
@@ -379,7 +379,7 @@ impl ExampleFields {
     fn wrong(&self, feature: usize, what: &str) -> Fault {
         let Known { name, .. } = &self.known[feature];
         let format = self.format;
-        Fault::Fields {
+        Fault::Foreign {
             what: format!(
                 "its feature {name:?} {what}; write all records alike, or read them as they are with `format` {format}:bytes"
             ),
@@ -393,7 +393,7 @@ impl ExampleFields {
             Broken::Failed(_) => (0, "it cannot be read"),
         };
         let format = self.format;
-        Fault::Fields {
+        Fault::Foreign {
             what: format!(
                 "it is no tf.train.Example, as the first record is: {what} at byte {at} of it; write all records alike, or read them as they are with `format` {format}:bytes"
             ),

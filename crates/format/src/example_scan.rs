@@ -15,6 +15,9 @@ use crate::example::{Broken, Class, Feature, Features, Kind, class_of, measure};
 use crate::example_fields::ExampleFields;
 use crate::located::Located;
 
+/// Up to so many bytes a record is looked at as a whole, which is faster than to hop.
+const WHOLE: u64 = 16 << 10;
+
 /// What is known after the records so far.
 pub(crate) struct ExampleScan {
     fields: ExampleFields,
@@ -114,7 +117,15 @@ impl ExampleScan {
         is_sound: impl FnOnce(&mut S) -> io::Result<bool>,
     ) -> io::Result<()> {
         self.records += 1;
-        let rest = match self.look_at(source, example) {
+        let length = example.end - example.start;
+        let looked = match length <= WHOLE {
+            true => self.look_at(
+                &mut source.bytes(example.start, length as usize)?,
+                0..length,
+            ),
+            false => self.look_at(source, example),
+        };
+        let rest = match looked {
             Ok(rest) => rest,
             Err(Broken::Failed(error)) => return Err(error),
             Err(Broken::Damaged { .. }) => {
@@ -141,6 +152,12 @@ impl ExampleScan {
             Label::None => self.classes.push_none(),
         }
         Ok(())
+    }
+
+    /// The next record cannot be read.
+    pub(crate) fn add_unread(&mut self) {
+        self.records += 1;
+        self.classes.push_none();
     }
 
     /// Whether the record says something that is not known.

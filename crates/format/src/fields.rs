@@ -159,8 +159,13 @@ pub(crate) trait FieldDecoder: fmt::Debug + Send + Sync {
     /// What every record has, without its label.
     fn specs(&self) -> &FieldSpecs;
 
-    /// Writes the fields of a record; its label, where the record itself states one.
-    fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault>;
+    /// Writes the fields of record `record` of the file; its label, where the record itself states one.
+    fn decode(
+        &self,
+        record: u64,
+        bytes: &[u8],
+        row: &mut RowWriter<'_>,
+    ) -> Result<Option<f64>, Fault>;
 
     /// The bytes of a record that are its only field, where it has one and states no label.
     fn only_field(&self) -> Option<Range<usize>> {

@@ -246,6 +246,14 @@ pub(crate) fn regular_file(path: &Path) -> Result<fs::Metadata, FormatError> {
     })
 }
 
+/// How many threads scan.
+pub(crate) fn scan_threads(options: &OpenOptions) -> usize {
+    match options.scan_threads {
+        0 => std::thread::available_parallelism().map_or(2, usize::from),
+        threads => threads,
+    }
+}
+
 /// A file about to be looked through.
 pub(crate) struct Source<'a> {
     /// As it was given.
@@ -295,14 +303,6 @@ impl Source<'_> {
         }
     }
 
-    /// How many threads scan.
-    pub(crate) fn scan_threads(&self) -> usize {
-        match self.options.scan_threads {
-            0 => std::thread::available_parallelism().map_or(2, usize::from),
-            threads => threads,
-        }
-    }
-
     /// Where the lines from `from` on lie.
     pub(crate) fn lines(
         &self,
@@ -311,7 +311,7 @@ impl Source<'_> {
         notes: &mut Vec<String>,
     ) -> Result<(Located, IndexSource), FormatError> {
         self.located(RecordShape::Lines(shape), from, notes, || {
-            let (threads, interrupt) = (self.scan_threads(), &self.options.interrupt);
+            let (threads, interrupt) = (scan_threads(self.options), &self.options.interrupt);
             let (file, path, size) = (self.input()?, self.path, self.stamp.size);
             scan_file(&file, path, shape, from, size, threads, interrupt)
         })

@@ -36,9 +36,10 @@ pub(crate) fn refuses_label(label: &LabelColumn) -> Option<&'static str> {
 
 /// How the bytes of a record lie in its frame.
 pub(crate) trait Framing: fmt::Debug + Send + Sync + 'static {
-    /// Gives `with` the bytes of a record, where its checksums fit.
+    /// Gives `with` the bytes of record `record` of the file, where their checksums fit.
     fn open<R>(
         &self,
+        record: u64,
         frame: &[u8],
         with: impl FnOnce(&[u8]) -> Result<R, Fault>,
     ) -> Result<R, Fault>;
@@ -71,9 +72,9 @@ impl Payload {
             return Ok(Payload::Example(fields.with_label(source.path, label)?));
         }
         match label {
-            LabelColumn::Name(wanted) => Err(FormatError::NoLabelColumn {
+            LabelColumn::Name(_) => Err(FormatError::NoLabelColumn {
                 path: source.path.to_path_buf(),
-                wanted: wanted.clone(),
+                wanted: label.describe(),
                 columns: "none, since its records are bytes and no tf.train.Example".into(),
             }),
             _ => Ok(Payload::bytes()),
@@ -135,14 +136,20 @@ impl<F: Framing> FieldDecoder for FramedDecoder<F> {
         }
     }
 
-    fn decode(&self, frame: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
-        self.framing.open(frame, |bytes| match &self.payload {
-            Payload::Example(fields) => fields.decode(bytes, row),
-            Payload::Bytes(_) => {
-                row.put(BYTES, None, &[bytes.len()], bytes);
-                Ok(())
-            }
-        })?;
+    fn decode(
+        &self,
+        record: u64,
+        frame: &[u8],
+        row: &mut RowWriter<'_>,
+    ) -> Result<Option<f64>, Fault> {
+        self.framing
+            .open(record, frame, |bytes| match &self.payload {
+                Payload::Example(fields) => fields.decode(bytes, row),
+                Payload::Bytes(_) => {
+                    row.put(BYTES, None, &[bytes.len()], bytes);
+                    Ok(())
+                }
+            })?;
         Ok(None)
     }
 

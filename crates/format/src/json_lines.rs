@@ -430,7 +430,7 @@ impl FieldDecoder for JsonDecoder {
         &self.specs
     }
 
-    fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
+    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
         let object = object(bytes)?;
         let (mut dims, mut elements) = (Vec::new(), Vec::new());
         for (key, kind) in &self.kinds {
@@ -468,7 +468,7 @@ pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
         tallies[i / 16] |= Kind::of(&object[key]).code() << (4 * (i % 16));
     }
     let decoder = JsonDecoder::new(keys, &tallies);
-    decoder.decode(line, &mut RowWriter::new(row)).is_ok()
+    decoder.decode(0, line, &mut RowWriter::new(row)).is_ok()
 }
 
 #[cfg(test)]

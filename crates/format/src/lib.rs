@@ -45,6 +45,7 @@ mod packed_writer;
 mod gaussian_mixture;
 mod mixture;
 
+mod array_record;
 mod example;
 mod example_fields;
 mod example_scan;
@@ -53,7 +54,14 @@ mod json_lines;
 mod npz;
 mod raw_records;
 mod remote;
+mod riegeli;
 mod tfrecord;
+
+mod litdata;
+mod mds;
+mod shard;
+mod shard_cells;
+mod shard_folder;
 
 mod cifar;
 mod classes_so_far;

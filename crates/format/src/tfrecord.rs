@@ -24,7 +24,7 @@ use crate::elias_fano::EliasFanoBuilder;
 use crate::error::{Fault, FormatError};
 use crate::example_scan::{ExampleScan, Scanned};
 use crate::format::{Format, Found, Match, Source};
-use crate::framed::{AS_BYTES, FramedDecoder, Framing, Payload};
+use crate::framed::{self, AS_BYTES, FramedDecoder, Framing, Payload};
 use crate::kind::Head;
 use crate::labels::MOST_LABELS;
 use crate::located::Located;
@@ -62,7 +62,7 @@ impl Format for TfRecord {
     }
 
     fn check(&self, argument: &str) -> Result<(), String> {
-        crate::framed::check_argument(NAME, argument)
+        framed::check_argument(NAME, argument)
     }
 
     /// By the checksum of the first length.
@@ -78,7 +78,7 @@ impl Format for TfRecord {
     }
 
     fn refuses_label(&self, label: &LabelColumn) -> Option<&'static str> {
-        crate::framed::refuses_label(label)
+        framed::refuses_label(label)
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
@@ -256,6 +256,7 @@ struct Checked;
 impl Framing for Checked {
     fn open<R>(
         &self,
+        _: u64,
         frame: &[u8],
         with: impl FnOnce(&[u8]) -> Result<R, Fault>,
     ) -> Result<R, Fault> {
@@ -271,45 +272,14 @@ impl Framing for Checked {
     }
 }
 
-/// Finds the records of a file that lies in memory and decodes each of them; their rows where all is sound.
-pub fn decode_tfrecords(file: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let path = Path::new("memory");
+/// Where the bytes of the records of a file lie that is in memory; `None` where a header does not hold.
+pub fn find_tfrecords(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while at < file.len() as u64 {
-        let bytes = next_record(path, &mut &*file, ranges.len() as u64, at).ok()?;
-        ranges.push((at, bytes.clone()));
+        let bytes = next_record(Path::new(""), &mut &*file, ranges.len() as u64, at).ok()?;
         at = bytes.end + FOOTER;
+        ranges.push(bytes.start as usize..bytes.end as usize);
     }
-    let (_, first) = ranges.first()?;
-    let first = &file[first.start as usize..first.end as usize];
-    let payload = match crate::example_fields::ExampleFields::of_first(first, NAME) {
-        Some(fields) => {
-            let fields = fields.with_label(path, &LabelColumn::Last).ok()?;
-            let mut scan = ExampleScan::new(fields.clone());
-            for (_, bytes) in &ranges {
-                scan.add(&mut &*file, bytes.clone(), |_| Ok(true)).ok()?;
-            }
-            Payload::Example(fields)
-                .with_tallies(&scan.finish().tallies)
-                .0
-        }
-        None => Payload::bytes(),
-    };
-    let decoder = FramedDecoder {
-        framing: Arc::new(Checked),
-        payload,
-    };
-    let rows = ranges.iter().map(|(at, bytes)| {
-        let frame = &file[*at as usize..(bytes.end + FOOTER) as usize];
-        let mut row = Vec::new();
-        crate::fields::FieldDecoder::decode(
-            &decoder,
-            frame,
-            &mut crate::fields::RowWriter::new(&mut row),
-        )
-        .ok()?;
-        Some(row)
-    });
-    rows.collect()
+    Some(ranges)
 }

@@ -1,5 +1,6 @@
 //! Files of every format, in one program, so that it is linked once.
 
+mod array_records;
 mod arrays;
 mod folder_indexes;
 mod json_labels;
@@ -10,6 +11,7 @@ mod real_data;
 mod remote;
 mod row_layouts;
 mod samples;
+mod shards;
 mod sidecars;
 mod streams;
 mod support;

@@ -130,9 +130,9 @@ fn files_that_tensorflow_wrote() {
     };
     refuses(
         "point",
-        "no label column point; its columns are label, number, text, of one value each",
+        "no label column \"point\"; its columns are label, number, text, of one value each",
     );
-    refuses("none", "no label column none");
+    refuses("none", "no label column \"none\"");
     // As they are.
     let plain = open(&path, &with(&folder, Some("tfrecord:bytes"), None)).unwrap();
     let plain = records(&plain);

@@ -34,9 +34,15 @@ fn check_in_place(dataset: &Dataset, id: u64, expected: &[u8]) {
 
 /// The fields and the label of every record.
 pub fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
-    assert_eq!(dataset.contents(), Contents::Fields);
     let rows = rows(dataset).unwrap();
     assert_eq!(rows.stored_values() as u64, dataset.nonzeros());
+    records_of(dataset)
+}
+
+/// The same where it is not known how many bytes all rows have.
+pub fn records_of(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
+    assert_eq!(dataset.contents(), Contents::Fields);
+    let rows = rows(dataset).unwrap();
     let specs = dataset.fields();
     (0..rows.len())
         .map(|i| {

@@ -1,6 +1,7 @@
 //! What the tests of data sets share.
 #![allow(dead_code)]
 
+pub mod array_record;
 pub mod fields;
 pub mod tar;
 pub mod tfrecord;
