@@ -1,0 +1,36 @@
+//! Addresses, and what is wrong with them.
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use pelton_storage::StorageError;
+
+/// An address in parts.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// The file or folder within the store; empty for a file of a web server, which is a store of its own.
+    pub(crate) path: String,
+    /// What stands in front of the path.
+    pub(crate) root: String,
+}
+
+/// An address without what follows `?` on a web server, which may hold a key.
+pub(crate) fn shown(url: &str) -> &str {
+    let is_web = url
+        .get(..4)
+        .is_some_and(|start| start.eq_ignore_ascii_case("http"));
+    let end = if is_web { url.find(['?', '#']) } else { None };
+    &url[..end.unwrap_or(url.len())]
+}
+
+/// The error for an address that cannot be asked for.
+pub(crate) fn wrong(url: &str, what: impl Into<String>, remedy: &'static str) -> StorageError {
+    StorageError::Remote {
+        url: shown(url).to_owned(),
+        bytes: None,
+        status: None,
+        what: what.into(),
+        remedy,
+    }
+}

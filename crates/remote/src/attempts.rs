@@ -1,0 +1,120 @@
+//! One thing asked of a server as often as it may help, with pauses between.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use pelton_key::splitmix64;
+use pelton_storage::StorageError;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::failure::{Failure, Kind, LAST};
+use crate::options::RemoteOptions;
+
+/// What all files share.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    pub(crate) options: RemoteOptions,
+    pub(crate) permits: Semaphore,
+    pub(crate) interrupt: Arc<AtomicBool>,
+}
+
+/// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages call what
+/// is asked for `url`. Between attempts the place among those under way is free.
+pub(crate) async fn again<T>(
+    limits: &Limits,
+    url: &str,
+    bytes: Option<Range<u64>>,
+    deadline: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
+) -> Result<T, StorageError> {
+    let began = Instant::now();
+    let mut attempts = 0;
+    loop {
+        let permit = limits.permits.acquire().await;
+        attempts += 1;
+        let left = deadline.saturating_sub(began.elapsed());
+        let noted = LAST.scope(Default::default(), timeout(left, attempt()));
+        let failure = match noted.await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(failure)) => failure,
+            Err(_) => Failure::passing("what was asked for did not come whole"),
+        };
+        drop(permit);
+        let pause = pause_after(attempts);
+        if failure.kind != Kind::Passing || began.elapsed() + pause >= deadline {
+            return Err(error(failure, url, bytes, attempts, began.elapsed()));
+        }
+        tracing::debug!(url, what = %failure.what, attempts, ?pause, "asked for again");
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn error(
+    failure: Failure,
+    url: &str,
+    bytes: Option<Range<u64>>,
+    attempts: u32,
+    took: Duration,
+) -> StorageError {
+    let Failure {
+        kind,
+        status,
+        mut what,
+        remedy,
+    } = failure;
+    if kind == Kind::Changed {
+        return StorageError::Changed {
+            path: url.into(),
+            what,
+        };
+    }
+    if attempts > 1 {
+        what += &format!(", after {attempts} attempts in {:.0} s", took.as_secs_f64());
+    }
+    StorageError::Remote {
+        url: url.to_owned(),
+        bytes,
+        status,
+        what,
+        remedy,
+    }
+}
+
+/// How long to wait before the next attempt: twice as long each time, and never the same for all who wait.
+fn pause_after(attempts: u32) -> Duration {
+    const FIRST: f64 = 0.1;
+    const LONGEST: f64 = 10.0;
+    let most = (FIRST * 2f64.powi(attempts.min(16) as i32 - 1)).min(LONGEST);
+    let random = (jitter() >> 11) as f64 / (1u64 << 53) as f64;
+    Duration::from_secs_f64(most * (0.5 + 0.5 * random))
+}
+
+/// Numbers that differ from call to call and from process to process.
+pub(crate) fn jitter() -> u64 {
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nanoseconds = now.map_or(0, |now| now.as_nanos() as u64);
+    splitmix64(nanoseconds ^ splitmix64(CALLS.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_differ() {
+        for (attempts, least, most) in [(1, 0.05, 0.1), (4, 0.4, 0.8), (30, 5.0, 10.0)] {
+            let pauses: Vec<f64> = (0..50)
+                .map(|_| pause_after(attempts).as_secs_f64())
+                .collect();
+            assert!(
+                pauses.iter().all(|pause| (least..=most).contains(pause)),
+                "{pauses:?}"
+            );
+            assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+        }
+    }
+}

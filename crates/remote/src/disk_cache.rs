@@ -1,0 +1,232 @@
+//! What was fetched from servers, kept in a folder of limited size.
+//!
+//! ```text
+//! FOLDER/NAME-KEY/SEGMENT     KEY from address, state and size of the file; a segment is 16 MiB of it
+//! ```
+//!
+//! Segments that were used least recently make room for others; their times of change say when they were used. The
+//! limit holds for all processes together to within a sixteenth for each: every one counts what it writes and looks
+//! through the folder after that much. Some of the disk always stays free. Where nothing can be written, reading goes on
+//! without.
+//!
+//! Rejected: a file and a bitmap for each remote file, which needs an order of writes (data, sync, bitmap) that a
+//! checksum in front of each block makes needless; and whole files, of which one may be larger than the disk.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use pelton_key::Digest;
+use pelton_storage::Storage;
+
+use crate::cached::Cached;
+use crate::segment::Segment;
+
+/// Tells these digests from others.
+const KIND: u64 = 0x6361_6368;
+/// Open segments that are kept.
+const MOST_OPEN: usize = 256;
+/// Bytes of the disk that stay free.
+const RESERVE: u64 = 1 << 30;
+/// Below this a cache would be busy making room.
+const LEAST: u64 = 64 << 20;
+/// Share of the limit that is made free at once, and after which the folder is looked through again.
+const SHARE: u64 = 16;
+
+/// A folder of blocks.
+#[derive(Debug)]
+pub struct DiskCache {
+    folder: PathBuf,
+    limit: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: HashMap<(u64, u64), Arc<Segment>>,
+    /// Bytes in the folder when it was looked through; `None` before that.
+    found: Option<u64>,
+    /// Bytes written since.
+    written: u64,
+    /// Why nothing is written any more.
+    off: Option<String>,
+}
+
+impl DiskCache {
+    /// Keeps up to `limit` bytes in `folder`, at least 64 MiB.
+    pub fn new(folder: PathBuf, limit: u64) -> Arc<DiskCache> {
+        let cache = DiskCache {
+            folder,
+            limit: limit.max(LEAST),
+            state: Mutex::default(),
+        };
+        let made =
+            fs::create_dir_all(&cache.folder).and_then(|()| cache.make_room(&mut cache.state()));
+        if let Err(error) = made {
+            cache.turn_off(&mut cache.state(), &error);
+        }
+        Arc::new(cache)
+    }
+
+    /// The same storage behind the cache: the file `name`, without what may hold a key, of `size` bytes in the state
+    /// `tag`. `inner` must read any range of bytes.
+    pub fn over(
+        self: &Arc<Self>,
+        inner: Arc<dyn Storage>,
+        name: &str,
+        tag: u64,
+        size: u64,
+    ) -> Cached {
+        let words = name.bytes().map(u64::from).chain([tag, size]);
+        let key = Digest::new(KIND).words(words).value();
+        Cached::new(inner, Arc::clone(self), key, size)
+    }
+
+    /// Why nothing is kept any more, where that is so.
+    pub fn trouble(&self) -> Option<String> {
+        self.state().off.clone()
+    }
+
+    /// Bytes that the folder takes on its disk now.
+    pub fn used(&self) -> io::Result<u64> {
+        Ok(self.segments()?.iter().map(|found| found.bytes).sum())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, key: u64, segment: u64) -> PathBuf {
+        self.folder.join(format!("{key:016x}/{segment:08x}"))
+    }
+
+    /// A segment for reading; `None` where there is none.
+    pub(crate) fn segment(&self, key: u64, segment: u64) -> Option<Arc<Segment>> {
+        self.kept(&mut self.state(), key, segment, |path| {
+            File::options().read(true).write(true).open(path)
+        })
+        .ok()
+    }
+
+    /// A segment for writing `bytes` more; `None` where nothing shall be written.
+    pub(crate) fn segment_for(&self, key: u64, segment: u64, bytes: u64) -> Option<Arc<Segment>> {
+        let mut state = self.state();
+        if state.off.is_some() {
+            return None;
+        }
+        state.written += bytes;
+        let is_full = state.found.unwrap_or(0) + state.written > self.limit - self.limit / SHARE;
+        let outcome = match is_full || state.written > self.limit / SHARE {
+            true => self.make_room(&mut state),
+            false => Ok(()),
+        };
+        let opened = outcome.and_then(|()| {
+            self.kept(&mut state, key, segment, |path| {
+                fs::create_dir_all(path.parent().expect("a segment lies in a folder"))?;
+                File::options()
+                    .read(true)
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(path)
+            })
+        });
+        opened
+            .map_err(|error| self.turn_off(&mut state, &error))
+            .ok()
+    }
+
+    fn kept(
+        &self,
+        state: &mut State,
+        key: u64,
+        segment: u64,
+        open: impl FnOnce(&Path) -> io::Result<File>,
+    ) -> io::Result<Arc<Segment>> {
+        if let Some(open) = state.open.get(&(key, segment)) {
+            return Ok(Arc::clone(open));
+        }
+        let opened = Arc::new(Segment::new(open(&self.path(key, segment))?, key));
+        if state.open.len() >= MOST_OPEN {
+            state.open.clear();
+        }
+        state.open.insert((key, segment), Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Writes nothing any more: a disk that is full for this is full for all else too.
+    pub(crate) fn fail(&self, error: &io::Error) {
+        self.turn_off(&mut self.state(), error);
+    }
+
+    fn turn_off(&self, state: &mut State, error: &io::Error) {
+        let folder = self.folder.display();
+        let why = format!(
+            "{folder}: nothing more is kept there ({error}); what is not there is fetched each time"
+        );
+        tracing::warn!("{why}");
+        state.off.get_or_insert(why);
+    }
+
+    /// Looks through the folder, and removes what was used least recently where it holds more than it may.
+    fn make_room(&self, state: &mut State) -> io::Result<()> {
+        let mut segments = self.segments()?;
+        let mut found: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        let disk = rustix::fs::statvfs(&self.folder)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let allowed = self.limit.min((found + free).saturating_sub(RESERVE));
+        if allowed < LEAST {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        if found > allowed - allowed / SHARE {
+            segments.sort_unstable_by_key(|segment| segment.used);
+            for segment in segments {
+                if found <= allowed - 2 * (allowed / SHARE) {
+                    break;
+                }
+                // Another process may have removed it, or may not let it go.
+                if fs::remove_file(&segment.path).is_ok() {
+                    found -= segment.bytes;
+                    // Fails as long as others are in it.
+                    let _ = fs::remove_dir(segment.path.parent().expect("it lies in a folder"));
+                }
+            }
+        }
+        // What is open may be gone, by this process or another.
+        state.open.clear();
+        state.found = Some(found);
+        state.written = 0;
+        Ok(())
+    }
+
+    fn segments(&self) -> io::Result<Vec<Found>> {
+        let mut segments = Vec::new();
+        for folder in fs::read_dir(&self.folder)? {
+            // What vanishes meanwhile is no matter.
+            let Ok(files) = fs::read_dir(folder?.path()) else {
+                continue;
+            };
+            for file in files.filter_map(Result::ok) {
+                if let Ok(status) = file.metadata() {
+                    segments.push(Found {
+                        path: file.path(),
+                        bytes: status.blocks() * 512,
+                        used: status.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                    });
+                }
+            }
+        }
+        Ok(segments)
+    }
+}
+
+/// A segment on disk.
+struct Found {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}

@@ -1,0 +1,290 @@
+//! One file on a server, as a storage.
+//!
+//! A batch becomes as few requests as `merge.rs` makes of it; all are under way at once, as far as the limit of all
+//! files allows. A request whose answer breaks off goes on where it stopped. Each says which state of the file it
+//! wants (If-Match), and what comes is looked at as well, since not every server heeds that: bytes of two states are
+//! never mixed.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
+use pelton_key::Digest;
+use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
+use tokio::time::timeout;
+
+use crate::attempts::{Limits, again, jitter};
+use crate::failure::Failure;
+use crate::merge::{Merging, Request};
+use crate::options::{RemoteOptions, SLOWEST};
+use crate::runtime::wait_for;
+
+/// Tells these digests from others.
+const KIND: u64 = 0x7265_6d6f;
+
+/// A file on a server, in the state in which it was opened.
+#[derive(Debug)]
+pub struct RemoteObject {
+    store: Arc<dyn ObjectStore>,
+    path: Path,
+    /// What messages call it.
+    url: String,
+    meta: ObjectMeta,
+    tag: u64,
+    limits: Arc<Limits>,
+}
+
+/// How long it is tried to open a file at most: a name is more often wrong than a server down.
+const OPENING: Duration = Duration::from_secs(15);
+
+impl RemoteObject {
+    /// Opens a file; with it come its first bytes, at most `head_bytes`.
+    pub(crate) fn open(
+        store: Arc<dyn ObjectStore>,
+        path: Path,
+        url: String,
+        limits: Arc<Limits>,
+        head_bytes: u64,
+    ) -> Result<(RemoteObject, Vec<u8>), StorageError> {
+        let meta = ObjectMeta {
+            location: path.clone(),
+            last_modified: SystemTime::UNIX_EPOCH.into(),
+            size: 0,
+            e_tag: None,
+            version: None,
+        };
+        let mut object = RemoteObject {
+            store,
+            path,
+            url,
+            meta,
+            tag: 0,
+            limits,
+        };
+        let wanted = 0..head_bytes;
+        let deadline = OPENING.min(object.limits.options.deadline);
+        let first = object.again(Some(wanted.clone()), deadline, async || {
+            object.first_bytes(wanted.clone()).await
+        });
+        let (meta, head) = wait_for(&object.url, &object.limits.interrupt, first)?;
+        object.tag = tag_of(&meta);
+        object.meta = meta;
+        Ok((object, head))
+    }
+
+    /// The first bytes, and what the server says of the file.
+    async fn first_bytes(&self, range: Range<u64>) -> Result<(ObjectMeta, Vec<u8>), Failure> {
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range)),
+            ..GetOptions::default()
+        };
+        let opened = self.get(options).await;
+        // Of an empty file there is no part.
+        if opened
+            .as_ref()
+            .is_err_and(|failure| failure.status == Some(416))
+        {
+            let head = GetOptions {
+                head: true,
+                ..GetOptions::default()
+            };
+            return Ok((self.get(head).await?.meta, Vec::new()));
+        }
+        let opened = opened?;
+        let (meta, range) = (opened.meta.clone(), opened.range.clone());
+        let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
+        self.each_chunk(opened, |chunk| bytes.extend_from_slice(chunk))
+            .await?;
+        match bytes.len() as u64 == range.end - range.start {
+            true => Ok((meta, bytes)),
+            false => Err(too_few(bytes.len() as u64)),
+        }
+    }
+
+    /// Bytes of the file when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// When it was changed last, where the server says so.
+    pub fn modified(&self) -> Option<SystemTime> {
+        modified(&self.meta)
+    }
+
+    /// A number that differs where the content does: from the ETag, or from time and size where there is none. Of a
+    /// server that says neither, a new one at each opening, so that nothing kept is taken for what it has now.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Attempts something as often as it may help.
+    async fn again<T>(
+        &self,
+        bytes: Option<Range<u64>>,
+        deadline: Duration,
+        attempt: impl AsyncFnMut() -> Result<T, Failure>,
+    ) -> Result<T, StorageError> {
+        again(&self.limits, &self.url, bytes, deadline, attempt).await
+    }
+
+    /// One request, whose answer must begin within the time that a server may send nothing.
+    async fn get(&self, options: GetOptions) -> Result<GetResult, Failure> {
+        let asked = async {
+            let outcome = self.store.get_opts(&self.path, options).await;
+            outcome.map_err(|error| Failure::of(&error))
+        };
+        match timeout(self.limits.options.stall, asked).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    /// Hands the bytes of an answer on as they come.
+    async fn each_chunk(
+        &self,
+        answer: GetResult,
+        mut put: impl FnMut(&[u8]),
+    ) -> Result<(), Failure> {
+        let mut chunks = answer.into_stream();
+        loop {
+            match timeout(self.limits.options.stall, chunks.next()).await {
+                Ok(Some(Ok(chunk))) => put(&chunk),
+                Ok(Some(Err(error))) => {
+                    return Err(Failure::of(&error));
+                }
+                Ok(None) => return Ok(()),
+                Err(_) => return Err(self.silent()),
+            }
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        let seconds = self.limits.options.stall.as_secs_f64();
+        Failure::passing(format!("the server sent nothing for {seconds} s"))
+    }
+
+    /// Fetches the bytes of a request, however many answers it takes.
+    async fn fetch(&self, mut request: Request<'_>) -> Result<(), StorageError> {
+        let mut at = request.start;
+        let wanted = request.start..request.end;
+        // Slow is not broken off.
+        let deadline = self.limits.options.deadline
+            + Duration::from_secs((wanted.end - wanted.start) / SLOWEST);
+        self.again(Some(wanted), deadline, async || {
+            self.go_on(&mut request, &mut at).await
+        })
+        .await
+    }
+
+    /// One attempt to fetch what of a request has not come yet, which begins at `at`.
+    async fn go_on(&self, request: &mut Request<'_>, at: &mut u64) -> Result<(), Failure> {
+        let begin = *at;
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(begin..request.end)),
+            // A weak one never matches.
+            if_match: self.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/")),
+            ..GetOptions::default()
+        };
+        let answer = self.get(options).await?;
+        self.check(&answer.meta)?;
+        let end = request.end;
+        self.each_chunk(answer, |chunk| {
+            let chunk = &chunk[..chunk.len().min((end - *at) as usize)];
+            request.put(*at, chunk);
+            *at += chunk.len() as u64;
+        })
+        .await?;
+        match *at == end {
+            true => Ok(()),
+            false => Err(too_few(*at - begin)),
+        }
+    }
+
+    /// Whether an answer is of the file that was opened.
+    fn check(&self, now: &ObjectMeta) -> Result<(), Failure> {
+        let then = &self.meta;
+        let what = if now.size != then.size {
+            format!("its size: {} bytes became {}", then.size, now.size)
+        } else if now.e_tag != then.e_tag {
+            let shown = |tag: &Option<String>| tag.clone().unwrap_or_else(|| "none".into());
+            format!(
+                "its ETag: {} became {}",
+                shown(&then.e_tag),
+                shown(&now.e_tag)
+            )
+        } else if now.last_modified != then.last_modified {
+            "its time of last change".into()
+        } else {
+            return Ok(());
+        };
+        Err(Failure::changed(what))
+    }
+}
+
+fn modified(meta: &ObjectMeta) -> Option<SystemTime> {
+    let modified = SystemTime::from(meta.last_modified);
+    (modified != SystemTime::UNIX_EPOCH).then_some(modified)
+}
+
+fn tag_of(meta: &ObjectMeta) -> u64 {
+    let digest = Digest::new(KIND);
+    let digest = match (&meta.e_tag, modified(meta)) {
+        (Some(tag), _) => digest.words(tag.bytes().map(u64::from)),
+        (None, Some(modified)) => {
+            let since = modified.duration_since(SystemTime::UNIX_EPOCH);
+            digest.words([meta.size, since.map_or(0, |since| since.as_nanos() as u64)])
+        }
+        (None, None) => digest.words([jitter(), u64::from(std::process::id())]),
+    };
+    digest.value().max(1)
+}
+
+fn too_few(came: u64) -> Failure {
+    Failure::passing(format!("the answer ended after {came} bytes"))
+}
+
+impl Storage for RemoteObject {
+    fn name(&self) -> String {
+        self.url.clone()
+    }
+
+    fn size(&self) -> Result<u64, StorageError> {
+        let head = async || {
+            let asked = timeout(self.limits.options.stall, self.store.head(&self.path));
+            match asked.await {
+                Ok(Ok(meta)) => Ok(meta.size),
+                Ok(Err(error)) => Err(Failure::of(&error)),
+                Err(_) => Err(self.silent()),
+            }
+        };
+        let deadline = self.limits.options.deadline;
+        let asked = self.again(None, deadline, head);
+        wait_for(&self.url, &self.limits.interrupt, asked)
+    }
+
+    fn granularity(&self) -> Granularity {
+        Granularity::BYTE
+    }
+
+    fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
+        let RemoteOptions {
+            request_bytes,
+            gap_bytes,
+            ..
+        } = self.limits.options;
+        let merging = Merging {
+            most: request_bytes,
+            gap: gap_bytes,
+        };
+        let requests = merging.requests(reads, self.meta.size);
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let all = stream::iter(requests.into_iter().map(Ok))
+            .try_for_each_concurrent(None, |request| self.fetch(request));
+        wait_for(&self.url, &self.limits.interrupt, all)
+    }
+}

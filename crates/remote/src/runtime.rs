@@ -1,0 +1,74 @@
+//! The threads that carry requests, and how a thread waits for what they bring.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use pelton_storage::StorageError;
+use tokio::runtime::{Builder, Runtime};
+
+/// Threads that carry requests: one carries a gigabyte a second, a good deal less where it decrypts.
+const THREADS: usize = 4;
+/// How often a waiting thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long what is under way may still take when it is to end.
+const GRACE: Duration = Duration::from_millis(400);
+
+/// Chooses how connections are encrypted, unless the program has done so. Before the first client is made.
+pub(crate) fn choose_cryptography() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Those of this process; made when the first file is opened.
+fn runtime() -> Option<&'static Runtime> {
+    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    let make = || {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Builder::new_multi_thread()
+            .worker_threads(THREADS.min(threads))
+            .thread_name("pelton-remote")
+            .enable_all()
+            .build()
+            .ok()
+    };
+    RUNTIME.get_or_init(make).as_ref()
+}
+
+/// Waits for `work` on `name`, or until it is told to end.
+pub(crate) fn wait_for<T>(
+    name: &str,
+    interrupt: &AtomicBool,
+    work: impl Future<Output = Result<T, StorageError>>,
+) -> Result<T, StorageError> {
+    let Some(runtime) = runtime() else {
+        return Err(StorageError::Remote {
+            url: name.to_owned(),
+            bytes: None,
+            status: None,
+            what: "no thread can be started for its requests".into(),
+            remedy: "raise the limit of processes (ulimit -u)",
+        });
+    };
+    let interrupted = async {
+        let mut asked_at = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if interrupt.load(Ordering::Relaxed)
+                && asked_at.get_or_insert_with(Instant::now).elapsed() >= GRACE
+            {
+                return;
+            }
+        }
+    };
+    runtime.block_on(async {
+        match select(pin!(work), pin!(interrupted)).await {
+            Either::Left((outcome, _)) => outcome,
+            Either::Right(_) => Err(StorageError::Interrupted {
+                path: name.to_owned(),
+            }),
+        }
+    })
+}

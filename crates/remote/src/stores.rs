@@ -1,0 +1,262 @@
+//! Opens files by their addresses: `s3://`, `gs://`, `az://` and `http(s)://`.
+//!
+//! A bucket is one client, with connections of its own that are used again; so are all web servers together. What a
+//! client needs to know is taken from the environment, as other programs do: `AWS_*`, `GOOGLE_*`, `AZURE_STORAGE_*`.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::{HttpClient, HttpConnector};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use pelton_storage::StorageError;
+use tokio::sync::Semaphore;
+use url::Url;
+
+use crate::address::{Address, shown, wrong};
+use crate::attempts::Limits;
+use crate::aws_profile::{Profile, profile};
+use crate::failure::NotingConnector;
+use crate::listing;
+use crate::object::RemoteObject;
+use crate::options::RemoteOptions;
+
+/// Object stores and web servers.
+#[derive(Debug)]
+pub struct Stores {
+    limits: Arc<Limits>,
+    open: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    web: WebClient,
+}
+
+/// One client for all web servers.
+#[derive(Clone, Debug, Default)]
+struct WebClient(Arc<Mutex<Option<HttpClient>>>);
+
+impl HttpConnector for WebClient {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let mut client = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        Ok(client.insert(NotingConnector.connect(options)?).clone())
+    }
+}
+
+impl Stores {
+    /// Waiting ends early once `interrupt` is set.
+    pub fn new(options: RemoteOptions, interrupt: Arc<AtomicBool>) -> Stores {
+        crate::runtime::choose_cryptography();
+        Stores {
+            limits: Arc::new(Limits {
+                options,
+                permits: Semaphore::new(options.in_flight.max(1)),
+                interrupt,
+            }),
+            open: Mutex::default(),
+            web: WebClient::default(),
+        }
+    }
+
+    /// Opens a file; with it come its first bytes, at most `head_bytes`.
+    ///
+    /// Errors: an address that is none, and whatever the server answers.
+    pub fn open(
+        &self,
+        url: &str,
+        head_bytes: u64,
+    ) -> Result<(RemoteObject, Vec<u8>), StorageError> {
+        let address = self.address(url)?;
+        let path = Path::parse(&address.path).map_err(|error| {
+            wrong(
+                url,
+                format!("its path cannot be asked for ({error})"),
+                "check the name",
+            )
+        })?;
+        let shown = shown(url).to_owned();
+        RemoteObject::open(
+            address.store,
+            path,
+            shown,
+            Arc::clone(&self.limits),
+            head_bytes,
+        )
+    }
+
+    /// The files that match a pattern, in ascending order: `*`, `?` and `[…]` within the name of a folder or file.
+    ///
+    /// Errors: a pattern for a web server, which cannot list what it has; one that nothing matches; whatever the store
+    /// answers.
+    pub fn matching(&self, pattern: &str) -> Result<Vec<String>, StorageError> {
+        let address = self.address(pattern)?;
+        if address.path.is_empty() {
+            let what = "a web server does not list its files";
+            return Err(wrong(
+                pattern,
+                what,
+                "write out the names, or a range such as {000..099}",
+            ));
+        }
+        listing::matching(&address, shown(pattern), &self.limits)
+    }
+
+    fn address(&self, url: &str) -> Result<Address, StorageError> {
+        let malformed = |what: String| {
+            wrong(
+                url,
+                what,
+                "write SCHEME://HOST/NAME, such as s3://bucket/train.tar",
+            )
+        };
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| malformed("it is no address".into()))?;
+        let scheme = scheme.to_ascii_lowercase();
+        if scheme == "http" || scheme == "https" {
+            let parsed = Url::parse(url)
+                .map_err(|error| malformed(format!("it is no address ({error})")))?;
+            return Ok(Address {
+                store: self.web_file(&parsed)?,
+                path: String::new(),
+                root: url.to_owned(),
+            });
+        }
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.is_empty() || path.is_empty() {
+            return Err(malformed("it names no file of a bucket".into()));
+        }
+        let root = format!("{scheme}://{host}/");
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = match open.get(&root) {
+            Some(store) => Arc::clone(store),
+            None => {
+                let store = bucket(&scheme, host, &root)?;
+                open.insert(root.clone(), Arc::clone(&store));
+                store
+            }
+        };
+        Ok(Address {
+            store,
+            path: path.to_owned(),
+            root,
+        })
+    }
+
+    /// A file of a web server is a store of its own, so that what follows `?` stays.
+    fn web_file(&self, url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
+        let built = HttpBuilder::new()
+            .with_url(url.as_str())
+            .with_client_options(ClientOptions::new().with_allow_http(true))
+            .with_config(TIMEOUT.0, TIMEOUT.1)
+            .with_retry(no_retry())
+            .with_http_connector(self.web.clone())
+            .build();
+        let store = built.map_err(|error| unusable(url.as_str(), &error))?;
+        Ok(Arc::new(store))
+    }
+}
+
+fn unusable(url: &str, error: &object_store::Error) -> StorageError {
+    wrong(
+        url,
+        format!("no client can be made ({error})"),
+        "check the settings in the environment",
+    )
+}
+
+/// Silence and deadlines are kept by whoever makes the requests; a client alone would end long answers after 30 s.
+const TIMEOUT: (ClientConfigKey, &str) = (ClientConfigKey::Timeout, "1day");
+
+/// Attempts are made by whoever knows what has come already.
+fn no_retry() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        ..RetryConfig::default()
+    }
+}
+
+/// The store of a bucket or container, by the environment.
+fn bucket(scheme: &str, host: &str, root: &str) -> Result<Arc<dyn ObjectStore>, StorageError> {
+    let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
+        "s3" | "s3a" => amazon(host).map(|store| Arc::new(store) as _),
+        "gs" => GoogleCloudStorageBuilder::from_env()
+            .with_bucket_name(host)
+            .with_config(GoogleConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
+            .with_retry(no_retry())
+            .with_http_connector(NotingConnector)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        "az" | "azure" | "abfs" | "abfss" => MicrosoftAzureBuilder::from_env()
+            .with_url(root)
+            .with_config(AzureConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
+            .with_retry(no_retry())
+            .with_http_connector(NotingConnector)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        _ => {
+            let what = format!("{scheme}:// is not known");
+            return Err(wrong(
+                root,
+                what,
+                "give s3://, gs://, az://, http:// or https://",
+            ));
+        }
+    };
+    built.map_err(|error| unusable(root, &error))
+}
+
+/// Where the environment names no keys, those of a profile in the user's files.
+fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
+    let Profile {
+        access_key_id,
+        secret_access_key,
+        session_token,
+        region,
+        endpoint_url,
+    } = profile();
+    if !is_set(&builder, AmazonS3ConfigKey::AccessKeyId)
+        && let (Some(id), Some(secret)) = (access_key_id, secret_access_key)
+    {
+        builder = builder
+            .with_access_key_id(id)
+            .with_secret_access_key(secret);
+        if let Some(token) = session_token {
+            builder = builder.with_token(token);
+        }
+    }
+    if let Some(region) = region
+        && !is_set(&builder, AmazonS3ConfigKey::Region)
+        && !is_set(&builder, AmazonS3ConfigKey::DefaultRegion)
+    {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = endpoint_url
+        && !is_set(&builder, AmazonS3ConfigKey::Endpoint)
+    {
+        builder = builder.with_endpoint(endpoint);
+    }
+    // Whoever names such an endpoint wants it.
+    let endpoints = [AmazonS3ConfigKey::S3Endpoint, AmazonS3ConfigKey::Endpoint];
+    let mut endpoints = endpoints
+        .iter()
+        .filter_map(|key| builder.get_config_value(key));
+    if endpoints
+        .next()
+        .is_some_and(|endpoint| endpoint.starts_with("http://"))
+    {
+        builder = builder.with_allow_http(true);
+    }
+    builder
+        .with_config(AmazonS3ConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
+        .with_retry(no_retry())
+        .with_http_connector(NotingConnector)
+        .build()
+}
