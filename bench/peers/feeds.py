@@ -63,7 +63,7 @@ FEW = {"litdata": 200_000, "streaming": 200_000, "webdataset": 200_000}
 WORKLOADS = {
     "records": Workload("records", 1_000_000, 3072, 256, RECORDS + FLOORS, FEW),
     "tiny": Workload("tiny", 10_000_000, 17, 256, RECORDS + FLOORS, FEW),
-    "tar": Workload("tar", 20_000, 110_000, 64, "pelton pelton-torch torch-2 torch-0 grain litdata streaming webdataset spdl tfdata hf"),
+    "tar": Workload("tar", 20_000, 110_000, 64, "pelton pelton-torch torch-2 torch-0 grain litdata streaming webdataset spdl tfdata hf dali"),
     "photos": Workload("photos", 8_000, 0, 64, "pelton pelton-torch torch-2 grain litdata streaming webdataset spdl tfdata hf dali floor-decode"),
     "tfrecord": Workload("tfrecord", 1_000_000, 100, 256, "tfdata pelton torch-2 grain dali"),  # tfdata first: it writes the source
     "text": Workload("text", 400_000, 0, 32, "pelton pelton-none torch-2 tfdata"),
@@ -95,7 +95,7 @@ def environment(name):
 
 
 def environment_of(side):
-    return ENVIRONMENTS.get(side.partition("-")[0], "torch")
+    return "torch" if side.endswith("-torch") else ENVIRONMENTS.get(side.partition("-")[0], "torch")
 
 
 def versions(python):
@@ -211,6 +211,7 @@ class Runs:
         if "note" in prepared or self.arguments.setup:
             return prepared
         root = pathlib.Path(task["root"])
+        shutil.rmtree(root / "cache", ignore_errors=True)
         if workload.kind == "cloud":
             task["url"] = self.serve(root)
         for path in files(root / side.partition("-")[0]) or [path for path in root.iterdir() if path.is_file()]:
@@ -221,7 +222,7 @@ class Runs:
         """The address under which a folder is served with a latency."""
         if root not in self.servers:
             command = [sys.executable, str(SIDES_FOLDER / "slow_http.py"), str(root), str(LATENCY_MS)]
-            self.servers[root] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            self.servers[root] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             self.servers[root].url = self.servers[root].stdout.readline().strip()
         return self.servers[root].url
 
@@ -249,6 +250,8 @@ def main():
     chosen = arguments.sides.split(",") if arguments.sides else None
     names = arguments.workloads.split(",")
     sides = {name: [side for side in WORKLOADS[name].sides.split() if not chosen or side in chosen] for name in names}
+    if arguments.check:
+        sides = {name: [side for side in of if not side.startswith("floor")] for name, of in sides.items()}
     needed = {environment_of(side) for name in names for side in sides[name]}
     needed |= set() if arguments.no_build else {"pelton"}
     pythons = {name: environment(name) for name in sorted(needed)}

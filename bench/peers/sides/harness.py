@@ -103,12 +103,13 @@ def main():
         if time.monotonic() - imported > took["seconds"] and not took["check"]:
             break
     ended, cpu = time.monotonic(), cpu_s() - before
+    seconds, behind = max(ended - first, 1e-9), max(consumer.examples - head, 1)
     figures = dict(
         examples=consumer.examples, whole=consumer.examples == task.count, wall_s=ended - imported, rl_exact=task.randomness,
-        examples_per_s=(consumer.examples - head) / (ended - first), cpu_us_per_example=1e6 * cpu / (consumer.examples - head),
+        examples_per_s=behind / seconds, cpu_us_per_example=1e6 * cpu / behind,
         import_s=imported - entered, first_after_imports_s=first - imported, first_batch_s=first - took["began"],
-        **task.notes,
     )
+    figures.update(task.notes)
     if consumer.classes:
         figures["classes"] = sum(consumer.classes) / len(consumer.classes)
     if consumer.cells:

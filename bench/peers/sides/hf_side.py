@@ -76,7 +76,7 @@ def photos(work):
 def cloud(work):
     urls = [f"{work.url}/{shard.rpartition('/')[2]}" for shard in work.shards]
     data = datasets.load_dataset("webdataset", data_files={"train": urls}, streaming=True, cache_dir=str(work.folder("hf")))["train"]
-    data = data.shuffle(work.seed, HELD)
+    data = data.shuffle(seed=work.seed, buffer_size=HELD)
     work.randomness = works.chunks(work.count, work.count // len(urls), HELD)
     load = torch.utils.data.DataLoader(data, work.batch, num_workers=work.threads, collate_fn=list)
     for rows in load:

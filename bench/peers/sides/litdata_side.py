@@ -1,4 +1,5 @@
-"""LitData: chunks of 64 MB that `optimize` writes, in random order, and the samples of each in random order; two workers."""
+"""LitData: chunks of 64 MB that `optimize` writes, and its default shuffle: chunks, stretches of 256 samples of each, and
+the samples of a stretch, in random order; two workers. From the network it reads an object store's protocol."""
 
 import litdata
 import photo
@@ -8,6 +9,7 @@ from webdataset_side import flat
 
 
 CHUNK = 64_000_000
+STRETCH = 256
 
 
 def optimize(work, pieces, function):
@@ -28,11 +30,12 @@ def prepare_tar(work):
 prepare_photos = prepare_cloud = prepare_tar
 
 
-def epoch(work, make, folder=None):
+def epoch(work, make, **how):
     torch.set_num_threads(1)
-    data = litdata.StreamingDataset(folder or str(work.folder("litdata")), shuffle=True, drop_last=False, seed=work.seed)
-    chunk = -(-work.count // len(work.named("litdata/*.bin")))
-    work.randomness = works.chunks_within(work.count, chunk)
+    how = how or {"input_dir": str(work.folder("litdata"))}
+    data = litdata.StreamingDataset(shuffle=True, drop_last=False, seed=work.seed, **how)
+    chunk = min(work.count, -(-work.count // len(work.named("litdata/*.bin"))))
+    work.randomness = works.nested(work.count, chunk, min(chunk, STRETCH), 1)
     return litdata.StreamingDataLoader(data, batch_size=work.batch, num_workers=work.threads, collate_fn=make)
 
 
@@ -41,11 +44,11 @@ def records(work):
         yield len(batch), [batch], None
 
 
-def tar(work, folder=None):
+def tar(work, **how):
     def make(samples):
         return *flat([data for data, _ in samples]), torch.tensor([label for _, label in samples])
 
-    for values, ends, labels in epoch(work, make, folder):
+    for values, ends, labels in epoch(work, make, **how):
         yield len(labels), [values, ends], labels
 
 
@@ -57,3 +60,8 @@ def photos(work):
 
     for images, labels in epoch(work, make):
         yield len(labels), [images], labels
+
+
+def cloud(work):
+    keys = {"endpoint_url": work.url, "aws_access_key_id": "none", "aws_secret_access_key": "none", "region_name": "none"}
+    return tar(work, input_dir="s3://bucket/litdata", cache_dir=str(work.folder("cache")), storage_options=keys)

@@ -15,15 +15,23 @@ def epoch(work, paths, change=lambda pipeline: pipeline, field="data", **how):
         if f"{field}_lengths" in batch:
             arrays.append(batch[f"{field}_lengths"])
         yield len(batch.ids), arrays, batch.get("label")
-    work.notes["verdict"] = pipeline.verdict()
+    work.notes["note"] = pipeline.verdict()
 
 
 def records(work):
     return epoch(work, work.records, format=f"raw:u8[{work.length}]")
 
 
+def prepare_tar(work):
+    """The index beside each file, which the first look at it writes."""
+    assert pelton.load(work.shards, cache_dir=work.root / "pelton-cache").records == work.count
+
+
+prepare_photos = prepare_tar
+
+
 def tar(work):
-    return epoch(work, work.shards, lambda pipeline: pipeline.decode("member:bin"), "bytes")
+    return epoch(work, work.shards, lambda pipeline: pipeline.decode("member:bin"), "bin")
 
 
 def photos(work):
@@ -33,8 +41,17 @@ def photos(work):
     return epoch(work, work.shards, change, "image")
 
 
+def prepare_tfrecord(work):
+    assert pelton.load(work.named("*.tfrecord"), format="tfrecord", cache_dir=work.root / "pelton-cache").records == work.count
+
+
 def tfrecord(work):
     return epoch(work, work.named("*.tfrecord"), field="x", format="tfrecord")
+
+
+def prepare_text(work):
+    """The index, and the vocabulary."""
+    len(pelton.load(work.root / "lines.txt", cache_dir=work.root / "pelton-cache").decode("words").batch(work.batch))
 
 
 def text(work):
@@ -44,4 +61,4 @@ def text(work):
 
 def cloud(work):
     paths = [f"{work.url}/{name.rpartition('/')[2]}" for name in work.shards]
-    return epoch(work, paths, lambda pipeline: pipeline.decode("member:bin"), "bytes")
+    return epoch(work, paths, lambda pipeline: pipeline.decode("member:bin"), "bin")

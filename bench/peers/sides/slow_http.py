@@ -1,5 +1,5 @@
-"""Serves a folder over HTTP/1.1 on the loopback with byte ranges and a latency before each answer, as object stores have.
-Prints its address.
+"""Serves a folder over HTTP/1.1 on the loopback, with byte ranges and a latency before each answer as object stores have.
+What it answers is also enough for reading objects of a bucket of that name by the protocol of S3. Prints its address.
 
     python3 bench/peers/sides/slow_http.py FOLDER LATENCY_MS
 """
@@ -15,7 +15,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
-        path = os.path.join(sys.argv[1], os.path.basename(self.path))
+        name = os.path.normpath(self.path.partition("?")[0]).lstrip("/").removeprefix("bucket/")
+        path = os.path.join(sys.argv[1], name)
         time.sleep(float(sys.argv[2]) / 1000)
         if not os.path.isfile(path):
             self.send_error(404)

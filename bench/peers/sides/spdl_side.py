@@ -19,8 +19,9 @@ def epoch(work, *stages):
     builder.add_source(np.array_split(order, range(work.batch, work.count, work.batch)))
     for stage in stages:
         builder.pipe(stage, concurrency=work.threads)
-    with builder.add_sink(4).build(num_threads=work.threads).auto_stop() as pipeline:
-        yield from pipeline
+    pipeline = builder.add_sink(4).build(num_threads=work.threads)
+    with pipeline.auto_stop():
+        yield from pipeline.get_iterator()
 
 
 def records(work):

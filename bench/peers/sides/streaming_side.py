@@ -1,6 +1,8 @@
 """MosaicML Streaming: MDS shards of 64 MB, its default shuffle (py1e), which spreads samples over blocks of at least
 262 144, and two workers."""
 
+import os
+
 import photo
 import streaming
 import torch
@@ -32,7 +34,7 @@ prepare_photos = prepare_cloud = prepare_tar
 
 def epoch(work, make, remote=None):
     torch.set_num_threads(1)
-    local = str(work.folder("streaming-cache" if remote else "streaming"))
+    local = str(work.folder("cache" if remote else "streaming"))
     streaming.base.util.clean_stale_shared_memory()
     data = streaming.StreamingDataset(local=local, remote=remote, shuffle=True, shuffle_seed=work.seed, batch_size=work.batch)
     work.randomness = works.chunks(work.count, -(-work.count // len(work.named("streaming/*.mds"))), BLOCK)
@@ -61,3 +63,8 @@ def photos(work):
 
     for images, labels in epoch(work, make):
         yield len(labels), [images], labels
+
+
+def cloud(work):
+    os.environ.update(S3_ENDPOINT_URL=work.url, AWS_ACCESS_KEY_ID="none", AWS_SECRET_ACCESS_KEY="none", AWS_DEFAULT_REGION="none")
+    return tar(work, "s3://bucket/streaming")

@@ -86,7 +86,10 @@ def chunks(records, chunk, held=1):
     return min(1.0, _ln_factorial(records / chunk) / _ln_factorial(records) + queue(records, held))
 
 
-def chunks_within(records, chunk):
-    """Chunks in random order, and the records of each in random order."""
-    each = records / chunk * _ln_factorial(chunk)
-    return min(1.0, (_ln_factorial(records / chunk) + each) / _ln_factorial(records))
+def nested(records, *sizes):
+    """Chunks of these sizes within each other, each in random order within the next, the last of them of records."""
+    total, outer = 0.0, records
+    for size in sizes:
+        total += records / outer * _ln_factorial(outer / size)
+        outer = size
+    return min(1.0, total / _ln_factorial(records))
