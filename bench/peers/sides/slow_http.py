@@ -35,6 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Last-Modified", self.date_time_string(os.path.getmtime(path)))
         if asked:
             self.send_header("Content-Range", f"bytes {begin}-{end - 1}/{size}")
+        if path.endswith(".json"):  # else clients that read an index and then fork share the connection
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command == "GET":
             self.wfile.flush()

@@ -108,12 +108,12 @@ def cloud(work):
     """Range requests of an fsspec file system, those of a batch at once."""
     import fsspec
 
-    system, index = fsspec.filesystem("http"), TarSamples(work).index
+    index = TarSamples(work).index
     urls = [f"{work.url}/{os.path.basename(shard)}" for shard in work.shards]
 
     def take(ids):
-        rows = index[ids]
-        shard, begin, size, label = rows.T.tolist()
+        shard, begin, size, label = index[ids].T.tolist()
+        system = fsspec.filesystem("http")  # one is kept for each process
         parts = system.cat_ranges([urls[at] for at in shard], begin, [at + length for at, length in zip(begin, size)])
         return parts, torch.tensor(label)
 
