@@ -15,7 +15,8 @@ use pelton_feed::{
     LoaderState, PipelineConfig, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
-use pelton_image::Layout;
+use pelton_format::{Contents, Dataset, Field, Row, fields};
+use pelton_image::{Format, Layout};
 use pelton_plan::{Order, Place, Plan, PlanSpec, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
@@ -23,7 +24,7 @@ use pelton_text::{Ends, Vocabulary};
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
 use crate::kept_vocabulary::pipeline_vocabulary;
-use crate::open::OpenedData;
+use crate::open::{OpenedData, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 
@@ -388,6 +389,10 @@ fn stages_of(
             let decode = DecodeImages::of(kind).ok_or_else(|| {
                 DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))
             })?;
+            let decode = match picture_field(&opened.dataset, &decode) {
+                Some(field) if !kind.contains(':') => decode.in_field(&field),
+                _ => decode,
+            };
             stages.then(decode.with_exif(config.exif))
         }
         (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
@@ -402,13 +407,30 @@ fn stages_of(
     });
     let wrong = |error: pelton_image::ImageError| DataError::Config(error.to_string());
     // The axes of such pictures change places where they are planar.
-    if let pelton_format::Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
+    if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
         let augment = augment.with_channels(1).map_err(wrong)?;
         return Ok(stages.then(AugmentImages::by(augment)));
     }
     let fields = stages.spec(&opened.dataset).map_err(FeedError::Stages)?;
     let augment = AugmentImages::suited(augment, &fields).map_err(wrong)?;
     Ok(stages.then(augment))
+}
+
+/// The only field of the first record that looks like a picture, where nothing else tells which one is.
+fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
+    if dataset.contents() != Contents::Fields || decode.spec(dataset.fields()).is_ok() {
+        return None;
+    }
+    let rows = fetch_rows(dataset, &[0]).ok()?;
+    let Row::Bytes(row) = rows.row(0) else {
+        return None;
+    };
+    let all = fields(row).ok()?;
+    let is_picture =
+        |field: &&Field<'_>| field.dtype.is_none() && Format::of(field.bytes).is_some();
+    let mut pictures = all.iter().filter(is_picture);
+    let first = pictures.next()?;
+    pictures.next().is_none().then(|| first.name.to_owned())
 }
 
 /// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that

@@ -11,7 +11,7 @@ use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, So
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{Collate, LABEL, TARGET_TOKENS};
+use crate::stages::{Collate, IMAGE, LABEL, TARGET_TOKENS};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -259,7 +259,7 @@ impl PutTogether<'_> {
             };
             fields.insert(
                 Arc::clone(name),
-                self.field(&views, of_first.dtype(), length)?,
+                self.field(name, &views, of_first.dtype(), length)?,
             );
         }
         Ok(())
@@ -293,6 +293,7 @@ impl PutTogether<'_> {
     /// A field whose samples are padded to `length`, where there are buckets.
     fn field(
         &self,
+        name: &str,
         views: &[View<'_>],
         dtype: DType,
         length: Option<u32>,
@@ -304,7 +305,7 @@ impl PutTogether<'_> {
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
             Collate::Auto if dtype == DType::U32 => self.pad(views, dtype, length),
-            Collate::Auto if self.shared.one_shape => self.stack(views, dtype),
+            Collate::Auto if self.shared.one_shape && name == IMAGE => self.stack(views, dtype),
             Collate::Auto => Ok(self.ragged(views, dtype)),
         }
     }

@@ -107,7 +107,7 @@ impl PipelineConfig {
     pub const COLLATE_HELP: &str = "How samples are put together: auto (default: what the stages need), stack (one shape), pad (to the longest) or ragged (with offsets)";
 }
 
-/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `words`, `bytes`, `pairs`,
+/// How records become samples, as text: `none`, `jpg`, `png`, `webp`, `image`, `image:FIELD`, `words`, `bytes`, `pairs`,
 /// `pairs:bytes` or `member:EXT`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DecodeSetting {
@@ -126,7 +126,7 @@ pub enum DecodeSetting {
 
 impl DecodeSetting {
     /// A line of help.
-    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file)";
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file)";
 }
 
 impl FromStr for DecodeSetting {

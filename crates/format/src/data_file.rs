@@ -528,7 +528,7 @@ impl Decoder {
                 listed,
                 classes,
             } => ROW.with_borrow_mut(|row| {
-                let class = match decoder.decode(bytes, &mut RowWriter::new(row))? {
+                let class = match decoder.decode(record, bytes, &mut RowWriter::new(row))? {
                     Some(label) => known(classes, label)?,
                     None => listed.class(codes.get(record))?,
                 };

@@ -20,10 +20,11 @@ use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
-use crate::open::open_file;
+use crate::open::open_files;
 use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
+use crate::shard_folder::shards;
 
 /// One or many files as one sequence of records.
 #[derive(Clone, Debug)]
@@ -118,13 +119,17 @@ pub struct IndexReport {
 impl Dataset {
     /// Opens files as one data set, in the order given.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
-        let mut notes = Vec::new();
-        let mut opened = paths
-            .iter()
-            .map(|path| open_file(path, options, &mut notes))
-            .collect::<Result<Vec<Opened>, FormatError>>()?;
+        let mut files: Vec<PathBuf> = Vec::with_capacity(paths.len());
+        for path in paths {
+            match shards(path, options)? {
+                Some(shards) => files.extend(shards),
+                None => files.push(path.clone()),
+            }
+        }
+        let (mut opened, notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
+        widen_fields(&mut opened);
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
         let missing = MissingValues::of(&opened, options)?;
@@ -587,6 +592,28 @@ impl<'a> Cursor<'a> {
             file: number as u32,
             offset,
             length,
+        }
+    }
+}
+
+/// Where the fields of files differ, makes them alike as far as their formats can.
+fn widen_fields(opened: &mut [Opened]) {
+    let mut different: Vec<FieldSpecs> = Vec::new();
+    for file in opened.iter() {
+        if let (.., Some(specs)) = what_of(file)
+            && !different.contains(specs)
+        {
+            different.push(specs.clone());
+        }
+    }
+    if different.len() < 2 {
+        return;
+    }
+    for file in opened {
+        if let Reading::Fields { decoder, .. } = &mut file.found.reading
+            && let Some(wider) = decoder.widened(&different)
+        {
+            *decoder = wider;
         }
     }
 }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
@@ -127,6 +128,26 @@ impl RowWriter<'_> {
     }
 }
 
+impl RowWriter<'_> {
+    /// Appends a field of one dimension, or of none, whose elements `write` appends and counts.
+    pub(crate) fn put_with<E>(
+        &mut self,
+        name: &str,
+        dtype: Option<DType>,
+        is_array: bool,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<u64, E>,
+    ) -> Result<u64, E> {
+        let dims: &[usize] = if is_array { &[0] } else { &[] };
+        self.put(name, dtype, dims, &[]);
+        let end = self.row.len();
+        let count = write(self.row)?;
+        if is_array {
+            self.row[end - 4..end].copy_from_slice(&(count as u32).to_le_bytes());
+        }
+        Ok(count)
+    }
+}
+
 /// Bytes that a field takes in a row besides its elements.
 pub(crate) fn overhead(name: &str, dimensions: usize) -> u64 {
     3 + name.len() as u64 + 4 * dimensions as u64
@@ -137,8 +158,18 @@ pub(crate) trait FieldDecoder: fmt::Debug + Send + Sync {
     /// What every record has, without its label.
     fn specs(&self) -> &FieldSpecs;
 
-    /// Writes the fields of a record; its label, where the record itself states one.
-    fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault>;
+    /// Writes the fields of record `record` of the file; its label, where the record itself states one.
+    fn decode(
+        &self,
+        record: u64,
+        bytes: &[u8],
+        row: &mut RowWriter<'_>,
+    ) -> Result<Option<f64>, Fault>;
+
+    /// The same with fields like those of other files, as far as only lengths differ that may vary.
+    fn widened(&self, _others: &[FieldSpecs]) -> Option<Arc<dyn FieldDecoder>> {
+        None
+    }
 
     /// What tells two ways to read the same bytes apart.
     fn fingerprint(&self) -> u64 {

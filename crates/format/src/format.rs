@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pelton_batch::FieldSpec;
 use pelton_storage::{FileSet, Storage};
 
+use crate::byte_source::FileWindow;
 use crate::codes::Codes;
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
 use crate::contents::Contents;
@@ -279,6 +280,14 @@ pub(crate) fn decompress(
     Ok(copy)
 }
 
+/// How many threads scan.
+pub(crate) fn scan_threads(options: &OpenOptions) -> usize {
+    match options.scan_threads {
+        0 => std::thread::available_parallelism().map_or(2, usize::from),
+        threads => threads,
+    }
+}
+
 /// A file about to be looked through.
 pub(crate) struct Source<'a> {
     /// As it was given.
@@ -299,20 +308,18 @@ impl Source<'_> {
         self.kind.argument().unwrap_or_default()
     }
 
+    /// Its bytes, for a walk over headers.
+    pub(crate) fn window(&self) -> Result<FileWindow, FormatError> {
+        let file = File::open(self.source).map_err(|e| FormatError::io(self.path, "open it", e))?;
+        Ok(FileWindow::new(file, self.stamp.size))
+    }
+
     /// Past a byte order mark.
     pub(crate) fn start(&self) -> u64 {
         if self.head.starts_with(b"\xef\xbb\xbf") {
             3
         } else {
             0
-        }
-    }
-
-    /// How many threads scan.
-    pub(crate) fn scan_threads(&self) -> usize {
-        match self.options.scan_threads {
-            0 => std::thread::available_parallelism().map_or(2, usize::from),
-            threads => threads,
         }
     }
 
@@ -324,7 +331,7 @@ impl Source<'_> {
         notes: &mut Vec<String>,
     ) -> Result<(Located, IndexSource), FormatError> {
         self.located(RecordShape::Lines(shape), from, notes, || {
-            let (threads, interrupt) = (self.scan_threads(), &self.options.interrupt);
+            let (threads, interrupt) = (scan_threads(self.options), &self.options.interrupt);
             scan_file(
                 self.source,
                 shape,

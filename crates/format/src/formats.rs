@@ -1,11 +1,14 @@
 //! The list of formats.
 
+use crate::array_record::ArrayRecord;
 use crate::cifar::Cifar;
 use crate::folder::Folder;
 use crate::format::Format;
 use crate::idx::Idx;
 use crate::json_lines::JsonLines;
 use crate::kind::{FormatKind, Head, Look};
+use crate::litdata::LitData;
+use crate::mds::Mds;
 use crate::mixture::Mixtures;
 use crate::npz::Npz;
 use crate::raw_records::RawRecords;
@@ -13,9 +16,10 @@ use crate::stream::{Bytes, Tokens};
 use crate::tables::{Delimited, Libsvm, Npy, Packed};
 use crate::tar_file::Tar;
 use crate::text::Text;
+use crate::tfrecord::TfRecord;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 17] = [
+static FORMATS: [&dyn Format; 23] = [
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -41,6 +45,12 @@ static FORMATS: [&dyn Format; 17] = [
     &JsonLines,
     &Npz,
     &Mixtures,
+    &TfRecord::Found,
+    &TfRecord::AsBytes,
+    &ArrayRecord::Found,
+    &ArrayRecord::AsBytes,
+    &Mds,
+    &LitData,
 ];
 
 impl FormatKind {

@@ -7,7 +7,6 @@
 //! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class beside the list of
 //! places.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use std::sync::atomic::Ordering;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde_json::{Map, Value};
 
-use crate::codes::Codes;
+use crate::classes_so_far::ClassesSoFar;
 use crate::data_file::{LINE_ENDS, Places};
 use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
@@ -24,7 +23,7 @@ use crate::fields::{FieldDecoder, RowWriter, overhead};
 use crate::fingerprint::mix;
 use crate::format::{Format, Found, Match, Source};
 use crate::kind::Head;
-use crate::labels::{MOST_LABELS, bits, checked_label};
+use crate::labels::{MOST_LABELS, checked_label};
 use crate::located::Located;
 use crate::sidecar::RecordShape;
 
@@ -261,66 +260,33 @@ fn keys_of(object: &Map<String, Value>, label: &str) -> Vec<String> {
     keys
 }
 
-/// Classes so far: numbers or names, in the order in which they are met.
-#[derive(Default)]
-struct ClassesSoFar {
-    codes: Vec<u32>,
-    labels: Vec<f64>,
-    known: HashMap<u64, u32>,
-    names: BTreeMap<String, u32>,
-}
-
-impl ClassesSoFar {
-    fn add(&mut self, value: Option<&Value>, label: &str, must: bool) -> Result<(), Fault> {
-        let code = match value {
-            Some(Value::String(name)) if !name.is_empty() && self.labels.is_empty() => {
-                let next = self.names.len() as u32;
-                *self.names.entry(name.clone()).or_insert(next)
-            }
-            Some(Value::Number(number)) if self.names.is_empty() => {
-                let value = number.as_f64().unwrap_or(f64::NAN);
-                self.number(checked_label(value, || number.to_string())?)
-            }
-            None if !must && self.names.is_empty() => self.number(0.0),
-            found => {
-                let found = found.map_or("nothing".to_owned(), |value| {
-                    excerpt(value.to_string().as_bytes())
-                });
-                let what = format!(
-                    "its label, {label:?}, is {found}; give all records integers or all of them strings there, or name another key with `label`"
-                );
-                return Err(Fault::Json { what });
-            }
-        };
-        self.codes.push(code);
-        Ok(())
+/// Notes the class of the next record.
+fn add_class(
+    classes: &mut ClassesSoFar,
+    value: Option<&Value>,
+    label: &str,
+    must: bool,
+) -> Result<(), Fault> {
+    match value {
+        Some(Value::String(name)) if !name.is_empty() && !classes.are_numbers() => {
+            classes.push_name(name);
+        }
+        Some(Value::Number(number)) if !classes.are_names() => {
+            let value = number.as_f64().unwrap_or(f64::NAN);
+            classes.push_number(checked_label(value, || number.to_string())?);
+        }
+        None if !must && !classes.are_names() => classes.push_number(0.0),
+        found => {
+            let found = found.map_or("nothing".to_owned(), |value| {
+                excerpt(value.to_string().as_bytes())
+            });
+            let what = format!(
+                "its label, {label:?}, is {found}; give all records integers or all of them strings there, or name another key with `label`"
+            );
+            return Err(Fault::Json { what });
+        }
     }
-
-    fn number(&mut self, value: f64) -> u32 {
-        let next = self.labels.len() as u32;
-        let code = *self.known.entry(bits(value)).or_insert(next);
-        if code == next {
-            self.labels.push(value + 0.0);
-        }
-        code
-    }
-
-    /// Labels, names in ascending order, and the codes.
-    fn finish(mut self) -> (Vec<f64>, Vec<String>, Codes) {
-        if self.names.is_empty() {
-            return (self.labels, Vec::new(), Codes::new(self.codes));
-        }
-        let mut places = vec![0; self.names.len()];
-        for (place, number) in (0..).zip(self.names.values()) {
-            places[*number as usize] = place;
-        }
-        for code in &mut self.codes {
-            *code = places[*code as usize];
-        }
-        let labels = (0..self.names.len()).map(|number| number as f64).collect();
-        let names = self.names.into_keys().collect();
-        (labels, names, Codes::new(self.codes))
-    }
+    Ok(())
 }
 
 /// Reads every line.
@@ -362,8 +328,8 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
             fault,
         };
         let object = object(&line).map_err(wrong)?;
-        classes.add(object.get(label), label, must).map_err(wrong)?;
-        if classes.labels.len().max(classes.names.len()) > MOST_LABELS {
+        add_class(&mut classes, object.get(label), label, must).map_err(wrong)?;
+        if classes.len() > MOST_LABELS {
             let limit = MOST_LABELS;
             return Err(FormatError::TooManyLabels {
                 path: path(),
@@ -467,7 +433,7 @@ impl FieldDecoder for JsonDecoder {
         &self.specs
     }
 
-    fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
+    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
         let object = object(bytes)?;
         let (mut dims, mut elements) = (Vec::new(), Vec::new());
         for (key, kind) in &self.kinds {
@@ -505,7 +471,7 @@ pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
         tallies[i / 16] |= Kind::of(&object[key]).code() << (4 * (i % 16));
     }
     let decoder = JsonDecoder::new(keys, &tallies);
-    decoder.decode(line, &mut RowWriter::new(row)).is_ok()
+    decoder.decode(0, line, &mut RowWriter::new(row)).is_ok()
 }
 
 #[cfg(test)]

@@ -43,11 +43,25 @@ mod packed_writer;
 mod gaussian_mixture;
 mod mixture;
 
+mod array_record;
+mod example;
+mod example_fields;
+mod example_scan;
+mod framed;
 mod json_lines;
 mod npz;
 mod raw_records;
+mod riegeli;
+mod tfrecord;
+
+mod litdata;
+mod mds;
+mod shard;
+mod shard_cells;
+mod shard_folder;
 
 mod cifar;
+mod classes_so_far;
 mod codes;
 mod folder;
 mod folder_index;
@@ -67,6 +81,7 @@ mod tar_file;
 mod tar_header;
 mod tar_walk;
 
+mod byte_source;
 mod chunks_in_order;
 mod compressed;
 mod elias_fano;

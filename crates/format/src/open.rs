@@ -1,8 +1,9 @@
 //! Opening one file: its format, where its records lie, and what they hold together.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use pelton_storage::{LocalFile, Storage};
@@ -12,13 +13,59 @@ use crate::delimited::LabelColumn;
 use crate::error::FormatError;
 use crate::fingerprint::sample_file;
 use crate::folder;
-use crate::format::{Format, Opened, Source, decompress, read_head, regular_file};
+use crate::format::{Format, Opened, Source, decompress, read_head, regular_file, scan_threads};
 use crate::formats::{detect, named};
 use crate::kind::{Compression, FormatKind, Head};
 use crate::options::OpenOptions;
 
+/// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
+/// computes. What the user may want to know comes in the order of the files, and so does what is wrong with them.
+pub(crate) fn open_files(
+    paths: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
+    /// Most files at a time: deeper queues make drives no faster where each wait is for one header.
+    const MOST_AT_A_TIME: usize = 16;
+    let threads = scan_threads(options)
+        .min(paths.len())
+        .clamp(1, MOST_AT_A_TIME);
+    let of_one = OpenOptions {
+        scan_threads: scan_threads(options) / threads,
+        ..options.clone()
+    };
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let work = || {
+        let mut done = Vec::new();
+        while !failed.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = paths.get(number) else { break };
+            let mut notes = Vec::new();
+            let opened = open_file(path, &of_one, &mut notes);
+            failed.fetch_or(opened.is_err(), Ordering::Relaxed);
+            done.push((number, opened, notes));
+        }
+        done
+    };
+    let mut all: Vec<_> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        for other in others {
+            all.extend(other.join().expect("an opening thread does not panic"));
+        }
+        all
+    });
+    all.sort_unstable_by_key(|(number, ..)| *number);
+    let mut found = (Vec::with_capacity(paths.len()), Vec::new());
+    for (_, opened, notes) in all {
+        found.0.push(opened?);
+        found.1.extend(notes);
+    }
+    Ok(found)
+}
+
 /// Opens one file; what the user may want to know is added to `notes`.
-pub(crate) fn open_file(
+fn open_file(
     path: &Path,
     options: &OpenOptions,
     notes: &mut Vec<String>,

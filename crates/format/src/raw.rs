@@ -11,6 +11,9 @@ use crate::data_file::Stamp;
 use crate::delimited::LabelColumn;
 pub use crate::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::elias_fano::{EliasFano, EliasFanoBuilder};
+use crate::example_fields::ExampleFields;
+use crate::example_scan::ExampleScan;
+use crate::fields::RowWriter;
 use crate::folder::{Listing, Remarks};
 use crate::folder_index::{self, FolderKey};
 pub use crate::idx::{IdxHeader, parse_idx_header};
@@ -27,10 +30,12 @@ use crate::packed::{
 };
 use crate::packed_reader::tables_from;
 pub use crate::raw_records::{RawLayout, parse as parse_raw_layout};
+use crate::riegeli;
 use crate::rows::{Layout, Rows};
 use crate::scan_chunk::LineShape;
 use crate::sidecar::{self, RecordShape, SidecarKey};
 use crate::tar_file::scan_samples;
+pub use crate::tfrecord::find_tfrecords;
 
 /// Opens a packed file that lies in memory and decodes every record; the rows and the classes'
 /// labels where all is sound.
@@ -234,6 +239,45 @@ pub fn mend_tar(bytes: &mut [u8]) {
             block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         }
     }
+}
+
+/// The rows of Examples, and the label of each, as those of a file; `None` for those that are not as the first is, and
+/// for all where that is none.
+pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<Option<(Vec<u8>, f64)>>> {
+    let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
+    let fields = fields.with_label(Path::new(""), &LabelColumn::Last).ok()?;
+    let mut scan = ExampleScan::new(fields.clone());
+    for mut example in examples.iter().copied() {
+        let range = 0..example.len() as u64;
+        scan.add(&mut example, range, |_| Ok(true)).ok()?;
+    }
+    let scanned = scan.finish();
+    let fields = fields.with_words(&scanned.tallies[1..]);
+    let rows = (0..).zip(examples).map(|(i, example)| {
+        let mut row = Vec::new();
+        let decoded = fields.decode(example, &mut RowWriter::new(&mut row));
+        let label = scanned.labels[scanned.codes.get(i) as usize];
+        decoded.ok().map(|()| (row, label))
+    });
+    Some(rows.collect())
+}
+
+/// Puts the checksums of a Riegeli chunk right that lies at byte 64 of its file, as far as its header is there.
+pub fn mend_riegeli_chunk(bytes: &mut [u8]) {
+    if let Some((header, data)) = bytes.split_first_chunk_mut::<{ riegeli::CHUNK_HEADER }>() {
+        header[8..16].copy_from_slice(&(data.len() as u64).to_le_bytes());
+        header[16..24].copy_from_slice(&riegeli::hash(data).to_le_bytes());
+        let hash = riegeli::hash(&header[8..]);
+        header[..8].copy_from_slice(&hash.to_le_bytes());
+    }
+}
+
+/// The sizes and the bytes of the records of a Riegeli chunk that lies at byte 64 of its file.
+pub fn read_riegeli_chunk(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
+    let chunk = riegeli::chunk(64, bytes).ok()?;
+    let records = chunk.records().ok()?;
+    let values = records.values(&mut Vec::new()).ok()?.to_vec();
+    Some((records.sizes().ok()?, values))
 }
 
 /// Names of images and classes of a table that lies in memory, whose first two columns are these.

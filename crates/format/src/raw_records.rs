@@ -269,7 +269,7 @@ impl FieldDecoder for RawDecoder {
         &self.specs
     }
 
-    fn decode(&self, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
+    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
         let mut label = None;
         for (i, field) in self.fields.iter().enumerate() {
             let bytes = bytes.get(field.at..field.at + field.bytes);

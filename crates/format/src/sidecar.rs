@@ -36,8 +36,8 @@ pub(crate) enum RecordShape {
     Tokens(NonZeroU32),
 }
 
-/// Most counts kept for notes.
-const MOST_TALLIES: u64 = 16;
+/// Most counts kept: one a field, and some for notes.
+const MOST_TALLIES: u64 = 1 << 13;
 
 /// What a sidecar must agree with.
 #[derive(Clone, Copy, Debug)]

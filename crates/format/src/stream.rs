@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 use crate::contents::Contents;
 use crate::data_file::Places;
 use crate::error::FormatError;
-use crate::format::{Format, Found, Source};
+use crate::format::{Format, Found, Source, scan_threads};
 use crate::sample::{SampleReading, SampleShape};
 use crate::sidecar::RecordShape;
 use crate::token_scan::scan_tokens;
@@ -40,7 +40,7 @@ impl Format for Tokens {
         let (from, size) = (source.start(), source.stamp.size);
         let shape = RecordShape::Tokens(length);
         let (located, index) = source.located(shape, from, notes, || {
-            let (threads, interrupt) = (source.scan_threads(), &source.options.interrupt);
+            let (threads, interrupt) = (scan_threads(source.options), &source.options.interrupt);
             scan_tokens(source.source, length, from, size, threads, interrupt)
         })?;
         let length = length.get();

@@ -16,10 +16,10 @@
 //! one thread keeps up with memory.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
+use crate::byte_source::ByteSource;
 use crate::contents::Contents;
 use crate::data_file::Places;
 use crate::delimited::LabelColumn;
@@ -36,7 +36,7 @@ use crate::sample::{SampleReading, SampleShape};
 use crate::sidecar::RecordShape;
 use crate::tar_classes::TarClasses;
 use crate::tar_header::BLOCK;
-use crate::tar_walk::{Broken, ByteSource, Entry, FileWindow, Step, step};
+use crate::tar_walk::{Broken, Entry, Step, step};
 
 /// Tells its sidecars from others; 4 stood for archives in which a sample may have an extension twice.
 const SHAPE: u64 = 6;
@@ -196,9 +196,7 @@ fn key_hash(key: &JsonKey) -> u64 {
 }
 
 fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
-    let file = File::open(source.source).map_err(failed)?;
-    let mut window = FileWindow::new(&file, source.stamp.size);
+    let mut window = source.window()?;
     let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
     scan_samples(&mut window, key, interrupted).map_err(|why| why.at(source.path))
 }

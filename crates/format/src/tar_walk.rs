@@ -2,11 +2,10 @@
 //!
 //! The same walk goes over a file, to index it, and over a record in memory, to split it into members.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
+use crate::byte_source::ByteSource;
 use crate::tar_header::{BLOCK, Pax, parse, parse_pax};
 
 /// Longest name or pax header read: names of files have 4096 bytes at most, and what else there is comes
@@ -14,79 +13,6 @@ use crate::tar_header::{BLOCK, Pax, parse, parse_pax};
 const MOST_EXTENSION_BYTES: u64 = 1 << 20;
 /// Most headers of names and attributes before one member.
 const MOST_EXTENSIONS: usize = 8;
-
-/// Where a walk gets bytes from.
-pub(crate) trait ByteSource {
-    /// Bytes there are.
-    fn size(&self) -> u64;
-
-    /// The `length` bytes at `offset`, all of which are there.
-    fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]>;
-}
-
-impl ByteSource for &[u8] {
-    fn size(&self) -> u64 {
-        self.len() as u64
-    }
-
-    fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
-        let from = offset as usize;
-        Ok(&self[from..from + length])
-    }
-}
-
-/// A file, read through a window that moves with the walk: where members are short, all of the file is
-/// read in long stretches, and where they are long, little more than their headers.
-pub(crate) struct FileWindow<'a> {
-    file: &'a File,
-    size: u64,
-    from: u64,
-    window: Vec<u8>,
-}
-
-/// A stretch that is read ahead, half of a small second-level cache.
-const STRETCH: u64 = 256 << 10;
-/// What is read where the next header lay far off: the header, and the small members that often follow.
-const GLANCE: u64 = 4 << 10;
-/// A jump over this many bytes costs more than a system call does.
-const FAR: u64 = 32 << 10;
-
-impl<'a> FileWindow<'a> {
-    pub(crate) fn new(file: &'a File, size: u64) -> FileWindow<'a> {
-        FileWindow {
-            file,
-            size,
-            from: 0,
-            window: Vec::new(),
-        }
-    }
-}
-
-impl ByteSource for FileWindow<'_> {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
-        let end = self.from + self.window.len() as u64;
-        if offset < self.from || offset + length as u64 > end {
-            let ahead = if offset.saturating_sub(end) < FAR {
-                STRETCH
-            } else {
-                GLANCE
-            };
-            let wanted = ahead.max(length as u64).min(self.size - offset);
-            self.window.resize(wanted as usize, 0);
-            self.from = offset;
-            if let Err(error) = self.file.read_exact_at(&mut self.window, offset) {
-                self.window.clear();
-                return Err(error);
-            }
-        }
-        let from = (offset - self.from) as usize;
-        Ok(&self.window[from..from + length])
-    }
-}
 
 /// One entry, by places.
 #[derive(Clone, Debug, PartialEq, Eq)]

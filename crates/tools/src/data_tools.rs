@@ -226,7 +226,10 @@ fn view_bytes(view: &mut RecordView, contents: Contents, row: &[u8]) {
         Contents::Fields => {
             let shown = |field: &Field<'_>| match field.dtype {
                 Some(dtype) => format!("{}: {dtype} {:?}", field.name, field.dims),
-                None => format!("{}: {:?}", field.name, String::from_utf8_lossy(field.bytes)),
+                None => match text_of(field.bytes, MOST_MEMBER_TEXT) {
+                    Some(text) => format!("{}: {text:?}", field.name),
+                    None => format!("{}: {} bytes", field.name, field.bytes.len()),
+                },
             };
             let shown = fields(row).map(|all| all.iter().map(shown).collect::<Vec<_>>());
             view.text = shown.ok().map(|all| all.join(", "));

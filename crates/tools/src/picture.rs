@@ -4,7 +4,8 @@
 use std::io::Cursor;
 
 use image::{ImageReader, Limits, RgbImage};
-use pelton_format::{Contents, members};
+use pelton_format::{Contents, fields, members};
+use pelton_image::Format;
 
 /// Largest side of an image that is decoded.
 const MOST_SIDE: u32 = 20_000;
@@ -36,6 +37,11 @@ impl Picture {
                     })
                 })
                 .map(|member| Picture::decode(member.bytes)),
+            Contents::Fields => fields(row)
+                .ok()?
+                .into_iter()
+                .find(|field| field.dtype.is_none() && Format::of(field.bytes).is_some())
+                .map(|field| Picture::decode(field.bytes)),
             _ => None,
         }
     }

@@ -326,6 +326,45 @@ fn orientations_of_pictures() {
     );
 }
 
+/// Records of TensorFlow, of whose fields one holds pictures. They are written by TensorFlow 2.21:
+///
+/// ```python
+/// def feature(value):
+///     if isinstance(value, bytes):
+///         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+///     return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+///
+/// with tf.io.TFRecordWriter("photos.tfrecord") as writer:
+///     for i in range(6):
+///         jpeg = io.BytesIO()
+///         Image.new("RGB", (8 + i, 8), (40 * i, 90, 160)).save(jpeg, "JPEG", quality=90)
+///         example = {"photo": jpeg.getvalue(), "caption": b"picture %d" % i, "label": i % 3}
+///         features = {name: feature(value) for name, value in example.items()}
+///         example = tf.train.Example(features=tf.train.Features(feature=features))
+///         writer.write(example.SerializeToString())
+/// ```
+#[test]
+fn pictures_among_fields() {
+    const PHOTOS: &[u8] = include_bytes!("../../../format/tests/fixtures/photos.tfrecord");
+    let place = Place::new();
+    place.write("photos.tfrecord", PHOTOS);
+    let line = "bench photos.tfrecord --batch 3 --epochs 2 --decode";
+    for decode in ["jpg", "image:photo --augment rrc:4,flip", "jpg --ranks 2"] {
+        let figures = place.json(&format!("{line} {decode}"));
+        assert_eq!(figures["samples"], 12, "{figures}");
+    }
+    place.refuses(&format!("{line} image:none"), 2, &["caption, photo"]);
+    let shown = place.json("inspect photos.tfrecord --id 5");
+    assert_eq!(shown["picture_size"], serde_json::json!([13, 8]), "{shown}");
+    assert_eq!(shown["label"], 2.0);
+    assert!(
+        shown["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("caption: \"picture 5\", photo: ")
+    );
+}
+
 /// Ctrl-C saves where the pipeline stands and says so.
 #[test]
 fn an_interrupted_pipeline_goes_on() {

@@ -10,15 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_image::Limits;
 
-use super::IMAGE;
-use super::members::{check_record, take_record};
+use super::members::{Record, check_record, take_record};
+use super::{IMAGE, MEMBERS};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
+/// What TensorFlow's converters call the field of encoded pictures.
+const ENCODED: &str = "image/encoded";
+
 /// Decodes JPEG, PNG or WebP, told apart by content, to the field "image". Of a sample of tar members the first with
-/// one of its extensions is taken.
+/// one of its extensions is taken; of a record of several fields the one that is named, or is called "image",
+/// "image/encoded" or as an extension, or else the only one of bytes. Other fields stay as they are.
 pub struct DecodeImages {
     extensions: Vec<String>,
+    /// The field that is decoded, where it is named.
+    field: Option<String>,
     most_pixels: u64,
     exif: Exif,
     name: Arc<str>,
@@ -32,8 +38,13 @@ impl DecodeImages {
     /// What [`Stage::counted`] calls pictures that state an orientation other than upright.
     pub const EXIF_PICTURES: &'static str = "exif_pictures";
 
-    /// Pictures of one or all of the known kinds: `jpg`, `png`, `webp` or `image`.
+    /// Pictures of one or all of the known kinds: `jpg`, `png`, `webp` or `image`; where a colon and a name follow,
+    /// those in the field of that name.
     pub fn of(kind: &str) -> Option<DecodeImages> {
+        let (kind, field) = match kind.split_once(':') {
+            Some((kind, field)) => (kind, Some(field)),
+            None => (kind, None),
+        };
         let extensions: &[&str] = match kind {
             "jpg" | "jpeg" => &["jpg", "jpeg"],
             "png" => &["png"],
@@ -43,6 +54,7 @@ impl DecodeImages {
         };
         Some(DecodeImages {
             extensions: extensions.iter().map(|&known| known.to_owned()).collect(),
+            field: field.map(str::to_owned),
             most_pixels: DecodeImages::MOST_PIXELS,
             exif: Exif::default(),
             name: IMAGE.into(),
@@ -53,6 +65,40 @@ impl DecodeImages {
     /// With what is done with orientations that EXIF data state.
     pub fn with_exif(self, exif: Exif) -> DecodeImages {
         DecodeImages { exif, ..self }
+    }
+
+    /// Those in the field of this name.
+    pub fn in_field(self, name: &str) -> DecodeImages {
+        DecodeImages {
+            field: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// Which of these fields of bytes is decoded.
+    fn field_among<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
+        if let Some(field) = &self.field {
+            return named(field);
+        }
+        let usual = [IMAGE, ENCODED].into_iter();
+        let mut usual = usual.chain(self.extensions.iter().map(String::as_str));
+        usual.find_map(named).or(match names {
+            [only] => Some(only),
+            _ => None,
+        })
+    }
+
+    fn take_encoded<'a>(&self, sample: &mut Sample<'a>) -> Result<Option<Record<'a>>, String> {
+        let of_bytes = sample
+            .iter()
+            .filter(|(name, value)| matches!(value, Value::Bytes(_)) && ***name != *MEMBERS);
+        let names: Vec<&str> = of_bytes.map(|(name, _)| &**name).collect();
+        let field = self.field_among(&names).map(str::to_owned);
+        match field.and_then(|field| sample.remove(&field)) {
+            Some(Value::Bytes(bytes)) => Ok(Some(Record::whole(bytes))),
+            _ => take_record(sample, &self.extensions),
+        }
     }
 
     /// Where pictures of more pixels are bad records.
@@ -70,13 +116,32 @@ impl Stage for DecodeImages {
     }
 
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
+        let is_bytes = |field: &&FieldSpec| {
+            field.dtype == DType::U8 && field.dims == [None] && &*field.name != MEMBERS
+        };
+        let names: Vec<&str> = input.0.iter().filter(is_bytes).map(|f| &*f.name).collect();
+        let image = FieldSpec::new(IMAGE, DType::U8, &[None, None, None]);
+        if let Some(field) = self.field_among(&names) {
+            let others = input
+                .0
+                .iter()
+                .filter(|other| &*other.name != field && &*other.name != IMAGE);
+            let others: Vec<FieldSpec> = others.cloned().collect();
+            return Ok(FieldSpecs([vec![image], others].concat()));
+        }
         // Raw pixels are what they should be.
-        if input.get(IMAGE).is_some() {
+        if self.field.is_none() && input.get(IMAGE).is_some() {
             return Ok(input);
         }
-        check_record(&input, "a decoder of pictures")?;
-        let image = FieldSpec::new(IMAGE, DType::U8, &[None, None, None]);
-        Ok(FieldSpecs(vec![image]))
+        if self.field.is_none() && names.len() < 2 {
+            check_record(&input, "a decoder of pictures")?;
+            return Ok(FieldSpecs(vec![image]));
+        }
+        Err(format!(
+            "it is not known which field holds the pictures: those of bytes are {}; name one of them, as in `decode` image:{}",
+            names.join(", "),
+            names.first().unwrap_or(&"FIELD"),
+        ))
     }
 
     /// Encoded pictures are some ten times as large when decoded.
@@ -91,7 +156,7 @@ impl Stage for DecodeImages {
         at: &Appearance,
         _: &mut dyn Any,
     ) -> Result<(), StageFailure> {
-        let Some(record) = take_record(sample, &self.extensions)? else {
+        let Some(record) = self.take_encoded(sample)? else {
             return Ok(());
         };
         let bytes = record.bytes();
@@ -147,5 +212,78 @@ impl FromStr for Exif {
                 "`{text}` is nothing to do with EXIF orientations: use ignore or apply"
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A picture of 5 rows of 9 pixels.
+    const JPEG: &[u8] = include_bytes!("../../../image/tests/images/orientation_1.jpg");
+
+    fn of_bytes(name: &str) -> FieldSpec {
+        FieldSpec::new(name, DType::U8, &[None])
+    }
+
+    /// What comes out of records with these fields of bytes and one number, by name.
+    fn check(kind: &str, fields: &[&str], expected: Result<&[&str], &str>) {
+        let decode = DecodeImages::of(kind).unwrap();
+        let number = FieldSpec::new("number", DType::I64, &[]);
+        let bytes = fields.iter().map(|name| of_bytes(name));
+        let spec = decode.spec(FieldSpecs(bytes.chain([number]).collect()));
+        let expected = match (expected, &spec) {
+            (Ok(expected), _) => expected,
+            (Err(part), Err(error)) => return assert!(error.contains(part), "{error}"),
+            (Err(_), Ok(spec)) => panic!("{spec:?}"),
+        };
+        let spec = spec.unwrap();
+        let names: Vec<&str> = spec.0.iter().map(|field| &*field.name).collect();
+        assert_eq!(names, expected);
+        let mut sample = Sample::default();
+        for name in fields {
+            sample.set(&(*name).into(), Value::Bytes(Cow::Borrowed(JPEG)));
+        }
+        let number = Value::Numbers(DType::I64, Vec::new(), Cow::Borrowed(&[0; 8]));
+        sample.set(&"number".into(), number);
+        let at = Appearance {
+            id: 0,
+            label: 0,
+            copy: 0,
+            key: 0,
+            first: true,
+        };
+        let none = &mut Slots::default();
+        decode.run(&mut sample, none, &at, &mut ()).unwrap();
+        let mut names: Vec<&str> = sample.iter().map(|(name, _)| &**name).collect();
+        let mut expected = expected.to_vec();
+        names.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        assert_eq!(sample.get(IMAGE).unwrap().dims(), [5, 9, 3]);
+    }
+
+    #[test]
+    fn the_field_of_pictures() {
+        let image = |others: &[&str]| {
+            let all = [&["image"], others, &["number"]].concat();
+            all.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let comes_out = |kind: &str, fields: &[&str], others: &[&str]| {
+            let all = image(others);
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            check(kind, fields, Ok(&all));
+        };
+        comes_out("jpg", &["photo"], &[]);
+        comes_out("jpg", &["caption", "image"], &["caption"]);
+        comes_out("jpg", &["caption", "image/encoded"], &["caption"]);
+        comes_out("image", &["caption", "png"], &["caption"]);
+        comes_out("jpg:left", &["left", "right"], &["right"]);
+        comes_out("jpg:left", &["left", "image"], &[]);
+        let unknown = "those of bytes are left, right; name one of them, as in `decode` image:left";
+        check("jpg", &["left", "right"], Err(unknown));
+        check("jpg:middle", &["left", "right"], Err(unknown));
+        check("jpg", &[], Err("this data has"));
+        assert!(DecodeImages::of("gif:x").is_none());
     }
 }

@@ -17,7 +17,13 @@ pub(crate) struct Record<'a> {
     wanted: Range<usize>,
 }
 
-impl Record<'_> {
+impl<'a> Record<'a> {
+    /// All of these bytes.
+    pub fn whole(bytes: Cow<'a, [u8]>) -> Record<'a> {
+        let wanted = 0..bytes.len();
+        Record { bytes, wanted }
+    }
+
     /// What is asked for.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.wanted.clone()]
@@ -32,8 +38,7 @@ pub(crate) fn take_record<'a>(
 ) -> Result<Option<Record<'a>>, String> {
     let whole = [BYTES, TEXT].iter().find_map(|name| sample.remove(name));
     if let Some(Value::Bytes(bytes)) = whole {
-        let wanted = 0..bytes.len();
-        return Ok(Some(Record { bytes, wanted }));
+        return Ok(Some(Record::whole(bytes)));
     }
     let Some(Value::Bytes(bytes)) = sample.remove(MEMBERS) else {
         return Ok(None);

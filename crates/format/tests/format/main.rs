@@ -1,5 +1,6 @@
 //! Files of every format, in one program, so that it is linked once.
 
+mod array_records;
 mod arrays;
 mod folder_indexes;
 mod json_labels;
@@ -9,7 +10,9 @@ mod pixels;
 mod real_data;
 mod row_layouts;
 mod samples;
+mod shards;
 mod sidecars;
 mod streams;
 mod support;
 mod tar_files;
+mod tfrecords;

@@ -1,7 +1,10 @@
 //! What the tests of data sets share.
 #![allow(dead_code)]
 
+pub mod array_record;
+pub mod fields;
 pub mod tar;
+pub mod tfrecord;
 
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,126 @@
+//! Folders of shards with an `index.json` that lists them, as MosaicML Streaming and LitData write them: the folder, or
+//! its index, stands for its shards in that order.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::FormatError;
+use crate::options::OpenOptions;
+
+/// The file that lists shards.
+pub(crate) const INDEX: &str = "index.json";
+/// Longest index.
+const MOST_INDEX_BYTES: u64 = 1 << 30;
+
+/// What an index says.
+#[derive(Deserialize)]
+pub(crate) struct Index {
+    /// Of MosaicML Streaming.
+    shards: Option<Vec<Shard>>,
+    /// Of LitData.
+    chunks: Option<Vec<Chunk>>,
+    pub(crate) config: Option<Config>,
+}
+
+/// What LitData's index says of all chunks.
+#[derive(Deserialize)]
+pub(crate) struct Config {
+    pub(crate) compression: Option<String>,
+    pub(crate) compression_level: Option<String>,
+    pub(crate) data_format: Option<Vec<String>>,
+    pub(crate) data_spec: Option<String>,
+    pub(crate) encryption: Option<Value>,
+    pub(crate) item_loader: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Shard {
+    raw_data: Named,
+    zip_data: Option<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    basename: String,
+}
+
+#[derive(Deserialize)]
+struct Chunk {
+    filename: String,
+}
+
+/// Reads an index.
+pub(crate) fn read_index(path: &Path) -> Result<Index, FormatError> {
+    let failed = |e| FormatError::io(path, "read it", e);
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(MOST_INDEX_BYTES)
+        .read_to_end(&mut text)
+        .map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|error| malformed(path, error.to_string()))
+}
+
+fn malformed(path: &Path, what: String) -> FormatError {
+    FormatError::Malformed {
+        path: path.to_path_buf(),
+        offset: 0,
+        what: format!("it is no index of shards ({what})"),
+        remedy: "fetch the folder again, or name its shards",
+    }
+}
+
+/// The shards that a path stands for; `None` where it stands for itself.
+pub(crate) fn shards(
+    path: &Path,
+    options: &OpenOptions,
+) -> Result<Option<Vec<PathBuf>>, FormatError> {
+    let folder = match path.file_name() {
+        Some(name) if name == INDEX => path.parent().unwrap_or(Path::new("")),
+        _ => path,
+    };
+    let index = folder.join(INDEX);
+    let kind = options.format.as_ref().map(|kind| kind.name());
+    if !matches!(kind, None | Some("mds" | "litdata")) || !index.is_file() {
+        return Ok(None);
+    }
+    let Index { shards, chunks, .. } = match read_index(&index) {
+        // A folder may have another file of this name.
+        Err(FormatError::Malformed { .. }) if kind.is_none() && path != index => return Ok(None),
+        read => read?,
+    };
+    let in_folder = |name: &str| {
+        let path = Path::new(name);
+        let is_below = path
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        is_below
+            .then(|| folder.join(path))
+            .ok_or_else(|| malformed(&index, format!("{name:?} is no name of a file in it")))
+    };
+    let found = match (shards, chunks) {
+        (Some(shards), _) => {
+            let of = |shard: &Shard| {
+                let raw = in_folder(&shard.raw_data.basename)?;
+                match &shard.zip_data {
+                    Some(zip) if !raw.is_file() => in_folder(&zip.basename),
+                    _ => Ok(raw),
+                }
+            };
+            shards.iter().map(of).collect::<Result<Vec<_>, _>>()?
+        }
+        (None, Some(chunks)) => {
+            let of = |chunk: &Chunk| in_folder(&chunk.filename);
+            chunks.iter().map(of).collect::<Result<Vec<_>, _>>()?
+        }
+        (None, None) if kind.is_none() && path != index => return Ok(None),
+        (None, None) => return Err(malformed(&index, "it has neither shards nor chunks".into())),
+    };
+    match found.is_empty() {
+        true => Err(FormatError::Empty { path: index }),
+        false => Ok(Some(found)),
+    }
+}
