@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch, from_native
-from ._dataset import Dataset
+from ._dataset import Dataset, Samples
 from ._ranks import rank_and_world_size
+from ._stage import Caller, Function
 
 _UNITS = {"": 1, "B": 1}
 for _i, _letter in enumerate("KMGT", start=1):
@@ -90,7 +92,9 @@ class Pipeline:
         self._config: dict[str, Any] = {}
         self._augment: list[str] = []
         self._terms: dict[str, Any] = {"order": "sequential", "seed": 0}
-        self._maps: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
+        self._maps: dict[bool, list[Function]] = {True: [], False: []}
+        self._draws: np.ndarray | None = None
+        self._lengths: np.ndarray | str | Callable[[dict[str, Any]], int] | None = None
         self._batch_maps: list[Callable[[Batch], Any]] = []
         self._run: _Run | None = None
 
@@ -122,6 +126,39 @@ class Pipeline:
         """Repeats (data echoing): ``"read:E"``, ``"before:E"`` or ``"after:E"`` augmentation, ``"batch:E"``, or
         ``"auto"``, which repeats only where the loop would wait."""
         return self._with(config={"echo": spelling})
+
+    def sample(
+        self,
+        *,
+        ids: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        balanced: bool = False,
+        examples: int | None = None,
+    ) -> Pipeline:
+        """Which records an epoch uses, where it is not each of them once.
+
+        ``ids`` are the records of every epoch, with repeats if there are any, shuffled where the pipeline shuffles.
+        ``weights`` has one number a record; examples are drawn by it with replacement, as PyTorch's
+        ``WeightedRandomSampler`` draws. ``balanced=True`` uses every class equally often. ``examples`` is the length of an
+        epoch. States, ranks and threads are as exact as ever: what is drawn depends on seed, epoch and position alone.
+        """
+        if sum((ids is not None, weights is not None, balanced)) != 1:
+            raise ConfigurationError("give one of `ids`, `weights` and `balanced`")
+        config: dict[str, Any] = {"sample": "balanced"} if balanced else {}
+        if examples is not None:
+            config["epoch_examples"] = int(examples)
+        made = self._with(config=config)
+        if ids is not None:
+            numbers = np.asarray(ids)
+            if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any():
+                raise ConfigurationError("`ids` must be whole numbers from 0 in one dimension")
+            made._draws = np.ascontiguousarray(numbers, np.uint64)
+        elif weights is not None:
+            numbers = np.ascontiguousarray(weights, np.float64)
+            if numbers.ndim != 1:
+                raise ConfigurationError("`weights` must be numbers in one dimension, one a record")
+            made._draws = numbers
+        return made
 
     # What happens to a record.
 
@@ -168,6 +205,21 @@ class Pipeline:
         """Pictures as channels × height × width."""
         return self._with(config={"planar": True})
 
+    def map(self, function: Function, *, before_augmentation: bool = False) -> Pipeline:
+        """A function over samples: it gets a dict of the fields of one example, as arrays or bytes, with its "label" and
+        "record", and returns a dict of the fields that are put into the batch.
+
+        It runs behind decoding and augmentation for every appearance, or in front of augmentation once a read. The native
+        threads call it, one at a time, since Python's lock lets no more. A function that has a parameter ``rng`` gets a
+        ``numpy.random.Generator`` that follows from seed, epoch and record. Exceptions come out of the loop as
+        `BadRecordError` with the record's place, and the function's own as the cause; ``on_bad_record`` holds for them too.
+        Arrays of one shape are stacked; ``batch(collate="pad")`` or ``"ragged"`` is for others. The label stays what it is;
+        a changed one is returned under another name.
+        """
+        made = self._with()
+        made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], function]}
+        return made
+
     def map_batches(self, function: Callable[[Batch], Any]) -> Pipeline:
         """A function over finished batches, called in the loop's own thread; what it returns is handed out."""
         made = self._with()
@@ -188,12 +240,26 @@ class Pipeline:
             raise ConfigurationError(f"a batch of {examples} examples is none; give 1 or more")
         return self._with(terms={"batch": int(examples)}, config={"drop_last": drop_last, "collate": collate})
 
-    def buckets(self, policy: str = "auto", *, boundaries: Sequence[int] | None = None) -> Pipeline:
+    def buckets(
+        self,
+        policy: str = "auto",
+        *,
+        boundaries: Sequence[int] | None = None,
+        length: ArrayLike | str | Callable[[dict[str, Any]], int] | None = None,
+    ) -> Pipeline:
         """Batches of about one length: ``"auto"``, ``"optimal:BUCKETS"``, ``"tokens:MAX"``, ``"pack:ROW_LENGTH"`` or
-        ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled anew."""
+        ``"none"``; or the boundaries of the buckets. No example is dropped, and every epoch is shuffled anew.
+
+        Lengths are tokens where text is decoded, otherwise bytes, unless ``length`` says them: an array with one a record,
+        the name of a field, or a function over the fields of a sample as it is stored. A field or function takes a pass
+        over the data when the pipeline is first used.
+        """
         if boundaries is not None:
             policy = "static:" + ",".join(str(int(end)) for end in boundaries)
-        return self._with(config={"buckets": policy})
+        made = self._with(config={"buckets": policy})
+        if length is not None:
+            made._lengths = length if isinstance(length, str) or callable(length) else checked_lengths(length)
+        return made
 
     # How it runs.
 
@@ -368,6 +434,26 @@ class Pipeline:
         return self._run
 
 
+def checked_lengths(lengths: ArrayLike) -> np.ndarray:
+    """Lengths as the native part takes them."""
+    numbers = np.asarray(lengths)
+    if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any() or (numbers >= 2**32).any():
+        raise ConfigurationError("lengths must be whole numbers below 2^32 in one dimension, one a record")
+    return np.ascontiguousarray(numbers, np.uint32)
+
+
+def lengths_by(length: str | Callable[[dict[str, Any]], int], pipeline: Pipeline) -> np.ndarray:
+    """The length of every record by a field of that name, or a function, in one pass over what is stored."""
+    stored = Pipeline(pipeline._data).batch(1024, collate="ragged").shard(0, 1)
+    found = []
+    for batch in stored:
+        for sample in Samples(batch):
+            if not callable(length) and length not in sample:
+                raise ConfigurationError(f"there is no field `{length}` to be the length; there are {', '.join(sample)}")
+            found.append(int(length(sample) if callable(length) else sample[length]))
+    return checked_lengths(np.asarray(found, np.int64))
+
+
 class _Run:
     """A pipeline whose data is open, and where its loop stands."""
 
@@ -384,7 +470,15 @@ class _Run:
         }
         self.process = os.getpid()
         self.source = _pelton.Source(json.dumps(pipeline._data))
-        self.native = _pelton.Pipeline(self.source, json.dumps(pipeline._full_config()), json.dumps(terms))
+        lengths = pipeline._lengths
+        if isinstance(lengths, str) or callable(lengths):
+            lengths = lengths_by(lengths, pipeline)
+        config = json.dumps(pipeline._full_config())
+        self.native = _pelton.Pipeline(self.source, config, json.dumps(terms), pipeline._draws, lengths)
+        for at_read in (True, False):
+            if pipeline._maps[at_read]:
+                caller = Caller(pipeline._maps[at_read], self.source.whole_labels)
+                self.native = self.native.with_functions(caller, at_read)
         self.batch_maps = pipeline._batch_maps
         self.loader: _pelton.Loader | None = None
         # The place where the next batch of the loader stands; a loop that is broken off leaves it within an epoch.

@@ -8,6 +8,7 @@
 //! [`listener::Listener`].
 
 mod array;
+mod callable;
 mod error;
 mod estimator;
 mod head;

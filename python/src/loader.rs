@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::array::Array;
-use crate::error::{configuration, of_feed};
+use crate::callable::Raised;
+use crate::error::{caused, configuration};
 use crate::interruptible::LOOK_EVERY;
 
 /// Hands out batches in the order of the plan, without end; its threads read ahead meanwhile.
@@ -20,11 +21,13 @@ pub(crate) struct Loader {
     loader: Mutex<Option<PipelineLoader>>,
     /// The process that has its threads: one forked from it has none.
     process: u32,
+    raised: Raised,
 }
 
 impl Loader {
-    pub(crate) fn new(loader: PipelineLoader) -> Loader {
+    pub(crate) fn new(loader: PipelineLoader, raised: Raised) -> Loader {
         Loader {
+            raised,
             loader: Mutex::new(Some(loader)),
             process: std::process::id(),
         }
@@ -61,7 +64,7 @@ impl Loader {
             loop {
                 match py.detach(|| loader.poll_next(LOOK_EVERY)) {
                     Poll::Ready(Some(Ok(batch))) => return to_python(py, batch),
-                    Poll::Ready(Some(Err(error))) => return Err(of_feed(py, &error)),
+                    Poll::Ready(Some(Err(error))) => return Err(caused(py, &error, &self.raised)),
                     Poll::Ready(None) => {
                         return Err(configuration(
                             "the loader ended with an error before; make a new one",

@@ -1,15 +1,20 @@
 //! What happens to the records of a source on their way to batches.
 
+use std::sync::{Arc, PoisonError};
+
+use numpy::PyReadonlyArray1;
 use pelton_comm::Comm;
 use pelton_data::{DataError, PipelineTerms, PreparedPipeline};
-use pelton_feed::{FeedError, LoaderState, PipelineConfig, as_text};
+use pelton_feed::{FeedError, LoaderState, PipelineConfig, When, as_text};
 use pelton_fetch::Access;
-use pelton_plan::Order;
+use pelton_format::Dataset;
+use pelton_plan::{Order, Sampler};
 use pelton_run::{Event, RunContext};
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::error::{of_feed, of_job, of_settings};
+use crate::callable::{Callable, Raised};
+use crate::error::{configuration, of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::loader::Loader;
 use crate::samples::Samples;
@@ -35,20 +40,52 @@ struct Terms {
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Pipeline {
     prepared: PreparedPipeline,
+    dataset: Arc<Dataset>,
+    raised: Raised,
+}
+
+/// Records on which a function is tried.
+const TRIED_RECORDS: usize = 16;
+
+/// What Python says of which records an epoch uses, and of their lengths.
+#[derive(FromPyObject)]
+enum Draws<'py> {
+    #[pyo3(transparent)]
+    Ids(PyReadonlyArray1<'py, u64>),
+    #[pyo3(transparent)]
+    Weights(PyReadonlyArray1<'py, f64>),
 }
 
 #[pymethods]
 impl Pipeline {
     /// Prepares the pipeline that a configuration in JSON describes; words and lengths are counted where it needs them.
+    ///
+    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every record.
     #[new]
-    fn new(py: Python<'_>, source: &Source, config: &str, terms: &str) -> PyResult<Pipeline> {
+    #[pyo3(signature = (source, config, terms, draws=None, lengths=None))]
+    fn new(
+        py: Python<'_>,
+        source: &Source,
+        config: &str,
+        terms: &str,
+        draws: Option<Draws<'_>>,
+        lengths: Option<PyReadonlyArray1<'_, u32>>,
+    ) -> PyResult<Pipeline> {
         let config: PipelineConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
         let terms: Terms = serde_json::from_str(terms).map_err(|error| of_settings(&error))?;
         let job = PipelineTerms {
             order: terms.order,
             among: None,
-            sampler: None,
+            sampler: match draws {
+                Some(Draws::Ids(ids)) => Some(Sampler::Ids(ids.as_slice()?.into())),
+                Some(Draws::Weights(weights)) => Some(Sampler::Weights(weights.as_slice()?.into())),
+                None => None,
+            },
+            lengths: match &lengths {
+                Some(lengths) => Some(lengths.as_slice()?.into()),
+                None => None,
+            },
             batch: terms.batch,
             seed: terms.seed,
             epochs: None,
@@ -66,7 +103,53 @@ impl Pipeline {
         })?;
         let prepared = prepared.map_err(|error| of_job(py, &error))?;
         let prepared = prepared.with_share(terms.rank, terms.world_size);
-        Ok(Pipeline { prepared })
+        Ok(Pipeline {
+            prepared,
+            dataset: Arc::clone(&source.opened.dataset),
+            raised: Raised::default(),
+        })
+    }
+
+    /// The same with a caller of functions behind its stages, once a read or at each appearance. What fields they make is
+    /// seen by calling them on one of the first records.
+    fn with_functions(
+        &self,
+        py: Python<'_>,
+        caller: &Bound<'_, PyAny>,
+        at_read: bool,
+    ) -> PyResult<Pipeline> {
+        let seen = Arc::default();
+        let stage = |fields| Callable {
+            caller: caller.clone().unbind(),
+            when: match at_read {
+                true => When::Read,
+                false => When::Appearance,
+            },
+            fields,
+            seen: Arc::clone(&seen),
+            dataset: Arc::clone(&self.dataset),
+            raised: Arc::clone(&self.raised),
+        };
+        let with = |fields| Pipeline {
+            prepared: self.prepared.clone().with_stage(Arc::new(stage(fields))),
+            dataset: Arc::clone(&self.dataset),
+            raised: Arc::clone(&self.raised),
+        };
+        let samples = with(None).samples(py)?;
+        let mut first = self.prepared.plan().step_ids(0, 0);
+        first.truncate(TRIED_RECORDS);
+        let mut failure = None;
+        for id in first {
+            let made = samples.sample(py, 0, id);
+            let fields = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match (made, fields) {
+                (_, Some(fields)) => return Ok(with(Some(fields))),
+                // The loop meets such a record in its turn, and does with it what is to be done.
+                (Err(error), None) => failure = failure.or(Some(error)),
+                (Ok(_), None) => {}
+            }
+        }
+        Err(failure.unwrap_or_else(|| configuration("there is no record to try the functions on")))
     }
 
     /// Steps of an epoch.
@@ -119,7 +202,8 @@ impl Pipeline {
     fn samples(&self, py: Python<'_>) -> PyResult<Samples> {
         let samples = self.prepared.samples();
         let samples = samples.map_err(|error| of_job(py, &error))?;
-        Ok(Samples { samples })
+        let raised = Arc::clone(&self.raised);
+        Ok(Samples { samples, raised })
     }
 
     /// A loader from a step of an epoch, or from a state that one of this pipeline saved.
@@ -141,6 +225,6 @@ impl Pipeline {
             DataError::Feed(error @ FeedError::State(_)) => of_feed(py, error),
             error => of_job(py, error),
         })?;
-        Ok(Loader::new(loader))
+        Ok(Loader::new(loader, Arc::clone(&self.raised)))
     }
 }

@@ -7,13 +7,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::array::Array;
-use crate::error::of_feed;
+use crate::callable::Raised;
+use crate::error::caused;
 use crate::loader::to_python;
 
 /// Makes the samples that are asked for on the thread that asks; safe from several threads and after a fork.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Samples {
     pub(crate) samples: pelton_feed::Samples,
+    pub(crate) raised: Raised,
 }
 
 #[pymethods]
@@ -24,9 +26,14 @@ impl Samples {
     }
 
     /// Names and arrays of one sample; each array has it as its only row.
-    fn sample(&self, py: Python<'_>, epoch: u64, id: u64) -> PyResult<Vec<(String, Array)>> {
+    pub(crate) fn sample(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        id: u64,
+    ) -> PyResult<Vec<(String, Array)>> {
         let fields = py.detach(|| self.samples.sample(epoch, id));
-        let mut fields = fields.map_err(|error| of_feed(py, &error))?;
+        let mut fields = fields.map_err(|error| caused(py, &error, &self.raised))?;
         Ok(take_all(&mut fields))
     }
 
@@ -38,7 +45,7 @@ impl Samples {
         ids: Vec<u64>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let batch = py.detach(|| self.samples.batch(epoch, &ids));
-        to_python(py, batch.map_err(|error| of_feed(py, &error))?)
+        to_python(py, batch.map_err(|error| caused(py, &error, &self.raised))?)
     }
 
     /// The batch that a loader hands out at a step of an epoch.
@@ -49,7 +56,7 @@ impl Samples {
         step: u64,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let batch = py.detach(|| self.samples.batch_at(Cursor { epoch, next: step }));
-        match batch.map_err(|error| of_feed(py, &error))? {
+        match batch.map_err(|error| caused(py, &error, &self.raised))? {
             Some(batch) => to_python(py, batch),
             None => {
                 let sentence = format!("epoch {epoch} has no step {step}");

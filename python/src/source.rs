@@ -69,6 +69,13 @@ impl Source {
         self.opened.dataset.labels().names().to_vec()
     }
 
+    /// Whether labels are whole numbers, as those of classes are.
+    #[getter]
+    fn whole_labels(&self) -> bool {
+        let labels = self.opened.dataset.labels();
+        labels.is_count() || labels.values().iter().all(|value| value.fract() == 0.0)
+    }
+
     /// Number of distinct labels.
     #[getter]
     fn class_count(&self) -> usize {

@@ -12,7 +12,7 @@ use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
     AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
-    LoaderState, PipelineConfig, Samples, Stage as _, Stages, TakeMember, Tokenise,
+    LoaderState, PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, Dataset, Field, Row, fields};
@@ -40,6 +40,9 @@ pub struct PipelineTerms {
     pub among: Option<Selection>,
     /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
     pub sampler: Option<Sampler>,
+    /// The length of every record, for buckets and filters, as a program says it; where absent, tokens of text and
+    /// bytes of what else there is.
+    pub lengths: Option<Arc<[u32]>>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
     /// The seed.
@@ -56,7 +59,8 @@ pub struct PipelineTerms {
     pub cache: Option<PeerConfig>,
 }
 
-/// A pipeline over data, from which loaders are taken.
+/// A pipeline over data, from which loaders are taken. Clones share the plan and the data.
+#[derive(Clone)]
 pub struct PreparedPipeline {
     config: PipelineConfig,
     terms: PipelineTerms,
@@ -128,7 +132,8 @@ impl PreparedPipeline {
             ..PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed)
         };
         let among = terms.among.as_ref();
-        let plan = pipeline_plan(config, spec, among, opened, tokenizer, context)?;
+        let lengths = terms.lengths.as_deref();
+        let plan = pipeline_plan(config, spec, among, opened, (tokenizer, lengths), context)?;
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config.read_threads,
@@ -187,6 +192,7 @@ impl PreparedPipeline {
             order: Order::Sequential,
             among,
             sampler: None,
+            lengths: None,
             epochs: None,
             cache: None,
             ..self.terms.clone()
@@ -200,6 +206,13 @@ impl PreparedPipeline {
     pub fn with_memory(mut self, bytes: u64) -> PreparedPipeline {
         self.terms.memory_bytes = bytes;
         self.options.memory_bytes = bytes;
+        self
+    }
+
+    /// With one more stage, behind the others that run as often as it does.
+    #[must_use]
+    pub fn with_stage(mut self, stage: Arc<dyn Stage>) -> PreparedPipeline {
+        self.stages = self.stages.inserted(stage);
         self
     }
 
@@ -482,6 +495,7 @@ mod tests {
             order: Order::Full,
             among: None,
             sampler: None,
+            lengths: None,
             batch: Some(8),
             seed: 3,
             epochs: Some(2),

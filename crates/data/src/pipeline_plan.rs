@@ -13,13 +13,14 @@ use crate::plan::units_of;
 use crate::record_classes;
 use crate::sampler::sampler_of;
 
-/// The plan of a pipeline, of which `spec` says order, batch and seed, over the records `among` all. Lengths are in tokens where there is a tokenizer.
+/// The plan of a pipeline, of which `spec` says order, batch and seed, over the records `among` all. Lengths are those
+/// given, or in tokens where there is a tokenizer.
 pub(crate) fn pipeline_plan(
     config: &PipelineConfig,
     spec: PlanSpec,
     among: Option<&Selection>,
     opened: &OpenedData,
-    tokenizer: Option<Tokenizer>,
+    (tokenizer, given): (Option<Tokenizer>, Option<&[u32]>),
     context: &mut RunContext<'_>,
 ) -> Result<Plan, DataError> {
     let dataset = &opened.dataset;
@@ -28,14 +29,23 @@ pub(crate) fn pipeline_plan(
         _ => 1,
     };
     let needs_lengths = config.buckets.is_some() || config.keep_lengths.is_some();
-    let lengths = match tokenizer.filter(|_| needs_lengths) {
+    if let Some(given) = given {
+        let (found, records) = (given.len() as u64, dataset.records());
+        if found != records || sides == 2 {
+            return Err(DataError::Config(format!(
+                "{found} lengths are given for {records} records of one side; give one for each, and none for pairs"
+            )));
+        }
+    }
+    let lengths = match tokenizer.filter(|_| needs_lengths && given.is_none()) {
         Some(tokenizer) => Some(record_lengths(opened, tokenizer, sides, context)?),
         None => None,
     };
     // What is not text is as long as its record has bytes, without the end of a line.
-    let length_of = |id: u64| match &lengths {
-        Some(lengths) => lengths[sides * id as usize],
-        None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
+    let length_of = |id: u64| match (&lengths, given) {
+        (_, Some(given)) => given[id as usize],
+        (Some(lengths), _) => lengths[sides * id as usize],
+        _ => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
     };
     let second_length_of = |id: u64| match &lengths {
         Some(lengths) if sides == 2 => lengths[2 * id as usize + 1],

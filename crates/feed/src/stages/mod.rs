@@ -111,6 +111,15 @@ impl Stages {
         self
     }
 
+    /// With one more behind those that run as often as it does.
+    pub fn inserted(mut self, stage: Arc<dyn Stage>) -> Stages {
+        let at = self
+            .list
+            .partition_point(|known| known.when() <= stage.when());
+        self.list.insert(at, stage);
+        self
+    }
+
     /// With samples put together so.
     pub fn collated(self, collate: Collate) -> Stages {
         Stages { collate, ..self }

@@ -1,0 +1,61 @@
+"""Functions of one's own over samples, between the native threads and Python."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Function = Callable[..., dict[str, Any]]
+Field = tuple[str, "str | None", tuple[int, ...], bytes]
+
+_WIDER = {"bool": "uint8", "int8": "int32", "int16": "int32", "uint16": "int32", "uint64": "int64"}
+_KNOWN = {"uint8", "int32", "int64", "uint32", "float16", "float32", "float64"}
+
+
+class Caller:
+    """Calls functions, one after another, on the fields of a sample; the native threads hold Python's lock meanwhile."""
+
+    def __init__(self, functions: Sequence[Function], whole_labels: bool) -> None:
+        self.functions = [(function, _takes_rng(function)) for function in functions]
+        self.whole_labels = whole_labels
+
+    def __call__(self, fields: list[Field], label: float, record: int, key: int) -> list[Field]:
+        sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in fields}
+        sample["label"] = int(label) if self.whole_labels else label
+        sample["record"] = record
+        for function, takes_rng in self.functions:
+            made = function(sample, rng=np.random.default_rng(key)) if takes_rng else function(sample)
+            if not isinstance(made, dict):
+                name = getattr(function, "__name__", repr(function))
+                raise TypeError(f"{name} returned {type(made).__name__}; return a dict of the sample's fields")
+            sample = {"label": sample["label"], "record": record, **made}
+        return [_encoded(name, value) for name, value in sample.items() if name not in ("label", "record")]
+
+
+def _takes_rng(function: Function) -> bool:
+    try:
+        return "rng" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _decoded(dtype: str | None, dims: tuple[int, ...], data: bytes) -> Any:
+    if dtype is None:
+        return data
+    # A copy of its own, so that a function may write to it.
+    return np.frombuffer(bytearray(data), dtype).reshape(dims)
+
+
+def _encoded(name: str, value: Any) -> Field:
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, (bytes, bytearray)):
+        return name, None, (len(value),), bytes(value)
+    array = np.asarray(value)
+    kind = _WIDER.get(array.dtype.name, array.dtype.name)
+    if kind not in _KNOWN:
+        raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")
+    return name, kind, array.shape, np.ascontiguousarray(array, kind).tobytes()

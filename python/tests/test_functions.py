@@ -1,0 +1,156 @@
+"""Functions of one's own, samplers, and lengths that Python says."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pelton
+
+Sample = dict[str, Any]
+
+
+def doubled(sample: Sample) -> Sample:
+    return {"twice": 2 * sample["x"], "name": f"record {sample['record']}", "label_too": sample["label"]}
+
+
+def test_functions_make_the_fields_that_they_return(rows: tuple[Path, np.ndarray]) -> None:
+    path, values = rows
+    pipeline = pelton.load(path).shuffle(seed=1).batch(100).map(doubled)
+    seen = 0
+    for batch in pipeline:
+        assert set(batch) == {"twice", "name", "label_too", "label"}
+        np.testing.assert_array_equal(batch["twice"], 2 * values[batch.ids])
+        np.testing.assert_array_equal(batch["label_too"], batch.ids % 7)
+        seen += len(batch.ids)
+    assert seen == 1003
+    # Text of unequal length is put together with offsets where one asks for it.
+    ragged = pelton.load(path).batch(50, collate="ragged").map(doubled)
+    batch = next(iter(ragged))
+    assert batch["name"].texts() == [f"record {i}" for i in batch.ids]
+    again = pickle.loads(pickle.dumps(ragged))
+    assert next(iter(again))["name"].texts() == batch["name"].texts()
+
+
+def test_functions_run_in_turn_with_random_numbers_of_their_own(rows: tuple[Path, np.ndarray]) -> None:
+    def noisy(sample: Sample, rng: np.random.Generator) -> Sample:
+        return {"x": sample["x"], "noise": rng.normal(size=3)}
+
+    def summed(sample: Sample) -> Sample:
+        return {"sum": np.float32(sample["x"].sum()), "noise": sample["noise"].astype(np.float32)}
+
+    make = lambda: pelton.load(rows[0]).shuffle(seed=1).batch(64).map(noisy).map(summed)  # noqa: E731
+    first, second = list(make()), list(make().threads(1))
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a["sum"], rows[1][a.ids].sum(1), rtol=1e-4)
+        np.testing.assert_array_equal(a["noise"], b["noise"])
+    noise = np.concatenate([batch["noise"] for batch in first])
+    assert len(np.unique(noise)) == noise.size
+
+
+def test_functions_may_come_before_augmentation() -> None:
+    def darker(sample: Sample) -> Sample:
+        return {"image": sample["image"] // 2}
+
+    def check(sample: Sample) -> Sample:
+        assert sample["image"].shape == (16, 16, 3) and sample["image"].max() < 128
+        return sample
+
+    pipeline = pelton.load("demo:images:200").map(darker, before_augmentation=True).map(check).random_crop(16).batch(20)
+    assert sum(len(batch["image"]) for batch in pipeline) == 200
+
+
+def test_an_exception_comes_with_the_records_place(rows: tuple[Path, np.ndarray]) -> None:
+    def fails(sample: Sample) -> Sample:
+        if sample["record"] == 500:
+            raise ZeroDivisionError("five hundred")
+        return sample
+
+    with pytest.raises(pelton.BadRecordError, match=r"rows.npz: record 500.*ZeroDivisionError: five hundred") as raised:
+        list(pelton.load(rows[0]).batch(100).map(fails))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert raised.value.record == 500 and raised.value.path.endswith("rows.npz")
+    assert raised.value.__cause__.__traceback__ is not None
+    kept = list(pelton.load(rows[0]).batch(100).map(fails).on_bad_record("skip"))
+    assert sum(len(batch.ids) for batch in kept) == 1002
+
+
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        (lambda sample: None, "return a dict"),
+        (lambda sample: {"x": object()}, "return numbers, text or bytes"),
+        (lambda sample: {"x": sample["x"] if sample["record"] else 1}, "for another record"),
+        (lambda sample: {f"x{sample['record']}": 1}, "for another record"),
+        (lambda sample: {"x": sample["x"][: sample["record"] % 5 + 1]}, "ragged"),
+    ],
+)
+def test_what_a_function_may_not_return(rows: tuple[Path, np.ndarray], function: Any, part: str) -> None:
+    with pytest.raises((pelton.BadRecordError, pelton.DataError, ValueError), match=part):
+        list(pelton.load(rows[0]).batch(100).map(function))
+
+
+def test_records_are_drawn_as_asked(rows: tuple[Path, np.ndarray]) -> None:
+    path = rows[0]
+    wanted = np.array([5, 5, 900, 3, 5])
+    counts = Counter(int(i) for batch in pelton.load(path).shuffle(seed=0).sample(ids=wanted).batch(2) for i in batch.ids)
+    assert counts == Counter(wanted.tolist())
+    kept = [int(i) for batch in pelton.load(path).sample(ids=wanted).batch(2) for i in batch.ids]
+    assert kept == wanted.tolist()
+    weights = np.zeros(1003)
+    weights[10], weights[20] = 1, 3
+    drawn = pelton.load(path).shuffle(seed=0).sample(weights=weights, examples=4000).batch(500)
+    counts = Counter(int(i) for batch in drawn for i in batch.ids)
+    assert counts.keys() == {10, 20} and abs(counts[20] - 3000) < 150
+    first = list(drawn)[2].ids
+    drawn.set_epoch(1)
+    np.testing.assert_array_equal(list(drawn)[2].ids, first)
+
+
+def test_classes_are_balanced(tmp_path: Path) -> None:
+    labels = np.repeat([0, 1, 2], [900, 90, 10])
+    np.savez(tmp_path / "skewed.npz", x=np.arange(1000, dtype=np.float32), label=labels)
+    balanced = pelton.load(tmp_path / "skewed.npz").shuffle(seed=0).sample(balanced=True).batch(100)
+    counts = Counter(int(label) for batch in balanced for label in batch["label"])
+    assert max(counts.values()) - min(counts.values()) <= 1 and len(counts) == 3
+
+
+def test_lengths_are_those_that_python_says(tmp_path: Path) -> None:
+    lengths = np.arange(400) * 7 % 40 + 1
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(f'{{"x": {list(range(n))}, "n": {n}}}\n' for n in lengths))
+    expected = None
+    for length in (lengths, "n", lambda sample: len(sample["x"])):
+        batches = pelton.load(path).shuffle(seed=0).buckets(boundaries=[10, 20, 41], length=length)
+        batches = batches.batch(16, collate="pad")
+        ids = []
+        for batch in batches:
+            assert batch["x_lengths"].tolist() == lengths[batch.ids].tolist()
+            top = np.searchsorted([10, 20, 41], lengths[batch.ids])
+            assert len(set(top)) == 1, lengths[batch.ids]
+            ids.append(batch.ids.tolist())
+        assert sorted(sum(ids, [])) == list(range(400))
+        expected = expected or ids
+        assert ids == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "part"),
+    [
+        (lambda p: p.sample(), "give one of"),
+        (lambda p: p.sample(ids=[0.5]), "whole numbers"),
+        (lambda p: p.sample(ids=[2000]), "2000"),
+        (lambda p: p.shuffle().sample(weights=[1.0, 2.0]), "2 weights"),
+        (lambda p: p.shuffle().sample(weights=-np.ones(1003)), "weight"),
+        (lambda p: p.buckets(length=[1, 2]), "2 lengths are given for 1003 records"),
+        (lambda p: p.buckets(length="nothing"), "no field `nothing`"),
+    ],
+)
+def test_mistakes_are_told(rows: tuple[Path, np.ndarray], make: Any, part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        list(make(pelton.load(rows[0]).batch(100)))
