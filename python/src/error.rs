@@ -7,7 +7,9 @@ use pelton_feed::FeedError;
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyFileNotFoundError, PyIndexError, PyKeyboardInterrupt, PyValueError};
+use pyo3::exceptions::{
+    PyException, PyFileNotFoundError, PyIndexError, PyKeyboardInterrupt, PyValueError,
+};
 use pyo3::prelude::*;
 
 create_exception!(

@@ -141,7 +141,9 @@ fn a_model_is_the_same_without_a_run_folder_and_from_rows_in_memory() {
         let observer = &mut |_: Event<'_>| {};
         let mut context = RunContext::new(&comm, &interrupt, observer);
         let data = config.data.with_rows(RowLayout::DenseWhereFull);
-        let dataset = open(&data, &data.paths, None, &mut context).unwrap().dataset;
+        let dataset = open(&data, &data.paths, None, &mut context)
+            .unwrap()
+            .dataset;
         let fitted = super::fit(&config, context).unwrap();
         assert_eq!(fitted.model, written, "{solver} {scale}");
         assert_eq!(Some(fitted.certificate.primal), summary.primal);
