@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,17 +80,6 @@ def optimum(loss, C, X, signs):
     return objective(loss, C, found[:-1], found[-1], X, signs), found[:-1], found[-1]
 
 
-def data_folder():
-    return Path(os.environ.get("PELTON_DATA", Path(__file__).parents[3] / "shared" / "data"))
-
-
-def a9a():
-    path = data_folder() / "libsvm" / "a9a"
-    if not path.exists():
-        pytest.skip(f"{path} is not there: NOT compared on a9a; set PELTON_DATA to the folder of test data")
-    return path
-
-
 @parametrize_with_checks([LinearClassifier(), LinearClassifier(loss="squared_hinge"), LogisticRegression()])
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -122,8 +110,11 @@ def test_the_gap_bounds_the_distance_to_the_optimum(loss, C, solver, tol):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_agrees_with_liblinear_on_a9a(loss):
-    X, y = load_svmlight_file(str(a9a()), dtype=np.float32)
+def test_agrees_with_liblinear_on_a9a(loss, data):
+    path = data / "libsvm" / "a9a"
+    if not path.exists():
+        pytest.skip(f"SKIPPED: {path} is not there, so nothing was compared on a9a")
+    X, y = load_svmlight_file(str(path), dtype=np.float32)
     # LIBLINEAR takes indices of 32 bits only.
     X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     C = 0.1
@@ -141,7 +132,7 @@ def test_agrees_with_liblinear_on_a9a(loss):
     assert model.primal_ == pytest.approx(objective(loss, C, model.coef_[0], model.intercept_[0], X, y), rel=1e-9)
     assert (model.predict(X) == other.predict(X)).mean() > 0.998
     # The same file, read by Pelton.
-    from_file = make(loss, C=C, tol=1e-5).fit(a9a())
+    from_file = make(loss, C=C, tol=1e-5).fit(path)
     np.testing.assert_array_equal(from_file.coef_, model.coef_)
     np.testing.assert_array_equal(from_file.intercept_, model.intercept_)
     np.testing.assert_array_equal(from_file.classes_, [-1, 1])

@@ -62,6 +62,10 @@ const SOLVED: f64 = 0.3;
 const FEASIBLE: f64 = 0.1;
 /// Decrease still to be had, over the value, from which on w is not rounded: rounding it moves the value by less.
 const FINE: f64 = 1e-9;
+/// The same, over what rounding w moves the value by.
+const COARSE: f64 = 10.0;
+/// Half a unit in the last place of an f32 of 1.
+const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
 /// Looks in a row after which nothing is left to gain.
 const MOST_IDLE: u32 = 3;
 /// A run of rows that no interruption is looked for in.
@@ -456,6 +460,10 @@ impl Point {
             self.search = Some(from);
             return false;
         }
+        // What rounding w to f32 moves the smoothed value by, about: much where the cost is large and the bend narrow.
+        let rounding: f64 = (self.w.iter().enumerate())
+            .map(|(j, w)| sums.matrix[j * (width + 1)] * (w * HALF_A_UNIT).powi(2))
+            .sum();
         let Some(step) = newton_step(sums.matrix, &gradient) else {
             self.done = true;
             return false;
@@ -484,7 +492,7 @@ impl Point {
         }
         let w = self.w.iter().zip(&step).map(|(w, s)| w + s).collect();
         self.step = step;
-        self.exact |= gain <= FINE * value.abs();
+        self.exact |= gain <= FINE * value.abs() || gain <= COARSE * rounding;
         if !self.done {
             self.go_to(w);
         }
