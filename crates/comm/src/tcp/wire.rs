@@ -144,5 +144,19 @@ mod tests {
         assert_eq!(refused(0, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC + 6, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC, u64::MAX), io::ErrorKind::UnexpectedEof);
+        // Bytes that look random, behind every kind.
+        let mut random = 1_u64;
+        for round in 0..10_000_u32 {
+            let mut bytes = (MAGIC + round % 8).to_le_bytes().to_vec();
+            for _ in 0..round % 60 {
+                random = random
+                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .wrapping_add(round.into());
+                bytes.push((random >> 56) as u8 >> (round % 9).min(7));
+            }
+            if let Ok(frame) = Frame::read(&mut &bytes[..], 40) {
+                assert!(frame.bytes.len() + HEADER <= bytes.len());
+            }
+        }
     }
 }
