@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_refused_before_it_takes_memory() {
         let refused = |begins: u32, length: u64| {
-            let mut bytes = vec![0; HEADER];
+            let mut bytes = [0; HEADER];
             bytes[..4].copy_from_slice(&begins.to_le_bytes());
             bytes[16..].copy_from_slice(&length.to_le_bytes());
             Frame::read(&mut &bytes[..], u64::MAX).unwrap_err().kind()
