@@ -103,7 +103,7 @@ class KnnSoftmax(torch.nn.Module):
         self.active = 0
         self.rank, self.ranks, connected = _ranks(group, host)
         threads = torch.get_num_threads() if threads is None else threads
-        self._native = _pelton.Head(classes, dim, self.kind, self.logits, seed, threads, connected)
+        self._native = _pelton.Head((classes, dim), (self.kind, self.logits), seed, threads, connected)
         # What makes a loss go backward also where nothing before the head learns.
         self._anchor = torch.zeros(0, requires_grad=True)
 
