@@ -90,10 +90,8 @@ class Listener:
 class Head:
     def __new__(
         cls,
-        classes: int,
-        d: int,
-        kind: str,
-        logits: str,
+        size: tuple[int, int],
+        spelled: tuple[str, str],
         seed: int,
         threads: int,
         ranks: tuple[Listener, int, list[tuple[str, int]], int] | None = None,

@@ -81,8 +81,19 @@ class KnnSoftmax(torch.nn.Module):
         host: str | None = None,
     ) -> None:
         super().__init__()
-        kinds = {"full": [], "knn": [k, budget], "sampled": [budget], "selective": [trees, budget], "mach": [buckets, repetitions]}
-        margins = {"product": [], "cosine": [scale], "cosface": [scale, margin], "arcface": [scale, margin]}
+        kinds: dict[str, list[float]] = {
+            "full": [],
+            "knn": [k, budget],
+            "sampled": [budget],
+            "selective": [trees, budget],
+            "mach": [buckets, repetitions],
+        }
+        margins: dict[str, list[float]] = {
+            "product": [],
+            "cosine": [scale],
+            "cosface": [scale, margin],
+            "arcface": [scale, margin],
+        }
         self.classes, self.dim, self.seed = classes, dim, seed
         self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
@@ -92,7 +103,7 @@ class KnnSoftmax(torch.nn.Module):
         self.active = 0
         self.rank, self.ranks, connected = _ranks(group, host)
         threads = torch.get_num_threads() if threads is None else threads
-        self._native = _pelton.Head(classes, dim, self.kind, self.logits, seed, threads, connected)
+        self._native = _pelton.Head((classes, dim), (self.kind, self.logits), seed, threads, connected)
         # What makes a loss go backward also where nothing before the head learns.
         self._anchor = torch.zeros(0, requires_grad=True)
 

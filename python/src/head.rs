@@ -36,22 +36,24 @@ pub(crate) struct Head {
 type Features<'py> = PyReadonlyArray2<'py, f32>;
 type Labels<'py> = PyReadonlyArray1<'py, i64>;
 type Numbers<'py> = Bound<'py, PyArray2<f32>>;
+/// Mean loss, examples that are right, classes that took part, gradient of the features, ticket.
+type ScoredBatch<'py> = (f64, usize, u64, Numbers<'py>, (u64, usize));
 
 #[pymethods]
 impl Head {
-    /// Weights that do not depend on the number of ranks. `kind` and `logits` are spelled as the command has them.
+    /// `size` is classes and features; kind and logits are `spelled` as the command has them. The weights do not depend on
+    /// the number of ranks.
     #[new]
-    #[pyo3(signature = (classes, d, kind, logits, seed, threads, ranks=None))]
+    #[pyo3(signature = (size, spelled, seed, threads, ranks=None))]
     fn new(
         py: Python<'_>,
-        classes: u64,
-        d: usize,
-        kind: &str,
-        logits: &str,
+        size: (u64, usize),
+        spelled: (String, String),
         seed: u64,
         threads: usize,
         ranks: Option<Ranks<'_>>,
     ) -> PyResult<Head> {
+        let ((classes, d), (kind, logits)) = (size, spelled);
         if d == 0 || threads == 0 {
             return Err(configuration(format!(
                 "{d} features and {threads} threads: there must be at least one of each"
@@ -89,14 +91,13 @@ impl Head {
         })
     }
 
-    /// Scores a batch for the step: mean loss, examples that are right, classes that took part, the gradient of the
-    /// features, and a ticket for [`Head::backward`].
+    /// Scores a batch for the step; its ticket is for [`Head::backward`].
     fn score<'py>(
         &self,
         py: Python<'py>,
         features: Features<'py>,
         labels: Labels<'py>,
-    ) -> PyResult<(f64, usize, u64, Numbers<'py>, (u64, usize))> {
+    ) -> PyResult<ScoredBatch<'py>> {
         let (numbers, labels) = self.examples(&features, &labels)?;
         let scored = self.with_graph(py, |head| head.score(numbers, labels))?;
         let gradient = matrix(py, scored.gradient, self.d)?;

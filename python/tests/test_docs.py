@@ -45,7 +45,7 @@ def test_programs_run(page: str, files: None) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S):
         if "torch" in block:
             pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
-        if "Linear" in block or "Logistic" in block:
+        if "LinearClassifier" in block or "LogisticRegression" in block:
             pytest.importorskip("sklearn", reason="SKIPPED: scikit-learn is not installed")
         exec(compile(block, page, "exec"), names)
 

@@ -380,7 +380,7 @@ def test_other_threads_of_python_go_on_and_ctrl_c_ends_a_graph(request: pytest.F
 # Several ranks, in processes of their own.
 
 RANK = """
-import os, signal, sys, time
+import inspect, os, signal, sys, time
 import torch, torch.distributed as dist
 from pelton.heads import KnnSoftmax
 from test_heads import CLASSES, DIM, KINDS, examples
@@ -446,7 +446,7 @@ def train(head, share):
     head.eval()
     loss = head(net(features), labels)
     weight = list(net.parameters())[0].detach()
-    return {"figures": figures, "scores": best.scores, "classes": best.classes, "loss": loss, "net": weight}
+    return {"figures": torch.tensor(figures), "scores": best.scores, "classes": best.classes, "loss": loss, "net": weight}
 """
 
 DIVIDED = """
@@ -486,7 +486,9 @@ def test_two_ranks_are_as_one(tmp_path: Path) -> None:
     torch.save({kind: join_states([of_rank[kind]["state"] for of_rank in found]) for kind in KINDS}, tmp_path / "joined.pt")
     # Three go on from it as one does.
     program = """
-joined = torch.load(f"{folder}/../joined.pt", mmap=True, weights_only=True)
+# Older versions read all of it at once.
+lazily = {"mmap": True} if "mmap" in inspect.signature(torch.load).parameters else {}
+joined = torch.load(f"{folder}/../joined.pt", weights_only=True, **lazily)
 for kind, options in KINDS.items():
     head = KnnSoftmax(CLASSES, DIM, kind, **options)
     head.load_state_dict(joined[kind])

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn what_is_no_frame_is_refused_before_it_takes_memory() {
         let refused = |begins: u32, length: u64| {
-            let mut bytes = vec![0; HEADER];
+            let mut bytes = [0; HEADER];
             bytes[..4].copy_from_slice(&begins.to_le_bytes());
             bytes[16..].copy_from_slice(&length.to_le_bytes());
             Frame::read(&mut &bytes[..], u64::MAX).unwrap_err().kind()
@@ -144,5 +144,19 @@ mod tests {
         assert_eq!(refused(0, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC + 6, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC, u64::MAX), io::ErrorKind::UnexpectedEof);
+        // Bytes that look random, behind every kind.
+        let mut random = 1_u64;
+        for round in 0..10_000_u32 {
+            let mut bytes = (MAGIC + round % 8).to_le_bytes().to_vec();
+            for _ in 0..round % 60 {
+                random = random
+                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .wrapping_add(round.into());
+                bytes.push((random >> 56) as u8 >> (round % 9).min(7));
+            }
+            if let Ok(frame) = Frame::read(&mut &bytes[..], 40) {
+                assert!(frame.bytes.len() + HEADER <= bytes.len());
+            }
+        }
     }
 }
