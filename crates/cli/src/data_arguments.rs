@@ -9,15 +9,16 @@ use pelton_train::{ClassName, DataConfig, IoMode, Missing};
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
     /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
-    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, idx, cifar10,
+    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, tfrecord,
+    /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, idx, cifar10,
     /// cifar100, tar or folder (default: by name and content)
     #[arg(long)]
     pub format: Option<String>,
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
-    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; field of raw,
-    /// jsonl and npz that is the label (default: the one called label); of tar
+    /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; field of
+    /// records of several that is the label (default: the one called label); of tar
     /// samples json:KEY, where the members .json have an integer or a string (dots between nested keys)
     #[arg(long)]
     pub label: Option<String>,

@@ -278,16 +278,23 @@ impl ShardDecoder {
                 self.specs.0.push(spec);
                 continue;
             }
-            let found = self.cell(first, first.len() as u64, i);
-            let found = found.and_then(|at| cell.array(&first[at.start as usize..at.end as usize]));
-            let Some(found) = found else { continue };
-            let dtype = found.element.dtype();
-            let dims = match cell {
-                Cell::Array(_, Shape::Known(dims)) => dims.iter().map(|n| Some(*n)).collect(),
-                _ => vec![None; found.dims.len()],
+            let (dtype, dims) = match cell {
+                Cell::Number(element) => (element.dtype(), Vec::new()),
+                Cell::Array(Some(element), Shape::Flat) => (element.dtype(), vec![None]),
+                Cell::Array(Some(element), Shape::Known(dims)) => {
+                    (element.dtype(), dims.iter().copied().map(Some).collect())
+                }
+                _ => {
+                    let at = self.cell(first, first.len() as u64, i);
+                    let bytes = at.map(|at| &first[at.start as usize..at.end as usize]);
+                    let Some(found) = bytes.and_then(|bytes| cell.array(bytes)) else {
+                        continue;
+                    };
+                    (found.element.dtype(), vec![None; found.dims.len()])
+                }
             };
             let spec = FieldSpec::new(name, dtype, &dims);
-            self.forms[i] = Form::Array(dtype, found.dims.len());
+            self.forms[i] = Form::Array(dtype, dims.len());
             self.specs.0.push(spec);
         }
     }

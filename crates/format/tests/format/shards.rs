@@ -249,7 +249,16 @@ fn chunks_of_litdata() {
     );
     with_index("data_format", "other", "it has no `data_format`");
     with_index("\"config\"", "\"other\"", "it has no `config`");
-    with_index("[\"int\", ", "[", "its cells do not fill it");
+    // Formats that are not those of the samples.
+    file(&path, "index.json", index.replace("[\"int\", ", "["));
+    let wrong = open(&path, &with(&folder, None, None)).unwrap();
+    let mut rows = Rows::new(wrong.layout());
+    let found = wrong.decode(0, &support::record(&wrong, 0), &mut rows);
+    let found = found.unwrap_err().to_string();
+    assert!(
+        found.contains("its cell \"2\" is no such array or number"),
+        "{found}"
+    );
     // A specification that does not fit leaves numbers for names.
     file(
         &path,
