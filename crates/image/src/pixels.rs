@@ -1,12 +1,13 @@
 //! Pixels in memory.
 
+use crate::decode::Scratch;
 use crate::{Layout, Orientation, interleave};
 
 /// An image of bytes: rows from the top, pixels from the left, one byte a channel (HWC). One channel is
 /// grey, three are red, green and blue.
 ///
 /// Made once a thread and filled again and again: its memory is kept.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Pixels {
     height: u32,
     width: u32,
@@ -14,6 +15,14 @@ pub struct Pixels {
     data: Vec<u8>,
     /// Encoded bytes as a decoder is given them, where they differ from the caller's; room to turn pixels.
     pub(crate) encoded: Vec<u8>,
+    /// What decoding works in.
+    pub(crate) scratch: Scratch,
+}
+
+impl std::fmt::Debug for Pixels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pixels").finish_non_exhaustive()
+    }
 }
 
 impl PartialEq for Pixels {

@@ -22,7 +22,9 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::errors::DecodeErrors;
 
 use super::Limits;
+use super::baseline::Scan;
 use super::jpeg_markers::{Frame, walk};
+use crate::crop::Rectangle;
 use crate::{Format, ImageError, Pixels};
 
 const FORMAT: Format = Format::Jpeg;
@@ -31,6 +33,21 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     let frame = walk(bytes)?;
     limits.check(FORMAT, frame.width, frame.height)?;
     frame.check()?;
+    let mut scratch = std::mem::take(&mut pixels.scratch);
+    let scan = Scan::of(bytes, &frame, &mut scratch);
+    let decoded = scan.and_then(|scan| {
+        let Some(scan) = scan else { return Ok(false) };
+        scan.decode(
+            Rectangle::all(frame.height, frame.width),
+            &mut scratch,
+            pixels,
+        )?;
+        Ok(true)
+    });
+    pixels.scratch = scratch;
+    if decoded? {
+        return Ok(());
+    }
     let mut encoded = std::mem::take(&mut pixels.encoded);
     encoded.clear();
     if frame.is_one_scan() || !frame.sequential {

@@ -36,6 +36,23 @@ pub(super) struct Component {
     name: u8,
     across: u32,
     down: u32,
+    quantisation: u8,
+}
+
+impl Component {
+    pub fn name(&self) -> u8 {
+        self.name
+    }
+
+    /// Samples across and down for each unit.
+    pub fn sampling(&self) -> (u32, u32) {
+        (self.across, self.down)
+    }
+
+    /// The number of its table of quantisation.
+    pub fn quantisation(&self) -> usize {
+        usize::from(self.quantisation)
+    }
 }
 
 /// One scan.
@@ -192,7 +209,7 @@ impl Frame {
     }
 
     /// Samples across and down of the finest component.
-    fn finest(&self) -> (u32, u32) {
+    pub fn finest(&self) -> (u32, u32) {
         let across = self.components.iter().map(|own| own.across).max();
         let down = self.components.iter().map(|own| own.down).max();
         (across.unwrap_or(1), down.unwrap_or(1))
@@ -254,25 +271,42 @@ pub(super) const EXIF: &[u8] = b"Exif\0\0";
 /// The EXIF data, of which the headers before the first scan may have some.
 pub(super) fn exif(bytes: &[u8]) -> Option<&[u8]> {
     const APPLICATION_1: u8 = 0xE1;
+    let headers = segments(bytes).take_while(|segment| segment.marker != START_OF_SCAN);
+    let mut applications = headers.filter(|segment| segment.marker == APPLICATION_1);
+    applications.find_map(|segment| segment.content.strip_prefix(EXIF))
+}
+
+/// A segment with a length.
+pub(super) struct Segment<'a> {
+    pub marker: u8,
+    pub content: &'a [u8],
+    /// The place behind it.
+    pub behind: usize,
+}
+
+/// The segments in order, up to the end of the image or what is no segment.
+pub(super) fn segments(bytes: &[u8]) -> impl Iterator<Item = Segment<'_>> {
     let mut at = 2;
-    loop {
-        let Found { marker, behind, .. } = next_marker(bytes, at)?;
-        at = behind;
-        if RESTARTS.contains(&marker) || matches!(marker, 0x01 | 0xD8) {
-            continue;
+    std::iter::from_fn(move || {
+        loop {
+            let Found { marker, behind, .. } = next_marker(bytes, at)?;
+            at = behind;
+            if RESTARTS.contains(&marker) || matches!(marker, 0x01 | 0xD8) {
+                continue;
+            }
+            if marker == END_OF_IMAGE {
+                return None;
+            }
+            let segment = segment(bytes, behind)?;
+            at += segment.len();
+            let content = segment.get(2..).unwrap_or_default();
+            return Some(Segment {
+                marker,
+                content,
+                behind: at,
+            });
         }
-        if matches!(marker, END_OF_IMAGE | START_OF_SCAN) {
-            return None;
-        }
-        let segment = segment(bytes, behind)?;
-        at += segment.len();
-        let content = segment.get(2..).unwrap_or_default();
-        if marker == APPLICATION_1
-            && let Some(exif) = content.strip_prefix(EXIF)
-        {
-            return Some(exif);
-        }
-    }
+    })
 }
 
 /// A marker.
@@ -359,6 +393,7 @@ fn frame_of(marker: u8, segment: &[u8]) -> Result<Frame, ImageError> {
             } else {
                 u32::from(component[1] & 15).max(1)
             },
+            quantisation: component[2],
         });
     Ok(Frame {
         width: u32::from(u16::from_be_bytes([w0, w1])),

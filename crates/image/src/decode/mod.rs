@@ -15,6 +15,7 @@
 //! JPEG is decoded by zune-jpeg, whole. Decoding at half the size from the DCT coefficients would serve
 //! crops of twice the output's side alone; photos 400 pixels wide have none for an output of 224.
 
+mod baseline;
 mod jpeg;
 mod jpeg_markers;
 mod orientation;
@@ -23,6 +24,7 @@ mod webp;
 
 use std::fmt;
 
+pub(crate) use baseline::Scratch;
 pub use orientation::{Orientation, orientation};
 
 use crate::{ImageError, Pixels};

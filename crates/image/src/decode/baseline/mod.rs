@@ -1,0 +1,594 @@
+//! Baseline JPEG, the kind that photos are, decoded as far as it is looked at.
+//!
+//! Of an image whose part is asked for, what lies above the part and beside it is only run through, code by code, for
+//! its lengths say where the next block begins; what lies below is not touched. Only the blocks of the part, and what
+//! colours beside it run into it, become samples and pixels. They are the very pixels that the whole image has there.
+//!
+//! Taken are images of one scan with one component, or three (luma and two colours) of which the colours have the same
+//! resolution as luma or half of it in either direction. [`Scan::of`] says no to all others.
+//!
+//! Samples and pixels are those of zune-jpeg, which decodes the others, by the same formulas: halved colours are spread
+//! as libjpeg does, but for edges, where coded samples beyond the image count as its neighbours.
+//!
+//! A row of units is decoded and made pixels before the next, with the last row of samples of the one before.
+
+mod colour;
+mod huffman;
+mod idct;
+
+use std::ops::Range;
+
+use huffman::{Bits, Table};
+use idct::{Block, PLACES};
+
+use super::jpeg::damaged;
+use super::jpeg_markers::{Frame, segments};
+use crate::crop::Rectangle;
+use crate::{ImageError, Pixels};
+
+const QUANTISATION: u8 = 0xDB;
+const HUFFMAN: u8 = 0xC4;
+const START_OF_SCAN: u8 = 0xDA;
+const APPLICATION_14: u8 = 0xEE;
+
+/// Rows and columns of a block.
+const SIDE: usize = 8;
+
+/// Memory of decoding, used again: tables too, which are often those of the image before.
+#[derive(Clone, Default)]
+pub(crate) struct Scratch {
+    /// Entropy-coded data.
+    data: Vec<u8>,
+    tables: [[Table; 4]; 2],
+    planes: [Vec<u8>; 3],
+    rows: [Vec<u8>; 4],
+}
+
+/// An image that can be decoded here.
+pub(super) struct Scan<'a> {
+    frame: &'a Frame,
+    /// Quantisation, and tables of means and of other coefficients, of each component.
+    steps: Vec<Block>,
+    tables: Vec<[usize; 2]>,
+    /// Where each run of entropy-coded data ends, up to a restart marker.
+    ends: Vec<usize>,
+}
+
+impl<'a> Scan<'a> {
+    /// The scan of an image, and its tables; `None` where it is of another kind, or lacks what it needs.
+    pub fn of(
+        bytes: &'a [u8],
+        frame: &'a Frame,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Scan<'a>>, ImageError> {
+        let sampling: Vec<(u32, u32)> = frame.components.iter().map(|c| c.sampling()).collect();
+        let known = match sampling[..] {
+            [_] => true,
+            [(across, down), (1, 1), (1, 1)] => across <= 2 && down <= 2,
+            _ => false,
+        };
+        if !known || !frame.is_one_scan() {
+            return Ok(None);
+        }
+        let scan = &frame.scans[0];
+        if scan.interval == 0 && !scan.restarts.is_empty() {
+            return Ok(None);
+        }
+        let mut quantisation: [Option<Block>; 4] = [None; 4];
+        let mut defined = [[false; 4]; 2];
+        for segment in segments(bytes) {
+            let content = segment.content;
+            match segment.marker {
+                QUANTISATION if !take_steps(content, &mut quantisation) => return Ok(None),
+                HUFFMAN if !take_tables(content, scratch, &mut defined)? => return Ok(None),
+                // Other colours than luma and its two.
+                APPLICATION_14 if content.starts_with(b"Adobe") && content.get(11) != Some(&1) => {
+                    return Ok(None);
+                }
+                START_OF_SCAN => {
+                    return Ok(
+                        Scan::with(frame, &quantisation, &defined).map(|found| Scan {
+                            ends: unstuff(bytes, segment.behind, scan, &mut scratch.data),
+                            ..found
+                        }),
+                    );
+                }
+                _ => (),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the headers of the scan name, where it is there.
+    fn with(
+        frame: &'a Frame,
+        quantisation: &[Option<Block>; 4],
+        defined: &[[bool; 4]; 2],
+    ) -> Option<Scan<'a>> {
+        let mut steps = Vec::new();
+        let mut tables = Vec::new();
+        let names: Vec<u8> = frame.components.iter().map(|c| c.name()).collect();
+        if names == *b"RGB" {
+            return None;
+        }
+        for (component, &[name, table]) in frame.components.iter().zip(&frame.scans[0].components) {
+            let (means, others) = (usize::from(table >> 4), usize::from(table & 15));
+            let both = defined[0].get(means)? & defined[1].get(others)?;
+            if name != component.name() || !both {
+                return None;
+            }
+            steps.push((*quantisation.get(component.quantisation())?)?);
+            tables.push([means, others]);
+        }
+        Some(Scan {
+            frame,
+            steps,
+            tables,
+            ends: Vec::new(),
+        })
+    }
+
+    /// Decodes a part of the image, which lies inside it.
+    pub fn decode(
+        &self,
+        part: Rectangle,
+        scratch: &mut Scratch,
+        pixels: &mut Pixels,
+    ) -> Result<(), ImageError> {
+        let channels = self.steps.len();
+        let out = pixels.reshape(part.height, part.width, channels);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") {
+            return wide::decode(self, part, scratch, out).map_err(damaged);
+        }
+        self.decode_with(&Plain, part, scratch, out)
+            .map_err(damaged)
+    }
+
+    #[inline(always)]
+    fn decode_with(
+        &self,
+        kernels: &impl Kernels,
+        part: Rectangle,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<(), &'static str> {
+        let Scratch {
+            data,
+            tables,
+            planes,
+            rows,
+        } = scratch;
+        let (across, down) = self.frame.finest();
+        let (across, down) = (across as usize, down as usize);
+        let units = (self.frame.width as usize).div_ceil(SIDE * across);
+        let unit_rows = (self.frame.height as usize).div_ceil(SIDE * down);
+        let mut components: Vec<Component<'_>> = Vec::with_capacity(3);
+        for (number, plane) in planes.iter_mut().enumerate().take(self.steps.len()) {
+            let (own_across, own_down) = self.frame.components[number].sampling();
+            let (own_across, own_down) = (own_across as usize, own_down as usize);
+            let [means, others] = self.tables[number];
+            let columns = Stretch::of(part.left, part.width, own_across, across, units);
+            let lines = Stretch::of(part.top, part.height, own_down, down, unit_rows);
+            plane.resize(columns.samples() * (own_down * SIDE + 1), 0);
+            components.push(Component {
+                tables: [&tables[0][means], &tables[1][others]],
+                steps: &self.steps[number],
+                mean: 0,
+                first: 0,
+                varies: [false; 4],
+                columns,
+                lines,
+                plane,
+            });
+        }
+        let (first_unit_row, last_unit_row) =
+            components.iter().fold((usize::MAX, 0), |(first, last), c| {
+                (
+                    first.min(c.lines.blocks.start / c.lines.own),
+                    last.max((c.lines.blocks.end - 1) / c.lines.own),
+                )
+            });
+        let last_unit = components
+            .iter()
+            .map(|c| (c.columns.blocks.end - 1) / c.columns.own)
+            .max();
+        let last_unit = last_unit.unwrap_or(0);
+
+        let interval = match self.frame.scans[0].interval {
+            0 => u64::MAX,
+            interval => u64::from(interval),
+        };
+        let mut begin = 0;
+        let mut ends = self.ends.iter();
+        let mut bits = Bits::of(&[]);
+        let mut left = 0;
+        // Coefficients of a unit, which become samples when all of them are there: what was just written in pieces is
+        // not yet to be had as a whole.
+        let mut blocks = [[0i16; 256]; 6];
+        let mut nothing = [0i16; 256];
+        let mut written = part.top as usize;
+        for unit_row in 0..=last_unit_row {
+            let is_last = unit_row == last_unit_row;
+            if unit_row > first_unit_row {
+                components.iter_mut().for_each(Component::keep_last_row);
+            }
+            let units = if is_last { last_unit + 1 } else { units };
+            for unit in 0..units {
+                if left == 0 {
+                    if bits.overrun() {
+                        return Err(TOO_SHORT);
+                    }
+                    let &end = ends.next().ok_or(TOO_SHORT)?;
+                    bits = Bits::of(&data[begin..end]);
+                    begin = end;
+                    components
+                        .iter_mut()
+                        .for_each(|component| component.mean = 0);
+                    left = interval;
+                }
+                left -= 1;
+                let mut kept = 0;
+                for component in &mut components {
+                    component.first = kept;
+                    for line in component.lines.of_unit(unit_row) {
+                        for column in component.columns.of_unit(unit) {
+                            let (tables, mean) = (component.tables, &mut component.mean);
+                            if component.lines.blocks.contains(&line)
+                                && component.columns.blocks.contains(&column)
+                            {
+                                let block = &mut blocks[kept];
+                                block[..64].fill(0);
+                                component.varies[kept - component.first] =
+                                    bits.block::<true>(tables, mean, &PLACES, block)?;
+                                kept += 1;
+                            } else {
+                                bits.block::<false>(tables, mean, &PLACES, &mut nothing)?;
+                            }
+                        }
+                    }
+                }
+                if kept == 0 {
+                    continue;
+                }
+                for component in &mut components {
+                    let mut number = 0;
+                    let stride = component.columns.samples();
+                    for line in component.lines.of_unit(unit_row) {
+                        for column in component.columns.of_unit(unit) {
+                            if !component.lines.blocks.contains(&line)
+                                || !component.columns.blocks.contains(&column)
+                            {
+                                continue;
+                            }
+                            let block = &blocks[component.first + number];
+                            let block: &Block = block.first_chunk().expect("64 of them");
+                            let top = 1 + (line - unit_row * component.lines.own) * SIDE;
+                            let left = (column - component.columns.blocks.start) * SIDE;
+                            let out = &mut component.plane[top * stride + left..];
+                            match component.varies[number] {
+                                true => kernels.samples(block, component.steps, out, stride),
+                                false => idct::flat(block[0], component.steps[0], out, stride),
+                            }
+                            number += 1;
+                        }
+                    }
+                }
+            }
+            if bits.overrun() {
+                return Err(TOO_SHORT);
+            }
+            if unit_row < first_unit_row {
+                continue;
+            }
+            // The last row of the unit needs colours of the next one, where there is one.
+            let ready =
+                (unit_row + 1) * down * SIDE - usize::from(down > 1 && unit_row + 1 < unit_rows);
+            let end = ready.min((part.top + part.height) as usize);
+            let row = part.width as usize * components.len();
+            let lines = out[(written - part.top as usize) * row..].chunks_exact_mut(row);
+            for (line, out) in (written..end).zip(lines) {
+                write_row(kernels, &components, unit_row, line, part, rows, out);
+            }
+            written = written.max(end);
+        }
+        Ok(())
+    }
+}
+
+const TOO_SHORT: &str = "its data end before the image does";
+
+/// The loops of which there are a plain and a wide form.
+trait Kernels {
+    /// Samples of a block, in rows that are `stride` apart.
+    fn samples(&self, block: &Block, steps: &Block, out: &mut [u8], stride: usize);
+    /// Mixes luma and the colours blue and red into pixels.
+    fn mix(&self, luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]);
+}
+
+struct Plain;
+
+impl Kernels for Plain {
+    fn samples(&self, block: &Block, steps: &Block, out: &mut [u8], stride: usize) {
+        idct::plain(block, steps, out, stride);
+    }
+
+    fn mix(&self, luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
+        colour::plain(luma, blue, red, out);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod wide {
+    use super::*;
+
+    /// Only made where the processor has AVX2.
+    struct Wide;
+
+    impl Kernels for Wide {
+        #[inline(always)]
+        fn samples(&self, block: &Block, steps: &Block, out: &mut [u8], stride: usize) {
+            // SAFETY: the processor has AVX2.
+            unsafe { idct::wide::samples(block, steps, out, stride) }
+        }
+
+        #[inline(always)]
+        fn mix(&self, luma: &[u8], blue: &[u8], red: &[u8], out: &mut [u8]) {
+            // SAFETY: the processor has AVX2.
+            unsafe { colour::wide::mix(luma, blue, red, out) }
+        }
+    }
+
+    /// Asserts that the processor has AVX2 and BMI2.
+    pub fn decode(
+        scan: &Scan<'_>,
+        part: Rectangle,
+        scratch: &mut Scratch,
+        out: &mut [u8],
+    ) -> Result<(), &'static str> {
+        assert!(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"));
+        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+        fn with_avx2(
+            scan: &Scan<'_>,
+            part: Rectangle,
+            scratch: &mut Scratch,
+            out: &mut [u8],
+        ) -> Result<(), &'static str> {
+            scan.decode_with(&Wide, part, scratch, out)
+        }
+        // SAFETY: it has, as just asserted.
+        unsafe { with_avx2(scan, part, scratch, out) }
+    }
+}
+
+/// One component while it is decoded.
+struct Component<'a> {
+    tables: [&'a Table; 2],
+    steps: &'a Block,
+    /// The mean of the block before.
+    mean: i16,
+    /// The first of its blocks among those of the unit, and whether they have coefficients other than their means.
+    first: usize,
+    varies: [bool; 4],
+    columns: Stretch,
+    lines: Stretch,
+    /// The last row of samples of the units before, and those of this row of units.
+    plane: &'a mut Vec<u8>,
+}
+
+impl Component<'_> {
+    fn keep_last_row(&mut self) {
+        let last = self.plane.len() - self.columns.samples();
+        self.plane.copy_within(last.., 0);
+    }
+
+    /// A row of samples, counted in those of this component, of which this row of units or the one before has it.
+    fn row(&self, unit_row: usize, line: usize) -> &[u8] {
+        let row = self.columns.samples();
+        let place = line + 1 - unit_row * self.lines.own * SIDE;
+        &self.plane[place * row..(place + 1) * row]
+    }
+}
+
+/// What of a component is needed along one axis.
+struct Stretch {
+    /// Blocks of a unit.
+    own: usize,
+    /// How many pixels there are to a sample.
+    scale: usize,
+    /// Samples that are coded.
+    coded: usize,
+    blocks: Range<usize>,
+}
+
+impl Stretch {
+    /// For `length` pixels from `start` on; of `units` of which the finest component has `finest` blocks.
+    fn of(start: u32, length: u32, own: usize, finest: usize, units: usize) -> Stretch {
+        let scale = finest / own;
+        let coded = units * own * SIDE;
+        let (first, last) = (start as usize, (start + length - 1) as usize);
+        // Samples that are spread need their neighbours.
+        let (first, last) = match scale {
+            1 => (first, last),
+            _ => (
+                (first / scale).saturating_sub(1),
+                (last / scale + 1).min(coded - 1),
+            ),
+        };
+        Stretch {
+            own,
+            scale,
+            coded,
+            blocks: first / SIDE..last / SIDE + 1,
+        }
+    }
+
+    fn samples(&self) -> usize {
+        self.blocks.len() * SIDE
+    }
+
+    /// The blocks of a unit.
+    fn of_unit(&self, unit: usize) -> Range<usize> {
+        unit * self.own..(unit + 1) * self.own
+    }
+
+    /// Where a pixel is found in a row of all of these samples, spread.
+    fn place(&self, pixel: u32) -> usize {
+        pixel as usize - self.blocks.start * SIDE * self.scale
+    }
+}
+
+/// Makes a row of pixels of the samples of a row of units and the last ones of the one before.
+#[inline(always)]
+fn write_row(
+    kernels: &impl Kernels,
+    components: &[Component<'_>],
+    unit_row: usize,
+    line: usize,
+    part: Rectangle,
+    [blue, spread_blue, red, spread_red]: &mut [Vec<u8>; 4],
+    out: &mut [u8],
+) {
+    let width = part.width as usize;
+    let luma = &components[0];
+    let at = luma.columns.place(part.left);
+    let luma = &luma.row(unit_row, line)[at..at + width];
+    let [_, colours @ ..] = components else {
+        return;
+    };
+    let [first, second] = colours else {
+        out.copy_from_slice(luma);
+        return;
+    };
+    let first = full_row(first, unit_row, line, part, blue, spread_blue);
+    let second = full_row(second, unit_row, line, part, red, spread_red);
+    kernels.mix(luma, first, second, out);
+}
+
+/// A row of colour, a sample for each pixel.
+#[inline(always)]
+fn full_row<'a>(
+    component: &'a Component<'_>,
+    unit_row: usize,
+    line: usize,
+    part: Rectangle,
+    blended: &'a mut Vec<u8>,
+    spread: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    let (lines, columns) = (&component.lines, &component.columns);
+    let near = line / lines.scale;
+    let row = component.row(unit_row, near);
+    let row = match lines.scale {
+        1 => row,
+        _ => {
+            let far = match line % 2 {
+                0 => near.saturating_sub(1),
+                _ => (near + 1).min(lines.coded - 1),
+            };
+            blended.resize(row.len(), 0);
+            colour::blend(row, component.row(unit_row, far), blended);
+            blended
+        }
+    };
+    let row = match columns.scale {
+        1 => row,
+        _ => {
+            spread.resize(2 * row.len(), 0);
+            colour::spread(row, spread);
+            spread
+        }
+    };
+    let at = columns.place(part.left);
+    &row[at..at + part.width as usize]
+}
+
+/// Steps of quantisation of a segment. Says whether all can be worked with.
+fn take_steps(mut content: &[u8], known: &mut [Option<Block>; 4]) -> bool {
+    while let [kind, rest @ ..] = content {
+        let bytes = if kind >> 4 == 0 { 1 } else { 2 };
+        let (Some(table), Some((steps, rest))) = (
+            known.get_mut(usize::from(kind & 15)),
+            rest.split_at_checked(64 * bytes),
+        ) else {
+            return false;
+        };
+        let mut block = [0; 64];
+        for (step, &place) in steps.chunks_exact(bytes).zip(&PLACES) {
+            let step = step.iter().fold(0, |all, &byte| all << 8 | u16::from(byte));
+            let Ok(step) = i16::try_from(step) else {
+                return false;
+            };
+            block[usize::from(place)] = step;
+        }
+        *table = Some(block);
+        content = rest;
+    }
+    true
+}
+
+/// Tables of codes of a segment. Says whether all can be worked with.
+fn take_tables(
+    mut content: &[u8],
+    scratch: &mut Scratch,
+    defined: &mut [[bool; 4]; 2],
+) -> Result<bool, ImageError> {
+    while let [kind, rest @ ..] = content {
+        let (class, number) = (usize::from(kind >> 4), usize::from(kind & 15));
+        let Some(counts) = rest.first_chunk::<16>() else {
+            return Ok(false);
+        };
+        let count: usize = counts.iter().map(|&count| usize::from(count)).sum();
+        let (true, Some((definition, rest))) = (
+            class < 2 && number < 4 && count <= 256,
+            rest.split_at_checked(16 + count),
+        ) else {
+            return Ok(false);
+        };
+        // Of samples of 8 bits no coefficient has more bits, and no difference of means.
+        let fits = |&value: &u8| match class {
+            0 => value <= 11,
+            _ => value & 15 <= 10,
+        };
+        if !definition[16..].iter().all(fits) {
+            return Ok(false);
+        }
+        scratch.tables[class][number]
+            .set(definition)
+            .map_err(damaged)?;
+        defined[class][number] = true;
+        content = rest;
+    }
+    Ok(true)
+}
+
+/// The entropy-coded data of a scan without the zeros that are stuffed behind 0xFF, one run up to a restart marker
+/// behind the other, and where each ends.
+fn unstuff(
+    bytes: &[u8],
+    mut from: usize,
+    scan: &super::jpeg_markers::Scan,
+    data: &mut Vec<u8>,
+) -> Vec<usize> {
+    data.clear();
+    let ends = scan.restarts.iter().chain([&scan.end]);
+    let ends = ends.map(|&end| {
+        let mut rest = &bytes[from.min(end)..end];
+        while let Some(at) = memchr::memchr(0xFF, rest) {
+            data.extend_from_slice(&rest[..=at]);
+            // Others like it may follow before the zero.
+            let others = rest[at..].iter().take_while(|&&byte| byte == 0xFF).count();
+            rest = rest.get(at + others + 1..).unwrap_or_default();
+        }
+        data.extend_from_slice(rest);
+        // Behind the marker, which may have any number of 0xFF.
+        from = end
+            + bytes[end..]
+                .iter()
+                .take_while(|&&byte| byte == 0xFF)
+                .count()
+            + 1;
+        data.len()
+    });
+    ends.collect()
+}
