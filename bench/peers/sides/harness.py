@@ -82,7 +82,7 @@ def main():
     took = {key: spec.pop(key) for key in ["side", "began", "act", "seconds", "check"]}
     task = works.Work(**{**spec, "root": pathlib.Path(spec["root"])})
     entered = time.monotonic()
-    if task.option == "torch":
+    if task.option in ("torch", "wrapper"):
         import torch
     side = importlib.import_module(f"{took['side']}_side")
     imported = time.monotonic()

@@ -12,7 +12,7 @@ use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
     AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
-    LoaderState, PipelineConfig, Stages, TakeMember, Tokenise,
+    LoaderState, PipelineConfig, Stage as _, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, Dataset, Field, Row, fields};
