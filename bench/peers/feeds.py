@@ -1,6 +1,6 @@
 """Feeds beside each other: the same bytes, decoding, batch size and two threads or workers for everybody, from Python.
 
-    python3 bench/peers/feeds.py [--workloads records,tiny] [--sides pelton,torch-2] [--rounds 3] [--scale 1] [--seconds 4]
+    python3 bench/peers/feeds.py [--workloads records,tiny] [--sides pelton,torch-2] [--rounds 3] [--scale 1] [--seconds 3]
 
 Installs the others from PyPI into environments of their own (10 GB) and Pelton from this tree, makes the data (about
 17 GB at scale 1) and the copies that some need, then runs every side on every workload in a process of its own
@@ -8,7 +8,7 @@ Installs the others from PyPI into environments of their own (10 GB) and Pelton 
 Of a side that cannot be installed, or fails, the row says why.
 
 `--setup` stops when all is there; `--check` runs small data and looks whether every record came once, and shuffled.
-Rates are from the first batch to the end of the epoch or `--seconds` after the imports; processor time is that of all
+Rates are from the first batch to the end of the epoch, or `--seconds` later; processor time is that of all
 processes over the same stretch; memory is the largest sum over all processes (PSS), sampled, with and without mapped
 files; the first batch counts from the start of the process, and from the end of its imports. Cold workloads begin with
 the files' pages dropped. `classes` is how many classes a batch has, of a source that is sorted by class.
@@ -238,7 +238,7 @@ def parsed():
     parser.add_argument("--sides", default="")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--setup", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--no-build", action="store_true", help="takes Pelton as it was installed last")
