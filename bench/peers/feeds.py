@@ -1,20 +1,21 @@
 """Feeds beside each other: the same bytes, decoding, batch size and two threads or workers for everybody, from Python.
 
-    python3 bench/peers/feeds.py [--workloads records,tiny] [--sides pelton,torch-2] [--rounds 3] [--scale 1] [--seconds 4]
+    python3 bench/peers/feeds.py [--workloads records,tiny] [--sides pelton,torch-2] [--rounds 3] [--scale 1] [--seconds 3]
 
-Installs the others from PyPI into environments of their own (8 GB) and Pelton from this tree, makes the data (about
-20 GB at scale 1) and the copies that some need, then runs every side on every workload in a process of its own
+Installs the others from PyPI into environments of their own (10 GB) and Pelton from this tree, makes the data (about
+17 GB at scale 1) and the copies that some need, then runs every side on every workload in a process of its own
 (sides/harness.py), in turns. Rows go to bench/results/peers.csv; `feeds_table.py` makes the table and the chart of them.
 Of a side that cannot be installed, or fails, the row says why.
 
 `--setup` stops when all is there; `--check` runs small data and looks whether every record came once, and shuffled.
-Rates are from the first batch to the end of the epoch or `--seconds` after the imports; processor time is that of all
+Rates are from the first batch to the end of the epoch, or `--seconds` later; processor time is that of all
 processes over the same stretch; memory is the largest sum over all processes (PSS), sampled, with and without mapped
 files; the first batch counts from the start of the process, and from the end of its imports. Cold workloads begin with
 the files' pages dropped. `classes` is how many classes a batch has, of a source that is sorted by class.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -59,17 +60,17 @@ class Workload:
 
 RECORDS = "pelton pelton-torch torch-2 torch-0 grain litdata streaming webdataset spdl tfdata hf"
 FLOORS = " floor-numpy floor-tmpfs floor-pread floor-map floor-wrapper"
-FEW = {"litdata": 200_000, "streaming": 200_000, "webdataset": 200_000}
+FEW = {"litdata": 200_000, "streaming": 200_000, "webdataset": 200_000, "hf": 200_000}
 WORKLOADS = {
     "records": Workload("records", 1_000_000, 3072, 256, RECORDS + FLOORS, FEW),
     "tiny": Workload("tiny", 10_000_000, 17, 256, RECORDS + FLOORS, FEW),
-    "tar": Workload("tar", 20_000, 110_000, 64, "pelton pelton-torch torch-2 torch-0 grain litdata streaming webdataset spdl tfdata hf dali"),
+    "tar": Workload("tar", 8_000, 110_000, 64, "pelton pelton-torch torch-2 torch-0 grain litdata streaming webdataset spdl tfdata hf dali"),
     "photos": Workload("photos", 8_000, 0, 64, "pelton pelton-torch torch-2 grain litdata streaming webdataset spdl tfdata hf dali floor-decode"),
     "tfrecord": Workload("tfrecord", 1_000_000, 100, 256, "tfdata pelton torch-2 grain dali"),  # tfdata first: it writes the source
     "text": Workload("text", 400_000, 0, 32, "pelton pelton-none torch-2 tfdata"),
     "cloud": Workload("cloud", 2_000, 110_000, 64, "pelton torch-2 webdataset streaming litdata hf"),
     "records-cold": Workload("records", 1_000_000, 3072, 256, "pelton torch-2 grain litdata streaming spdl hf", FEW, cold=True),
-    "tar-cold": Workload("tar", 20_000, 110_000, 64, "pelton torch-2 grain litdata streaming webdataset spdl", cold=True),
+    "tar-cold": Workload("tar", 8_000, 110_000, 64, "pelton torch-2 grain litdata streaming webdataset spdl", cold=True),
 }
 COLUMNS = (
     "workload,side,round,examples,whole,examples_per_s,cpu_us_per_example,first_batch_s,first_after_imports_s,import_s,wall_s,"
@@ -133,8 +134,8 @@ class Memory(threading.Thread):
                 except OSError:
                     continue
                 sizes = {key: int(value.split()[0]) << 10 for key, _, value in (line.partition(":") for line in rollup.splitlines()[1:])}
-                pss += sizes["Pss"]
-                own += sizes["Pss_Anon"] + sizes["Pss_Shmem"]
+                pss += sizes.get("Pss", 0)
+                own += sizes.get("Pss_Anon", 0) + sizes.get("Pss_Shmem", 0)
             self.pss, self.own = max(self.pss, pss), max(self.own, own)
             self.ended.wait(max(0.03, 30 * (time.monotonic() - began)))
 
@@ -152,23 +153,23 @@ def harness(python, act, side, task, seconds=0.0, check=False, limit=900):
     """Figures of a side, or a note of why there are none."""
     name, _, option = side.partition("-")
     spec = {"side": name, "act": act, "seconds": seconds, "check": check, "option": option, **task, "began": time.monotonic()}
-    out = peers.WORK / "side.log"
-    with open(out, "wb") as log:
-        process = subprocess.Popen(
-            [str(python), str(SIDES_FOLDER / "harness.py"), json.dumps(spec)],
-            stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=peers.WORK,
-        )
-        memory = Memory(process.pid)
-        try:
-            printed, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            printed = b""
-        memory.ended.set()
-        for path in processes(process.pid):
+    out, log = peers.WORK / "side.json", peers.WORK / "side.log"
+    with open(out, "wb") as printed, open(log, "wb") as said:
+        command = [str(python), str(SIDES_FOLDER / "harness.py"), json.dumps(spec)]
+        process = subprocess.Popen(command, stdout=printed, stderr=said, start_new_session=True, cwd=peers.WORK)
+    memory = Memory(process.pid)
+    try:
+        process.wait(limit)
+    except subprocess.TimeoutExpired:
+        pass
+    memory.ended.set()
+    for path in processes(process.pid):  # also workers that outlive it
+        with contextlib.suppress(ProcessLookupError):
             os.kill(int(path.name), signal.SIGKILL)
-        process.wait()
+    process.wait()
+    printed = out.read_text()
     if process.returncode or not printed:
-        lines = [line for line in out.read_text(errors="replace").splitlines() if line.strip()]
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         return {"note": f"failed: {lines[-1][:200]}" if lines else f"ended with {process.returncode} in {limit} s"}
     figures = json.loads(printed.splitlines()[-1])
     return {**figures, "peak_pss_bytes": memory.pss, "peak_own_bytes": memory.own}
@@ -237,7 +238,7 @@ def parsed():
     parser.add_argument("--sides", default="")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--setup", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--no-build", action="store_true", help="takes Pelton as it was installed last")

@@ -2,7 +2,7 @@
 
     PYTHON bench/peers/sides/harness.py '{"side": "torch", "began": …, "act": "run", "kind": "records", …}'
 
-`began` is the monotonic clock before the process started. An epoch that takes longer than `seconds` is broken off. Seconds
+`began` is the monotonic clock before the process started. An epoch that takes longer than `seconds` from its first batch is broken off. Seconds
 and processor time, which is that of all processes of the session, are counted from the first batch to the last.
 The consumer looks at one byte of each page of each array, and at the classes of up to 64 batches.
 """
@@ -82,7 +82,7 @@ def main():
     took = {key: spec.pop(key) for key in ["side", "began", "act", "seconds", "check"]}
     task = works.Work(**{**spec, "root": pathlib.Path(spec["root"])})
     entered = time.monotonic()
-    if task.option == "torch":
+    if task.option in ("torch", "wrapper"):
         import torch
     side = importlib.import_module(f"{took['side']}_side")
     imported = time.monotonic()
@@ -100,7 +100,7 @@ def main():
         if first is None:
             first, before, head = time.monotonic(), cpu_s(), batch[0]
         consumer.take(batch, took["check"])
-        if time.monotonic() - imported > took["seconds"] and not took["check"]:
+        if consumer.batches > 1 and time.monotonic() - first > took["seconds"] and not took["check"]:
             break
     ended, cpu = time.monotonic(), cpu_s() - before
     seconds, behind = max(ended - first, 1e-9), max(consumer.examples - head, 1)
