@@ -11,8 +11,8 @@ use std::time::Duration;
 use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
-    AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
-    LoaderState, PipelineConfig, Samples, Stage as _, Stages, TakeMember, Tokenise,
+    AugmentImages, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError, Loader,
+    LoaderOptions, LoaderState, PipelineConfig, Samples, Stage as _, Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, Dataset, Field, Row, fields};
@@ -80,7 +80,7 @@ impl PreparedPipeline {
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
         let decode = &config.decode;
-        if config.exif == Exif::Apply && !matches!(decode, DecodeSetting::Image(_)) {
+        if config.exif == Exif::Apply && !decode.makes_pictures() {
             return Err(DataError::Config(format!(
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
@@ -409,6 +409,9 @@ fn stages_of(
             stages.then(decode.with_exif(config.exif))
         }
         (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
+        (DecodeSetting::Fields(fields), _) => {
+            stages.then(DecodeFields::of(fields).with_exif(config.exif))
+        }
         _ => stages,
     };
     let Some(augment) = config.augment.clone() else {

@@ -11,7 +11,7 @@ use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, So
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{Collate, IMAGE, LABEL, TARGET_TOKENS};
+use crate::stages::{Collate, IMAGE, TARGET_TOKENS, is_mask};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -83,10 +83,7 @@ pub(crate) fn put_together(shared: &Shared, building: &Building) -> Result<Made,
         };
         put.collate(&samples, &mut fields)?;
     }
-    if let Some(labels) = &shared.labels {
-        let classes = kept.from.iter().map(|&i| building.label(i));
-        fields.insert(LABEL.into(), labels.array(classes));
-    }
+    shared.put_labels(kept.from.iter().map(|&i| building.label(i)), &mut fields);
     Ok(made(building, kept, fields))
 }
 
@@ -305,7 +302,13 @@ impl PutTogether<'_> {
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
             Collate::Auto if dtype == DType::U32 => self.pad(views, dtype, length),
-            Collate::Auto if self.shared.one_shape && name == IMAGE => self.stack(views, dtype),
+            Collate::Auto if self.shared.one_shape && (name == IMAGE || is_mask(name)) => {
+                self.stack(views, dtype)
+            }
+            // A number a sample.
+            Collate::Auto if views.iter().all(|view| view.dims.is_empty()) => {
+                self.stack(views, dtype)
+            }
             Collate::Auto => Ok(self.ragged(views, dtype)),
         }
     }

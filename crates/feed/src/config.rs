@@ -11,6 +11,7 @@ use pelton_text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
+use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
 use crate::stages::{Collate, DecodeImages, Exif};
 
@@ -132,11 +133,24 @@ pub enum DecodeSetting {
     Pairs(Tokenizer),
     /// The bytes of a tar member.
     Member(String),
+    /// Several members of a tar sample, or fields of a record, each by a name of its own.
+    Fields(Vec<FieldSetting>),
 }
 
 impl DecodeSetting {
     /// A line of help.
-    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file)";
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file), or several members as fields: NAME=EXTENSION,… as in image=jpg,mask=png,caption=txt,score=json:score,box=json:box:f32[4] (masks are augmented as pictures are)";
+
+    /// Whether it makes pictures of files that may state an orientation.
+    pub fn makes_pictures(&self) -> bool {
+        match self {
+            DecodeSetting::Image(_) => true,
+            DecodeSetting::Fields(fields) => {
+                fields.iter().any(|field| field.kind == FieldKind::Picture)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl FromStr for DecodeSetting {
@@ -151,13 +165,16 @@ impl FromStr for DecodeSetting {
             "pairs:bytes" => return Ok(DecodeSetting::Pairs(Tokenizer::Bytes)),
             _ => {}
         }
+        if text.contains('=') {
+            return FieldSetting::all(text).map(DecodeSetting::Fields);
+        }
         if let Some(extension) = text.strip_prefix("member:").filter(|e| !e.is_empty()) {
             return Ok(DecodeSetting::Member(extension.to_owned()));
         }
         match DecodeImages::of(text) {
             Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
             None => Err(format!(
-                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes, pairs, pairs:bytes or member:EXTENSION"
+                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes, pairs, pairs:bytes, member:EXTENSION or fields as in image=jpg,mask=png"
             )),
         }
     }
@@ -173,6 +190,10 @@ impl fmt::Display for DecodeSetting {
             DecodeSetting::Pairs(Tokenizer::Whitespace) => f.write_str("pairs"),
             DecodeSetting::Pairs(_) => f.write_str("pairs:bytes"),
             DecodeSetting::Member(extension) => write!(f, "member:{extension}"),
+            DecodeSetting::Fields(fields) => {
+                let fields: Vec<String> = fields.iter().map(FieldSetting::to_string).collect();
+                f.write_str(&fields.join(","))
+            }
         }
     }
 }
@@ -377,6 +398,9 @@ mod tests {
             "pairs",
             "pairs:bytes",
             "member:json",
+            "image=jpg,caption=txt,mask=seg.png",
+            "a=json:x.y,b=json:box:f32[4],c=npy:u8[2,3],d=cls,e=npy,f=txt:i64[]",
+            "image=image/encoded:image,id=id",
         ] {
             let setting: DecodeSetting = text.parse().unwrap();
             assert_eq!(setting.to_string(), text);
@@ -417,6 +441,24 @@ mod tests {
         ] {
             assert!(text.parse::<EchoSetting>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn fields_are_refused_in_a_sentence() {
+        let refuses = |text: &str, says: &str| {
+            let error = text.parse::<DecodeSetting>().unwrap_err();
+            assert!(error.contains(says), "{error}");
+        };
+        refuses("image=jpg,", "it has no `=`");
+        refuses("=jpg", "is missing");
+        refuses("a=", "is missing");
+        refuses("a=jpg,a=png", "two fields are called `a`");
+        refuses("a=json:", "names no key");
+        refuses("a=json:x:f99", "`f99` is neither");
+        refuses("a=npy:f32[2", "`]` is missing");
+        refuses("a=npy:f32[2,x]", "a length is no whole number");
+        refuses("a=npy:f64[65536,65536]", "more than 2^32 bytes");
+        refuses("a=txt:words", "write NAME=EXTENSION");
     }
 
     #[test]

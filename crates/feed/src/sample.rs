@@ -88,6 +88,11 @@ impl<'a> Sample<'a> {
         Some(self.fields.remove(i).1)
     }
 
+    /// Puts the fields of another in the place of all of its own.
+    pub(crate) fn replace_fields(&mut self, other: Sample<'a>) {
+        self.fields = other.fields;
+    }
+
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value<'a>)> {
         self.fields.iter().map(|(name, value)| (name, value))

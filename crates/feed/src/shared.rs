@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use pelton_batch::{DType, Pool};
+use pelton_batch::{DType, Fields, Pool};
 use pelton_fetch::FetchError;
 use pelton_format::{Contents, Dataset, Layout, RowTable};
 
@@ -18,7 +18,7 @@ use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
-use crate::stages::{Collate, Stages};
+use crate::stages::{Collate, LABEL, Stages};
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
@@ -199,6 +199,17 @@ impl Shared {
             }
         }
         stages
+    }
+
+    /// Adds the labels of examples of these classes, unless a stage has made labels. A field of the records that is
+    /// called so while another is the label gives way.
+    pub fn put_labels(&self, classes: impl Iterator<Item = u32>, fields: &mut Fields) {
+        let is_stored = self.record_fields.iter().any(|name| **name == *LABEL);
+        if let Some(labels) = &self.labels
+            && (is_stored || fields.get(LABEL).is_none())
+        {
+            fields.insert(LABEL.into(), labels.array(classes));
+        }
     }
 
     /// What is wrong with an example, and where.

@@ -138,10 +138,18 @@ fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
     }
     writeln!(out)?;
     let drawn: Vec<u64> = report.mixture.iter().copied().filter(|&n| n > 0).collect();
-    match (report.distinct_records, drawn.iter().min(), drawn.iter().max()) {
+    match (
+        report.distinct_records,
+        drawn.iter().min(),
+        drawn.iter().max(),
+    ) {
         (None, Some(_), _) => writeln!(out, "examples of each file: {:?}", report.mixture)?,
         (Some(_), Some(least), Some(most)) => {
-            writeln!(out, "{least} to {most} examples of each of {} classes", drawn.len())?;
+            writeln!(
+                out,
+                "{least} to {most} examples of each of {} classes",
+                drawn.len()
+            )?;
         }
         _ => {}
     }

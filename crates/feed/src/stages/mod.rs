@@ -1,6 +1,7 @@
 //! The stages that Pelton has, and the list of them that a loader is given.
 
 mod augment;
+mod decode_fields;
 mod decode_image;
 mod function;
 mod members;
@@ -14,6 +15,7 @@ use pelton_batch::FieldSpecs;
 use pelton_format::Dataset;
 
 pub use augment::AugmentImages;
+pub use decode_fields::DecodeFields;
 pub use decode_image::{DecodeImages, Exif};
 pub use function::{Function, StageFn};
 pub use members::TakeMember;
@@ -38,6 +40,11 @@ pub const BYTES: &str = "bytes";
 pub const MEMBERS: &str = "members";
 /// Classes as 64-bit integers, or numbers of single precision.
 pub const LABEL: &str = "label";
+
+/// Whether pictures of this name are masks: their pixels go where those of the picture go, and are classes.
+pub(crate) fn is_mask(name: &str) -> bool {
+    name.starts_with("mask")
+}
 
 /// How the samples of a batch are put together, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
