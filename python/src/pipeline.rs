@@ -49,6 +49,7 @@ impl Pipeline {
             order: terms.order,
             among: None,
             sampler: None,
+            lengths: None,
             batch: terms.batch,
             seed: terms.seed,
             epochs: None,

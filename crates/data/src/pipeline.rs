@@ -11,8 +11,9 @@ use std::time::Duration;
 use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
-    AugmentImages, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError, Loader,
-    LoaderOptions, LoaderState, PipelineConfig, Samples, Stage as _, Stages, TakeMember, Tokenise,
+    AugmentImages, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError, LengthSetting,
+    LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage as _, Stages,
+    TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, Dataset, Field, Row, fields};
@@ -40,6 +41,8 @@ pub struct PipelineTerms {
     pub among: Option<Selection>,
     /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
     pub sampler: Option<Sampler>,
+    /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
+    pub lengths: Option<Arc<[u32]>>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
     /// The seed.
@@ -114,6 +117,11 @@ impl PreparedPipeline {
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
         let stages = stages_of(config, opened, vocabulary.as_ref())?;
+        let stages = stages.with_lengths_of(match (&config.lengths, &terms.lengths) {
+            (Some(LengthSetting::Field(name)), _) => LengthsOf::Field(name.as_str().into()),
+            (None, None) => LengthsOf::Samples,
+            _ => LengthsOf::Other,
+        });
         let mut terms = terms.clone();
         let mut batch = DEFAULT_BATCH;
         if let Some(peers) = &terms.cache {
@@ -128,7 +136,8 @@ impl PreparedPipeline {
             ..PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed)
         };
         let among = terms.among.as_ref();
-        let plan = pipeline_plan(config, spec, among, opened, tokenizer, context)?;
+        let lengths = terms.lengths.as_ref();
+        let plan = pipeline_plan(config, spec, among, opened, tokenizer, lengths, context)?;
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config.read_threads,
@@ -187,6 +196,7 @@ impl PreparedPipeline {
             order: Order::Sequential,
             among,
             sampler: None,
+            lengths: None,
             epochs: None,
             cache: None,
             ..self.terms.clone()
@@ -485,6 +495,7 @@ mod tests {
             order: Order::Full,
             among: None,
             sampler: None,
+            lengths: None,
             batch: Some(8),
             seed: 3,
             epochs: Some(2),

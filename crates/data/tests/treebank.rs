@@ -74,6 +74,7 @@ fn sentences_have_the_tokens_that_are_reported_of_them() {
         order: Order::Full,
         among: None,
         sampler: None,
+        lengths: None,
         batch: Some(32),
         seed: 0,
         epochs: Some(1),

@@ -11,7 +11,7 @@ use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, So
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{Collate, IMAGE, TARGET_TOKENS, is_mask};
+use crate::stages::{Collate, IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -250,9 +250,11 @@ impl PutTogether<'_> {
                 views.push(self.view(i, value)?);
             }
             let head = &self.building.head;
-            let length = match **name == *TARGET_TOKENS {
-                true => head.second_length,
-                false => head.padded_length,
+            let length = match &self.shared.stages.lengths_of {
+                LengthsOf::Samples if **name == *TARGET_TOKENS => head.second_length,
+                LengthsOf::Samples => head.padded_length,
+                LengthsOf::Field(field) if field == name => head.padded_length,
+                LengthsOf::Field(_) | LengthsOf::Other => None,
             };
             fields.insert(
                 Arc::clone(name),

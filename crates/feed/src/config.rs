@@ -37,6 +37,9 @@ pub struct PipelineConfig {
     /// How examples are put together by length.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BucketPolicy>,
+    /// What says how long records are, where their own bytes or tokens do not.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<LengthSetting>,
     /// How samples are put together.
     #[serde(with = "as_text")]
     pub collate: Collate,
@@ -74,6 +77,7 @@ impl Default for PipelineConfig {
             augment: None,
             echo: None,
             buckets: None,
+            lengths: None,
             collate: Collate::Auto,
             drop_last: false,
             planar: false,
@@ -96,6 +100,7 @@ impl PipelineConfig {
             augment: self.augment.as_ref().map(|all| all.evaluation()),
             echo: None,
             buckets: None,
+            lengths: None,
             drop_last: false,
             mix: None,
             sample: None,
@@ -339,6 +344,42 @@ impl fmt::Display for SampleSetting {
     }
 }
 
+/// What says how long records are, as text: `field:NAME`, or an `.npy` file of one number a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LengthSetting {
+    /// A field of the records: its value where it is one whole number, otherwise its elements along the first dimension.
+    Field(String),
+    /// A file.
+    File(PathBuf),
+}
+
+impl LengthSetting {
+    /// A line of help.
+    pub const HELP: &str = "How long records are for --buckets and --keep-lengths: field:NAME (a number of each record, or the length of an array or text there), or FILE.npy (one number a record)";
+}
+
+impl FromStr for LengthSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LengthSetting, String> {
+        match text.strip_prefix("field:") {
+            _ if text.is_empty() => Err("name field:NAME or a file of lengths".to_owned()),
+            Some("") => Err("`field:` names no field; give field:NAME".to_owned()),
+            Some(name) => Ok(LengthSetting::Field(name.to_owned())),
+            None => Ok(LengthSetting::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for LengthSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LengthSetting::Field(name) => write!(f, "field:{name}"),
+            LengthSetting::File(file) => file.display().fmt(f),
+        }
+    }
+}
+
 /// Lengths from one to another, both included, as text: `FROM..TO`, of which either may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthRange {
@@ -430,6 +471,12 @@ mod tests {
             let setting: SampleSetting = text.parse().unwrap();
             assert_eq!(setting.to_string(), text);
         }
+        for text in ["field:tokens", "lengths.npy"] {
+            let setting: LengthSetting = text.parse().unwrap();
+            assert_eq!(setting.to_string(), text);
+        }
+        assert!("".parse::<LengthSetting>().is_err());
+        assert!("field:".parse::<LengthSetting>().is_err());
         for text in ["", "weights", "ids:", "balanced:2"] {
             let error = text.parse::<SampleSetting>().unwrap_err();
             assert!(error.contains("use balanced, weights"), "{error}");
@@ -471,6 +518,7 @@ mod tests {
             mix: Some(vec![0.5, 0.5]),
             sample: Some("weights:a:b.npy".parse().unwrap()),
             epoch_examples: Some(9),
+            lengths: Some("field:n".parse().unwrap()),
             keep_lengths: Some("3..".parse().unwrap()),
             ..PipelineConfig::default()
         };

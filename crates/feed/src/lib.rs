@@ -34,7 +34,9 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
-pub use config::{DecodeSetting, EchoSetting, LengthRange, PipelineConfig, SampleSetting};
+pub use config::{
+    DecodeSetting, EchoSetting, LengthRange, LengthSetting, PipelineConfig, SampleSetting,
+};
 pub use error::FeedError;
 pub use field_setting::{FieldKind, FieldSetting};
 pub use loader::Loader;
@@ -46,6 +48,6 @@ pub use samples::Samples;
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{
     AugmentImages, BYTES, Collate, DecodeFields, DecodeImages, Exif, FEATURES, Function, IMAGE,
-    LABEL, MEMBERS, StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
+    LABEL, LengthsOf, MEMBERS, StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
 };
 pub use state::LoaderState;

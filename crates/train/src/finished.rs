@@ -180,6 +180,7 @@ fn prepare(
         cache: None,
         among: None,
         sampler: None,
+        lengths: None,
     };
     Ok(PreparedPipeline::new(
         &pipeline.evaluation(),

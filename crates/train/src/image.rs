@@ -125,6 +125,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         cache: config.fit.cache.clone(),
         among: held.as_ref().map(|held| held.training.clone()),
         sampler: None,
+        lengths: None,
     };
     let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     let labels = data.dataset.labels();

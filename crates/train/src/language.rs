@@ -251,6 +251,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         cache: config.fit.cache.clone(),
         among: held.as_ref().map(|held| held.training.clone()),
         sampler: None,
+        lengths: None,
     };
     let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;
     let vocabulary = pipeline.vocabulary().cloned();

@@ -91,6 +91,18 @@ impl FromStr for Collate {
     }
 }
 
+/// What the lengths are of that examples are put together by, and so what is padded to the length of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LengthsOf {
+    /// Of the samples: every field is padded to it.
+    #[default]
+    Samples,
+    /// Of one field, which alone is padded to it.
+    Field(Arc<str>),
+    /// Of something else: fields are padded to the longest of their batch.
+    Other,
+}
+
 /// The stages that a record goes through, in order, and how batches are put together behind them.
 #[derive(Clone, Default)]
 pub struct Stages {
@@ -99,6 +111,7 @@ pub struct Stages {
     pub(crate) planar: bool,
     /// Samples to a batch.
     pub(crate) collate: Collate,
+    pub(crate) lengths_of: LengthsOf,
 }
 
 impl Stages {
@@ -121,6 +134,11 @@ impl Stages {
     /// With samples put together so.
     pub fn collated(self, collate: Collate) -> Stages {
         Stages { collate, ..self }
+    }
+
+    /// Where what examples are put together by are lengths of something else than the samples.
+    pub fn with_lengths_of(self, lengths_of: LengthsOf) -> Stages {
+        Stages { lengths_of, ..self }
     }
 
     /// Where pictures that are not augmented are put out as all of one channel before the next.

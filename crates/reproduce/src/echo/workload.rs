@@ -324,6 +324,7 @@ fn prepared(
         order: Order::Full,
         among: None,
         sampler: None,
+        lengths: None,
         batch: Some(batch),
         seed,
         epochs: None,

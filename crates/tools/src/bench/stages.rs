@@ -27,6 +27,7 @@ pub(super) fn measure(
     let terms = PipelineTerms {
         among: None,
         sampler: None,
+        lengths: None,
         order: config.order,
         batch: config.batch,
         seed: config.seed,
