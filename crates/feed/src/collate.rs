@@ -232,6 +232,13 @@ impl PutTogether<'_> {
             }
             return Ok(());
         };
+        for (i, sample) in samples.iter().enumerate() {
+            let mut names = sample.iter().map(|(name, _)| name);
+            if let Some(more) = names.find(|name| first.get(name).is_none()) {
+                let problem = format!("has `{more}`, which the first of the batch has not");
+                return Err(self.error(i, &problem));
+            }
+        }
         for (name, of_first) in first.iter() {
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
@@ -240,11 +247,9 @@ impl PutTogether<'_> {
                 };
                 if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
                 {
-                    let problem = format!(
-                        "is {} where the first of the batch is {}",
-                        value.kind(),
-                        of_first.kind()
-                    );
+                    let [found, first] = [value, of_first].map(Value::described);
+                    let problem =
+                        format!("has {found} as `{name}` where the first of the batch has {first}");
                     return Err(self.error(i, &problem));
                 }
                 views.push(self.view(i, value)?);
@@ -307,8 +312,13 @@ impl PutTogether<'_> {
             Collate::Auto if self.shared.one_shape && (name == IMAGE || is_mask(name)) => {
                 self.stack(views, dtype)
             }
-            // A number a sample.
+            // A number a sample, and what a function has made.
             Collate::Auto if views.iter().all(|view| view.dims.is_empty()) => {
+                self.stack(views, dtype)
+            }
+            Collate::Auto
+                if self.shared.is_added(name) && !matches!(views[0].value, Value::Bytes(_)) =>
+            {
                 self.stack(views, dtype)
             }
             Collate::Auto => Ok(self.ragged(views, dtype)),

@@ -39,6 +39,7 @@ pub use config::{
 };
 pub use error::FeedError;
 pub use field_setting::{FieldKind, FieldSetting};
+pub use labels::Labels;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
 pub use numbers::NumbersKind;

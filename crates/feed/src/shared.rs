@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// Fields whose places are known of every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
+    /// Whether there may be fields beside these.
+    pub open: bool,
     /// Whether samples are the records' own bytes, so that making them is copying them.
     pub copies: bool,
     /// Whether fields without known dimensions are meant to have one shape.
@@ -124,6 +126,7 @@ impl Shared {
                 .collect(),
             fixed: fields.fixed.into(),
             others: fields.others,
+            open: fields.open,
             copies: stages.list().is_empty() && as_stored(dataset.contents(), &stages),
             one_shape: stages.list().iter().any(|stage| stage.makes_one_shape()),
             labels: Labels::of(&dataset),
@@ -149,8 +152,15 @@ impl Shared {
     pub fn places(&self) -> Places {
         Places::Fixed {
             fields: Arc::clone(&self.fixed),
-            others: !self.others.is_empty(),
+            others: self.open || !self.others.is_empty(),
         }
+    }
+
+    /// Whether a function has added a field.
+    pub fn is_added(&self, name: &str) -> bool {
+        let mut known = self.fixed.iter().map(|field| &field.name);
+        let mut others = self.others.iter().map(|(name, _)| name);
+        !known.any(|known| **known == *name) && !others.any(|other| **other == *name)
     }
 
     /// Whether samples are the records' own bytes, of whatever length.

@@ -7,6 +7,7 @@ mod fixtures;
 mod tar;
 
 mod fields;
+mod functions;
 mod in_place;
 mod loader;
 mod loader_budgets;
