@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pelton_tools::{
-    BucketPolicy, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, Pipeline, PipelineConfig,
-    SampleSetting,
+    BucketPolicy, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting, Pipeline,
+    PipelineConfig, SampleSetting,
 };
 use pelton_train::ClassName;
 
@@ -29,6 +29,8 @@ pub struct PipelineArguments {
     pub echo: Option<EchoSetting>,
     #[arg(long, help = PipelineConfig::BUCKETS_HELP)]
     pub buckets: Option<BucketPolicy>,
+    #[arg(long, help = LengthSetting::HELP, value_name = "WHERE")]
+    pub lengths: Option<LengthSetting>,
     #[arg(long, help = PipelineConfig::COLLATE_HELP)]
     pub collate: Option<Collate>,
     /// Leave out a last batch that is not full
@@ -64,6 +66,7 @@ impl PipelineArguments {
             || self.augment.is_some()
             || self.echo.is_some()
             || self.buckets.is_some()
+            || self.lengths.is_some()
             || self.collate.is_some()
             || self.drop_last
             || self.planar
@@ -83,6 +86,7 @@ impl PipelineArguments {
         set_option(&mut config.augment, self.augment);
         set_option(&mut config.echo, self.echo);
         set_option(&mut config.buckets, self.buckets);
+        set_option(&mut config.lengths, self.lengths);
         set(&mut config.collate, self.collate);
         config.drop_last |= self.drop_last;
         config.planar |= self.planar;

@@ -1,4 +1,4 @@
-//! The lengths of a text's records in tokens, counted once and kept beside the indexes.
+//! The lengths of records, in tokens of a text or of a field, counted once and kept beside the indexes.
 //!
 //! Layout, little-endian: the magic bytes, the number of records (8 bytes), a length for each (4 bytes), and the
 //! CRC-32C of all that (4 bytes). The name holds a hash of the data's state ([`Dataset::cache_path`]), so that other
@@ -12,28 +12,60 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pelton_comm::Comm;
-use pelton_format::Dataset;
+use pelton_fetch::OnBadRecord;
+use pelton_format::{Dataset, Row, element_value, fields};
+use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::WholeFile;
 use pelton_text::{Tokenizer, pair_sides};
 
 use crate::error::DataError;
 use crate::open::OpenedData;
+use crate::pass::Pass;
 use crate::texts::Texts;
 
 const MAGIC: &[u8; 8] = b"PLTLEN\x01\n";
 
-/// Tokens of each record, its end counted as one, or of each of the two `sides` of each record: as they were kept, or counted and kept now. Of several ranks the
-/// first counts and keeps them before the others look for them.
+/// What is counted of each record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counted<'a> {
+    /// Tokens, the end counted as one, of each of so many sides: one, or two with a tab between them.
+    Tokens(Tokenizer, usize),
+    /// A field of this name: its value where it is one whole number, otherwise its elements along the first dimension.
+    Field(&'a str, OnBadRecord),
+}
+
+impl Counted<'_> {
+    fn sides(self) -> usize {
+        match self {
+            Counted::Tokens(_, sides) => sides,
+            Counted::Field(..) => 1,
+        }
+    }
+
+    fn suffix(self) -> String {
+        match self {
+            Counted::Tokens(Tokenizer::Whitespace, 1) => ".pelton-word-lengths".to_owned(),
+            Counted::Tokens(Tokenizer::Bytes, 1) => ".pelton-byte-lengths".to_owned(),
+            Counted::Tokens(Tokenizer::Whitespace, _) => ".pelton-word-pair-lengths".to_owned(),
+            Counted::Tokens(Tokenizer::Bytes, _) => ".pelton-byte-pair-lengths".to_owned(),
+            Counted::Field(name, _) => {
+                let digest = Digest::new(8).words(name.bytes().map(u64::from));
+                format!(".pelton-lengths-{:016x}", digest.value())
+            }
+        }
+    }
+}
+
+/// The lengths of each record, as they were kept, or counted and kept now. Of several ranks the first counts and keeps
+/// them before the others look for them.
 pub(crate) fn record_lengths(
     opened: &OpenedData,
-    tokenizer: Tokenizer,
-    sides: usize,
+    what: Counted<'_>,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<u32>, DataError> {
     in_turn(context.comm, || {
-        let of = (tokenizer, sides);
-        kept(opened, of, context.interrupt, context.observer)
+        kept(opened, what, context.interrupt, context.observer)
     })
 }
 
@@ -54,23 +86,24 @@ pub(crate) fn in_turn<T>(
 
 fn kept(
     opened: &OpenedData,
-    (tokenizer, sides): (Tokenizer, usize),
+    what: Counted<'_>,
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    let suffix = match (tokenizer, sides) {
-        (Tokenizer::Whitespace, 1) => ".pelton-word-lengths",
-        (Tokenizer::Bytes, 1) => ".pelton-byte-lengths",
-        (Tokenizer::Whitespace, _) => ".pelton-word-pair-lengths",
-        (Tokenizer::Bytes, _) => ".pelton-byte-pair-lengths",
-    };
     let dataset = &opened.dataset;
-    let path = dataset.cache_path(&opened.cache_dir, suffix);
-    match load(&path, sides as u64 * dataset.records()) {
+    let path = dataset.cache_path(&opened.cache_dir, &what.suffix());
+    match load(&path, what.sides() as u64 * dataset.records()) {
         Ok(lengths) => return Ok(lengths),
         Err(error) => tracing::debug!(path = %path.display(), %error, "no lengths were kept"),
     }
-    let lengths = counted(dataset, (tokenizer, sides), interrupt, observer)?;
+    let lengths = match what {
+        Counted::Tokens(tokenizer, sides) => {
+            counted(dataset, (tokenizer, sides), interrupt, observer)?
+        }
+        Counted::Field(name, on_bad_record) => {
+            of_field(dataset, (name, on_bad_record), interrupt, observer)?
+        }
+    };
     // What was counted from a file that changed meanwhile is kept under no name.
     dataset.check_unchanged()?;
     if let Some(folder) = path.parent() {
@@ -106,6 +139,58 @@ fn counted(
         }
     })? {}
     Ok(lengths)
+}
+
+fn of_field(
+    dataset: &Arc<Dataset>,
+    (name, on_bad_record): (&str, OnBadRecord),
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<Vec<u32>, DataError> {
+    // What is bad is refused, or left out, where it is read again.
+    let mut lengths = vec![1_u32; dataset.records() as usize];
+    let mut wrong = None;
+    let mut pass = Pass::new(dataset, "counting lengths", on_bad_record, interrupt)?;
+    while pass.next_step(observer, |batch| {
+        for i in 0..batch.rows.len() {
+            let id = batch.rows.id(i);
+            match length_in(batch.rows.row(i), name) {
+                Ok(length) => lengths[id as usize] = length,
+                Err(problem) => {
+                    wrong.get_or_insert((id, problem));
+                }
+            }
+        }
+    })? {}
+    match wrong {
+        Some((id, problem)) if on_bad_record == OnBadRecord::Fail => Err(DataError::Config(
+            format!("`lengths` field:{name}: record {id} {problem}"),
+        )),
+        _ => Ok(lengths),
+    }
+}
+
+/// The length that a field of a row says, or what is wrong.
+fn length_in(row: Row<'_>, name: &str) -> Result<u32, String> {
+    let Row::Bytes(row) = row else {
+        return Err("has features and no fields".to_owned());
+    };
+    let fields = fields(row).map_err(|fault| fault.to_string())?;
+    let field = fields.iter().find(|field| field.name == name);
+    let field = field.ok_or("has no such field")?;
+    if let Some(&length) = field.dims.first() {
+        return u32::try_from(length).map_err(|_| format!("has {length} elements there"));
+    }
+    let value = field
+        .dtype
+        .map_or(f64::NAN, |dtype| element_value(dtype, field.bytes));
+    length_of_number(value).ok_or_else(|| format!("has {value} there, which is no length"))
+}
+
+/// A number as a length, where it is one.
+pub(crate) fn length_of_number(number: f64) -> Option<u32> {
+    let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+    fits.then_some(number as u32)
 }
 
 fn save(path: &Path, lengths: &[u32]) -> io::Result<()> {

@@ -11,8 +11,9 @@ use std::time::Duration;
 use pelton_batch::Batch;
 use pelton_comm::Comm;
 use pelton_feed::{
-    AugmentImages, DecodeImages, DecodeSetting, Exif, FeedError, Loader, LoaderOptions,
-    LoaderState, PipelineConfig, Samples, Stage, Stages, TakeMember, Tokenise,
+    AugmentImages, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError, LengthSetting,
+    LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage, Stages,
+    TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, Dataset, Field, Row, fields};
@@ -40,8 +41,7 @@ pub struct PipelineTerms {
     pub among: Option<Selection>,
     /// Which records an epoch uses, as a program says it; where absent, as `sample` of the configuration does.
     pub sampler: Option<Sampler>,
-    /// The length of every record, for buckets and filters, as a program says it; where absent, tokens of text and
-    /// bytes of what else there is.
+    /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
     pub lengths: Option<Arc<[u32]>>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
@@ -84,7 +84,7 @@ impl PreparedPipeline {
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
         let decode = &config.decode;
-        if config.exif == Exif::Apply && !matches!(decode, DecodeSetting::Image(_)) {
+        if config.exif == Exif::Apply && !decode.makes_pictures() {
             return Err(DataError::Config(format!(
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
@@ -118,6 +118,11 @@ impl PreparedPipeline {
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
         let stages = stages_of(config, opened, vocabulary.as_ref())?;
+        let stages = stages.with_lengths_of(match (&config.lengths, &terms.lengths) {
+            (Some(LengthSetting::Field(name)), _) => LengthsOf::Field(name.as_str().into()),
+            (None, None) => LengthsOf::Samples,
+            _ => LengthsOf::Other,
+        });
         let mut terms = terms.clone();
         let mut batch = DEFAULT_BATCH;
         if let Some(peers) = &terms.cache {
@@ -132,8 +137,8 @@ impl PreparedPipeline {
             ..PlanSpec::new(terms.order, terms.batch.unwrap_or(batch), terms.seed)
         };
         let among = terms.among.as_ref();
-        let lengths = terms.lengths.as_deref();
-        let plan = pipeline_plan(config, spec, among, opened, (tokenizer, lengths), context)?;
+        let lengths = terms.lengths.as_ref();
+        let plan = pipeline_plan(config, spec, among, opened, tokenizer, lengths, context)?;
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config.read_threads,
@@ -422,6 +427,9 @@ fn stages_of(
             stages.then(decode.with_exif(config.exif))
         }
         (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
+        (DecodeSetting::Fields(fields), _) => {
+            stages.then(DecodeFields::of(fields).with_exif(config.exif))
+        }
         _ => stages,
     };
     let Some(augment) = config.augment.clone() else {

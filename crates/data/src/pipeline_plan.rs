@@ -1,13 +1,16 @@
 //! The plan of a pipeline: which records it keeps, from which files in which shares, and in which batches.
 
-use pelton_feed::{DecodeSetting, EchoSetting, PipelineConfig};
-use pelton_format::Dataset;
+use std::sync::Arc;
+
+use pelton_feed::{BadExamples, DecodeSetting, EchoSetting, LengthSetting, PipelineConfig};
+use pelton_fetch::OnBadRecord;
+use pelton_format::{Contents, Dataset, npy_numbers};
 use pelton_plan::{Batching, Catalog, Echo, Part, Plan, PlanSpec, Selection};
 use pelton_run::RunContext;
 use pelton_text::Tokenizer;
 
 use crate::error::DataError;
-use crate::kept_lengths::record_lengths;
+use crate::kept_lengths::{Counted, length_of_number, record_lengths};
 use crate::open::OpenedData;
 use crate::plan::units_of;
 use crate::record_classes;
@@ -20,7 +23,8 @@ pub(crate) fn pipeline_plan(
     spec: PlanSpec,
     among: Option<&Selection>,
     opened: &OpenedData,
-    (tokenizer, given): (Option<Tokenizer>, Option<&[u32]>),
+    tokenizer: Option<Tokenizer>,
+    lengths: Option<&Arc<[u32]>>,
     context: &mut RunContext<'_>,
 ) -> Result<Plan, DataError> {
     let dataset = &opened.dataset;
@@ -29,23 +33,30 @@ pub(crate) fn pipeline_plan(
         _ => 1,
     };
     let needs_lengths = config.buckets.is_some() || config.keep_lengths.is_some();
-    if let Some(given) = given {
-        let (found, records) = (given.len() as u64, dataset.records());
-        if found != records || sides == 2 {
-            return Err(DataError::Config(format!(
-                "{found} lengths are given for {records} records of one side; give one for each, and none for pairs"
-            )));
+    let lengths = match (given_lengths(config, lengths, opened, context)?, tokenizer) {
+        (Some(_), _) if sides == 2 => {
+            return Err(DataError::Config(
+                "`lengths` says one length a record, and `decode` pairs has two; leave one of them out"
+                    .to_owned(),
+            ));
         }
-    }
-    let lengths = match tokenizer.filter(|_| needs_lengths && given.is_none()) {
-        Some(tokenizer) => Some(record_lengths(opened, tokenizer, sides, context)?),
-        None => None,
+        (Some(_), _) if !needs_lengths => {
+            return Err(DataError::Config(
+                "`lengths` does nothing without `buckets` or `keep_lengths`; give one of them, or leave it out"
+                    .to_owned(),
+            ));
+        }
+        (Some(given), _) => Some(given),
+        (None, Some(tokenizer)) if needs_lengths => {
+            let what = Counted::Tokens(tokenizer, sides);
+            Some(record_lengths(opened, what, context)?.into())
+        }
+        _ => None,
     };
-    // What is not text is as long as its record has bytes, without the end of a line.
-    let length_of = |id: u64| match (&lengths, given) {
-        (_, Some(given)) => given[id as usize],
-        (Some(lengths), _) => lengths[sides * id as usize],
-        _ => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
+    // What is not text is as long as its record has bytes.
+    let length_of = |id: u64| match &lengths {
+        Some(lengths) => lengths[sides * id as usize],
+        None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
     };
     let second_length_of = |id: u64| match &lengths {
         Some(lengths) if sides == 2 => lengths[2 * id as usize + 1],
@@ -113,6 +124,57 @@ pub(crate) fn pipeline_plan(
         second_length_of: (sides == 2).then_some(&second_length_of),
     };
     Ok(Plan::new(&spec, over)?)
+}
+
+/// The lengths that a setting or the program says.
+fn given_lengths(
+    config: &PipelineConfig,
+    given: Option<&Arc<[u32]>>,
+    opened: &OpenedData,
+    context: &mut RunContext<'_>,
+) -> Result<Option<Arc<[u32]>>, DataError> {
+    let lengths: Arc<[u32]> = match (&config.lengths, given) {
+        (None, None) => return Ok(None),
+        (None, Some(given)) => Arc::clone(given),
+        (Some(setting), Some(_)) => {
+            return Err(DataError::Config(format!(
+                "`lengths` {setting} and lengths of the program both say how long records are; give one of the two"
+            )));
+        }
+        (Some(LengthSetting::Field(name)), None) => {
+            let fields = opened.dataset.fields();
+            if opened.dataset.contents() != Contents::Fields || fields.get(name).is_none() {
+                return Err(DataError::Config(format!(
+                    "`lengths` field:{name}: the records have no such field, only {}; name one of them, or a file of lengths",
+                    fields.names()
+                )));
+            }
+            let on_bad_record = match config.bad_examples {
+                BadExamples::Fail => OnBadRecord::Fail,
+                _ => OnBadRecord::Skip { limit: None },
+            };
+            record_lengths(opened, Counted::Field(name, on_bad_record), context)?.into()
+        }
+        (Some(LengthSetting::File(file)), None) => {
+            let length = |number| {
+                length_of_number(number).ok_or_else(|| {
+                    DataError::Config(format!(
+                        "{}: {number} is no length; give whole numbers from 0 to 4294967295",
+                        file.display()
+                    ))
+                })
+            };
+            let numbers = npy_numbers(file)?.into_iter();
+            numbers.map(length).collect::<Result<_, _>>()?
+        }
+    };
+    let (found, records) = (lengths.len() as u64, opened.dataset.records());
+    match found == records {
+        true => Ok(Some(lengths)),
+        false => Err(DataError::Config(format!(
+            "{found} lengths are given for {records} records; give one for each, in their order"
+        ))),
+    }
 }
 
 /// The records whose length is kept, of those that are kept for their class.

@@ -46,6 +46,7 @@ fn terms(order: Order, sampler: Option<Sampler>) -> PipelineTerms {
         order,
         among: None,
         sampler,
+        lengths: None,
         batch: Some(16),
         seed: 3,
         epochs: Some(2),

@@ -11,7 +11,7 @@ use crate::building::{BadExample, Building, HeldExample, Made, Piece, Places, So
 use crate::options::BadExamples;
 use crate::sample::{Sample, Value};
 use crate::shared::Shared;
-use crate::stages::{Collate, IMAGE, LABEL, TARGET_TOKENS};
+use crate::stages::{Collate, IMAGE, LengthsOf, TARGET_TOKENS, is_mask};
 
 /// Which samples of the batch become which of its examples.
 struct Kept {
@@ -83,10 +83,7 @@ pub(crate) fn put_together(shared: &Shared, building: &Building) -> Result<Made,
         };
         put.collate(&samples, &mut fields)?;
     }
-    if let Some(labels) = &shared.labels {
-        let classes = kept.from.iter().map(|&i| building.label(i));
-        fields.insert(LABEL.into(), labels.array(classes));
-    }
+    shared.put_labels(kept.from.iter().map(|&i| building.label(i)), &mut fields);
     Ok(made(building, kept, fields))
 }
 
@@ -235,6 +232,13 @@ impl PutTogether<'_> {
             }
             return Ok(());
         };
+        for (i, sample) in samples.iter().enumerate() {
+            let mut names = sample.iter().map(|(name, _)| name);
+            if let Some(more) = names.find(|name| first.get(name).is_none()) {
+                let problem = format!("has `{more}`, which the first of the batch has not");
+                return Err(self.error(i, &problem));
+            }
+        }
         for (name, of_first) in first.iter() {
             let mut views = Vec::with_capacity(samples.len());
             for (i, sample) in samples.iter().enumerate() {
@@ -243,19 +247,19 @@ impl PutTogether<'_> {
                 };
                 if value.dtype() != of_first.dtype() || value.dims().len() != of_first.dims().len()
                 {
-                    let problem = format!(
-                        "is {} where the first of the batch is {}",
-                        value.kind(),
-                        of_first.kind()
-                    );
+                    let [found, first] = [value, of_first].map(Value::described);
+                    let problem =
+                        format!("has {found} as `{name}` where the first of the batch has {first}");
                     return Err(self.error(i, &problem));
                 }
                 views.push(self.view(i, value)?);
             }
             let head = &self.building.head;
-            let length = match **name == *TARGET_TOKENS {
-                true => head.second_length,
-                false => head.padded_length,
+            let length = match &self.shared.stages.lengths_of {
+                LengthsOf::Samples if **name == *TARGET_TOKENS => head.second_length,
+                LengthsOf::Samples => head.padded_length,
+                LengthsOf::Field(field) if field == name => head.padded_length,
+                LengthsOf::Field(_) | LengthsOf::Other => None,
             };
             fields.insert(
                 Arc::clone(name),
@@ -305,7 +309,18 @@ impl PutTogether<'_> {
             Collate::Stack => self.stack(views, dtype),
             Collate::Ragged => Ok(self.ragged(views, dtype)),
             Collate::Auto if dtype == DType::U32 => self.pad(views, dtype, length),
-            Collate::Auto if self.shared.one_shape && name == IMAGE => self.stack(views, dtype),
+            Collate::Auto if self.shared.one_shape && (name == IMAGE || is_mask(name)) => {
+                self.stack(views, dtype)
+            }
+            // A number a sample, and what a function has made.
+            Collate::Auto if views.iter().all(|view| view.dims.is_empty()) => {
+                self.stack(views, dtype)
+            }
+            Collate::Auto
+                if self.shared.is_added(name) && !matches!(views[0].value, Value::Bytes(_)) =>
+            {
+                self.stack(views, dtype)
+            }
             Collate::Auto => Ok(self.ragged(views, dtype)),
         }
     }

@@ -11,6 +11,7 @@ use pelton_text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::as_text;
+use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
 use crate::stages::{Collate, DecodeImages, Exif};
 
@@ -36,6 +37,9 @@ pub struct PipelineConfig {
     /// How examples are put together by length.
     #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
     pub buckets: Option<BucketPolicy>,
+    /// What says how long records are, where their own bytes or tokens do not.
+    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+    pub lengths: Option<LengthSetting>,
     /// How samples are put together.
     #[serde(with = "as_text")]
     pub collate: Collate,
@@ -73,6 +77,7 @@ impl Default for PipelineConfig {
             augment: None,
             echo: None,
             buckets: None,
+            lengths: None,
             collate: Collate::Auto,
             drop_last: false,
             planar: false,
@@ -95,6 +100,7 @@ impl PipelineConfig {
             augment: self.augment.as_ref().map(|all| all.evaluation()),
             echo: None,
             buckets: None,
+            lengths: None,
             drop_last: false,
             mix: None,
             sample: None,
@@ -132,11 +138,24 @@ pub enum DecodeSetting {
     Pairs(Tokenizer),
     /// The bytes of a tar member.
     Member(String),
+    /// Several members of a tar sample, or fields of a record, each by a name of its own.
+    Fields(Vec<FieldSetting>),
 }
 
 impl DecodeSetting {
     /// A line of help.
-    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file)";
+    pub const HELP: &str = "Samples from records: none, jpg (or jpeg), png, webp, image (any of these; image:FIELD for one of several fields of bytes), words or bytes (numbers of a vocabulary), pairs or pairs:bytes (words or bytes of two sentences with a tab between them), member:EXTENSION (of a tar file), or several members as fields: NAME=EXTENSION,… as in image=jpg,mask=png,caption=txt,score=json:score,box=json:box:f32[4] (masks are augmented as pictures are)";
+
+    /// Whether it makes pictures of files that may state an orientation.
+    pub fn makes_pictures(&self) -> bool {
+        match self {
+            DecodeSetting::Image(_) => true,
+            DecodeSetting::Fields(fields) => {
+                fields.iter().any(|field| field.kind == FieldKind::Picture)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl FromStr for DecodeSetting {
@@ -151,13 +170,16 @@ impl FromStr for DecodeSetting {
             "pairs:bytes" => return Ok(DecodeSetting::Pairs(Tokenizer::Bytes)),
             _ => {}
         }
+        if text.contains('=') {
+            return FieldSetting::all(text).map(DecodeSetting::Fields);
+        }
         if let Some(extension) = text.strip_prefix("member:").filter(|e| !e.is_empty()) {
             return Ok(DecodeSetting::Member(extension.to_owned()));
         }
         match DecodeImages::of(text) {
             Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
             None => Err(format!(
-                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes, pairs, pairs:bytes or member:EXTENSION"
+                "`{text}` is not a decoder: use none, jpg, png, webp, image, words, bytes, pairs, pairs:bytes, member:EXTENSION or fields as in image=jpg,mask=png"
             )),
         }
     }
@@ -173,6 +195,10 @@ impl fmt::Display for DecodeSetting {
             DecodeSetting::Pairs(Tokenizer::Whitespace) => f.write_str("pairs"),
             DecodeSetting::Pairs(_) => f.write_str("pairs:bytes"),
             DecodeSetting::Member(extension) => write!(f, "member:{extension}"),
+            DecodeSetting::Fields(fields) => {
+                let fields: Vec<String> = fields.iter().map(FieldSetting::to_string).collect();
+                f.write_str(&fields.join(","))
+            }
         }
     }
 }
@@ -318,6 +344,42 @@ impl fmt::Display for SampleSetting {
     }
 }
 
+/// What says how long records are, as text: `field:NAME`, or an `.npy` file of one number a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LengthSetting {
+    /// A field of the records: its value where it is one whole number, otherwise its elements along the first dimension.
+    Field(String),
+    /// A file.
+    File(PathBuf),
+}
+
+impl LengthSetting {
+    /// A line of help.
+    pub const HELP: &str = "How long records are for --buckets and --keep-lengths: field:NAME (a number of each record, or the length of an array or text there), or FILE.npy (one number a record)";
+}
+
+impl FromStr for LengthSetting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LengthSetting, String> {
+        match text.strip_prefix("field:") {
+            _ if text.is_empty() => Err("name field:NAME or a file of lengths".to_owned()),
+            Some("") => Err("`field:` names no field; give field:NAME".to_owned()),
+            Some(name) => Ok(LengthSetting::Field(name.to_owned())),
+            None => Ok(LengthSetting::File(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for LengthSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LengthSetting::Field(name) => write!(f, "field:{name}"),
+            LengthSetting::File(file) => file.display().fmt(f),
+        }
+    }
+}
+
 /// Lengths from one to another, both included, as text: `FROM..TO`, of which either may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthRange {
@@ -377,6 +439,9 @@ mod tests {
             "pairs",
             "pairs:bytes",
             "member:json",
+            "image=jpg,caption=txt,mask=seg.png",
+            "a=json:x.y,b=json:box:f32[4],c=npy:u8[2,3],d=cls,e=npy,f=txt:i64[]",
+            "image=image/encoded:image,id=id",
         ] {
             let setting: DecodeSetting = text.parse().unwrap();
             assert_eq!(setting.to_string(), text);
@@ -406,6 +471,12 @@ mod tests {
             let setting: SampleSetting = text.parse().unwrap();
             assert_eq!(setting.to_string(), text);
         }
+        for text in ["field:tokens", "lengths.npy"] {
+            let setting: LengthSetting = text.parse().unwrap();
+            assert_eq!(setting.to_string(), text);
+        }
+        assert!("".parse::<LengthSetting>().is_err());
+        assert!("field:".parse::<LengthSetting>().is_err());
         for text in ["", "weights", "ids:", "balanced:2"] {
             let error = text.parse::<SampleSetting>().unwrap_err();
             assert!(error.contains("use balanced, weights"), "{error}");
@@ -420,6 +491,24 @@ mod tests {
     }
 
     #[test]
+    fn fields_are_refused_in_a_sentence() {
+        let refuses = |text: &str, says: &str| {
+            let error = text.parse::<DecodeSetting>().unwrap_err();
+            assert!(error.contains(says), "{error}");
+        };
+        refuses("image=jpg,", "it has no `=`");
+        refuses("=jpg", "is missing");
+        refuses("a=", "is missing");
+        refuses("a=jpg,a=png", "two fields are called `a`");
+        refuses("a=json:", "names no key");
+        refuses("a=json:x:f99", "`f99` is neither");
+        refuses("a=npy:f32[2", "`]` is missing");
+        refuses("a=npy:f32[2,x]", "a length is no whole number");
+        refuses("a=npy:f64[65536,65536]", "more than 2^32 bytes");
+        refuses("a=txt:words", "write NAME=EXTENSION");
+    }
+
+    #[test]
     fn a_configuration_is_written_and_read() {
         let config = PipelineConfig {
             decode: DecodeSetting::Image("png".to_owned()),
@@ -429,6 +518,7 @@ mod tests {
             mix: Some(vec![0.5, 0.5]),
             sample: Some("weights:a:b.npy".parse().unwrap()),
             epoch_examples: Some(9),
+            lengths: Some("field:n".parse().unwrap()),
             keep_lengths: Some("3..".parse().unwrap()),
             ..PipelineConfig::default()
         };

@@ -24,6 +24,8 @@ pub(crate) fn as_stored(contents: Contents, stages: &Stages) -> bool {
 pub(crate) struct KnownFields {
     pub fixed: Vec<FixedField>,
     pub others: Vec<(Arc<str>, DType)>,
+    /// Whether there may be more than these, or fewer.
+    pub open: bool,
 }
 
 impl KnownFields {
@@ -35,6 +37,7 @@ impl KnownFields {
         let mut known = KnownFields {
             fixed: Vec::new(),
             others: Vec::new(),
+            open: stages.list().iter().any(|stage| stage.is_open()),
         };
         for field in specs.0 {
             let stacks = stages.collate != Collate::Ragged;
@@ -54,6 +57,6 @@ impl KnownFields {
     /// Bytes of a sample's fields that are known, and whether that is all of them.
     pub fn bytes(&self) -> (u64, bool) {
         let bytes: usize = self.fixed.iter().map(|field| field.bytes).sum();
-        (bytes as u64, self.others.is_empty())
+        (bytes as u64, self.others.is_empty() && !self.open)
     }
 }

@@ -3,9 +3,10 @@
 use pelton_batch::Array;
 use pelton_format::Dataset;
 
-/// The label of every class: a 64-bit integer, or a number where some labels are none.
+/// The label of every class: a 64-bit integer, or a number where some labels are none. Functions of one's own are given
+/// the class of a record, and find its label here.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Labels {
+pub enum Labels {
     /// The number of each class, as which named ones count too.
     Same,
     /// Whole numbers as they are.

@@ -14,6 +14,7 @@ mod building;
 mod collate;
 mod dispatch;
 mod error;
+mod field_setting;
 mod held;
 mod in_place;
 mod in_place_reads;
@@ -21,6 +22,7 @@ mod known_fields;
 mod labels;
 mod loader;
 mod meters;
+mod numbers;
 mod options;
 mod sample;
 mod samples;
@@ -32,16 +34,21 @@ mod steps;
 mod worker;
 
 pub use building::BadExample;
-pub use config::{DecodeSetting, EchoSetting, LengthRange, PipelineConfig, SampleSetting};
+pub use config::{
+    DecodeSetting, EchoSetting, LengthRange, LengthSetting, PipelineConfig, SampleSetting,
+};
 pub use error::FeedError;
+pub use field_setting::{FieldKind, FieldSetting};
+pub use labels::Labels;
 pub use loader::Loader;
 pub use meters::{LoaderMeters, StageMeters, StageVerdict};
+pub use numbers::NumbersKind;
 pub use options::{AutoEcho, BadExamples, EchoPoint, LoaderOptions, Near};
 pub use sample::{Sample, Value};
 pub use samples::Samples;
 pub use stage::{Appearance, Slots, Stage, StageFailure, When};
 pub use stages::{
-    AugmentImages, BYTES, Collate, DecodeImages, Exif, FEATURES, Function, IMAGE, LABEL, MEMBERS,
-    StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
+    AugmentImages, BYTES, Collate, DecodeFields, DecodeImages, Exif, FEATURES, Function, IMAGE,
+    LABEL, LengthsOf, MEMBERS, StageFn, Stages, TARGET_TOKENS, TEXT, TOKENS, TakeMember, Tokenise,
 };
 pub use state::LoaderState;

@@ -88,6 +88,11 @@ impl<'a> Sample<'a> {
         Some(self.fields.remove(i).1)
     }
 
+    /// Puts the fields of another in the place of all of its own.
+    pub(crate) fn replace_fields(&mut self, other: Sample<'a>) {
+        self.fields = other.fields;
+    }
+
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Value<'a>)> {
         self.fields.iter().map(|(name, value)| (name, value))
@@ -168,6 +173,46 @@ impl<'a> Value<'a> {
             Value::Tokens(_) => "tokens",
             Value::Floats(..) | Value::Numbers(..) => "numbers",
             Value::Written => "in the batch",
+        }
+    }
+
+    /// What it is, with type and dimensions, for messages.
+    pub(crate) fn described(&self) -> String {
+        format!("{} ({} of {:?})", self.kind(), self.dtype(), self.dims())
+    }
+
+    /// Whether it has these dimensions, the channels of a picture in front where `planar`.
+    fn has_dims(&self, dims: &[usize], planar: bool) -> bool {
+        match self {
+            Value::Bytes(bytes) => *dims == [bytes.len()],
+            Value::Tokens(tokens) => *dims == [tokens.len()],
+            Value::Floats(own, _) | Value::Numbers(_, own, _) => own == dims,
+            Value::Pixels(pixels) => {
+                let (height, width) = (pixels.height() as usize, pixels.width() as usize);
+                let channels = pixels.channels();
+                match planar {
+                    true => *dims == [channels, height, width],
+                    false => *dims == [height, width, channels],
+                }
+            }
+            Value::Written => true,
+        }
+    }
+
+    /// Refuses another type or shape than is known to come out.
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        (dtype, dims): (DType, &[usize]),
+        planar: bool,
+    ) -> Result<(), String> {
+        let fits = self.dtype() == dtype || matches!(self, Value::Written);
+        match fits && self.has_dims(dims, planar) {
+            true => Ok(()),
+            false => Err(format!(
+                "its `{name}` is {} where {dtype} of {dims:?} comes out of the others",
+                self.described()
+            )),
         }
     }
 

@@ -28,7 +28,7 @@ use crate::options::{BadExamples, EchoPoint, LoaderOptions};
 use crate::sample::Value;
 use crate::shared::Shared;
 use crate::stage::Slots;
-use crate::stages::{LABEL, Stages};
+use crate::stages::Stages;
 use crate::steps::{Origin, PlannedStep, StepPlanner};
 use crate::worker::{Own, Task, Worker};
 
@@ -138,9 +138,7 @@ impl Samples {
         for (name, value) in sample.iter() {
             fields.insert(Arc::clone(name), self.array_of(value));
         }
-        if let Some(labels) = &self.shared.labels {
-            fields.insert(LABEL.into(), labels.array([class].into_iter()));
-        }
+        self.shared.put_labels([class].into_iter(), &mut fields);
         Ok(fields)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use pelton_batch::{DType, Pool};
+use pelton_batch::{DType, Fields, Pool};
 use pelton_fetch::FetchError;
 use pelton_format::{Contents, Dataset, Layout, RowTable};
 
@@ -18,7 +18,7 @@ use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
 use crate::options::LoaderOptions;
-use crate::stages::{Collate, Stages};
+use crate::stages::{Collate, LABEL, Stages};
 use pelton_fetch::Meters;
 use pelton_fetch::Recycler;
 
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// Fields whose places are known of every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
+    /// Whether there may be fields beside these.
+    pub open: bool,
     /// Whether samples are the records' own bytes, so that making them is copying them.
     pub copies: bool,
     /// Whether fields without known dimensions are meant to have one shape.
@@ -124,6 +126,7 @@ impl Shared {
                 .collect(),
             fixed: fields.fixed.into(),
             others: fields.others,
+            open: fields.open,
             copies: stages.list().is_empty() && as_stored(dataset.contents(), &stages),
             one_shape: stages.list().iter().any(|stage| stage.makes_one_shape()),
             labels: Labels::of(&dataset),
@@ -149,8 +152,15 @@ impl Shared {
     pub fn places(&self) -> Places {
         Places::Fixed {
             fields: Arc::clone(&self.fixed),
-            others: !self.others.is_empty(),
+            others: self.open || !self.others.is_empty(),
         }
+    }
+
+    /// Whether a function has added a field.
+    pub fn is_added(&self, name: &str) -> bool {
+        let mut known = self.fixed.iter().map(|field| &field.name);
+        let mut others = self.others.iter().map(|(name, _)| name);
+        !known.any(|known| **known == *name) && !others.any(|other| **other == *name)
     }
 
     /// Whether samples are the records' own bytes, of whatever length.
@@ -199,6 +209,17 @@ impl Shared {
             }
         }
         stages
+    }
+
+    /// Adds the labels of examples of these classes, unless a stage has made labels. A field of the records that is
+    /// called so while another is the label gives way.
+    pub fn put_labels(&self, classes: impl Iterator<Item = u32>, fields: &mut Fields) {
+        let is_stored = self.record_fields.iter().any(|name| **name == *LABEL);
+        if let Some(labels) = &self.labels
+            && (is_stored || fields.get(LABEL).is_none())
+        {
+            fields.insert(LABEL.into(), labels.array(classes));
+        }
     }
 
     /// What is wrong with an example, and where.

@@ -25,6 +25,11 @@ pub trait Stage: Send + Sync {
         When::Read
     }
 
+    /// Whether fields may come out that [`Stage::spec`] does not name, or fewer.
+    fn is_open(&self) -> bool {
+        false
+    }
+
     /// Whether what comes out is meant to have one shape, though it is not known which.
     fn makes_one_shape(&self) -> bool {
         false

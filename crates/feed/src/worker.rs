@@ -12,7 +12,7 @@ use pelton_batch::DType;
 use pelton_format::{Contents, Row, RowTable};
 use pelton_image::Layout;
 
-use crate::building::{Building, Example, Piece, Source};
+use crate::building::{Building, Example, Piece, Places, Source};
 use crate::collate;
 use crate::held::{Having, Held};
 use crate::in_place;
@@ -375,7 +375,12 @@ impl<'s> Worker<'s> {
             let value = sample
                 .get(name)
                 .ok_or_else(|| format!("the sample has no `{name}`"))?;
-            value.write(self.shared.stages.planar, slot)?;
+            let planar = self.shared.stages.planar;
+            if let Places::Fixed { fields, .. } = places {
+                let known = &fields[field];
+                value.check(name, (known.dtype, &known.dims), planar)?;
+            }
+            value.write(planar, slot)?;
             sample.finish(name);
         }
         if !places.others() {

@@ -220,8 +220,8 @@ pub(crate) fn label_field(
     })
 }
 
-/// A little-endian number.
-pub(crate) fn number(dtype: DType, bytes: &[u8]) -> f64 {
+/// A little-endian number of this type, of which there are as many bytes; whole ones beyond 2^53 are rounded.
+pub fn element_value(dtype: DType, bytes: &[u8]) -> f64 {
     fn of<const N: usize>(bytes: &[u8]) -> [u8; N] {
         *bytes.first_chunk().expect("as many bytes as the type has")
     }
@@ -282,7 +282,7 @@ pub(crate) fn scan_labels(
             return Err(FormatError::Interrupted { path });
         }
         reader.read_exact(&mut cell[..size]).map_err(read_error)?;
-        let value = number(column.dtype, &cell);
+        let value = element_value(column.dtype, &cell);
         if value.abs() < LABEL_LIMIT && !labels.add(value) {
             let path = path.to_path_buf();
             return Err(FormatError::TooManyLabels {
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn numbers_of_all_types() {
         let check = |dtype, bytes: &[u8], expected: f64| {
-            assert_eq!(number(dtype, bytes), expected, "{dtype}");
+            assert_eq!(element_value(dtype, bytes), expected, "{dtype}");
         };
         check(DType::U8, &[200], 200.0);
         check(DType::I32, &(-5i32).to_le_bytes(), -5.0);
@@ -360,6 +360,6 @@ mod tests {
         check(DType::F16, &0xc200u16.to_le_bytes(), -3.0);
         check(DType::F16, &0x0001u16.to_le_bytes(), 2f64.powi(-24));
         check(DType::F16, &0x7c00u16.to_le_bytes(), f64::INFINITY);
-        assert!(number(DType::F16, &0x7e00u16.to_le_bytes()).is_nan());
+        assert!(element_value(DType::F16, &0x7e00u16.to_le_bytes()).is_nan());
     }
 }

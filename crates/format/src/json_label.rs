@@ -1,4 +1,4 @@
-//! The class of a sample that its member `json` states: an integer or a string under a key.
+//! What a sample's member `json` states under a key: its class, an integer or a string, or numbers.
 //!
 //! A key is a path: parts with dots between them, each a key of the object that the part before leads to. Where a
 //! key comes twice in an object, the last one counts, as most readers of JSON have it. Of values beside
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 use crate::error::excerpt;
 
@@ -88,7 +88,7 @@ pub enum JsonFault {
         what: String,
     },
     /// The key is not there.
-    #[error("its member .json has no {key}, only {there}; name another key as `label` json:KEY")]
+    #[error("its member .json has no {key}, only {there}; name another key as json:KEY")]
     NoKey {
         /// The key.
         key: String,
@@ -100,6 +100,16 @@ pub enum JsonFault {
         "{key} of its member .json is {found}, and a class is an integer or a string; name another key as `label` json:KEY"
     )]
     NoClass {
+        /// The key.
+        key: String,
+        /// What is there.
+        found: &'static str,
+    },
+    /// What stands there is no number.
+    #[error(
+        "{key} of its member .json is {found}, and a number or a list of numbers is wanted; name another key as json:KEY"
+    )]
+    NoNumbers {
         /// The key.
         key: String,
         /// What is there.
@@ -126,9 +136,44 @@ const LISTED: usize = 8;
 
 /// The class under `key` of a JSON text.
 pub fn json_class(json: &[u8], key: &JsonKey) -> Result<JsonClass, JsonFault> {
-    let not_json = |error: serde_json::Error| JsonFault::NotJson {
-        what: error.to_string(),
+    let value = value_under(json, key)?;
+    let value = match is_object(value) || value.get().starts_with('[') {
+        true => Err(kind(value)),
+        false => class_of(serde_json::from_str(value.get()).map_err(not_json)?),
     };
+    value.map_err(|found| JsonFault::NoClass {
+        key: key.to_string(),
+        found,
+    })
+}
+
+/// The number under `key` of a JSON text, or the numbers of a list there, and whether it is a list.
+pub fn json_numbers(json: &[u8], key: &JsonKey) -> Result<(Vec<Number>, bool), JsonFault> {
+    let value = value_under(json, key)?;
+    let is_list = value.get().starts_with('[');
+    let numbers = match is_list {
+        true => serde_json::from_str(value.get()),
+        false => serde_json::from_str(value.get()).map(|number| vec![number]),
+    };
+    match numbers {
+        Ok(numbers) => Ok((numbers, is_list)),
+        Err(_) => Err(JsonFault::NoNumbers {
+            key: key.to_string(),
+            found: match is_list {
+                true => "a list of other things",
+                false => kind(value),
+            },
+        }),
+    }
+}
+
+fn not_json(error: serde_json::Error) -> JsonFault {
+    JsonFault::NotJson {
+        what: error.to_string(),
+    }
+}
+
+fn value_under<'a>(json: &'a [u8], key: &JsonKey) -> Result<&'a RawValue, JsonFault> {
     let mut value: &RawValue = serde_json::from_slice(json).map_err(not_json)?;
     for part in &key.parts {
         let there = match is_object(value) {
@@ -147,14 +192,7 @@ pub fn json_class(json: &[u8], key: &JsonKey) -> Result<JsonClass, JsonFault> {
         let key = key.to_string();
         return Err(JsonFault::NoKey { key, there });
     }
-    let value = match is_object(value) || value.get().starts_with('[') {
-        true => Err(kind(value)),
-        false => class_of(serde_json::from_str(value.get()).map_err(not_json)?),
-    };
-    value.map_err(|found| JsonFault::NoClass {
-        key: key.to_string(),
-        found,
-    })
+    Ok(value)
 }
 
 /// The class that a value is, or what it is instead.
@@ -304,5 +342,31 @@ mod tests {
             let error = text.parse::<JsonKey>().unwrap_err();
             assert!(error.contains("names no key; give json:KEY"), "{error}");
         }
+    }
+
+    #[test]
+    fn numbers_stand_alone_or_in_a_list() {
+        let numbers = |json: &str, key: &str| json_numbers(json.as_bytes(), &key.parse().unwrap());
+        let found = |json: &str, key: &str| {
+            let (numbers, is_list) = numbers(json, key).unwrap();
+            let numbers: Vec<String> = numbers.iter().map(Number::to_string).collect();
+            (numbers.join(" "), is_list)
+        };
+        let json = r#"{"score": 0.5, "id": 9007199254740993, "box": {"at": [1, -2.5, 3e4], "none": []}, "name": "x"}"#;
+        assert_eq!(found(json, "score"), ("0.5".into(), false));
+        assert_eq!(found(json, "id"), ("9007199254740993".into(), false));
+        assert_eq!(found(json, "box.at"), ("1 -2.5 30000.0".into(), true));
+        assert_eq!(found(json, "box.none"), (String::new(), true));
+        let refuses = |json: &str, key: &str, says: &str| {
+            let error = numbers(json, key).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        };
+        refuses(json, "name", "name of its member .json is a string");
+        refuses(json, "box", "is an object");
+        refuses(json, "boxes", "has no boxes, only box, id, name, score");
+        refuses(r#"{"a": [1, [2]]}"#, "a", "a list of other things");
+        refuses(r#"{"a": null}"#, "a", "is null");
+        refuses(r#"{"a": 1e999}"#, "a", "is a number");
+        refuses("{", "a", "is no JSON");
     }
 }

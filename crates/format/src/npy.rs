@@ -11,7 +11,7 @@ use pelton_batch::DType;
 
 use crate::delimited::LabelColumn;
 use crate::error::{Fault, FormatError};
-use crate::fields::{MOST_DIMENSIONS, number};
+use crate::fields::{MOST_DIMENSIONS, element_value};
 use crate::input::Input;
 use crate::labels::checked_label;
 
@@ -187,7 +187,7 @@ pub fn decode_npy_row(
     let mut label = None;
     let label_at = rules.label.unwrap_or(usize::MAX);
     for (column, cell) in bytes.chunks_exact(size).enumerate() {
-        let wide = number(rules.number, cell);
+        let wide = element_value(rules.number, cell);
         let not_finite = || {
             let (column, found) = (column as u64 + 1, format!("{wide:?}"));
             if wide.is_finite() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::FormatError;
-use crate::fields::number;
+use crate::fields::element_value;
 use crate::format::regular_file;
 use crate::npy::npy_array;
 
@@ -31,7 +31,7 @@ pub fn npy_numbers(path: &Path) -> Result<Vec<f64>, FormatError> {
     let bytes_each = header.number.bytes();
     let numbers: Vec<f64> = data
         .chunks_exact(bytes_each)
-        .map(|cell| number(header.number, cell))
+        .map(|cell| element_value(header.number, cell))
         .collect();
     match numbers.iter().position(|number| !number.is_finite()) {
         None => Ok(numbers),

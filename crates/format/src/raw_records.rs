@@ -284,7 +284,7 @@ impl FieldDecoder for RawDecoder {
             let bytes = bytes.get(field.at..field.at + field.bytes);
             let bytes = bytes.ok_or(Fault::NoRecord)?;
             if Some(i) == self.label {
-                let value = fields::number(field.spec.dtype, bytes);
+                let value = fields::element_value(field.spec.dtype, bytes);
                 if !value.is_finite() {
                     return Err(Fault::BadLabel {
                         found: value.to_string(),

@@ -343,7 +343,7 @@ impl ShardDecoder {
         }
         let found = self.columns[label].cell.array(cell)?;
         let number = found.element.widened(found.numbers)?;
-        let number = fields::number(found.element.dtype(), &number);
+        let number = fields::element_value(found.element.dtype(), &number);
         // Not so of what is no number.
         (number.abs() < LABEL_LIMIT).then_some(Class::Number(number))
     }

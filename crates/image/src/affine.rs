@@ -49,8 +49,8 @@ impl Affine {
         }
     }
 
-    /// Makes an image of `height` rows of another of the same size; bilinear, black around it.
-    pub fn apply(self, from: &[u8], to: &mut [u8], height: usize, channels: usize) {
+    /// Makes an image of `height` rows of another of the same size, black around it; bilinear, or of the nearest pixel.
+    pub fn apply(self, from: &[u8], to: &mut [u8], height: usize, channels: usize, nearest: bool) {
         let width = from.len() / height / channels;
         let middle = |side: usize| (side as f32 - 1.0) / 2.0;
         let (middle_x, middle_y) = (middle(width), middle(height));
@@ -69,6 +69,10 @@ impl Affine {
             let to_x = (i % width) as f32 - middle_x;
             let x = xx * to_x + xy * to_y + self.offset[0] + middle_x;
             let y = yx * to_x + yy * to_y + self.offset[1] + middle_y;
+            let (x, y) = match nearest {
+                true => ((x + 0.5).floor(), (y + 0.5).floor()),
+                false => (x, y),
+            };
             let (left, top) = (x.floor(), y.floor());
             let (right_share, low_share) = (x - left, y - top);
             // Far outside the image these saturate, one below the largest at most.
@@ -93,7 +97,7 @@ mod tests {
     fn check(affine: Affine, expected: [u8; 9]) {
         let from = [1, 2, 3, 4, 5, 6, 7, 8, 9];
         let mut to = [0; 9];
-        affine.apply(&from, &mut to, 3, 1);
+        affine.apply(&from, &mut to, 3, 1, false);
         assert_eq!(to, expected, "{affine:?}");
     }
 
@@ -116,6 +120,20 @@ mod tests {
         );
         check(of(unit, [1e30, 0.0]), [0; 9]);
         check(of(unit, [-1e30, f32::MAX]), [0; 9]);
+    }
+
+    #[test]
+    fn classes_come_from_the_nearest_pixel() {
+        let near = |offset, expected: [u8; 9]| {
+            let matrix = [[1.0, 0.0], [0.0, 1.0]];
+            let mut to = [0; 9];
+            let from = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+            Affine { matrix, offset }.apply(&from, &mut to, 3, 1, true);
+            assert_eq!(to, expected, "{offset:?}");
+        };
+        near([0.4, -0.4], [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        near([0.5, 0.0], [2, 3, 0, 5, 6, 0, 8, 9, 0]);
+        near([-0.6, 0.6], [0, 4, 5, 0, 7, 8, 0, 0, 0]);
     }
 
     #[test]

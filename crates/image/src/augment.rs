@@ -131,6 +131,23 @@ impl Augment {
         }
     }
 
+    /// Whether it moves pixels, which those of a mask then follow; others change their values.
+    pub(crate) fn moves_pixels(&self) -> bool {
+        match self {
+            Augment::ResizeShorter { .. }
+            | Augment::Resize { .. }
+            | Augment::Crop { .. }
+            | Augment::RandomCrop { .. }
+            | Augment::RandomResizedCrop { .. }
+            | Augment::Flip { .. }
+            | Augment::Affine { .. } => true,
+            Augment::Jitter { .. }
+            | Augment::CutOut { .. }
+            | Augment::Grey
+            | Augment::Normalise { .. } => false,
+        }
+    }
+
     /// Whether its numbers are what they may be; else the rule.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let side_fits = |side: u32| (1..=MOST_SIDE).contains(&side);

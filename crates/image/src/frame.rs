@@ -55,6 +55,8 @@ pub(crate) struct Frame<'a> {
     resized: Option<(u32, u32)>,
     /// Whether left and right are exchanged.
     mirrored: bool,
+    /// Whether values are classes, which are not mixed.
+    classes: bool,
 }
 
 impl<'a> Frame<'a> {
@@ -70,6 +72,15 @@ impl<'a> Frame<'a> {
             area: Rectangle::all(height, width),
             resized: None,
             mirrored: false,
+            classes: false,
+        }
+    }
+
+    /// The same with values that are classes: none is made of several.
+    pub fn of_classes(self) -> Frame<'a> {
+        Frame {
+            classes: true,
+            ..self
         }
     }
 
@@ -180,6 +191,7 @@ impl<'a> Frame<'a> {
             &mut back,
             self.height as usize,
             self.channels,
+            self.classes,
         );
         self.work.back = back;
         self.swap_in(self.height, self.width);
@@ -288,7 +300,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Bilinear with a support that grows with the scale, as in Pillow. The crop is an image of its own,
+    /// Bilinear with a support that grows with the scale, as in Pillow; of classes the nearest. The crop is an image of its own,
     /// beyond whose edges nothing is seen; a crop box would let the filter look at what lies around it.
     fn run_resizer_on<P: InnerPixel + PixelTrait>(&mut self, size: (u32, u32), out: &mut [u8]) {
         const INSIDE: &str = "areas lie inside their buffer";
@@ -304,7 +316,10 @@ impl<'a> Frame<'a> {
         let (height, width) = size;
         let mut made = TypedImage::<P>::from_buffer(width, height, out).expect("out has the size");
         let options = ResizeOptions::new()
-            .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
+            .resize_alg(match self.classes {
+                true => ResizeAlg::Nearest,
+                false => ResizeAlg::Convolution(FilterType::Bilinear),
+            })
             .use_alpha(false);
         resizer
             .resize_typed(&part.expect(INSIDE), &mut made, &options)

@@ -8,7 +8,7 @@
 //! declares too many pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of
 //! [`Augment`]s with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes
 //! or floats, in either [`Layout`], straight into a slice. All randomness comes from one key an example:
-//! the same key gives the same pixels, whichever thread asks, and [`example_key`] makes it of the
+//! the same key gives the same pixels, and moves those of a mask alike, whichever thread asks, and [`example_key`] makes it of the
 //! epoch's key, the example's id and the number of its copy.
 //!
 //! Both work in memory that is kept: one [`Pixels`] and one [`Workspace`] a thread.
@@ -59,7 +59,7 @@ mod write;
 mod error;
 
 pub use augment::Augment;
-pub use decode::{Format, Limits, Orientation, decode, orientation};
+pub use decode::{Format, Limits, Orientation, decode, decode_mask, orientation};
 pub use error::ImageError;
 pub use frame::Workspace;
 pub use layout::{interleave, separate};

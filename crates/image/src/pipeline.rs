@@ -268,6 +268,31 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Does with a mask of the picture what moves the picture's pixels: of the same key the same crops, mirrors and
+    /// turns. Its values are classes, so that the nearest pixel is taken where others are mixed; they are never changed,
+    /// and 0 lies where black lies around a picture. Writes to `out`, in the layout of the output, as many channels as
+    /// the mask has.
+    ///
+    /// Errors: as those of [`Pipeline::output_size`]. Asserts what [`Pipeline::apply`] does.
+    pub fn apply_to_mask(
+        &self,
+        mask: &Pixels,
+        key: u64,
+        work: &mut Workspace,
+        out: &mut [u8],
+    ) -> Result<(), ImageError> {
+        assert!(!mask.data().is_empty(), "the mask has pixels");
+        let mut frame = Frame::new(mask, work).of_classes();
+        for (number, stage) in self.numbered().filter(|(_, stage)| stage.moves_pixels()) {
+            act(stage, &mut frame, &mut stream(key, number))?;
+        }
+        let part = frame.finished();
+        let values = part.area.height as usize * part.area.width as usize * part.channels;
+        assert_eq!(out.len(), values, "values of the output");
+        write::bytes(part, part.channels, self.layout, out);
+        Ok(())
+    }
+
     fn numbered(&self) -> impl Iterator<Item = (u64, &Augment)> {
         (0..).zip(&self.stages)
     }

@@ -14,8 +14,8 @@ pub mod picture;
 pub mod vocabulary;
 
 pub use pelton_feed::{
-    BadExamples, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, PipelineConfig,
-    SampleSetting,
+    BadExamples, Collate, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting,
+    PipelineConfig, SampleSetting,
 };
 pub use pelton_image::Pipeline;
 pub use pelton_plan::BucketPolicy;

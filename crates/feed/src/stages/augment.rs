@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_image::{ImageError, Layout, Output, Pipeline, Pixels, Workspace};
 
-use super::IMAGE;
+use super::{IMAGE, is_mask};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
@@ -15,6 +15,9 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 ///
 /// Where no field is called so, the only one of bytes with two or three dimensions is the picture: height, width and,
 /// unless it is grey, channels. It comes out as "image".
+///
+/// Masks, which are pictures with names that begin with "mask", are as large as their picture and are cropped, mirrored
+/// and turned as it is, their values being classes ([`Pipeline::apply_to_mask`]).
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
@@ -51,12 +54,75 @@ impl AugmentImages {
         }
     }
 
-    fn dims(&self, (height, width): (u32, u32)) -> Vec<usize> {
-        let (height, width) = (height as usize, width as usize);
+    fn dims<T>(&self, [height, width]: [T; 2], channels: T) -> [T; 3] {
         match self.pipeline.layout() {
-            Layout::Hwc => vec![height, width, self.pipeline.channels()],
-            Layout::Chw => vec![self.pipeline.channels(), height, width],
+            Layout::Hwc => [height, width, channels],
+            Layout::Chw => [channels, height, width],
         }
+    }
+
+    /// What comes out of a mask of so many channels, where that is known.
+    fn mask_spec(&self, field: &FieldSpec, size: Option<(u32, u32)>) -> FieldSpec {
+        let sides = size.map(|(height, width)| [height as usize, width as usize].map(Some));
+        let channels = match field.dims[..] {
+            [_, _, channels] => channels,
+            _ => Some(1),
+        };
+        let dims = self.dims(sides.unwrap_or_default(), channels);
+        FieldSpec::new(&field.name, DType::U8, &dims)
+    }
+
+    /// Does with the masks what the key does with a picture of this height and width.
+    fn masks(
+        &self,
+        sample: &mut Sample<'_>,
+        size: (u32, u32),
+        slots: &mut Slots<'_>,
+        key: u64,
+        work: &mut Workspace,
+    ) -> Result<(), StageFailure> {
+        let names = sample
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| is_mask(name));
+        let names: Vec<Arc<str>> = names.cloned().collect();
+        for name in names {
+            if let Some(Value::Numbers(_, dims, _)) = sample.get(&name)
+                && (2..=3).contains(&dims.len())
+            {
+                numbers_to_pixels(sample, &name, &name)?;
+            }
+            let Some(Value::Pixels(mask)) = sample.get(&name) else {
+                continue;
+            };
+            let own = (mask.height(), mask.width());
+            if own != size {
+                return Err(format!(
+                    "its `{name}` has {} × {} pixels where the picture has {} × {}; store both in one size",
+                    own.0, own.1, size.0, size.1
+                )
+                .into());
+            }
+            let (height, width) = self.pipeline.output_size(size.0, size.1)?;
+            let sides = [height as usize, width as usize];
+            let dims = self.dims(sides, mask.channels()).to_vec();
+            let elements: usize = dims.iter().product();
+            if let Some(slot) = slots.take(&name) {
+                if slot.len() != elements {
+                    return Err(format!(
+                        "its `{name}` has another number of channels than the others"
+                    )
+                    .into());
+                }
+                self.pipeline.apply_to_mask(mask, key, work, slot)?;
+                sample.finish(&name);
+                continue;
+            }
+            let mut bytes = vec![0; elements];
+            self.pipeline.apply_to_mask(mask, key, work, &mut bytes)?;
+            sample.set(&name, Value::Numbers(DType::U8, dims, Cow::Owned(bytes)));
+        }
+        Ok(())
     }
 
     fn write(
@@ -107,11 +173,23 @@ impl Stage for AugmentImages {
             (None, Some((height, width))) => self.pipeline.output_size(height, width).ok(),
             (None, None) => None,
         };
-        let dims: Vec<Option<usize>> = match known {
-            Some(size) => self.dims(size).into_iter().map(Some).collect(),
-            None => vec![None; 3],
+        let sides = known.map(|(height, width)| [height as usize, width as usize].map(Some));
+        let dims = match sides {
+            Some(sides) => self.dims(sides, Some(self.pipeline.channels())),
+            None => [None; 3],
         };
         input.0[place] = FieldSpec::new(IMAGE, self.dtype(), &dims);
+        let has_sides = |field: &&mut FieldSpec| (2..=3).contains(&field.dims.len());
+        let masks = input.0.iter_mut().filter(|field| is_mask(&field.name));
+        for field in masks.filter(has_sides) {
+            if field.dtype != DType::U8 {
+                return Err(format!(
+                    "masks are augmented as bytes, and `{}` has {}; store it as uint8, or under a name that does not begin with mask",
+                    field.name, field.dtype
+                ));
+            }
+            *field = self.mask_spec(field, known);
+        }
         Ok(input)
     }
 
@@ -136,8 +214,14 @@ impl Stage for AugmentImages {
     ) -> Result<(), StageFailure> {
         let work = work.downcast_mut().expect("the work of this stage");
         if !matches!(sample.get(IMAGE), Some(Value::Pixels(_))) {
-            numbers_to_pixels(sample, &self.name)?;
+            let found = picture_in(sample).ok_or(NO_PICTURE)?;
+            numbers_to_pixels(sample, &found, &self.name)?;
         }
+        let size = match sample.get(IMAGE) {
+            Some(Value::Pixels(pixels)) => (pixels.height(), pixels.width()),
+            _ => return Err(NO_PICTURE.into()),
+        };
+        self.masks(sample, size, slots, at.key, work)?;
         let Some(Value::Pixels(pixels)) = sample.get(IMAGE) else {
             return Err(NO_PICTURE.into());
         };
@@ -146,7 +230,9 @@ impl Stage for AugmentImages {
             sample.finish(IMAGE);
             return Ok(());
         }
-        let dims = self.dims(self.pipeline.output_size(pixels.height(), pixels.width())?);
+        let (height, width) = self.pipeline.output_size(size.0, size.1)?;
+        let sides = [height as usize, width as usize];
+        let dims = self.dims(sides, self.pipeline.channels()).to_vec();
         let elements: usize = dims.iter().product();
         let value = match self.dtype() {
             DType::F32 => {
@@ -173,7 +259,9 @@ type Kind<'a> = (&'a str, DType, usize);
 /// Which of some fields is the picture.
 fn picture(fields: &[Kind<'_>]) -> Option<usize> {
     let named = fields.iter().position(|(name, ..)| *name == IMAGE);
-    let fits = |(_, dtype, dims): &Kind<'_>| *dtype == DType::U8 && (2..=3).contains(dims);
+    let fits = |(name, dtype, dims): &Kind<'_>| {
+        *dtype == DType::U8 && (2..=3).contains(dims) && !is_mask(name)
+    };
     let mut others = (0..fields.len()).filter(|&place| fits(&fields[place]));
     named.or_else(|| match (others.next(), others.next()) {
         (only, None) => only,
@@ -189,16 +277,24 @@ fn picture_of(fields: &FieldSpecs) -> Option<usize> {
     picture(&kinds)
 }
 
-/// Puts the pixels of a field of numbers in its place, under the name of pictures.
-fn numbers_to_pixels(sample: &mut Sample<'_>, image: &Arc<str>) -> Result<(), StageFailure> {
+/// The name of the field that is the picture.
+fn picture_in(sample: &Sample<'_>) -> Option<Arc<str>> {
     let kinds: Vec<Kind<'_>> = sample
         .iter()
         .map(|(name, value)| (&**name, value.dtype(), value.dims().len()))
         .collect();
     let found = picture(&kinds).and_then(|place| sample.iter().nth(place));
-    let name = Arc::clone(found.ok_or(NO_PICTURE)?.0);
+    found.map(|(name, _)| Arc::clone(name))
+}
+
+/// Puts the pixels of a field of numbers in its place, under a name of pictures.
+fn numbers_to_pixels(
+    sample: &mut Sample<'_>,
+    name: &Arc<str>,
+    image: &Arc<str>,
+) -> Result<(), StageFailure> {
     let mut pixels = sample.new_pixels();
-    let Some(Value::Numbers(DType::U8, dims, bytes)) = sample.get(&name) else {
+    let Some(Value::Numbers(DType::U8, dims, bytes)) = sample.get(name) else {
         return Err(NO_PICTURE.into());
     };
     let (height, width, channels) = match dims[..] {
@@ -219,8 +315,8 @@ fn numbers_to_pixels(sample: &mut Sample<'_>, image: &Arc<str>) -> Result<(), St
     // Lengths are 32-bit numbers where they are stored.
     let size = (height as u32, width as u32);
     pixels.set(size.0, size.1, channels, Layout::Hwc, bytes);
-    if name != *image {
-        sample.remove(&name);
+    if name != image {
+        sample.remove(name);
     }
     sample.set(image, Value::Pixels(Cow::Owned(pixels)));
     Ok(())

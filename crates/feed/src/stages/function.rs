@@ -18,10 +18,13 @@ impl<F> StageFn for F where
 {
 }
 
-/// A function of one's own as a stage. It may change, add and take out fields, so that nothing is known of their
-/// dimensions; who knows them writes a [`Stage`].
+/// A function of one's own as a stage. It may change fields, replace them by arrays of any type and shape, add some and
+/// take some out, and a field "label" that it sets takes the place of the class. What it adds is stacked, or ragged where
+/// it is bytes, unless it is said beforehand what comes out ([`Function::giving`]).
 pub struct Function {
     when: When,
+    /// What comes out, where that was said.
+    gives: Option<FieldSpecs>,
     function: Box<dyn StageFn>,
 }
 
@@ -30,6 +33,7 @@ impl Function {
     pub fn at_read(function: impl StageFn + 'static) -> Function {
         Function {
             when: When::Read,
+            gives: None,
             function: Box::new(function),
         }
     }
@@ -38,7 +42,17 @@ impl Function {
     pub fn at_appearance(function: impl StageFn + 'static) -> Function {
         Function {
             when: When::Appearance,
+            gives: None,
             function: Box::new(function),
+        }
+    }
+
+    /// Where exactly these fields come out. What has known dimensions is written straight to its place in the batch; an
+    /// example that has another type or shape there is bad.
+    pub fn giving(self, fields: FieldSpecs) -> Function {
+        Function {
+            gives: Some(fields),
+            ..self
         }
     }
 }
@@ -52,10 +66,18 @@ impl Stage for Function {
     }
 
     fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
+        if let Some(gives) = &self.gives {
+            return Ok(gives.clone());
+        }
         for field in &mut input.0 {
-            field.dims = vec![None; field.dims.len()];
+            // A number by itself may become anything too.
+            field.dims = vec![None; field.dims.len().max(1)];
         }
         Ok(input)
+    }
+
+    fn is_open(&self) -> bool {
+        self.gives.is_none()
     }
 
     fn when(&self) -> When {

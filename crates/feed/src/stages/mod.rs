@@ -1,6 +1,7 @@
 //! The stages that Pelton has, and the list of them that a loader is given.
 
 mod augment;
+mod decode_fields;
 mod decode_image;
 mod function;
 mod members;
@@ -14,6 +15,7 @@ use pelton_batch::FieldSpecs;
 use pelton_format::Dataset;
 
 pub use augment::AugmentImages;
+pub use decode_fields::DecodeFields;
 pub use decode_image::{DecodeImages, Exif};
 pub use function::{Function, StageFn};
 pub use members::TakeMember;
@@ -38,6 +40,11 @@ pub const BYTES: &str = "bytes";
 pub const MEMBERS: &str = "members";
 /// Classes as 64-bit integers, or numbers of single precision.
 pub const LABEL: &str = "label";
+
+/// Whether pictures of this name are masks: their pixels go where those of the picture go, and are classes.
+pub(crate) fn is_mask(name: &str) -> bool {
+    name.starts_with("mask")
+}
 
 /// How the samples of a batch are put together, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +91,18 @@ impl FromStr for Collate {
     }
 }
 
+/// What the lengths are of that examples are put together by, and so what is padded to the length of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LengthsOf {
+    /// Of the samples: every field is padded to it.
+    #[default]
+    Samples,
+    /// Of one field, which alone is padded to it.
+    Field(Arc<str>),
+    /// Of something else: fields are padded to the longest of their batch.
+    Other,
+}
+
 /// The stages that a record goes through, in order, and how batches are put together behind them.
 #[derive(Clone, Default)]
 pub struct Stages {
@@ -92,6 +111,7 @@ pub struct Stages {
     pub(crate) planar: bool,
     /// Samples to a batch.
     pub(crate) collate: Collate,
+    pub(crate) lengths_of: LengthsOf,
 }
 
 impl Stages {
@@ -123,6 +143,11 @@ impl Stages {
     /// With samples put together so.
     pub fn collated(self, collate: Collate) -> Stages {
         Stages { collate, ..self }
+    }
+
+    /// Where what examples are put together by are lengths of something else than the samples.
+    pub fn with_lengths_of(self, lengths_of: LengthsOf) -> Stages {
+        Stages { lengths_of, ..self }
     }
 
     /// Where pictures that are not augmented are put out as all of one channel before the next.

@@ -2,6 +2,12 @@
 
 #[path = "../../../fetch/tests/fetch/fixtures/mod.rs"]
 mod fixtures;
+#[allow(dead_code)]
+#[path = "../../../format/tests/format/support/tar.rs"]
+mod tar;
+
+mod fields;
+mod functions;
 mod in_place;
 mod loader;
 mod loader_budgets;

@@ -168,10 +168,7 @@ fn samples_without_a_class_are_named() {
         text.contains("sample dir/bad: its member .json has no y, only label;"),
         "{text}"
     );
-    assert!(
-        text.contains("name another key as `label` json:KEY"),
-        "{text}"
-    );
+    assert!(text.contains("name another key as json:KEY"), "{text}");
 
     let (fault_found, text) = fault(&with(member("dir/bad.json", br#"{"y": [1]}"#)), "y");
     assert!(matches!(

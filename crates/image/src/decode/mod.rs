@@ -153,6 +153,27 @@ pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Form
     }
 }
 
+/// Decodes a mask, whose values are classes: as [`decode`], but a picture by palette as the numbers of its colours, one
+/// channel.
+pub fn decode_mask(
+    bytes: &[u8],
+    limits: &Limits,
+    pixels: &mut Pixels,
+) -> Result<Format, ImageError> {
+    let by_palette = match Format::of(bytes) {
+        Some(Format::Png) => png::decode_indices(bytes, limits, pixels),
+        _ => Ok(false),
+    };
+    match by_palette {
+        Ok(true) => Ok(Format::Png),
+        Ok(false) => decode(bytes, limits, pixels),
+        Err(error) => {
+            pixels.clear();
+            Err(error)
+        }
+    }
+}
+
 /// Drops the last of `CHANNELS` + 1 channels in place, keeping the memory.
 fn drop_alpha<const CHANNELS: usize>(data: &mut Vec<u8>) {
     let pixels = data.len() / (CHANNELS + 1);

@@ -45,6 +45,44 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     Ok(())
 }
 
+/// The numbers of colours of a picture by palette, one channel; false where there is no palette, and nothing is done.
+pub(super) fn decode_indices(
+    bytes: &[u8],
+    limits: &Limits,
+    pixels: &mut Pixels,
+) -> Result<bool, ImageError> {
+    let refusal = |error| refusal(error, bytes);
+    let mut decoder = Decoder::new(Cursor::new(bytes));
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let header = decoder.read_header_info().map_err(refusal)?;
+    if header.color_type != ColorType::Indexed {
+        return Ok(false);
+    }
+    let (width, height) = header.size();
+    let bits = header.bit_depth as u8 as usize;
+    limits.check(FORMAT, width, height)?;
+    decoder.set_transformations(Transformations::IDENTITY);
+    let mut reader = decoder.read_info().map_err(refusal)?;
+    let (rows, columns) = (height as usize, width as usize);
+    let row_bytes = (columns * bits).div_ceil(8);
+    // Rows as they are stored, several numbers a byte, and then apart from the last on, in place.
+    pixels.reshape(height, width, 1);
+    let data = pixels.data_mut();
+    data.resize(rows * columns.max(row_bytes), 0);
+    reader
+        .next_frame(&mut data[..rows * row_bytes])
+        .map_err(refusal)?;
+    for place in (0..rows * columns).rev() {
+        let (row, column) = (place / columns, place % columns);
+        let byte = data[row * row_bytes + column * bits / 8];
+        let shift = 8 - bits - column * bits % 8;
+        data[place] = byte >> shift & (u8::MAX >> (8 - bits));
+    }
+    data.truncate(rows * columns);
+    Ok(true)
+}
+
 /// Numbers of two bytes, the upper one first, to one byte in place: those above 255 become 255.
 fn clip(data: &mut Vec<u8>) {
     let pixels = data.len() / 2;

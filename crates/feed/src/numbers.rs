@@ -1,0 +1,122 @@
+//! Numbers of one type from texts, JSON and arrays of NumPy's.
+
+use std::borrow::Cow;
+
+use pelton_batch::DType;
+use pelton_format::{JsonKey, element_value, json_numbers, npy_array};
+use serde_json::Number;
+
+use crate::sample::Value;
+
+/// Whole numbers up to here are exact in double precision.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
+type Decoded = Result<Value<'static>, String>;
+
+/// Numbers of one type, and how many of them a sample has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumbersKind {
+    /// Their type: f32, f64, i32, i64 or u8.
+    pub dtype: DType,
+    /// Lengths of the dimensions, none for a number by itself; `None` where they are what is found.
+    pub dims: Option<Vec<usize>>,
+}
+
+impl NumbersKind {
+    /// Numbers with white space between them.
+    pub(crate) fn of_text(&self, text: &[u8]) -> Decoded {
+        let text = std::str::from_utf8(text).map_err(|_| "it is no text".to_owned())?;
+        let number = |word: &str| -> Result<Number, String> {
+            let whole = word.parse::<i64>().ok().map(Number::from);
+            let real = || word.parse::<f64>().ok().and_then(Number::from_f64);
+            whole
+                .or_else(real)
+                .ok_or_else(|| format!("{:?} is no number", &word[..word.len().min(32)]))
+        };
+        let numbers: Result<Vec<Number>, String> =
+            text.split_ascii_whitespace().map(number).collect();
+        let numbers = numbers?;
+        let is_list = numbers.len() != 1 || !self.is_one();
+        self.of_numbers(&numbers, is_list)
+    }
+
+    pub(crate) fn of_json(&self, json: &[u8], key: &JsonKey) -> Decoded {
+        let (numbers, is_list) = json_numbers(json, key).map_err(|fault| fault.to_string())?;
+        self.of_numbers(&numbers, is_list)
+    }
+
+    pub(crate) fn of_npy(&self, file: &[u8]) -> Decoded {
+        let (header, data) =
+            npy_array(file).map_err(|(offset, what)| format!("byte {offset}: {what}"))?;
+        let dims: Vec<usize> = header.shape.iter().map(|&length| length as usize).collect();
+        self.check(&dims)?;
+        if header.number == self.dtype {
+            return Ok(Value::Numbers(self.dtype, dims, Cow::Owned(data.to_vec())));
+        }
+        let elements = data.chunks_exact(header.number.bytes());
+        let mut bytes = Vec::with_capacity(elements.len() * self.dtype.bytes());
+        for element in elements {
+            let value = element_value(header.number, element);
+            push(self.dtype, None, value, &mut bytes)?;
+        }
+        Ok(Value::Numbers(self.dtype, dims, Cow::Owned(bytes)))
+    }
+
+    fn is_one(&self) -> bool {
+        self.dims.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    fn of_numbers(&self, numbers: &[Number], is_list: bool) -> Decoded {
+        let dims = match is_list {
+            true => vec![numbers.len()],
+            false => Vec::new(),
+        };
+        self.check(&dims)?;
+        let mut bytes = Vec::with_capacity(numbers.len() * self.dtype.bytes());
+        for number in numbers {
+            let real = number.as_f64().unwrap_or(f64::NAN);
+            push(self.dtype, number.as_i64(), real, &mut bytes)?;
+        }
+        Ok(Value::Numbers(self.dtype, dims, Cow::Owned(bytes)))
+    }
+
+    /// Refuses other dimensions than were spelt.
+    fn check(&self, found: &[usize]) -> Result<(), String> {
+        match &self.dims {
+            Some(dims) if dims != found => Err(match (dims.is_empty(), found.is_empty()) {
+                (true, _) => format!(
+                    "it is an array of {found:?} and no number by itself; spell its lengths, as in f32[4], or f32[] where they vary"
+                ),
+                (false, true) => format!("it is a number by itself and no array of {dims:?}"),
+                (false, false) => format!(
+                    "it is an array of {found:?} and not of {dims:?}; spell its lengths as they are, or as f32[] where they vary"
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Appends a number, which is `whole` where it is a whole one that is known exactly.
+fn push(dtype: DType, whole: Option<i64>, real: f64, into: &mut Vec<u8>) -> Result<(), String> {
+    let exact = whole.or_else(|| {
+        let fits = real.fract() == 0.0 && real.abs() <= MOST_EXACT;
+        fits.then_some(real as i64)
+    });
+    let refuse = || format!("{real} is no {dtype}; spell another type, as in f32 or i64");
+    match dtype {
+        DType::F64 => into.extend(real.to_ne_bytes()),
+        DType::I64 => into.extend(exact.ok_or_else(refuse)?.to_ne_bytes()),
+        DType::I32 => {
+            let number = exact.and_then(|number| i32::try_from(number).ok());
+            into.extend(number.ok_or_else(refuse)?.to_ne_bytes());
+        }
+        DType::U8 => into.push(
+            exact
+                .and_then(|n| u8::try_from(n).ok())
+                .ok_or_else(refuse)?,
+        ),
+        _ => into.extend((real as f32).to_ne_bytes()),
+    }
+    Ok(())
+}
