@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use pelton_format::{DataFile, Dataset, FormatError, Location, Rows};
+use pelton_storage::StorageError;
 
 use crate::error::FetchError;
 use crate::meters::{MeterCounters, Remedies};
@@ -178,15 +179,16 @@ impl Shared {
     }
 
     /// Applies the policy to a record that could not be read. A file of many records that is no longer as
-    /// it was opened ends the feed all the same: where its records lie is not known any more. In a folder
-    /// only the record is lost, unless the folder is gone.
+    /// it was opened ends the feed all the same: where its records lie is not known any more; and so does a server, of
+    /// which the record next to it could not be had either. In a folder only the record is lost, unless the folder is
+    /// gone.
     pub fn unreadable(&self, id: u64, error: FetchError) -> Result<(), FetchError> {
         if self.on_bad_record == OnBadRecord::Fail {
             return Err(error);
         }
         self.dataset.check_unchanged()?;
         let file = &self.dataset.files()[self.dataset.locate(id).file as usize];
-        if file.is_folder() && !file.path().is_dir() {
+        if file.is_remote() || file.is_folder() && !file.path().is_dir() {
             return Err(error);
         }
         self.leave_out(id, error)
@@ -505,6 +507,13 @@ impl Worker {
                 count
             }
             Err(error) if shared.on_bad_record == OnBadRecord::Fail => return Err(error),
+            // It was asked often enough.
+            Err(
+                error
+                @ (FetchError::Interrupted | FetchError::Storage(StorageError::Remote { .. })),
+            ) => {
+                return Err(error);
+            }
             Err(error) => {
                 tracing::debug!(%error, "reads are repeated one by one");
                 self.again.extend(from..from + self.buffer.taken());

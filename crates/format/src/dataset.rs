@@ -20,7 +20,7 @@ use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
-use crate::open::open_file;
+use crate::open::open_files;
 use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
@@ -119,10 +119,7 @@ impl Dataset {
     /// Opens files as one data set, in the order given.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
         let mut notes = Vec::new();
-        let mut opened = paths
-            .iter()
-            .map(|path| open_file(path, options, &mut notes))
-            .collect::<Result<Vec<Opened>, FormatError>>()?;
+        let mut opened = open_files(paths, options, &mut notes)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         check_layouts(&opened, options)?;

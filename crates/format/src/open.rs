@@ -1,7 +1,8 @@
 //! Opening one file: its format, where its records lie, and what they hold together.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::delimited::LabelColumn;
@@ -12,9 +13,55 @@ use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head};
 use crate::options::OpenOptions;
 use crate::origin::Origin;
+use crate::remote::is_remote;
+
+/// Files that lie elsewhere and are opened at once: each waits for its server a few times.
+const AT_ONCE: usize = 8;
+
+/// Opens files; what the user may want to know is added to `notes`, in the order of the files.
+pub(crate) fn open_files(
+    paths: &[PathBuf],
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Opened>, FormatError> {
+    let is_elsewhere = options.remote.is_some() && paths.iter().any(|path| is_remote(path));
+    if !is_elsewhere || paths.len() == 1 {
+        let opened = paths.iter().map(|path| open_file(path, options, notes));
+        return opened.collect();
+    }
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let work = || {
+        let mut opened = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = paths.get(number) else { break };
+            let mut notes = Vec::new();
+            let outcome = open_file(path, options, &mut notes);
+            stop.fetch_or(outcome.is_err(), Ordering::Relaxed);
+            opened.push((number, outcome.map(|opened| (opened, notes))));
+        }
+        opened
+    };
+    let mut opened: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE.min(paths.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended
+            .flat_map(|found| found.expect("opening does not panic"))
+            .collect()
+    });
+    opened.sort_unstable_by_key(|(number, _)| *number);
+    let in_order = opened.into_iter().map(|(_, outcome)| {
+        let (file, of_file) = outcome?;
+        notes.extend(of_file);
+        Ok(file)
+    });
+    in_order.collect()
+}
 
 /// Opens one file; what the user may want to know is added to `notes`.
-pub(crate) fn open_file(
+fn open_file(
     path: &Path,
     options: &OpenOptions,
     notes: &mut Vec<String>,
