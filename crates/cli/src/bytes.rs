@@ -23,6 +23,19 @@ impl Memory {
     }
 }
 
+/// A number of bytes as a person writes it, where there is nothing to take a share of.
+pub fn size(text: &str) -> Result<u64, String> {
+    if text == "0" {
+        return Ok(0);
+    }
+    match text.parse()? {
+        Memory::Bytes(bytes) => Ok(bytes),
+        Memory::Share(_) => Err(format!(
+            "`{text}` is a share, and a size such as 50GB is needed"
+        )),
+    }
+}
+
 const UNITS: [(&str, f64); 9] = [
     ("kib", 1024.0),
     ("mib", 1048576.0),

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use pelton_train::{ClassName, DataConfig, IoMode, Missing};
 
+use crate::bytes::size;
+
 /// Flags that say what the data is.
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
@@ -41,6 +43,10 @@ pub struct DataArguments {
     /// Folder for indexes, decompressed text and demo data
     #[arg(long)]
     pub cache_dir: Option<PathBuf>,
+    /// Keep what is read from servers (s3://, gs://, az://, https://) in the cache folder, up to this size, such as
+    /// 50GB (0 for nothing, the default); what was used least recently makes room
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub remote_cache: Option<u64>,
     /// Impose a device's speed on reads: hdd, ssd, optane, pfs (a node's share of a parallel file
     /// system) or none; each rank has its own
     #[arg(long)]
@@ -63,6 +69,9 @@ impl DataArguments {
             Some("none") => config.device_model = None,
             Some(model) => config.device_model = Some(model.to_string()),
             None => {}
+        }
+        if let Some(bytes) = self.remote_cache {
+            config.remote_cache_bytes = Some(bytes).filter(|bytes| *bytes > 0);
         }
     }
 

@@ -34,6 +34,8 @@ pub struct DataConfig {
     pub io: IoMode,
     /// Folder for indexes of read-only folders, decompressed text and demo data.
     pub cache_dir: Option<PathBuf>,
+    /// Bytes of what was read from servers that the cache folder may hold; nothing is kept where absent.
+    pub remote_cache_bytes: Option<u64>,
     /// Device whose speed is imposed on reads: hdd, ssd or optane.
     pub device_model: Option<String>,
     /// Whether rows of bytes are accepted, as jobs that only read data do.
@@ -58,6 +60,7 @@ impl Default for DataConfig {
             missing: None,
             io: IoMode(LocalMode::Auto),
             cache_dir: None,
+            remote_cache_bytes: None,
             device_model: None,
             bytes_too: false,
             rows: RowLayout::Stored,

@@ -145,6 +145,8 @@ fn of_storage(error: &StorageError) -> u8 {
         | StorageError::DirectUnsupported { .. }
         | StorageError::RingUnavailable { .. } => 2,
         StorageError::Io { source, .. } => of_system(source),
+        StorageError::Interrupted { .. } => 130,
+        StorageError::Remote { lasts: true, .. } => 2,
         _ => 1,
     }
 }

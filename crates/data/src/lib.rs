@@ -7,7 +7,11 @@ mod config;
 mod demo;
 mod error;
 
+mod braces;
+mod names;
 mod pairs;
+#[cfg_attr(not(feature = "cloud"), path = "no_remote.rs")]
+mod remote;
 
 mod open;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelton_fetch::{DeviceSpeed, FetchError};
 use pelton_format::{
-    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale,
+    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
@@ -14,9 +14,10 @@ use pelton_storage::{
 };
 
 use crate::config::DataConfig;
-use crate::demo::{DemoSpec, classes};
 use crate::error::DataError;
+use crate::names::resolve;
 use crate::pairs;
+use crate::remote::Remote;
 
 /// A data set with what is known of the device it lies on.
 #[derive(Clone, Debug)]
@@ -49,7 +50,8 @@ impl OpenedData {
     /// Drops the files' clean pages from the page cache, so that the next reads come from the
     /// device.
     pub fn drop_page_cache(&self) -> Result<(), DataError> {
-        let parts = self.dataset.files().iter().flat_map(|file| {
+        let here = self.dataset.files().iter().filter(|file| !file.is_remote());
+        let parts = here.flat_map(|file| {
             // Of a folder each file, of a file the whole at once.
             let records = if file.is_folder() { file.records() } else { 1 };
             (0..records).map(|record| match file.decompressed() {
@@ -138,7 +140,9 @@ fn open_files(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<OpenedData, DataError> {
-    let (mut files, test) = resolve(config, paths, interrupt, observer)?;
+    let folder = cache_dir(config);
+    let remote = Remote::for_names(paths, &folder, config.remote_cache_bytes, interrupt)?;
+    let (mut files, test) = resolve(paths, &folder, remote.as_ref(), interrupt, observer)?;
     let mut format = config.format.as_deref();
     if let Some(second) = &config.pair {
         let [first] = files.as_slice() else {
@@ -147,7 +151,7 @@ fn open_files(
                 files.len()
             )));
         };
-        files = vec![pairs::joined(first, second, &cache_dir(config), interrupt)?];
+        files = vec![pairs::joined(first, second, &folder, interrupt)?];
         format = Some("text");
     }
     let options = OpenOptions {
@@ -165,16 +169,20 @@ fn open_files(
         missing: config.missing,
         means: expected.and_then(|expected| expected.means.clone()),
         interrupt: Arc::clone(interrupt),
-        cache_dir: Some(cache_dir(config)),
+        cache_dir: Some(folder.clone()),
         storage: LocalOptions {
             mode: local_mode(config, &files),
             ..LocalOptions::default()
         },
+        remote: remote.as_ref().map(Remote::opener),
         ..OpenOptions::default()
     };
     let dataset = Dataset::open(&files, &options)?;
     for note in dataset.notes() {
         observer(Event::Note(note));
+    }
+    if let Some(note) = remote.and_then(|remote| remote.note(&files)) {
+        observer(Event::Note(&note));
     }
     let device = match &config.device_model {
         // Says what is wrong with the name before anything else is done.
@@ -193,78 +201,8 @@ fn open_files(
         paths: files,
         test,
         of_pairs: config.pair.is_some(),
-        cache_dir: cache_dir(config),
+        cache_dir: folder,
     })
-}
-
-/// Files of a list of paths, patterns and demo names; for a demo set its test file too.
-fn resolve(
-    config: &DataConfig,
-    paths: &[String],
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<(Vec<PathBuf>, Vec<String>), DataError> {
-    let mut files = Vec::new();
-    let mut test = Vec::new();
-    for path in paths {
-        if path.is_empty() {
-            return Err(DataError::Config(
-                "the name of a data file is empty; give a file, or check the variable it came from"
-                    .to_string(),
-            ));
-        }
-        if path.starts_with("demo:") {
-            let whole = path.strip_suffix(":test");
-            let name = whole.unwrap_or(path);
-            let (train_file, test_file) = demo(config, name, interrupt, observer)?;
-            match whole {
-                Some(_) => files.push(test_file),
-                None => {
-                    files.push(train_file);
-                    test.push(test_file.display().to_string());
-                }
-            }
-        } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
-            let found = glob::glob(path).map_err(|error| {
-                DataError::Config(format!(
-                    "{path}: not a pattern ({error}); name the file, or write a bracket as [[]"
-                ))
-            })?;
-            let before = files.len();
-            let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
-            files.extend(found.filter_map(Result::ok).filter(is_data));
-            if files.len() == before {
-                return Err(DataError::Config(format!(
-                    "{path}: no file matches the pattern; check it and the folder"
-                )));
-            }
-        } else {
-            files.push(PathBuf::from(path));
-        }
-    }
-    Ok((files, test))
-}
-
-fn demo(
-    config: &DataConfig,
-    name: &str,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<(PathBuf, PathBuf), DataError> {
-    let folder = cache_dir(config);
-    if let Some(mixture) = classes::parse(name) {
-        return Ok(classes::ensure(mixture?, &folder)?);
-    }
-    let spec = DemoSpec::parse(name)?;
-    let what = format!("generating {name}");
-    let files = spec.ensure(&folder, 0, interrupt, &mut |done, total| {
-        observer(Event::Progress {
-            what: &what,
-            done,
-            total,
-        });
-    })?;
-    Ok(files)
 }
 
 /// Folder of derived and generated files.
@@ -304,7 +242,9 @@ fn column(text: &str) -> LabelColumn {
 /// Files that already lie in the page cache are read from there; others past it.
 fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
     const WARM: f64 = 0.9;
-    let warm = |file: &PathBuf| cached_fraction(file).is_ok_and(|fraction| fraction >= WARM);
+    let warm = |file: &PathBuf| {
+        is_remote(file) || cached_fraction(file).is_ok_and(|fraction| fraction >= WARM)
+    };
     match config.io.0 {
         LocalMode::Auto if config.device_model.is_none() && files.iter().all(warm) => {
             LocalMode::Buffered
@@ -329,6 +269,14 @@ fn speed_of(model: &DeviceModel) -> DeviceSpeed {
     }
 }
 
+/// A server 20 ms away on a fast line, of which 64 requests are under way at once. A guess to choose the access path by;
+/// to measure it would take as long as what is gained.
+const SERVER: DeviceSpeed = DeviceSpeed {
+    random_reads_per_s: 3000.0,
+    read_bytes_per_s: 250e6,
+    write_bytes_per_s: 0.7e9,
+};
+
 /// Speed of the device under the data's largest file, or of memory where it lies in the page cache.
 fn measure(dataset: &Dataset) -> DeviceSpeed {
     /// Below this the choice of access path hardly matters and a measurement would cost more.
@@ -346,6 +294,9 @@ fn measure(dataset: &Dataset) -> DeviceSpeed {
             read_bytes_per_s: 1e6 * dataset.record_bytes().mean(),
             ..DeviceSpeed::default()
         };
+    }
+    if largest.is_remote() {
+        return SERVER;
     }
     if largest.is_folder() {
         // Each read opens a file: four system calls, and on a device two reads before the one of data.

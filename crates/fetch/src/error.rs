@@ -9,7 +9,7 @@ use pelton_storage::StorageError;
 pub enum FetchError {
     /// Reading or writing failed.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Storage(StorageError),
     /// A record could not be read or decoded, or a file changed.
     #[error(transparent)]
     Format(#[from] FormatError),
@@ -68,4 +68,13 @@ pub enum FetchError {
     /// A thread of the feed ended by a panic, which is a defect of this program.
     #[error("a feed thread panicked: {0}; this is a defect, please report it")]
     Panicked(String),
+}
+
+impl From<StorageError> for FetchError {
+    fn from(error: StorageError) -> FetchError {
+        match error {
+            StorageError::Interrupted { .. } => FetchError::Interrupted,
+            error => FetchError::Storage(error),
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use pelton_format::{Dataset, Location};
-use pelton_storage::{AlignedBuffer, RangeRead, huge_buffer};
+use pelton_storage::{AlignedBuffer, RangeRead, StorageError, huge_buffer};
 
 use crate::error::FetchError;
 use crate::meters::MeterCounters;
@@ -77,6 +77,11 @@ impl RangeBuffer {
                 }
                 meters.count_decode(used_bytes, began.elapsed());
             }
+            // It was asked often enough.
+            Err(
+                error
+                @ (FetchError::Interrupted | FetchError::Storage(StorageError::Remote { .. })),
+            ) => return Err(error),
             Err(error) if alone => {
                 tracing::debug!(%error, "reads are repeated one by one");
                 again.extend(0..self.range_of.len());

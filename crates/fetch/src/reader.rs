@@ -178,15 +178,16 @@ impl Shared {
     }
 
     /// Applies the policy to a record that could not be read. A file of many records that is no longer as
-    /// it was opened ends the feed all the same: where its records lie is not known any more. In a folder
-    /// only the record is lost, unless the folder is gone.
+    /// it was opened ends the feed all the same: where its records lie is not known any more; and so does a server, of
+    /// which the record next to it could not be had either. In a folder only the record is lost, unless the folder is
+    /// gone.
     pub fn unreadable(&self, id: u64, error: FetchError) -> Result<(), FetchError> {
         if self.on_bad_record == OnBadRecord::Fail {
             return Err(error);
         }
         self.dataset.check_unchanged()?;
         let file = &self.dataset.files()[self.dataset.locate(id).file as usize];
-        if file.is_folder() && !file.path().is_dir() {
+        if file.is_remote() || file.is_folder() && !file.path().is_dir() {
             return Err(error);
         }
         self.leave_out(id, error)

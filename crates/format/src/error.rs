@@ -59,7 +59,7 @@ pub enum FormatError {
     },
     /// The storage under a file failed.
     #[error(transparent)]
-    Storage(#[from] StorageError),
+    Storage(StorageError),
     /// No records.
     #[error("{}: holds no records; check that it is the right file", path.display())]
     Empty {
@@ -645,6 +645,15 @@ pub(crate) fn excerpt(token: &[u8]) -> String {
         short.push('…');
     }
     short
+}
+
+impl From<StorageError> for FormatError {
+    fn from(error: StorageError) -> FormatError {
+        match error {
+            StorageError::Interrupted { path } => FormatError::Interrupted { path: path.into() },
+            error => FormatError::Storage(error),
+        }
+    }
 }
 
 impl FormatError {

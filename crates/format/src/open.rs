@@ -13,6 +13,7 @@ use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head};
 use crate::options::OpenOptions;
 use crate::origin::Origin;
+use crate::remote::is_remote;
 
 /// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
 /// computes. What the user may want to know comes in the order of the files, and so does what is wrong with them.
@@ -22,11 +23,16 @@ pub(crate) fn open_files(
 ) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
     /// Most files at a time: deeper queues make drives no faster where each wait is for one header.
     const MOST_AT_A_TIME: usize = 16;
-    let threads = scan_threads(options)
-        .min(paths.len())
-        .clamp(1, MOST_AT_A_TIME);
+    /// Files that lie elsewhere: each waits for its server a few times.
+    const ELSEWHERE: usize = 8;
+    let elsewhere = options.remote.is_some() && paths.iter().any(|path| is_remote(path));
+    let wanted = match elsewhere {
+        true => scan_threads(options).max(ELSEWHERE),
+        false => scan_threads(options),
+    };
+    let threads = wanted.min(paths.len()).clamp(1, MOST_AT_A_TIME);
     let of_one = OpenOptions {
-        scan_threads: scan_threads(options) / threads,
+        scan_threads: (scan_threads(options) / threads).max(1),
         ..options.clone()
     };
     let next = AtomicUsize::new(0);

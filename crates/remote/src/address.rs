@@ -30,6 +30,7 @@ pub(crate) fn wrong(url: &str, what: impl Into<String>, remedy: &'static str) ->
         url: shown(url).to_owned(),
         bytes: None,
         status: None,
+        lasts: true,
         what: what.into(),
         remedy,
     }

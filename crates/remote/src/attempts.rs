@@ -78,6 +78,7 @@ fn error(
         url: url.to_owned(),
         bytes,
         status,
+        lasts: kind == Kind::Lasting,
         what,
         remedy,
     }

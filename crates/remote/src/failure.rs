@@ -109,8 +109,8 @@ impl Failure {
     pub(crate) fn of(error: &StoreError) -> Failure {
         let answer = LAST.try_with(|last| last.borrow().clone()).ok().flatten();
         let text = whole_text(error);
-        // Where a machine of Amazon's has its credentials from.
-        if text.contains("169.254.169.254") {
+        // Where a machine of Amazon's has its credentials from, the last place that is looked at.
+        if text.contains("/latest/api/token") || text.contains("/latest/meta-data/") {
             return Failure {
                 kind: Kind::Lasting,
                 status: None,

@@ -48,6 +48,7 @@ pub(crate) fn wait_for<T>(
             url: name.to_owned(),
             bytes: None,
             status: None,
+            lasts: false,
             what: "no thread can be started for its requests".into(),
             remedy: "raise the limit of processes (ulimit -u)",
         });

@@ -203,6 +203,8 @@ pub enum StorageError {
         bytes: Option<Range<u64>>,
         /// The status of the last answer, where there was one.
         status: Option<u16>,
+        /// Whether a later attempt would end alike: a name, credentials or a setting is wrong.
+        lasts: bool,
         /// What happened, with the number of attempts.
         what: String,
         /// What to do about it.

@@ -11,11 +11,12 @@ use serde_json::Value;
 
 /// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
 /// after it.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("key", &[]),
     ("batch", &[]),
     ("kernels", &[]),
     ("storage", &["key"]),
+    ("remote", &["storage", "key"]),
     ("text", &["storage", "key"]),
     ("format", &["batch", "storage", "text", "key"]),
     ("plan", &["key"]),
@@ -37,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         "data",
         &[
             "run", "feed", "fetch", "batch", "cache", "comm", "image", "plan", "format", "text",
-            "storage", "key",
+            "remote", "storage", "key",
         ],
     ),
     (

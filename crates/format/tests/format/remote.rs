@@ -228,6 +228,41 @@ fn another_tag_is_another_file() {
     assert!(fingerprints[0] == fingerprints[2] && fingerprints[0] != fingerprints[1]);
 }
 
+/// Several files are opened at once and are the same data in the same order; the first that fails is said.
+#[test]
+fn several_files_are_one_sequence() {
+    let folder = tempdir().unwrap();
+    let names: Vec<String> = (0..30).map(|i| format!("{i:02}.svm")).collect();
+    for (i, name) in names.iter().enumerate() {
+        let text: String = (0..=i)
+            .map(|j| format!("{j} {}:1 # {i}\n", i + 1))
+            .collect();
+        file(folder.path(), name, format!("# first\n{text}"));
+    }
+    let here = options(folder.path());
+    let there = elsewhere(folder.path(), &here, 1);
+    let local: Vec<PathBuf> = names.iter().map(|name| folder.path().join(name)).collect();
+    let urls: Vec<PathBuf> = names
+        .iter()
+        .map(|name| format!("mem://data/{name}").into())
+        .collect();
+    let local = Dataset::open(&local, &here).unwrap();
+    let remote = Dataset::open(&urls, &there).unwrap();
+    assert!(rows(&remote).unwrap() == rows(&local).unwrap());
+    let notes = |dataset: &Dataset| {
+        dataset
+            .notes()
+            .iter()
+            .map(|note| note.rsplit('/').next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(notes(&remote).len(), 30);
+    assert_eq!(notes(&remote), notes(&local));
+    fs::remove_file(folder.path().join("07.svm")).unwrap();
+    let error = Dataset::open(&urls, &there).unwrap_err().to_string();
+    assert!(error.contains("07.svm: no such file"), "{error}");
+}
+
 /// What a storage says while a file is looked through comes out as it was said.
 #[test]
 fn errors_are_those_of_the_storage() {

@@ -1,0 +1,106 @@
+//! Names with braces, as WebDataset writes them: `train-{000..099}.tar` and `{train,more}.csv`.
+
+/// Names that one spelling may stand for.
+const MOST: usize = 1_000_000;
+
+/// The names that a spelling stands for, in its order; itself where it has no braces.
+///
+/// Errors: what is wrong with it, as the end of a sentence.
+pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
+    let mut names = vec![String::new()];
+    let mut rest = spelling;
+    while let Some((before, from)) = rest.split_once('{') {
+        let Some((inside, after)) = from.split_once('}') else {
+            return Err("has a brace that is not closed".into());
+        };
+        let parts = parts_of(inside)?;
+        if names.len().saturating_mul(parts.len()) > MOST {
+            return Err(format!("stands for more than {MOST} names"));
+        }
+        names = names
+            .iter()
+            .flat_map(|name| {
+                parts
+                    .iter()
+                    .map(move |part| format!("{name}{before}{part}"))
+            })
+            .collect();
+        rest = after;
+    }
+    names.iter_mut().for_each(|name| name.push_str(rest));
+    Ok(names)
+}
+
+/// What stands between braces: numbers of a range, filled up with zeros as its first is, or words.
+fn parts_of(inside: &str) -> Result<Vec<String>, String> {
+    let Some((first, last)) = inside.split_once("..") else {
+        return match inside.contains(',') {
+            true => Ok(inside.split(',').map(str::to_owned).collect()),
+            false => Err(format!(
+                "has {{{inside}}}, which is no range such as {{000..099}}"
+            )),
+        };
+    };
+    let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with('+'));
+    let (Some(from), Some(to)) = (number(first), number(last)) else {
+        return Err(format!(
+            "has {{{inside}}}, which is no range such as {{000..099}}"
+        ));
+    };
+    if from.abs_diff(to) >= MOST as u64 {
+        return Err(format!("stands for more than {MOST} names"));
+    }
+    let width = if first.starts_with('0') {
+        first.len()
+    } else {
+        0
+    };
+    let shown = |number: u64| format!("{number:0width$}");
+    Ok(match from <= to {
+        true => (from..=to).map(shown).collect(),
+        false => (to..=from).rev().map(shown).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(spelling: &str, expected: &[&str]) {
+        assert_eq!(expanded(spelling).unwrap(), expected, "{spelling}");
+    }
+
+    #[test]
+    fn spellings() {
+        check("x.tar", &["x.tar"]);
+        check(
+            "x-{008..011}.tar",
+            &["x-008.tar", "x-009.tar", "x-010.tar", "x-011.tar"],
+        );
+        check("{8..11}", &["8", "9", "10", "11"]);
+        check("{2..0}x", &["2x", "1x", "0x"]);
+        check("{0..1}", &["0", "1"]);
+        check(
+            "{a,b}-{1..2}.csv",
+            &["a-1.csv", "a-2.csv", "b-1.csv", "b-2.csv"],
+        );
+        check("{,x}y", &["y", "xy"]);
+        check("s3://b/{5..5}?k=1", &["s3://b/5?k=1"]);
+    }
+
+    #[test]
+    fn what_is_wrong() {
+        for (spelling, text) in [
+            ("a{1..2", "not closed"),
+            ("{}", "has {}, which is no range"),
+            ("{a}", "has {a}, which is no range such as {000..099}"),
+            ("{a..c}", "which is no range"),
+            ("{1..-2}", "which is no range"),
+            ("{0..1000000}", "more than 1000000 names"),
+            ("{0..999}{0..999}{0..1}", "more than 1000000 names"),
+        ] {
+            let error = expanded(spelling).unwrap_err();
+            assert!(error.contains(text), "{spelling}: {error}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Which files the names of a configuration stand for: files, patterns, ranges, addresses and demo sets.
+
+use std::path::{Path, PathBuf};
+
+use pelton_format::is_remote;
+use pelton_run::{Event, Interrupt, Observer};
+
+use crate::braces;
+use crate::demo::{DemoSpec, classes};
+use crate::error::DataError;
+use crate::remote::Remote;
+
+/// Files of a list of names; for a demo set its test file too. What is generated lies in `folder`.
+pub(crate) fn resolve(
+    names: &[String],
+    folder: &Path,
+    remote: Option<&Remote>,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<(Vec<PathBuf>, Vec<String>), DataError> {
+    let mut files = Vec::new();
+    let mut test = Vec::new();
+    for name in names {
+        if name.is_empty() {
+            return Err(DataError::Config(
+                "the name of a data file is empty; give a file, or check the variable it came from"
+                    .to_string(),
+            ));
+        }
+        if name.starts_with("demo:") {
+            let whole = name.strip_suffix(":test");
+            let demo_name = whole.unwrap_or(name);
+            let (train_file, test_file) = demo(folder, demo_name, interrupt, observer)?;
+            match whole {
+                Some(_) => files.push(test_file),
+                None => {
+                    files.push(train_file);
+                    test.push(test_file.display().to_string());
+                }
+            }
+            continue;
+        }
+        if !name.contains('{') || Path::new(name).exists() {
+            add(name, remote, &mut files)?;
+            continue;
+        }
+        let expanded = braces::expanded(name);
+        let expanded = expanded.map_err(|what| DataError::Config(format!("{name}: {what}")))?;
+        for name in &expanded {
+            add(name, remote, &mut files)?;
+        }
+    }
+    Ok((files, test))
+}
+
+/// Adds the files of one name without braces.
+fn add(name: &str, remote: Option<&Remote>, files: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    if let Some(remote) = remote.filter(|_| is_remote(Path::new(name))) {
+        files.extend(remote.names(name)?);
+        return Ok(());
+    }
+    if !name.contains(['*', '?', '[']) || Path::new(name).exists() {
+        files.push(PathBuf::from(name));
+        return Ok(());
+    }
+    let found = glob::glob(name).map_err(|error| {
+        DataError::Config(format!(
+            "{name}: not a pattern ({error}); name the file, or write a bracket as [[]"
+        ))
+    })?;
+    let before = files.len();
+    let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
+    files.extend(found.filter_map(Result::ok).filter(is_data));
+    match files.len() > before {
+        true => Ok(()),
+        false => Err(DataError::Config(format!(
+            "{name}: no file matches the pattern; check it and the folder"
+        ))),
+    }
+}
+
+fn demo(
+    folder: &Path,
+    name: &str,
+    interrupt: &Interrupt,
+    observer: Observer<'_>,
+) -> Result<(PathBuf, PathBuf), DataError> {
+    if let Some(mixture) = classes::parse(name) {
+        return Ok(classes::ensure(mixture?, folder)?);
+    }
+    let spec = DemoSpec::parse(name)?;
+    let what = format!("generating {name}");
+    let files = spec.ensure(folder, 0, interrupt, &mut |done, total| {
+        observer(Event::Progress {
+            what: &what,
+            done,
+            total,
+        });
+    })?;
+    Ok(files)
+}

@@ -1,0 +1,40 @@
+//! Stands in for `remote.rs` in a build without the feature `cloud`: there is no way to open an address.
+
+use std::path::{Path, PathBuf};
+
+use pelton_format::{OpenRemote, is_remote};
+use pelton_run::Interrupt;
+
+use crate::error::DataError;
+
+/// Nothing of this kind can be made.
+pub(crate) enum Remote {}
+
+impl Remote {
+    /// Refuses addresses.
+    pub(crate) fn for_names(
+        names: &[String],
+        _: &Path,
+        _: Option<u64>,
+        _: &Interrupt,
+    ) -> Result<Option<Remote>, DataError> {
+        match names.iter().find(|name| is_remote(Path::new(name))) {
+            None => Ok(None),
+            Some(name) => Err(DataError::Config(format!(
+                "{name}: this build opens files of this machine alone; build with the feature cloud, or copy the file"
+            ))),
+        }
+    }
+
+    pub(crate) fn names(&self, _: &str) -> Result<Vec<PathBuf>, DataError> {
+        match *self {}
+    }
+
+    pub(crate) fn opener(&self) -> OpenRemote {
+        match *self {}
+    }
+
+    pub(crate) fn note(&self, _: &[PathBuf]) -> Option<String> {
+        match *self {}
+    }
+}

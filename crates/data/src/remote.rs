@@ -1,0 +1,89 @@
+//! Names such as `s3://bucket/file`: what they stand for, how they are opened, and what is kept of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelton_format::{OpenRemote, RemoteFile, is_remote};
+use pelton_remote::{DiskCache, RemoteOptions, Stores};
+use pelton_run::Interrupt;
+use pelton_storage::Storage;
+
+use crate::error::DataError;
+
+/// Bytes by which a format is found.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// Opens files of servers.
+pub(crate) struct Remote {
+    stores: Arc<Stores>,
+    cache: Option<Arc<DiskCache>>,
+}
+
+impl Remote {
+    /// For `names`, where one is an address; up to `cache_bytes` are kept in a folder of `cache_dir`.
+    pub(crate) fn for_names(
+        names: &[String],
+        cache_dir: &Path,
+        cache_bytes: Option<u64>,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Remote>, DataError> {
+        if !names.iter().any(|name| is_remote(Path::new(name))) {
+            return Ok(None);
+        }
+        let stores = Stores::new(RemoteOptions::default(), Arc::clone(interrupt));
+        let cache = cache_bytes.map(|bytes| DiskCache::new(cache_dir.join("remote"), bytes));
+        Ok(Some(Remote {
+            stores: Arc::new(stores),
+            cache,
+        }))
+    }
+
+    /// The files that an address stands for: itself, or what matches it as a pattern.
+    pub(crate) fn names(&self, address: &str) -> Result<Vec<PathBuf>, DataError> {
+        // There `?` begins what is no part of the name.
+        let is_web = address
+            .get(..4)
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+        let wildcards: &[char] = if is_web { &['*'] } else { &['*', '?', '['] };
+        if !address.contains(wildcards) {
+            return Ok(vec![address.into()]);
+        }
+        let mut names = self.stores.matching(address)?;
+        names.retain(|name| !name.ends_with(".pelton-index"));
+        Ok(names.into_iter().map(PathBuf::from).collect())
+    }
+
+    /// What opens a file.
+    pub(crate) fn opener(&self) -> OpenRemote {
+        let (stores, cache) = (Arc::clone(&self.stores), self.cache.clone());
+        OpenRemote::new(move |name| {
+            let (object, head) = stores.open(&name.to_string_lossy(), HEAD_BYTES)?;
+            let (size, modified, tag) = (object.bytes(), object.modified(), object.tag());
+            let name = object.name();
+            let object: Arc<dyn Storage> = Arc::new(object);
+            let storage = match &cache {
+                Some(cache) => Arc::new(cache.over(object, &name, tag, size)),
+                None => object,
+            };
+            Ok(RemoteFile {
+                storage,
+                head,
+                size,
+                modified,
+                tag,
+            })
+        })
+    }
+
+    /// What a person wants to know of reading `files` so.
+    pub(crate) fn note(&self, files: &[PathBuf]) -> Option<String> {
+        let first = files.iter().find(|file| is_remote(file))?;
+        match &self.cache {
+            Some(cache) => cache.trouble(),
+            None => Some(format!(
+                "{}: what is read again is fetched again; `remote_cache` keeps it on disk, such as `remote_cache` 50GB",
+                first.display()
+            )),
+        }
+    }
+}
