@@ -333,19 +333,30 @@ fn speed_of(model: &DeviceModel) -> DeviceSpeed {
 fn measure(dataset: &Dataset) -> DeviceSpeed {
     /// Below this the choice of access path hardly matters and a measurement would cost more.
     const SMALL_BYTES: u64 = 64 << 20;
-    if dataset.bytes() < SMALL_BYTES {
-        return DeviceSpeed::default();
-    }
+    /// Bytes of records of columns that are decoded in a second, by as many threads as read.
+    const DECODED_BYTES_PER_S: f64 = 1.5e9;
     let Some(largest) = dataset.files().iter().max_by_key(|file| file.records()) else {
         return DeviceSpeed::default();
     };
-    if largest.is_computed() {
+    match largest.reach() {
+        // A record alone costs all of its block.
+        Reach::Blocks(blocks) => {
+            return DeviceSpeed {
+                random_reads_per_s: DECODED_BYTES_PER_S / blocks.bytes,
+                read_bytes_per_s: DECODED_BYTES_PER_S,
+                ..DeviceSpeed::default()
+            };
+        }
+        _ if dataset.bytes() < SMALL_BYTES => return DeviceSpeed::default(),
         // A record alone costs a microsecond or two, as it does among others.
-        return DeviceSpeed {
-            random_reads_per_s: 1e6,
-            read_bytes_per_s: 1e6 * dataset.record_bytes().mean(),
-            ..DeviceSpeed::default()
-        };
+        Reach::Computed => {
+            return DeviceSpeed {
+                random_reads_per_s: 1e6,
+                read_bytes_per_s: 1e6 * dataset.record_bytes().mean(),
+                ..DeviceSpeed::default()
+            };
+        }
+        _ => {}
     }
     if largest.is_folder() {
         // Each read opens a file: four system calls, and on a device two reads before the one of data.

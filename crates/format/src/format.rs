@@ -13,9 +13,10 @@ use pelton_storage::{FileSet, Storage};
 use crate::codes::Codes;
 use crate::compressed::{cache_name, decompressed, default_cache_dir};
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places, Stamp};
+use crate::data_file::{IndexSource, Places, Reach, Stamp};
 use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
+use crate::features::FeatureDecoder;
 use crate::fields::{FieldDecoder, overhead};
 use crate::kind::{Compression, FormatKind, Head};
 use crate::labels::FileLabels;
@@ -112,6 +113,12 @@ pub(crate) enum Reading {
         codes: Codes,
         decoder: Arc<dyn FieldDecoder>,
     },
+    /// Features in a layout of the format's own.
+    #[cfg_attr(not(feature = "columns"), expect(dead_code))]
+    Features {
+        codes: Codes,
+        decoder: Arc<dyn FeatureDecoder>,
+    },
 }
 
 impl Reading {
@@ -130,6 +137,7 @@ impl Reading {
                 [2 << 8 | shape, label]
             }
             Reading::Fields { decoder, .. } => [11, decoder.fingerprint()],
+            Reading::Features { decoder, .. } => [12, decoder.fingerprint()],
         }
     }
 }
@@ -151,6 +159,8 @@ pub(crate) struct Found {
     pub(crate) index: IndexSource,
     /// What places are places of; the file itself where `None`.
     pub(crate) storage: Option<Arc<dyn Storage>>,
+    /// What reading one record costs.
+    pub(crate) reach: Reach,
 }
 
 impl Found {
@@ -193,6 +203,7 @@ impl Found {
             reading: Reading::Sample(reading),
             index: IndexSource::Arithmetic,
             storage: None,
+            reach: Reach::AsItLies,
         }
     }
 

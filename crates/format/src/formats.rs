@@ -1,6 +1,8 @@
 //! The list of formats.
 
 use crate::cifar::Cifar;
+#[cfg(feature = "columns")]
+use crate::columns::{Arrow, Parquet};
 use crate::folder::Folder;
 use crate::format::Format;
 use crate::idx::Idx;
@@ -15,7 +17,7 @@ use crate::tar_file::Tar;
 use crate::text::Text;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 17] = [
+static FORMATS: &[&dyn Format] = &[
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -41,6 +43,14 @@ static FORMATS: [&dyn Format; 17] = [
     &JsonLines,
     &Npz,
     &Mixtures,
+    #[cfg(feature = "columns")]
+    &Parquet { selects: false },
+    #[cfg(feature = "columns")]
+    &Parquet { selects: true },
+    #[cfg(feature = "columns")]
+    &Arrow { selects: false },
+    #[cfg(feature = "columns")]
+    &Arrow { selects: true },
 ];
 
 impl FormatKind {
@@ -145,6 +155,11 @@ mod tests {
         check("x.tar", b"\0", Some("tar"));
         check("x.jsonl", b"{}", Some("jsonl"));
         check("x.npz", b"PK\x03\x04\0", Some("npz"));
+        if cfg!(feature = "columns") {
+            check("x", b"PAR1\0", Some("parquet"));
+            check("x", b"ARROW1\0\0", Some("arrow"));
+            check("x.arrow", b"\xff\xff\xff\xff", Some("arrow"));
+        }
         for name in FormatKind::names().split(", ") {
             let name = name
                 .replace("LENGTH", "4294967295")

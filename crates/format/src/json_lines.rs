@@ -7,7 +7,6 @@
 //! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class beside the list of
 //! places.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use std::sync::atomic::Ordering;
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde_json::{Map, Value};
 
-use crate::codes::Codes;
+use crate::class_codes::ClassCodes;
 use crate::data_file::{LINE_ENDS, Places};
 use crate::delimited::LabelColumn;
 use crate::elias_fano::EliasFanoBuilder;
@@ -24,7 +23,7 @@ use crate::fields::{FieldDecoder, RowWriter, overhead};
 use crate::fingerprint::mix;
 use crate::format::{Format, Found, Match, Source};
 use crate::kind::Head;
-use crate::labels::{MOST_LABELS, bits, checked_label};
+use crate::labels::{MOST_LABELS, checked_label};
 use crate::located::Located;
 use crate::sidecar::RecordShape;
 
@@ -261,66 +260,33 @@ fn keys_of(object: &Map<String, Value>, label: &str) -> Vec<String> {
     keys
 }
 
-/// Classes so far: numbers or names, in the order in which they are met.
-#[derive(Default)]
-struct ClassesSoFar {
-    codes: Vec<u32>,
-    labels: Vec<f64>,
-    known: HashMap<u64, u32>,
-    names: BTreeMap<String, u32>,
-}
-
-impl ClassesSoFar {
-    fn add(&mut self, value: Option<&Value>, label: &str, must: bool) -> Result<(), Fault> {
-        let code = match value {
-            Some(Value::String(name)) if !name.is_empty() && self.labels.is_empty() => {
-                let next = self.names.len() as u32;
-                *self.names.entry(name.clone()).or_insert(next)
-            }
-            Some(Value::Number(number)) if self.names.is_empty() => {
-                let value = number.as_f64().unwrap_or(f64::NAN);
-                self.number(checked_label(value, || number.to_string())?)
-            }
-            None if !must && self.names.is_empty() => self.number(0.0),
-            found => {
-                let found = found.map_or("nothing".to_owned(), |value| {
-                    excerpt(value.to_string().as_bytes())
-                });
-                let what = format!(
-                    "its label, {label:?}, is {found}; give all records integers or all of them strings there, or name another key with `label`"
-                );
-                return Err(Fault::Json { what });
-            }
-        };
-        self.codes.push(code);
-        Ok(())
+/// Notes the class of a record, and says what is wrong with it.
+fn add_class(
+    classes: &mut ClassCodes,
+    value: Option<&Value>,
+    label: &str,
+    must: bool,
+) -> Result<(), Fault> {
+    match value {
+        Some(Value::String(name)) if !name.is_empty() && !classes.has_numbers() => {
+            classes.add_name(name);
+        }
+        Some(Value::Number(number)) if !classes.has_names() => {
+            let value = number.as_f64().unwrap_or(f64::NAN);
+            classes.add_number(checked_label(value, || number.to_string())?);
+        }
+        None if !must && !classes.has_names() => classes.add_number(0.0),
+        found => {
+            let found = found.map_or("nothing".to_owned(), |value| {
+                excerpt(value.to_string().as_bytes())
+            });
+            let what = format!(
+                "its label, {label:?}, is {found}; give all records integers or all of them strings there, or name another key with `label`"
+            );
+            return Err(Fault::Json { what });
+        }
     }
-
-    fn number(&mut self, value: f64) -> u32 {
-        let next = self.labels.len() as u32;
-        let code = *self.known.entry(bits(value)).or_insert(next);
-        if code == next {
-            self.labels.push(value + 0.0);
-        }
-        code
-    }
-
-    /// Labels, names in ascending order, and the codes.
-    fn finish(mut self) -> (Vec<f64>, Vec<String>, Codes) {
-        if self.names.is_empty() {
-            return (self.labels, Vec::new(), Codes::new(self.codes));
-        }
-        let mut places = vec![0; self.names.len()];
-        for (place, number) in (0..).zip(self.names.values()) {
-            places[*number as usize] = place;
-        }
-        for code in &mut self.codes {
-            *code = places[*code as usize];
-        }
-        let labels = (0..self.names.len()).map(|number| number as f64).collect();
-        let names = self.names.into_keys().collect();
-        (labels, names, Codes::new(self.codes))
-    }
+    Ok(())
 }
 
 /// Reads every line.
@@ -332,7 +298,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     file.seek(SeekFrom::Start(from)).map_err(failed)?;
     let mut reader = BufReader::with_capacity(1 << 20, file);
     let mut starts = Vec::new();
-    let mut classes = ClassesSoFar::default();
+    let mut classes = ClassCodes::default();
     let mut kinds: Vec<(String, Kind, u64)> = Vec::new();
     let (mut at, mut number) = (from, 0);
     let mut line = Vec::new();
@@ -362,8 +328,8 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
             fault,
         };
         let object = object(&line).map_err(wrong)?;
-        classes.add(object.get(label), label, must).map_err(wrong)?;
-        if classes.labels.len().max(classes.names.len()) > MOST_LABELS {
+        add_class(&mut classes, object.get(label), label, must).map_err(wrong)?;
+        if classes.len() > MOST_LABELS {
             let limit = MOST_LABELS;
             return Err(FormatError::TooManyLabels {
                 path: path(),

@@ -40,14 +40,18 @@ mod packed_copy;
 mod packed_reader;
 mod packed_writer;
 
+mod features;
 mod gaussian_mixture;
 mod mixture;
 
+#[cfg(feature = "columns")]
+mod columns;
 mod json_lines;
 mod npz;
 mod raw_records;
 
 mod cifar;
+mod class_codes;
 mod codes;
 mod folder;
 mod folder_index;
@@ -81,7 +85,7 @@ mod token_scan;
 
 pub use class_name::ClassName;
 pub use contents::Contents;
-pub use data_file::{DataFile, IndexSource, Numbering};
+pub use data_file::{Blocks, DataFile, IndexSource, Numbering, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
