@@ -9,15 +9,16 @@ use pelton_train::{ClassName, DataConfig, IoMode, Missing};
 #[derive(Debug, Default, Args)]
 pub struct DataArguments {
     /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
-    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, idx, cifar10,
-    /// cifar100, tar or folder (default: by name and content)
+    /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, parquet, arrow
+    /// (or of either some columns: parquet:COLUMN,COLUMN), idx, cifar10, cifar100, tar or folder (default: by name and
+    /// content)
     #[arg(long)]
     pub format: Option<String>,
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
     /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; field of raw,
-    /// jsonl and npz that is the label (default: the one called label); of tar
+    /// jsonl, npz, parquet and arrow that is the label (default: the one called label); of tar
     /// samples json:KEY, where the members .json have an integer or a string (dots between nested keys)
     #[arg(long)]
     pub label: Option<String>,
@@ -30,8 +31,8 @@ pub struct DataArguments {
     /// Take this label for +1 against all others: a number, or a name where classes have names
     #[arg(long)]
     pub positive: Option<ClassName>,
-    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?): zero, or mean of the column in the training
-    /// data; without it they are bad records
+    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?), and null and NaN of features in Parquet and
+    /// Arrow: zero, or mean of the column in the training data; without it they are bad records
     #[arg(long)]
     pub missing: Option<Missing>,
     /// How files are opened: auto, direct, buffered or pread

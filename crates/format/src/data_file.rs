@@ -99,6 +99,14 @@ impl DataFile {
         self.reach
     }
 
+    /// Bytes of the smallest read: the device's unit, or a block where records are decoded by blocks.
+    pub fn unit_bytes(&self) -> f64 {
+        match self.reach {
+            Reach::Blocks(blocks) => blocks.bytes,
+            _ => f64::from(self.storage.granularity().offset_bytes),
+        }
+    }
+
     /// What record reads go through.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage

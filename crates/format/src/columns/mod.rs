@@ -21,4 +21,4 @@ mod storage;
 
 mod opening;
 
-pub(crate) use opening::{Arrow, Parquet};
+pub(crate) use opening::{Arrow, Parquet, read_all};

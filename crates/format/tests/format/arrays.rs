@@ -10,14 +10,14 @@ use pelton_format::{
 use tempfile::{TempDir, tempdir};
 
 /// What a test says of a field: name, type, dimensions and bytes.
-type Shown = (String, Option<DType>, Vec<usize>, Vec<u8>);
+pub(crate) type Shown = (String, Option<DType>, Vec<usize>, Vec<u8>);
 
-fn shown(name: &str, dtype: Option<DType>, dims: &[usize], bytes: &[u8]) -> Shown {
+pub(crate) fn shown(name: &str, dtype: Option<DType>, dims: &[usize], bytes: &[u8]) -> Shown {
     (name.into(), dtype, dims.to_vec(), bytes.to_vec())
 }
 
 /// The fields and the label of every record.
-fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
+pub(crate) fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
     assert_eq!(dataset.contents(), Contents::Fields);
     assert!(!dataset.reads_in_place());
     let rows = rows(dataset).unwrap();

@@ -1,6 +1,8 @@
 //! Files of every format, in one program, so that it is linked once.
 
 mod arrays;
+#[cfg(feature = "columns")]
+mod columns;
 mod folder_indexes;
 mod json_labels;
 mod opening;
