@@ -12,7 +12,8 @@ use crate::bytes::size;
 pub struct DataArguments {
     /// Format of the files: libsvm, csv, tsv, prow, npy, text (a record a line), tokens:LENGTH (runs of so many words
     /// of a text), bytes:LENGTH (of bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl, npz, tfrecord,
-    /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, idx, cifar10,
+    /// array_record (tfrecord:bytes and array_record:bytes for records as they are), mds, litdata, parquet, arrow
+    /// (or of either some columns: parquet:COLUMN,COLUMN), idx, cifar10,
     /// cifar100, tar or folder (default: by name and content)
     #[arg(long)]
     pub format: Option<String>,
@@ -33,8 +34,8 @@ pub struct DataArguments {
     /// Take this label for +1 against all others: a number, or a name where classes have names
     #[arg(long)]
     pub positive: Option<ClassName>,
-    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?): zero, or mean of the column in the training
-    /// data; without it they are bad records
+    /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?), and null and NaN of features in Parquet and
+    /// Arrow: zero, or mean of the column in the training data; without it they are bad records
     #[arg(long)]
     pub missing: Option<Missing>,
     /// How files are opened: auto, direct, buffered or pread

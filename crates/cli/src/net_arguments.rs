@@ -168,7 +168,7 @@ pub struct RunArguments {
 /// `pelton train image`
 #[derive(Debug, Args)]
 pub struct ImageArguments {
-    /// Files or folders of the training data: IDX, CIFAR, tar, a folder of images, npy, npz, raw
+    /// Files or folders of the training data: IDX, CIFAR, tar, a folder of images, npy, npz, raw, Parquet
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use pelton_fetch::{DeviceSpeed, FetchError};
 use pelton_format::{
-    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, RowLayout, Rows, Scale, is_remote,
+    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Reach, RowLayout, Rows, Scale,
+    is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
@@ -239,14 +240,18 @@ fn column(text: &str) -> LabelColumn {
     }
 }
 
+/// Whether a file lies in the page cache.
+fn is_warm(file: &Path) -> bool {
+    const WARM: f64 = 0.9;
+    is_remote(file) || cached_fraction(file).is_ok_and(|fraction| fraction >= WARM)
+}
+
 /// Files that already lie in the page cache are read from there; others past it.
 fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
-    const WARM: f64 = 0.9;
-    let warm = |file: &PathBuf| {
-        is_remote(file) || cached_fraction(file).is_ok_and(|fraction| fraction >= WARM)
-    };
     match config.io.0 {
-        LocalMode::Auto if config.device_model.is_none() && files.iter().all(warm) => {
+        LocalMode::Auto
+            if config.device_model.is_none() && files.iter().all(|file| is_warm(file)) =>
+        {
             LocalMode::Buffered
         }
         mode => mode,
@@ -281,19 +286,11 @@ const SERVER: DeviceSpeed = DeviceSpeed {
 fn measure(dataset: &Dataset) -> DeviceSpeed {
     /// Below this the choice of access path hardly matters and a measurement would cost more.
     const SMALL_BYTES: u64 = 64 << 20;
-    if dataset.bytes() < SMALL_BYTES {
-        return DeviceSpeed::default();
-    }
     let Some(largest) = dataset.files().iter().max_by_key(|file| file.records()) else {
         return DeviceSpeed::default();
     };
-    if largest.is_computed() {
-        // A record alone costs a microsecond or two, as it does among others.
-        return DeviceSpeed {
-            random_reads_per_s: 1e6,
-            read_bytes_per_s: 1e6 * dataset.record_bytes().mean(),
-            ..DeviceSpeed::default()
-        };
+    if dataset.bytes() < SMALL_BYTES {
+        return DeviceSpeed::default();
     }
     if largest.is_remote() {
         return SERVER;
@@ -306,10 +303,45 @@ fn measure(dataset: &Dataset) -> DeviceSpeed {
             write_bytes_per_s: 1e9,
         };
     }
-    if largest.storage().granularity().offset_bytes == 1 {
-        return DeviceSpeed::PAGE_CACHE;
+    match largest.reach() {
+        // A record alone costs a microsecond or two, as it does among others.
+        Reach::Computed => DeviceSpeed {
+            random_reads_per_s: 1e6,
+            read_bytes_per_s: 1e6 * dataset.record_bytes().mean(),
+            ..DeviceSpeed::default()
+        },
+        Reach::Gathered { places } => {
+            let device = under(largest.path());
+            DeviceSpeed {
+                random_reads_per_s: device.random_reads_per_s / f64::from(places),
+                ..device
+            }
+        }
+        Reach::Blocks(blocks) => {
+            /// What two cores decode of records of a few numbers.
+            const DECODED_BYTES_PER_S: f64 = 1e9;
+            let device = under(largest.path());
+            let read = device.read_bytes_per_s * blocks.bytes / blocks.stored_bytes.max(1.0);
+            DeviceSpeed {
+                read_bytes_per_s: read.min(DECODED_BYTES_PER_S),
+                ..device
+            }
+        }
+        _ if largest.storage().granularity().offset_bytes == 1 => DeviceSpeed::PAGE_CACHE,
+        _ => probed(largest.path()),
     }
-    match quick_probe(largest.path()) {
+}
+
+/// Speed of reads of a file whose records are put together out of it.
+fn under(path: &Path) -> DeviceSpeed {
+    match is_warm(path) {
+        true => DeviceSpeed::PAGE_CACHE,
+        false => probed(path),
+    }
+}
+
+fn probed(path: &Path) -> DeviceSpeed {
+    match quick_probe(path) {
         Ok(probe) => DeviceSpeed {
             random_reads_per_s: probe.random_iops,
             read_bytes_per_s: probe.sequential_bytes_per_s,

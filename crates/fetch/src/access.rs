@@ -125,7 +125,10 @@ fn window_seconds(case: &AccessCase) -> f64 {
     let split = if hole > 0.0 { (-gap / hole).exp() } else { 0.0 };
     let ranges = wanted * split + 1.0;
     let skipped = wanted * split * (hole + gap);
-    let bytes = (data - skipped + ranges * case.unit_bytes).max(wanted * case.record_bytes);
+    let bytes = (data - skipped + ranges * case.unit_bytes)
+        // Ranges that lie in one unit share it.
+        .min(data + case.unit_bytes)
+        .max(wanted * case.record_bytes);
     sweeps(case) * (ranges / device.random_reads_per_s).max(bytes / device.read_bytes_per_s)
 }
 
@@ -230,6 +233,25 @@ mod tests {
         // A sweep that reads records apart does so at the same pace.
         let apart = records_before_a_sweep(&million(1e5, 0.001));
         assert!((55..=64).contains(&apart), "{apart}");
+    }
+
+    /// Blocks of 16 MB that are decoded whole, at a gigabyte a second.
+    #[test]
+    fn records_of_blocks_are_not_read_one_by_one() {
+        let path = |sweep_share| {
+            let decoding = DeviceSpeed {
+                read_bytes_per_s: 1e9,
+                ..DeviceSpeed::PAGE_CACHE
+            };
+            let case = AccessCase {
+                unit_bytes: 16e6,
+                ..case(40.0, sweep_share, decoding)
+            };
+            choose_access(&case).access
+        };
+        assert_eq!(path(0.9), Access::Window { gap_bytes: None });
+        // Few sweeps cost no more than a copy that is shuffled as it is written, many do.
+        assert_eq!(path(0.05), Access::Scatter);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use pelton_format::{Dataset, RowTable};
+use pelton_format::{DataFile, Dataset, RowTable};
 use pelton_plan::{Order, Plan};
 
 use crate::access::{AccessCase, AccessChoice, choose_access, records_before_a_sweep};
@@ -473,17 +473,14 @@ fn path_for(
 
 /// What access costs, for sweeps that serve a whole epoch and without scatter.
 fn access_case(dataset: &Dataset, options: &FetchOptions) -> AccessCase {
-    let unit = dataset
-        .files()
-        .first()
-        .map_or(1, |file| file.storage().granularity().offset_bytes);
+    let unit = dataset.files().first().map_or(1.0, DataFile::unit_bytes);
     let epochs = options
         .end_epoch
         .map_or(10, |end| end.saturating_sub(options.start.epoch));
     AccessCase {
         records: options.records_of(dataset.records()).max(1),
         record_bytes: dataset.bytes() as f64 / dataset.records().max(1) as f64,
-        unit_bytes: f64::from(unit),
+        unit_bytes: unit,
         sweep_share: 1.0,
         wanted_share: wanted_share(options),
         scatter: None,

@@ -77,15 +77,24 @@ impl ClassesSoFar {
 
     /// The next record has this name, and no other a number.
     pub(crate) fn push_name(&mut self, name: &str) {
-        let code = match self.names.get(name) {
-            Some(code) => *code,
-            None => {
-                let next = self.names.len() as u32;
-                self.names.insert(name.to_owned(), next);
-                next
-            }
-        };
+        let code = self.code_of_name(name);
         self.codes.push(code);
+    }
+
+    /// The code of a name, which [`ClassesSoFar::push_codes`] takes.
+    pub(crate) fn code_of_name(&mut self, name: &str) -> u32 {
+        if let Some(code) = self.names.get(name) {
+            return *code;
+        }
+        let next = self.names.len() as u32;
+        self.names.insert(name.to_owned(), next);
+        next
+    }
+
+    /// The next records have the names of these codes.
+    #[cfg(feature = "columns")]
+    pub(crate) fn push_codes(&mut self, codes: impl IntoIterator<Item = u32>) {
+        self.codes.extend(codes);
     }
 
     /// The next record has no class, and nobody will ask for the one it is given.

@@ -13,6 +13,7 @@ use crate::codes::Codes;
 use crate::delimited::{DelimitedRules, decode_delimited_line, is_missing, numeric_label};
 use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
+use crate::features::FeatureDecoder;
 use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
 use crate::labels::{Classes, FileLabels};
@@ -39,6 +40,7 @@ pub struct DataFile {
     pub(crate) remote: Option<Arc<dyn Storage>>,
     /// The files of a folder, each of which is a record.
     pub(crate) parts: Option<Arc<FileSet>>,
+    pub(crate) reach: Reach,
 }
 
 impl DataFile {
@@ -99,9 +101,17 @@ impl DataFile {
         )
     }
 
-    /// Whether its records are computed when they are read, so that one alone costs no more than one of many.
-    pub fn is_computed(&self) -> bool {
-        self.kind.name() == crate::gaussian_mixture::NAME
+    /// What reading one record costs.
+    pub fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Bytes of the smallest read: the device's unit, or a block where records are decoded by blocks.
+    pub fn unit_bytes(&self) -> f64 {
+        match self.reach {
+            Reach::Blocks(blocks) => blocks.bytes,
+            _ => f64::from(self.storage.granularity().offset_bytes),
+        }
     }
 
     /// What record reads go through.
@@ -116,6 +126,26 @@ impl DataFile {
 
     /// How its records are found, in words.
     pub fn located_by(&self) -> String {
+        let found = self.places_in_words();
+        match self.reach {
+            Reach::AsItLies | Reach::Computed => found,
+            Reach::Gathered { places } => {
+                format!("{found}; its values lie in {places} places of the file")
+            }
+            Reach::Blocks(Blocks {
+                count,
+                bytes,
+                kept_bytes,
+                ..
+            }) => format!(
+                "{found}, in {count} blocks of {:.1} MB that are decoded whole; up to {} MB of blocks stay in memory, beside the budget",
+                bytes / 1e6,
+                kept_bytes / 1_000_000
+            ),
+        }
+    }
+
+    fn places_in_words(&self) -> String {
         match &self.places {
             Places::Fixed { from, bytes } => {
                 format!("by arithmetic: {bytes} bytes each from byte {from} on")
@@ -134,7 +164,8 @@ impl DataFile {
         let codes = match &self.decoder {
             Decoder::Sample { codes, .. }
             | Decoder::Pixels { codes, .. }
-            | Decoder::Fields { codes, .. } => codes.heap_bytes(),
+            | Decoder::Fields { codes, .. }
+            | Decoder::Features { codes, .. } => codes.heap_bytes(),
             _ => 0,
         };
         let names = self.parts.as_ref().map_or(0, |parts| parts.heap_bytes());
@@ -156,6 +187,10 @@ impl DataFile {
             Decoder::Libsvm { .. } => Numbering::FromOne,
             Decoder::Delimited { rules, .. } => columns(rules.label),
             Decoder::Npy { rules, .. } => columns(rules.label),
+            Decoder::Features { decoder, .. } => match decoder.label_column() {
+                Some(label) => columns(Some(label)),
+                None => Numbering::FromZero,
+            },
             Decoder::PackedDense { .. }
             | Decoder::PackedSparse { .. }
             | Decoder::Sample { .. }
@@ -168,6 +203,37 @@ impl DataFile {
     pub fn decompressed(&self) -> Option<&Path> {
         (self.source != self.path).then_some(&self.source)
     }
+}
+
+/// What reading one record costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum Reach {
+    /// One read of its bytes.
+    #[default]
+    AsItLies,
+    /// As many reads as there are columns.
+    Gathered {
+        /// Places of the file that a record's values lie in.
+        places: u32,
+    },
+    /// Computing it, which takes no longer alone than among others.
+    Computed,
+    /// Reading and decoding all of its block.
+    Blocks(Blocks),
+}
+
+/// Blocks of records that are decoded whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Blocks {
+    /// How many there are.
+    pub count: u64,
+    /// Mean bytes of one, decoded.
+    pub bytes: f64,
+    /// Mean bytes of one in the file.
+    pub stored_bytes: f64,
+    /// Bytes of decoded blocks that stay in memory for all files together.
+    pub kept_bytes: u64,
 }
 
 /// How a file numbers its features.
@@ -355,6 +421,15 @@ pub(crate) enum Decoder {
         /// Of those that do not state their label themselves.
         listed: StoredClasses,
         classes: Classes,
+    },
+    /// Features in a layout of the format's own; otherwise as fields are.
+    Features {
+        decoder: Arc<dyn FeatureDecoder>,
+        codes: Codes,
+        listed: StoredClasses,
+        classes: Classes,
+        /// What stands for features that a record lacks.
+        missing: Option<Arc<[f32]>>,
     },
 }
 
@@ -544,6 +619,18 @@ impl Decoder {
                 };
                 rows.push_bytes(class, row);
                 Ok(())
+            }),
+            Decoder::Features {
+                decoder,
+                codes,
+                listed,
+                classes,
+                missing,
+            } => rows.push_dense_with(|row| {
+                match decoder.decode(bytes, missing.as_deref(), row)? {
+                    Some(label) => known(classes, label),
+                    None => listed.class(codes.get(record)),
+                }
             }),
             Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)

@@ -214,7 +214,11 @@ impl Dataset {
         ] {
             self.fingerprint = mix(self.fingerprint, value);
         }
-        if let (Reading::Delimited(_), Some(missing)) = (&file.reading, missing) {
+        let has_missing = matches!(
+            file.reading,
+            Reading::Delimited(_) | Reading::Features { .. }
+        );
+        if let (true, Some(missing)) = (has_missing, missing) {
             self.fingerprint = mix(self.fingerprint, missing.fingerprint());
         }
         self.index = self.index.max(file.index);
@@ -266,6 +270,13 @@ impl Dataset {
                 listed: StoredClasses::new(file.labels, file.names, &classes),
                 classes,
             },
+            Reading::Features { decoder, codes } => Decoder::Features {
+                decoder,
+                codes,
+                listed: StoredClasses::new(file.labels, file.names, &classes),
+                classes,
+                missing: missing.map(MissingValues::values),
+            },
             Reading::PackedSparse { coding, features } => Decoder::PackedSparse {
                 coding,
                 features,
@@ -281,6 +292,7 @@ impl Dataset {
             first_id,
             records: file.records,
             places: file.places,
+            reach: file.reach,
             decoder,
             stamp,
             remote: opened.remote,

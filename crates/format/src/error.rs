@@ -73,7 +73,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// Bytes where features to train on are needed.
-    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, IDX or CIFAR", path.display())]
+    #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, Parquet, Arrow, IDX or CIFAR", path.display())]
     NoFeatures {
         /// The file.
         path: PathBuf,
@@ -308,6 +308,34 @@ pub enum FormatError {
         /// Position of the second.
         second: usize,
     },
+    /// A column that is asked for does not exist.
+    #[error("{}: has no column {wanted}; its columns are {columns}; name some of them with `format`", path.display())]
+    NoColumn {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        wanted: String,
+        /// The columns there are.
+        columns: String,
+    },
+    /// A column that is asked for holds what no record can.
+    #[error("{}: column {column} holds {found}; name columns of numbers, strings or lists of numbers with `format`", path.display())]
+    ColumnType {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+        /// What it holds.
+        found: String,
+    },
+    /// A Parquet or Arrow file that is damaged or cut off.
+    #[error("{}: {what}; fetch or write it again", path.display())]
+    DamagedTable {
+        /// The file.
+        path: PathBuf,
+        /// What does not hold.
+        what: String,
+    },
     /// More distinct labels than a classification has.
     #[error("{}: has more than {limit} distinct labels, so they look like regression targets; Pelton trains classifiers", path.display())]
     TooManyLabels {
@@ -540,6 +568,14 @@ pub enum Fault {
         column: u64,
         /// The cell found.
         found: String,
+    },
+    /// A value of a column that has a name.
+    #[error("column {column} {what}")]
+    Column {
+        /// The column.
+        column: String,
+        /// What is wrong, and the remedy.
+        what: String,
     },
     /// A cell with text in it.
     #[error(

@@ -13,9 +13,10 @@ use crate::byte_source::FileWindow;
 use crate::codes::Codes;
 use crate::compressed::{cache_dir, cache_name};
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places, Stamp};
+use crate::data_file::{IndexSource, Places, Reach, Stamp};
 use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
+use crate::features::FeatureDecoder;
 use crate::fields::{FieldDecoder, overhead};
 use crate::input::{Input, input_of};
 use crate::kind::{FormatKind, Head};
@@ -122,6 +123,12 @@ pub(crate) enum Reading {
         codes: Codes,
         decoder: Arc<dyn FieldDecoder>,
     },
+    /// Features in a layout of the format's own.
+    #[cfg_attr(not(feature = "columns"), expect(dead_code))]
+    Features {
+        codes: Codes,
+        decoder: Arc<dyn FeatureDecoder>,
+    },
 }
 
 impl Reading {
@@ -140,6 +147,7 @@ impl Reading {
                 [2 << 8 | shape, label]
             }
             Reading::Fields { decoder, .. } => [11, decoder.fingerprint()],
+            Reading::Features { decoder, .. } => [12, decoder.fingerprint()],
         }
     }
 }
@@ -161,6 +169,8 @@ pub(crate) struct Found {
     pub(crate) index: IndexSource,
     /// What places are places of; the file itself where `None`.
     pub(crate) storage: Option<Arc<dyn Storage>>,
+    /// What reading one record costs.
+    pub(crate) reach: Reach,
 }
 
 impl Found {
@@ -203,6 +213,7 @@ impl Found {
             reading: Reading::Sample(reading),
             index: IndexSource::Arithmetic,
             storage: None,
+            reach: Reach::AsItLies,
         }
     }
 

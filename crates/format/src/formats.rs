@@ -2,6 +2,8 @@
 
 use crate::array_record::ArrayRecord;
 use crate::cifar::Cifar;
+#[cfg(feature = "columns")]
+use crate::columns::{Arrow, Parquet};
 use crate::folder::Folder;
 use crate::format::Format;
 use crate::idx::Idx;
@@ -19,7 +21,7 @@ use crate::text::Text;
 use crate::tfrecord::TfRecord;
 
 /// All formats; of two that recognise a file equally well the first is taken.
-static FORMATS: [&dyn Format; 23] = [
+static FORMATS: &[&dyn Format] = &[
     &Libsvm,
     &Delimited {
         name: "csv",
@@ -51,6 +53,14 @@ static FORMATS: [&dyn Format; 23] = [
     &ArrayRecord::AsBytes,
     &Mds,
     &LitData,
+    #[cfg(feature = "columns")]
+    &Parquet { selects: false },
+    #[cfg(feature = "columns")]
+    &Parquet { selects: true },
+    #[cfg(feature = "columns")]
+    &Arrow { selects: false },
+    #[cfg(feature = "columns")]
+    &Arrow { selects: true },
 ];
 
 impl FormatKind {
@@ -155,6 +165,11 @@ mod tests {
         check("x.tar", b"\0", Some("tar"));
         check("x.jsonl", b"{}", Some("jsonl"));
         check("x.npz", b"PK\x03\x04\0", Some("npz"));
+        if cfg!(feature = "columns") {
+            check("x", b"PAR1\0", Some("parquet"));
+            check("x", b"ARROW1\0\0", Some("arrow"));
+            check("x.arrow", b"\xff\xff\xff\xff", Some("arrow"));
+        }
         for name in FormatKind::names().split(", ") {
             let name = name
                 .replace("LENGTH", "4294967295")

@@ -42,10 +42,13 @@ mod packed_copy;
 mod packed_reader;
 mod packed_writer;
 
+mod features;
 mod gaussian_mixture;
 mod mixture;
 
 mod array_record;
+#[cfg(feature = "columns")]
+mod columns;
 mod example;
 mod example_fields;
 mod example_scan;
@@ -100,7 +103,7 @@ mod token_scan;
 
 pub use class_name::ClassName;
 pub use contents::Contents;
-pub use data_file::{DataFile, IndexSource, Numbering};
+pub use data_file::{Blocks, DataFile, IndexSource, Numbering, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};

@@ -7,8 +7,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pelton_storage::RangeRead;
+
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
+use crate::features::FeatureDecoder;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading};
 use crate::line_scan::Lines;
@@ -29,6 +32,7 @@ impl MissingValues {
     ) -> Result<Option<MissingValues>, FormatError> {
         let width = opened.iter().find_map(|file| match &file.found.reading {
             Reading::Delimited(rules) => Some(rules.features()),
+            Reading::Features { decoder, .. } => Some(decoder.width()),
             _ => None,
         });
         let (Some(width), Some(kind)) = (width, options.missing) else {
@@ -63,35 +67,92 @@ fn means_of(
     options: &OpenOptions,
 ) -> Result<Arc<[f32]>, FormatError> {
     let mut sums = vec![(0.0_f64, 0_u64); width];
-    let mut row = vec![0.0; width];
+    let mut add = |row: &[f32]| {
+        for ((sum, count), value) in sums.iter_mut().zip(row) {
+            if !value.is_nan() {
+                *sum += f64::from(*value);
+                *count += 1;
+            }
+        }
+    };
     for file in opened {
-        let Reading::Delimited(rules) = &file.found.reading else {
-            continue;
-        };
-        let rules = DelimitedRules {
-            missing: Some(vec![f32::NAN; width].into()),
-            ..rules.clone()
-        };
-        let read_error = |e| FormatError::io(&file.path, "read it", e);
-        let text = file.input()?;
-        let (from, _) = file.found.places.get(0);
-        let mut lines = Lines::new(&text, from, file.stamp.size);
-        while let Some((_, line)) = lines.next().map_err(read_error)? {
-            if options.interrupt.load(Ordering::Relaxed) {
-                let path = file.path.clone();
-                return Err(FormatError::Interrupted { path });
-            }
-            if decode_delimited_line(line, &rules, &mut row, |_| Ok(())).is_err() {
-                continue;
-            }
-            for ((sum, count), value) in sums.iter_mut().zip(&row) {
-                if !value.is_nan() {
-                    *sum += f64::from(*value);
-                    *count += 1;
-                }
-            }
+        match &file.found.reading {
+            Reading::Delimited(rules) => lines_of(file, rules, options, &mut add)?,
+            Reading::Features { decoder, .. } => rows_of(file, &**decoder, options, &mut add)?,
+            _ => {}
         }
     }
     let mean = |(sum, count): (f64, u64)| (sum / count.max(1) as f64) as f32;
     Ok(sums.into_iter().map(mean).collect())
+}
+
+fn check_interrupted(file: &Opened, options: &OpenOptions) -> Result<(), FormatError> {
+    match options.interrupt.load(Ordering::Relaxed) {
+        true => Err(FormatError::Interrupted {
+            path: file.path.clone(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Calls `add` with the features of every line, NaN where a cell is missing.
+fn lines_of(
+    file: &Opened,
+    rules: &DelimitedRules,
+    options: &OpenOptions,
+    add: &mut dyn FnMut(&[f32]),
+) -> Result<(), FormatError> {
+    let mut row = vec![0.0; rules.features()];
+    let rules = DelimitedRules {
+        missing: Some(vec![f32::NAN; row.len()].into()),
+        ..rules.clone()
+    };
+    let read_error = |e| FormatError::io(&file.path, "read it", e);
+    let text = file.input()?;
+    let (from, _) = file.found.places.get(0);
+    let mut lines = Lines::new(&text, from, file.stamp.size);
+    while let Some((_, line)) = lines.next().map_err(read_error)? {
+        check_interrupted(file, options)?;
+        if decode_delimited_line(line, &rules, &mut row, |_| Ok(())).is_ok() {
+            add(&row);
+        }
+    }
+    Ok(())
+}
+
+/// Calls `add` with the features of every record, NaN where one is missing.
+fn rows_of(
+    file: &Opened,
+    decoder: &dyn FeatureDecoder,
+    options: &OpenOptions,
+    add: &mut dyn FnMut(&[f32]),
+) -> Result<(), FormatError> {
+    const BYTES: u64 = 1 << 20;
+    let places = &file.found.places;
+    let missing = vec![f32::NAN; decoder.width()];
+    let (mut row, mut buffer) = (missing.clone(), Vec::new());
+    let mut first = 0;
+    while first < file.found.records {
+        check_interrupted(file, options)?;
+        let from = places.get(first).0;
+        let records = (first..file.found.records).map(|record| places.get(record));
+        let records = records.take_while(|(at, length)| *at == from || at + length - from <= BYTES);
+        let records: Vec<(u64, u64)> = records.collect();
+        let end = records.last().map_or(from, |(at, length)| at + length);
+        buffer.resize((end - from) as usize, 0);
+        file.storage.read_batch(&mut [RangeRead {
+            offset: from,
+            buffer: &mut buffer,
+            filled: 0,
+        }])?;
+        for (at, length) in &records {
+            let begin = (at - from) as usize;
+            let bytes = &buffer[begin..begin + *length as usize];
+            if decoder.decode(bytes, Some(&missing), &mut row).is_ok() {
+                add(&row);
+            }
+        }
+        first += records.len() as u64;
+    }
+    Ok(())
 }

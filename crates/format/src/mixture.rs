@@ -15,7 +15,7 @@ use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use serde::{Deserialize, Serialize};
 
 use crate::contents::Contents;
-use crate::data_file::{IndexSource, Places};
+use crate::data_file::{IndexSource, Places, Reach};
 use crate::error::FormatError;
 use crate::format::{Format, Found, Match, Reading, Source};
 use crate::gaussian_mixture::{GaussianMixture, Halves, NAME};
@@ -170,6 +170,7 @@ impl Format for Mixtures {
             reading: Reading::PackedDense,
             index: IndexSource::Arithmetic,
             storage: Some(Arc::new(storage)),
+            reach: Reach::Computed,
         })
     }
 }

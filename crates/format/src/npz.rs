@@ -11,7 +11,7 @@ use pelton_batch::DType;
 use pelton_storage::{AlignedBuffer, Granularity, RangeRead, Storage, StorageError};
 
 use crate::codes::Codes;
-use crate::data_file::Places;
+use crate::data_file::{Places, Reach};
 use crate::error::FormatError;
 use crate::fields::{self, Column, check_name};
 use crate::format::{Format, Found, Match, Source};
@@ -110,6 +110,9 @@ impl Format for Npz {
             longest: bytes,
             places: Places::Fixed { from: 0, bytes },
             storage: Some(Arc::new(gathered)),
+            reach: Reach::Gathered {
+                places: arrays.len() as u32,
+            },
             ..Found::fields(
                 labels,
                 records,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_storage::{AlignedBuffer, ScratchFile, StorageError};
 
-use crate::data_file::{DataFile, Decoder, IN_FILE, Places, StoredClasses};
+use crate::data_file::{DataFile, Decoder, IN_FILE, Places, Reach, StoredClasses};
 use crate::dataset::Dataset;
 use crate::elias_fano::EliasFanoBuilder;
 use crate::kind::FormatKind;
@@ -155,6 +155,7 @@ impl PackedCopy {
         let files = self.dataset.files().iter().zip(self.places);
         let files = files.map(|(file, places)| DataFile {
             kind: FormatKind::new("prow", None),
+            reach: Reach::AsItLies,
             storage: Arc::clone(&storage),
             places,
             decoder: match layout {

@@ -298,3 +298,9 @@ pub fn load_elias_fano(words: &[u64]) -> Option<EliasFano> {
     let low_bits = u32::try_from(low_bits).ok()?;
     EliasFano::from_parts(len, low_bits, low.to_vec(), high.to_vec(), universe)
 }
+
+/// Reads all records of a Parquet or Arrow file that lies in memory; how many, where all is sound.
+#[cfg(feature = "columns")]
+pub fn read_table(bytes: &[u8]) -> Option<u64> {
+    crate::columns::read_all(bytes)
+}

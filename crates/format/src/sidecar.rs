@@ -32,6 +32,10 @@ pub(crate) enum RecordShape {
         format: u64,
         label: u64,
     },
+    /// Records that are made of the file's bytes and may be longer than these; `hash` tells of what and how.
+    Made {
+        hash: u64,
+    },
     /// Runs of so many tokens of text.
     Tokens(NonZeroU32),
 }
@@ -63,6 +67,7 @@ impl SidecarKey {
             }
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
             RecordShape::Classed { format, label } => (format, 0, label, 0),
+            RecordShape::Made { hash } => (32, 0, hash, 0),
             RecordShape::Tokens(length) => (5, 0, 0, u64::from(length.get())),
         };
         let modified = self.stamp.modified_ns();
@@ -186,7 +191,10 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     let expected = [tallies, name_words, code_words, low_words, high_words]
         .into_iter()
         .try_fold(labels, u64::checked_add)?;
-    let size = key.stamp.size;
+    let size = match key.shape {
+        RecordShape::Made { .. } => i64::MAX as u64,
+        _ => key.stamp.size,
+    };
     if words.len() as u64 != expected
         || labels > MOST_LABELS as u64
         || tallies > MOST_TALLIES
@@ -223,7 +231,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     // Only where the shape of the records says nothing of their end may it lie before the file's.
     let is_text = match key.shape {
         RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
-        RecordShape::Classed { .. } => false,
+        RecordShape::Classed { .. } | RecordShape::Made { .. } => false,
     };
     let sound = found_longest == longest && (end == size || !is_text);
     sound.then_some(Located {

@@ -2,7 +2,7 @@
 
 use crate::codes::Codes;
 use crate::contents::Contents;
-use crate::data_file::{IN_FILE, IndexSource, LINE_ENDS, Places};
+use crate::data_file::{IN_FILE, IndexSource, LINE_ENDS, Places, Reach};
 use crate::delimited::{DelimitedRules, Heading, LabelColumn};
 use crate::error::FormatError;
 use crate::fields::{Column, scan_labels};
@@ -157,6 +157,7 @@ fn lines_found(
         reading,
         index,
         storage: None,
+        reach: Reach::AsItLies,
         places: Places::listed(contents.starts, end, LINE_ENDS),
     }
 }
@@ -266,6 +267,7 @@ impl Format for Npy {
             reading: Reading::Npy(rules),
             index: IndexSource::Arithmetic,
             storage: None,
+            reach: Reach::AsItLies,
         })
     }
 }
@@ -325,6 +327,7 @@ impl Format for Packed {
             },
             index: IndexSource::Arithmetic,
             storage: None,
+            reach: Reach::AsItLies,
         })
     }
 }

@@ -216,6 +216,14 @@ pub enum StorageError {
         /// File or description of the storage.
         path: String,
     },
+    /// A file whose bytes are decoded before they are read is damaged.
+    #[error("{path}: {what}; fetch or write it again")]
+    Damaged {
+        /// File or description of the storage.
+        path: String,
+        /// What does not hold.
+        what: String,
+    },
     /// The disk is full, or would be.
     #[error(
         "{}: {needed} bytes are needed and {available} are free; free some or choose another folder",

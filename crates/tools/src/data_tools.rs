@@ -8,7 +8,7 @@ use pelton_data::{self as data, DataConfig, DataError, fetch_bytes, fetch_rows, 
 use pelton_fetch::FetchOptions;
 use pelton_format::{
     Contents, DataFile, Dataset, Field, IndexCoding, PackedShape, PackedSummary, PackedWriter,
-    RecordBytes, Row, fields, members,
+    Reach, RecordBytes, Row, fields, members,
 };
 use pelton_run::{Event, RunContext, write_atomically};
 use serde::Serialize;
@@ -65,12 +65,14 @@ pub struct FileFigures {
     pub records: u64,
     /// How they are found.
     pub located: String,
-    /// Mean bytes that one random access uses.
+    /// Mean bytes of the file that one random access uses.
     pub access_bytes: f64,
     /// Mean pages of 4096 bytes that it touches.
     pub access_pages: f64,
     /// Files that it opens: 1 where each record is a file.
     pub access_opens: u32,
+    /// Mean bytes that it decodes where a record is decoded with its neighbours; 0 elsewhere.
+    pub access_decodes: f64,
 }
 
 impl FileFigures {
@@ -92,14 +94,27 @@ impl FileFigures {
             }
         }
         let mean = |sum: u64| sum as f64 / sampled.max(1) as f64;
+        let (access_bytes, access_pages, access_decodes) = match file.reach() {
+            Reach::Blocks(blocks) => {
+                let pages = (blocks.stored_bytes / PAGE as f64).ceil();
+                (blocks.stored_bytes, pages, blocks.bytes)
+            }
+            // A page at least in each place.
+            Reach::Gathered { places } => {
+                let pages = f64::from(places) + mean(bytes) / PAGE as f64;
+                (mean(bytes), pages, 0.0)
+            }
+            _ => (mean(bytes), mean(pages), 0.0),
+        };
         FileFigures {
             path: file.path().display().to_string(),
             format: file.kind().to_string(),
             records: file.records(),
             located: file.located_by(),
-            access_bytes: mean(bytes),
-            access_pages: mean(pages),
+            access_bytes,
+            access_pages,
             access_opens: u32::from(is_folder),
+            access_decodes,
         }
     }
 }

@@ -88,9 +88,13 @@ fn print_files(files: &[FileFigures], out: &mut impl Write) -> io::Result<()> {
             0 => String::new(),
             _ => ", and opens a file".to_string(),
         };
+        let decodes = match file.access_decodes {
+            0.0 => String::new(),
+            bytes => format!(", and decodes {bytes:.0} bytes unless they are in memory"),
+        };
         writeln!(
             out,
-            "    one random access uses {:.0} bytes and touches {:.1} pages of 4096{opens}",
+            "    one random access uses {:.0} bytes and touches {:.1} pages of 4096{opens}{decodes}",
             file.access_bytes, file.access_pages
         )?;
     }

@@ -2,6 +2,8 @@
 
 mod array_records;
 mod arrays;
+#[cfg(feature = "columns")]
+mod columns;
 mod folder_indexes;
 mod json_labels;
 mod opening;

@@ -1,0 +1,197 @@
+//! Records of columns as rows: named arrays, or features.
+
+use std::sync::Arc;
+
+use pelton_batch::{FieldSpec, FieldSpecs};
+
+use super::column::ColumnKind;
+use super::record::RecordLayout;
+use crate::error::Fault;
+use crate::features::{FeatureDecoder, FeatureFault};
+use crate::fields::{FieldDecoder, RowWriter, element_value, overhead};
+use crate::fingerprint::mix;
+use crate::labels::checked_label;
+
+/// Columns as fields of a row.
+#[derive(Debug)]
+pub(crate) struct ColumnFields {
+    layout: Arc<RecordLayout>,
+    /// The column whose numbers are labels.
+    label: Option<usize>,
+    specs: FieldSpecs,
+}
+
+impl ColumnFields {
+    pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFields {
+        let kept = layout.columns().iter().enumerate();
+        let kept = kept.filter(|(i, _)| Some(*i) != label);
+        let specs = kept.map(|(_, column)| match &column.kind {
+            ColumnKind::Numbers { element, dims } => {
+                let known: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
+                FieldSpec::new(&column.name, element.dtype(), &known)
+            }
+            ColumnKind::List { element } => FieldSpec::new(&column.name, element.dtype(), &[None]),
+            ColumnKind::Bytes => FieldSpec::new(&column.name, pelton_batch::DType::U8, &[None]),
+        });
+        ColumnFields {
+            specs: FieldSpecs(specs.collect()),
+            layout,
+            label,
+        }
+    }
+
+    /// Bytes of a row, without the values of variable columns.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        let fields = self.specs.0.iter().map(|field| {
+            let known = field.bytes().unwrap_or(0) as u64;
+            overhead(&field.name, field.dims.len()) + known
+        });
+        2 + fields.sum::<u64>()
+    }
+}
+
+/// A number that is a label.
+fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
+    let ColumnKind::Numbers { element, .. } = kind else {
+        return Err(Fault::NoRecord);
+    };
+    let value = element_value(element.dtype(), bytes);
+    if !value.is_finite() {
+        return Err(Fault::BadLabel {
+            found: value.to_string(),
+        });
+    }
+    checked_label(value, || value.to_string())
+}
+
+#[cold]
+fn lacks_value(layout: &RecordLayout, i: usize) -> Fault {
+    Fault::Column {
+        column: layout.columns()[i].name.clone(),
+        what: "holds no value (null); leave such records out with `on_bad_record` skip, or name other columns with `format`, as in parquet:NAME,NAME".into(),
+    }
+}
+
+fn fingerprint(layout: &RecordLayout, label: Option<usize>) -> u64 {
+    let text = format!("{:?}", layout.columns());
+    let start = label.map_or(u64::MAX, |label| label as u64);
+    text.bytes()
+        .fold(start, |hash, byte| mix(hash, u64::from(byte)))
+}
+
+impl FieldDecoder for ColumnFields {
+    fn specs(&self) -> &FieldSpecs {
+        &self.specs
+    }
+
+    fn decode(&self, _: u64, bytes: &[u8], row: &mut RowWriter<'_>) -> Result<Option<f64>, Fault> {
+        let mut label = None;
+        let read = self.layout.each(bytes, |i, value| {
+            let column = &self.layout.columns()[i];
+            let value = value.ok_or_else(|| lacks_value(&self.layout, i))?;
+            if Some(i) == self.label {
+                label = Some(label_of(&column.kind, value)?);
+                return Ok(());
+            }
+            let count = value.len() / column.kind.element_bytes();
+            match &column.kind {
+                ColumnKind::Numbers { element, dims } => {
+                    row.put(&column.name, Some(element.dtype()), dims, value);
+                }
+                ColumnKind::List { element } => {
+                    row.put(&column.name, Some(element.dtype()), &[count], value);
+                }
+                ColumnKind::Bytes => row.put(&column.name, None, &[count], value),
+            }
+            Ok(())
+        });
+        read.ok_or(Fault::NoRecord)??;
+        Ok(label)
+    }
+
+    fn fingerprint(&self) -> u64 {
+        fingerprint(&self.layout, self.label)
+    }
+}
+
+/// Columns of numbers as features.
+#[derive(Debug)]
+pub(crate) struct ColumnFeatures {
+    layout: Arc<RecordLayout>,
+    label: Option<usize>,
+    width: usize,
+}
+
+impl ColumnFeatures {
+    /// Every column but the label's is of numbers, as many in each record.
+    pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFeatures {
+        let features = layout.columns().iter().enumerate().map(|(i, column)| {
+            let elements = column.kind.fixed_bytes().unwrap_or(0) / column.kind.element_bytes();
+            if Some(i) == label { 0 } else { elements }
+        });
+        ColumnFeatures {
+            width: features.sum(),
+            layout,
+            label,
+        }
+    }
+}
+
+impl FeatureDecoder for ColumnFeatures {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn label_column(&self) -> Option<usize> {
+        let columns = self.layout.columns().len();
+        self.label.filter(|_| self.width + 1 == columns)
+    }
+
+    fn decode(
+        &self,
+        bytes: &[u8],
+        missing: Option<&[f32]>,
+        row: &mut [f32],
+    ) -> Result<Option<f64>, Fault> {
+        let (mut label, mut filled) = (None, 0);
+        let read = self.layout.each(bytes, |i, value| {
+            let column = &self.layout.columns()[i];
+            if Some(i) == self.label {
+                let value = value.ok_or_else(|| lacks_value(&self.layout, i))?;
+                label = Some(label_of(&column.kind, value)?);
+                return Ok(());
+            }
+            let ColumnKind::Numbers { element, dims } = &column.kind else {
+                return Err(Fault::NoRecord);
+            };
+            let count = dims.iter().product::<usize>();
+            let cells = row.get_mut(filled..filled + count).ok_or(Fault::NoRecord)?;
+            let stand_in = missing.and_then(|missing| missing.get(filled..filled + count));
+            filled += count;
+            let Some(value) = value else {
+                cells.copy_from_slice(stand_in.ok_or_else(|| FeatureFault::Null.of(&column.name))?);
+                return Ok(());
+            };
+            let dtype = element.dtype();
+            let values = value.chunks_exact(dtype.bytes());
+            for (j, (cell, value)) in cells.iter_mut().zip(values).enumerate() {
+                let wide = element_value(dtype, value);
+                *cell = match (wide as f32, stand_in) {
+                    (narrow, _) if narrow.is_finite() => narrow,
+                    (narrow, Some(stand_in)) if narrow.is_nan() => stand_in[j],
+                    _ => return Err(FeatureFault::Number(wide).of(&column.name)),
+                };
+            }
+            Ok(())
+        });
+        read.ok_or(Fault::NoRecord)??;
+        match filled == row.len() {
+            true => Ok(label),
+            false => Err(Fault::NoRecord),
+        }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        fingerprint(&self.layout, self.label)
+    }
+}

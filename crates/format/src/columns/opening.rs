@@ -1,0 +1,745 @@
+//! Opening Parquet and Arrow files: which columns, which of them is the label, and where records lie.
+//!
+//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where some
+//! column holds strings or lists, the lengths of all its values are looked through once and kept in a sidecar.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use pelton_storage::{MemoryStorage, Storage};
+
+use super::arrow::{self, ArrowSchema};
+use super::column::{Column, ColumnKind, Leaf};
+use super::decoder::{ColumnFeatures, ColumnFields};
+use super::parquet::{self, ParquetTable};
+use super::record::{RecordLayout, can_be_label};
+use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
+use super::table::{Table, TableFile, Wrong};
+use super::values::Values;
+use crate::chunks_in_order::scan_in_order;
+use crate::classes_so_far::ClassesSoFar;
+use crate::codes::Codes;
+use crate::contents::Contents;
+use crate::data_file::{Blocks, IndexSource, Places, Reach};
+use crate::delimited::LabelColumn;
+use crate::elias_fano::EliasFanoBuilder;
+use crate::error::{Fault, FormatError};
+use crate::features::FeatureDecoder;
+use crate::fields::{check_name, element_value, label_field};
+use crate::fingerprint::mix;
+use crate::format::{Format, Found, Match, Reading, Source, scan_threads};
+use crate::kind::Head;
+use crate::labels::{LABEL_LIMIT, LabelCollector, MOST_LABELS};
+use crate::located::Located;
+use crate::rows::Layout;
+use crate::sidecar::RecordShape;
+
+/// How the places of records were found whose values are of different lengths.
+const LENGTHS: &str = "from the lengths of their values";
+/// Most columns of a record.
+const MOST_COLUMNS: usize = 1 << 15;
+
+/// Parquet files; with `selects` some columns of them.
+pub(crate) struct Parquet {
+    pub(crate) selects: bool,
+}
+
+impl Format for Parquet {
+    fn name(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn argument(&self) -> Option<&'static str> {
+        self.selects.then_some("COLUMN,…")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        selection(argument).map(drop)
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        if self.selects {
+            return None;
+        }
+        if head.bytes.starts_with(parquet::MAGIC) {
+            return Some(Match::Magic);
+        }
+        head.ends_in(&["parquet"]).then_some(Match::Name)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn in_place_only(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let table = ParquetTable::open(file(source)?).map_err(|wrong| refused(source, wrong))?;
+        let choice = choose(source, table.leaves(), notes)?;
+        let table = table.choose(choice.columns.clone());
+        found(source, Arc::new(table), choice.label, notes)
+    }
+}
+
+/// Arrow's files and streams; with `selects` some columns of them.
+pub(crate) struct Arrow {
+    pub(crate) selects: bool,
+}
+
+impl Format for Arrow {
+    fn name(&self) -> &'static str {
+        "arrow"
+    }
+
+    fn argument(&self) -> Option<&'static str> {
+        self.selects.then_some("COLUMN,…")
+    }
+
+    fn check(&self, argument: &str) -> Result<(), String> {
+        selection(argument).map(drop)
+    }
+
+    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
+        if self.selects {
+            return None;
+        }
+        if head.bytes.starts_with(arrow::MAGIC) || arrow::begins_stream(head.bytes) {
+            return Some(Match::Magic);
+        }
+        head.ends_in(&["arrow", "arrows", "feather", "ipc"])
+            .then_some(Match::Name)
+    }
+
+    fn has_features(&self) -> bool {
+        true
+    }
+
+    fn in_place_only(&self) -> bool {
+        true
+    }
+
+    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
+        let schema = ArrowSchema::open(file(source)?).map_err(|wrong| refused(source, wrong))?;
+        let choice = choose(source, schema.leaves(), notes)?;
+        let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
+        let table = schema
+            .read(choice.columns, &interrupted)
+            .map_err(|wrong| refused(source, wrong))?;
+        check_interrupted(source)?;
+        found(source, Arc::new(table), choice.label, notes)
+    }
+}
+
+/// The file, which all that is read of it comes through.
+fn file(source: &Source<'_>) -> Result<TableFile, FormatError> {
+    Ok(TableFile::new(source.storage()?)?)
+}
+
+fn refused(source: &Source<'_>, wrong: Wrong) -> FormatError {
+    match wrong {
+        Wrong::Storage(error) => error.into(),
+        Wrong::Damaged(what) => FormatError::DamagedTable {
+            path: source.path.to_path_buf(),
+            what,
+        },
+    }
+}
+
+fn check_interrupted(source: &Source<'_>) -> Result<(), FormatError> {
+    match source.options.interrupt.load(Ordering::Relaxed) {
+        true => Err(FormatError::Interrupted {
+            path: source.path.to_path_buf(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// The names that a spelling lists.
+fn selection(argument: &str) -> Result<Vec<&str>, String> {
+    let names: Vec<&str> = argument.split(',').collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    match distinct.contains("") || distinct.len() < names.len() {
+        true => Err(
+            "does not name columns; write their names with commas between them, each once".into(),
+        ),
+        false => Ok(names),
+    }
+}
+
+/// Which columns are read, and which of them is the label.
+struct Choice {
+    columns: Vec<Column>,
+    label: Option<usize>,
+}
+
+fn choose(
+    source: &Source<'_>,
+    leaves: Vec<Leaf>,
+    notes: &mut Vec<String>,
+) -> Result<Choice, FormatError> {
+    let (path, options) = (source.path, source.options);
+    let name_of = |leaf: &Leaf| match leaf {
+        Ok(column) => column.name.clone(),
+        Err((name, _)) => name.clone(),
+    };
+    let names: Vec<String> = leaves.iter().map(name_of).collect();
+    // The column of this name, which somebody asked for.
+    let named = |name: &str| match names.iter().position(|known| known == name) {
+        Some(place) => leaves[place]
+            .clone()
+            .map_err(|(column, found)| FormatError::ColumnType {
+                path: path.to_path_buf(),
+                column,
+                found,
+            }),
+        None => Err(FormatError::NoColumn {
+            path: path.to_path_buf(),
+            wanted: name.to_owned(),
+            columns: listed(&names),
+        }),
+    };
+    let selects = !source.argument().is_empty();
+    let mut left_out = Vec::new();
+    let mut columns: Vec<Column> = match selects {
+        true => {
+            let wanted = selection(source.argument()).expect("it was checked");
+            wanted.into_iter().map(named).collect::<Result<_, _>>()?
+        }
+        false => {
+            let (good, others): (Vec<Leaf>, Vec<Leaf>) =
+                leaves.iter().cloned().partition(Result::is_ok);
+            left_out.extend(others.iter().map(name_of));
+            good.into_iter().flatten().collect()
+        }
+    };
+    let shown: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    let mut label = match &options.label {
+        LabelColumn::Name(name) => {
+            let column = match names.contains(name) {
+                true => named(name)?,
+                false => return Err(no_label(source, name, &names)),
+            };
+            let place = columns.iter().position(|known| *known == column);
+            Some(place.unwrap_or_else(|| {
+                columns.push(column);
+                columns.len() - 1
+            }))
+        }
+        wanted => label_field(path, &shown, wanted)?,
+    };
+    if let Some(at) = label
+        && !can_be_label(&columns[at].kind)
+    {
+        let known = "of one number or string a record where they are labels".to_owned();
+        return Err(no_label(source, &columns[at].name, &[known]));
+    }
+    if options.features_only {
+        let is_kept = |i: usize, column: &Column| {
+            Some(i) == label || matches!(column.kind, ColumnKind::Numbers { .. })
+        };
+        let others = columns
+            .iter()
+            .enumerate()
+            .filter(|(i, column)| !is_kept(*i, column));
+        let others: Vec<String> = others.map(|(_, column)| column.name.clone()).collect();
+        if let (true, Some(name)) = (selects, others.first()) {
+            return Err(FormatError::ColumnType {
+                path: path.to_path_buf(),
+                column: name.clone(),
+                found: "no numbers of one count, and so no features".into(),
+            });
+        }
+        let label_name = label.map(|at| columns[at].name.clone());
+        columns.retain(|column| !others.contains(&column.name));
+        label = columns
+            .iter()
+            .position(|column| Some(&column.name) == label_name.as_ref());
+        left_out.extend(others);
+        if options.any_label {
+            if let Some(at) = label.take() {
+                columns.remove(at);
+            }
+        } else if label.is_none() {
+            return Err(no_label(source, "label", &names));
+        }
+    }
+    if !left_out.is_empty() {
+        let what = match options.features_only {
+            true => "no numbers that could be features",
+            false => "nothing that a record can hold",
+        };
+        notes.push(format!(
+            "{}: {} hold {what} and are left out",
+            path.display(),
+            listed(&left_out)
+        ));
+    }
+    let mut specs: Vec<pelton_batch::FieldSpec> = Vec::new();
+    for column in &columns {
+        let checked = check_name(&column.name, &specs);
+        checked.map_err(|what| refused(source, Wrong::Damaged(what)))?;
+        specs.push(pelton_batch::FieldSpec::new(
+            &column.name,
+            pelton_batch::DType::U8,
+            &[],
+        ));
+    }
+    if columns.len() == usize::from(label.is_some()) || columns.len() > MOST_COLUMNS {
+        return Err(FormatError::NoColumn {
+            path: path.to_path_buf(),
+            wanted: format!(
+                "for records, of which there may be 1 to {MOST_COLUMNS} besides the label"
+            ),
+            columns: listed(&names),
+        });
+    }
+    Ok(Choice { columns, label })
+}
+
+fn no_label(source: &Source<'_>, wanted: &str, columns: &[String]) -> FormatError {
+    FormatError::NoLabelColumn {
+        path: source.path.to_path_buf(),
+        wanted: wanted.to_owned(),
+        columns: listed(columns),
+    }
+}
+
+/// Names, for a message.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 40;
+    let more = names.len().saturating_sub(MOST);
+    let first = names[..names.len() - more].join(", ");
+    match more {
+        0 => first,
+        _ => format!("{first} and {more} more"),
+    }
+}
+
+/// What a scan looks at.
+struct Wanted {
+    /// The columns whose values are of different lengths.
+    variable: Vec<usize>,
+    label: Option<usize>,
+}
+
+/// What it finds in a group of records.
+#[derive(Default)]
+struct Scanned {
+    /// Bytes of the variable columns of each record.
+    lengths: Vec<u64>,
+    labels: Vec<f64>,
+    names: Vec<Vec<u8>>,
+    codes: Vec<u32>,
+    /// A record without a name for a label.
+    unnamed: Option<u64>,
+}
+
+fn found(
+    source: &Source<'_>,
+    table: Arc<dyn Table>,
+    label: Option<usize>,
+    notes: &mut Vec<String>,
+) -> Result<Found, FormatError> {
+    let all = table.columns();
+    let groups = table.groups();
+    let records = groups.last().copied().unwrap_or(0);
+    let too_long = || {
+        refused(
+            source,
+            Wrong::Damaged("its records are longer than 4 GB".into()),
+        )
+    };
+    // A label that is a name is a code beside the record; one that is a number lies in it.
+    let by_name = label.filter(|at| all[*at].kind == ColumnKind::Bytes);
+    let columns: Vec<usize> = (0..all.len()).filter(|i| Some(*i) != by_name).collect();
+    let in_record = columns.iter().map(|i| all[*i].clone()).collect();
+    let layout = Arc::new(RecordLayout::new(in_record).ok_or_else(too_long)?);
+    let label_number = label.filter(|_| by_name.is_none());
+    if records == 0 {
+        return Err(FormatError::Empty {
+            path: source.path.to_path_buf(),
+        });
+    }
+
+    let wanted = Wanted {
+        variable: columns
+            .iter()
+            .copied()
+            .filter(|i| all[*i].kind.fixed_bytes().is_none())
+            .collect(),
+        label,
+    };
+    let located = match (layout.record_bytes(), label) {
+        (Some(_), None) => None,
+        (Some(_), Some(_)) => Some((
+            scan(source, &*table, &layout, &wanted)?,
+            IndexSource::Arithmetic,
+        )),
+        (None, _) => {
+            let seed = format!("{:?} {label:?}", all);
+            let hash = seed
+                .bytes()
+                .fold(0, |hash, byte| mix(hash, u64::from(byte)));
+            let shape = RecordShape::Made { hash };
+            let scan = || scan(source, &*table, &layout, &wanted);
+            Some(source.located(shape, 0, notes, scan)?)
+        }
+    };
+    let (places, bytes, longest, mut labels, names, codes, index) =
+        match (layout.record_bytes(), located) {
+            (Some(bytes), located) => {
+                let size = records
+                    .checked_mul(bytes)
+                    .filter(|size| *size <= i64::MAX as u64);
+                let size = size.ok_or_else(too_long)?;
+                let (labels, names, codes) = match located {
+                    Some((located, _)) => (located.labels, located.names, located.codes),
+                    None => (vec![0.0], Vec::new(), Codes::One),
+                };
+                let places = Places::Fixed { from: 0, bytes };
+                (
+                    places,
+                    size,
+                    bytes,
+                    labels,
+                    names,
+                    codes,
+                    IndexSource::Arithmetic,
+                )
+            }
+            (None, Some((located, index))) => {
+                let end = located.end;
+                if located.starts.len() != records {
+                    return Err(refused(
+                        source,
+                        Wrong::Damaged("its index is of other records".into()),
+                    ));
+                }
+                let places = Places::listed(located.starts, end, LENGTHS);
+                let (labels, names, codes) = (located.labels, located.names, located.codes);
+                (places, end, located.longest, labels, names, codes, index)
+            }
+            (None, None) => unreachable!("records of different lengths were located"),
+        };
+    // In the order that they have in the data set, so that no table stands between.
+    if names.is_empty() {
+        labels.sort_by(f64::total_cmp);
+    }
+    let rows = Records {
+        name: source.path.display().to_string(),
+        table: Arc::clone(&table),
+        layout: Arc::clone(&layout),
+        columns,
+        places: places.clone(),
+        count: records,
+    };
+    let (storage, reach): (Arc<dyn Storage>, Reach) = match table.in_place() {
+        true => {
+            let reach = Reach::Gathered {
+                places: rows.columns.len() as u32,
+            };
+            (Arc::new(InPlace(rows)), reach)
+        }
+        false => {
+            static CACHE: LazyLock<Arc<BlockCache>> =
+                LazyLock::new(|| Arc::new(BlockCache::new(CACHE_BYTES)));
+            let decoded = DecodedBlocks::new(rows, Arc::clone(&CACHE));
+            let count = decoded.blocks();
+            let reach = Reach::Blocks(Blocks {
+                count,
+                bytes: bytes as f64 / count as f64,
+                stored_bytes: table.group_bytes() * (groups.len() - 1) as f64 / count as f64,
+                kept_bytes: CACHE_BYTES,
+            });
+            (Arc::new(decoded), reach)
+        }
+    };
+    let fields = ColumnFields::new(Arc::clone(&layout), label_number);
+    let features = ColumnFeatures::new(Arc::clone(&layout), label_number);
+    let width = features.width();
+    let (contents, row_layout, features, nonzeros, reading) = match source.options.features_only {
+        true => (
+            Contents::Features,
+            Layout::Dense { width },
+            width as u64,
+            records.saturating_mul(width as u64),
+            Reading::Features {
+                codes,
+                decoder: Arc::new(features),
+            },
+        ),
+        false => (
+            Contents::Fields,
+            Layout::Bytes,
+            0,
+            // What rows take: their values, and what says what these are.
+            fields
+                .row_bytes()
+                .saturating_sub(layout.head_bytes() as u64)
+                .saturating_mul(records)
+                .saturating_add(bytes),
+            Reading::Fields {
+                codes,
+                decoder: Arc::new(fields),
+            },
+        ),
+    };
+    Ok(Found {
+        places,
+        records,
+        bytes,
+        longest,
+        nonzeros,
+        layout: row_layout,
+        contents,
+        features,
+        labels: labels.into(),
+        names,
+        reading,
+        index,
+        storage: Some(storage),
+        reach,
+    })
+}
+
+/// Looks through the variable columns and the label's.
+fn scan(
+    source: &Source<'_>,
+    table: &dyn Table,
+    layout: &RecordLayout,
+    wanted: &Wanted,
+) -> Result<Located, FormatError> {
+    let groups = table.groups();
+    let records = groups[groups.len() - 1];
+    let head = layout.head_bytes() as u64;
+    let mut builder = EliasFanoBuilder::new(head.max(1));
+    let (mut at, mut longest) = (0u64, 0);
+    let (mut numbers, mut classes) = (LabelCollector::default(), ClassesSoFar::default());
+    let mut failed = None;
+    let stop = AtomicBool::new(false);
+    // A group is looked through in parts, so that its lengths and labels take little memory.
+    let parts = Parts::of(groups);
+    let worker = || ();
+    let look = |_: &mut (), part: u64, _: Scanned| {
+        if source.options.interrupt.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed) {
+            return Ok(Scanned::default());
+        }
+        scan_group(table, parts.rows(part), wanted)
+    };
+    let merge = |_: u64, scanned: &mut Scanned| {
+        for length in &scanned.lengths {
+            builder.push(at);
+            let whole = head + length;
+            longest = longest.max(whole);
+            at = at.saturating_add(whole);
+        }
+        if let Some(record) = scanned.unnamed {
+            failed.get_or_insert(FormatError::Record {
+                path: source.path.to_path_buf(),
+                record,
+                offset: 0,
+                fault: Fault::Column {
+                    column: table.columns()[wanted.label.unwrap_or(0)].name.clone(),
+                    what: "holds no label (null); leave such records out of the file, or name another column with `label`".into(),
+                },
+            });
+        }
+        let mut goes_on = failed.is_none() && at <= i64::MAX as u64;
+        for label in &scanned.labels {
+            goes_on &= numbers.add(*label);
+        }
+        let codes: Vec<u32> = scanned
+            .names
+            .iter()
+            .map(|name| classes.code_of_name(&String::from_utf8_lossy(name)))
+            .collect();
+        classes.push_codes(scanned.codes.iter().map(|code| codes[*code as usize]));
+        goes_on &= classes.len() <= MOST_LABELS;
+        stop.fetch_or(!goes_on, Ordering::Relaxed);
+        goes_on
+    };
+    let threads = scan_threads(source.options);
+    scan_in_order(parts.count(), threads, worker, look, merge)
+        .map_err(|wrong| refused(source, wrong))?;
+    check_interrupted(source)?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    if at > i64::MAX as u64 {
+        return Err(refused(
+            source,
+            Wrong::Damaged("its records have no end".into()),
+        ));
+    }
+    if stop.load(Ordering::Relaxed) {
+        return Err(FormatError::TooManyLabels {
+            path: source.path.to_path_buf(),
+            limit: numbers.limit(),
+        });
+    }
+    let (mut labels, names, codes) = classes.finish();
+    if labels.is_empty() {
+        labels = match wanted.label {
+            Some(_) => numbers.into_values(),
+            None => vec![0.0],
+        };
+    }
+    let end = match wanted.variable.is_empty() {
+        true => records.saturating_mul(head),
+        false => at,
+    };
+    Ok(Located {
+        starts: builder.finish(end),
+        end,
+        labels,
+        names,
+        codes,
+        index_end: 0,
+        nonzeros: 0,
+        longest,
+        tallies: Vec::new(),
+    })
+}
+
+/// Groups of records in parts of some size.
+struct Parts<'a> {
+    groups: &'a [u64],
+    /// The first part of each group, and behind them their number.
+    firsts: Vec<u64>,
+}
+
+/// Records of a part, for each of which a scan holds some bytes. Parts of a group of Parquet decode some pages twice.
+const PART: u64 = 1 << 20;
+
+impl Parts<'_> {
+    fn of(groups: &[u64]) -> Parts<'_> {
+        let mut firsts = vec![0];
+        for group in groups.windows(2) {
+            firsts.push(firsts[firsts.len() - 1] + (group[1] - group[0]).div_ceil(PART));
+        }
+        Parts { groups, firsts }
+    }
+
+    fn count(&self) -> u64 {
+        self.firsts[self.firsts.len() - 1]
+    }
+
+    fn rows(&self, part: u64) -> Range<u64> {
+        let group = self.firsts.partition_point(|first| *first <= part) - 1;
+        let from = self.groups[group] + (part - self.firsts[group]) * PART;
+        from..self.groups[group + 1].min(from + PART)
+    }
+}
+
+fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Scanned, Wrong> {
+    let mut scanned = Scanned::default();
+    for &column in &wanted.variable {
+        let count = (rows.end - rows.start) as usize;
+        let mut i = 0;
+        let lengths = &mut scanned.lengths;
+        table.lengths(column, rows.clone(), &mut |length| {
+            match lengths.get_mut(i) {
+                Some(sum) => *sum += length as u64,
+                None => lengths.push(length as u64),
+            }
+            i += 1;
+        })?;
+        if i != count {
+            return Err(Wrong::Damaged(format!(
+                "a column has {i} of {count} values"
+            )));
+        }
+    }
+    let Some(label) = wanted.label else {
+        return Ok(scanned);
+    };
+    let kind = table.columns()[label].kind.clone();
+    let mut known = std::collections::HashMap::new();
+    let mut record = rows.start;
+    // Which numbers there are matters, not how often each comes.
+    let mut numbers = LabelCollector::default();
+    table.read(&[label], rows, &mut |values: &[Values], count| {
+        for i in 0..count {
+            let value = values[0].get(i, kind.fixed_bytes().unwrap_or(0));
+            let value = value.filter(|_| values[0].has(i));
+            match (&kind, value) {
+                (ColumnKind::Numbers { element, .. }, Some(bytes)) => {
+                    let value = element_value(element.dtype(), bytes);
+                    if value.abs() < LABEL_LIMIT {
+                        numbers.add(value);
+                    }
+                }
+                (ColumnKind::Bytes, Some(name)) if !name.is_empty() => {
+                    let code = match known.get(name) {
+                        Some(code) => *code,
+                        None => {
+                            let code = scanned.names.len() as u32;
+                            known.insert(name.to_vec(), code);
+                            scanned.names.push(name.to_vec());
+                            code
+                        }
+                    };
+                    scanned.codes.push(code);
+                }
+                (ColumnKind::Bytes, _) => {
+                    scanned.unnamed.get_or_insert(record + i as u64);
+                }
+                _ => {}
+            }
+        }
+        record += count as u64;
+        Ok(())
+    })?;
+    scanned.labels = numbers.into_values();
+    Ok(scanned)
+}
+
+/// Opens a file that lies in memory and reads all records of its columns; how many, where all is sound. Groups of very
+/// many records are left out.
+pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
+    const MOST: u64 = 1 << 16;
+    let is_parquet = bytes.starts_with(parquet::MAGIC);
+    let file = TableFile::new(Arc::new(MemoryStorage::new(bytes.to_vec()))).ok()?;
+    let table: Box<dyn Table> = match is_parquet {
+        true => {
+            let table = ParquetTable::open(file).ok()?;
+            let columns = table.leaves().into_iter().flatten().collect();
+            Box::new(table.choose(columns))
+        }
+        false => {
+            let schema = ArrowSchema::open(file).ok()?;
+            let columns = schema.leaves().into_iter().flatten().collect();
+            Box::new(schema.read(columns, &|| false).ok()?)
+        }
+    };
+    let layout = RecordLayout::new(table.columns().to_vec())?;
+    let all: Vec<usize> = (0..table.columns().len()).collect();
+    let (mut records, mut bytes) = (0, Vec::new());
+    for group in table
+        .groups()
+        .windows(2)
+        .filter(|group| group[1] - group[0] <= MOST)
+    {
+        let mut add = |values: &[Values], count: usize| {
+            records += count as u64;
+            bytes.clear();
+            layout.encode(values, count, &mut bytes)
+        };
+        table.read(&all, group[0]..group[1], &mut add).ok()?;
+        for column in all
+            .iter()
+            .filter(|i| table.columns()[**i].kind == ColumnKind::Bytes)
+        {
+            let mut lengths = 0;
+            table
+                .lengths(*column, group[0]..group[1], &mut |_| lengths += 1)
+                .ok()?;
+            assert_eq!(lengths, group[1] - group[0]);
+        }
+    }
+    Some(records)
+}

@@ -1,0 +1,391 @@
+//! Parquet: row groups of compressed pages.
+//!
+//! A row is reached through the footer: its row group, and within that the pages that hold it, which are found by the
+//! offset index where there is one and by their headers otherwise. Pages before them are not decompressed.
+
+use std::io::Read;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use arrow_array::{Array, RecordBatch};
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+use bytes::{Buf, Bytes};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::reader::{ChunkReader, Length};
+use pelton_storage::StorageError;
+
+use super::column::{Column, ColumnKind, Leaf, leaves};
+use super::table::{Table, TableFile, Wrong, group_of, guarded};
+use super::values::Values;
+
+/// First and last bytes.
+pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
+/// Records that are decoded together, where they are short.
+const MOST_TOGETHER: usize = 8192;
+/// Bytes of values that are decoded together.
+const BYTES_TOGETHER: u64 = 1 << 20;
+/// Bytes that are read at once where more will be wanted and nobody knows how many.
+const READ_AHEAD: u64 = 16 << 10;
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct ParquetTable {
+    file: TableFile,
+    metadata: ArrowReaderMetadata,
+    columns: Vec<Column>,
+    /// First record of each group, and the number of records.
+    firsts: Vec<u64>,
+    /// Their numbers in the file, where some are empty.
+    numbers: Vec<usize>,
+}
+
+impl ParquetTable {
+    /// Opens a file, of which no column is chosen yet.
+    pub(crate) fn open(file: TableFile) -> Result<ParquetTable, Wrong> {
+        let metadata = guarded(|| {
+            let pages = PageIndexPolicy::Optional;
+            let options = ArrowReaderOptions::new().with_offset_index_policy(pages);
+            let source = Source::new(file.clone(), Vec::new());
+            let loaded = ArrowReaderMetadata::load(&source, options);
+            loaded.map_err(|error| source.wrong("its footer", &error))
+        })?;
+        let (firsts, numbers) = groups(metadata.metadata())?;
+        Ok(ParquetTable {
+            file,
+            metadata,
+            columns: Vec::new(),
+            firsts,
+            numbers,
+        })
+    }
+
+    /// The columns there are.
+    pub(crate) fn leaves(&self) -> Vec<Leaf> {
+        leaves(self.metadata.schema().fields())
+    }
+
+    /// The table of these of them.
+    pub(crate) fn choose(mut self, mut columns: Vec<Column>) -> ParquetTable {
+        for column in &mut columns {
+            column.nullable &= !has_all(self.metadata.metadata(), column);
+        }
+        self.columns = columns;
+        self
+    }
+
+    /// The leaves of the schema that make up these columns.
+    fn leaves_of(&self, columns: &[usize]) -> Vec<usize> {
+        let descriptor = self.metadata.parquet_schema().columns().iter().enumerate();
+        let wanted = descriptor.filter(|(_, leaf)| {
+            let parts = leaf.path().parts();
+            columns
+                .iter()
+                .any(|i| parts.starts_with(&self.columns[*i].path))
+        });
+        wanted.map(|(i, _)| i).collect()
+    }
+
+    /// What is read of these leaves for some rows of a group: pages that hold them where an index says which,
+    /// everything otherwise; nothing where all of it is more than is wanted.
+    fn ranges(&self, group: usize, leaves: &[usize], rows: &Range<usize>) -> Vec<(u64, u64)> {
+        let metadata = self.metadata.metadata();
+        let whole = metadata.row_group(group);
+        let is_whole = rows.len() as i64 == whole.num_rows();
+        let pages = metadata.page_index();
+        let range = |leaf: &usize| {
+            let (start, length) = whole.column(*leaf).byte_range();
+            let index = pages.and_then(|pages| pages.page_locations(group, *leaf));
+            let Some(index) = index.filter(|index| !is_whole && !index.is_empty()) else {
+                return is_whole.then_some(vec![(start, length)]);
+            };
+            let first = |row: usize| {
+                let next = index.partition_point(|page| page.first_row_index <= row as i64);
+                next.saturating_sub(1)
+            };
+            let (from, to) = (&index[first(rows.start)], &index[first(rows.end - 1)]);
+            let end = to.offset.checked_add(i64::from(to.compressed_page_size))?;
+            let from = u64::try_from(from.offset).ok()?;
+            let length = u64::try_from(end).ok()?.checked_sub(from)?;
+            // What lies before the first page is the dictionary.
+            let dictionary = u64::try_from(index[0].offset).ok()?.checked_sub(start)?;
+            Some(vec![(start, dictionary), (from, length)])
+        };
+        let ranges: Option<Vec<Vec<(u64, u64)>>> = leaves.iter().map(range).collect();
+        let ranges = ranges.unwrap_or_default().concat();
+        ranges
+            .into_iter()
+            .filter(|(_, length)| *length > 0)
+            .collect()
+    }
+
+    fn decode(
+        &self,
+        columns: &[usize],
+        group: usize,
+        rows: Range<usize>,
+        take: &mut dyn FnMut(&[Values], usize) -> Result<(), String>,
+    ) -> Result<(), Wrong> {
+        let number = self.numbers[group];
+        let leaves = self.leaves_of(columns);
+        let whole = self.metadata.metadata().row_group(number);
+        let bytes: i64 = leaves
+            .iter()
+            .map(|leaf| whole.column(*leaf).uncompressed_size().max(0))
+            .sum();
+        let mean = bytes as u64 / (whole.num_rows() as u64).max(1) + 1;
+        let together = (BYTES_TOGETHER / mean).clamp(1, MOST_TOGETHER as u64) as usize;
+
+        let ranges = self.ranges(number, &leaves, &rows);
+        let parts = self.file.read(&ranges)?.into_iter().zip(&ranges);
+        let parts = parts.map(|(bytes, (offset, _))| (*offset, Bytes::from(bytes)));
+        let source = Source::new(self.file.clone(), parts.collect());
+        let what = format!("row group {number}");
+        let mask = ProjectionMask::leaves(self.metadata.parquet_schema(), leaves);
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(
+            source.clone(),
+            self.metadata.clone(),
+        )
+        .with_projection(mask)
+        .with_row_groups(vec![number])
+        .with_batch_size(together.min(rows.len()));
+        let builder = match rows.len() as i64 == whole.num_rows() {
+            true => builder,
+            false => builder.with_offset(rows.start).with_limit(rows.len()),
+        };
+        let reader = builder
+            .build()
+            .map_err(|error| source.wrong(&what, &error))?;
+        let mut decoded = 0;
+        for batch in reader {
+            let batch = batch.map_err(|error| source.wrong(&what, &error))?;
+            let values = columns.iter().map(|i| {
+                let column = &self.columns[*i];
+                let values = values_at(&batch, column);
+                values
+                    .ok_or_else(|| format!("{what}: column {} does not hold together", column.name))
+            });
+            take(
+                &values.collect::<Result<Vec<Values>, String>>()?,
+                batch.num_rows(),
+            )?;
+            decoded += batch.num_rows();
+        }
+        match decoded == rows.len() {
+            true => Ok(()),
+            false => Err(Wrong::Damaged(format!(
+                "{what} has {decoded} of {} records",
+                rows.len()
+            ))),
+        }
+    }
+}
+
+impl Table for ParquetTable {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn groups(&self) -> &[u64] {
+        &self.firsts
+    }
+
+    fn divides(&self) -> bool {
+        true
+    }
+
+    fn read(
+        &self,
+        columns: &[usize],
+        rows: Range<u64>,
+        take: &mut dyn FnMut(&[Values], usize) -> Result<(), String>,
+    ) -> Result<(), Wrong> {
+        let group = group_of(&self.firsts, rows.start);
+        let first = self.firsts[group];
+        let rows = (rows.start - first) as usize..(rows.end - first) as usize;
+        guarded(|| self.decode(columns, group, rows, take))
+    }
+
+    fn group_bytes(&self) -> f64 {
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        let leaves = self.leaves_of(&all);
+        let groups = self.numbers.iter().map(|number| {
+            let group = self.metadata.metadata().row_group(*number);
+            let bytes = leaves
+                .iter()
+                .map(|leaf| group.column(*leaf).compressed_size().max(0));
+            bytes.map(|bytes| bytes as f64).sum::<f64>()
+        });
+        groups.sum::<f64>() / self.numbers.len() as f64
+    }
+}
+
+/// The first record of each row group that has some and the number of all, and the numbers of these groups.
+fn groups(metadata: &ParquetMetaData) -> Result<(Vec<u64>, Vec<usize>), Wrong> {
+    let (mut firsts, mut numbers) = (vec![0], Vec::new());
+    let mut records = 0u64;
+    for (number, group) in metadata.row_groups().iter().enumerate() {
+        let rows = u64::try_from(group.num_rows()).ok();
+        let sum = rows.and_then(|rows| records.checked_add(rows));
+        records = sum.filter(|sum| *sum <= i64::MAX as u64).ok_or_else(|| {
+            Wrong::Damaged(format!("row group {number} has {} rows", group.num_rows()))
+        })?;
+        if group.num_rows() > 0 {
+            firsts.push(records);
+            numbers.push(number);
+        }
+    }
+    Ok((firsts, numbers))
+}
+
+/// Whether the statistics of all row groups say that no record lacks a value of this column.
+fn has_all(metadata: &ParquetMetaData, column: &Column) -> bool {
+    metadata.row_groups().iter().all(|group| {
+        let chunks = group.columns().iter();
+        let mut chunks =
+            chunks.filter(|chunk| chunk.column_path().parts().starts_with(&column.path));
+        chunks.all(|chunk| {
+            let nulls = chunk.statistics().and_then(|s| s.null_count_opt());
+            nulls == Some(0)
+        })
+    })
+}
+
+/// The values of a column, which may be within structs.
+fn values_at(batch: &RecordBatch, column: &Column) -> Option<Values> {
+    let (outer, inner) = column.path.split_first()?;
+    let data = batch.column_by_name(outer)?.to_data();
+    within(&data, inner, &column.kind)
+}
+
+fn within(data: &ArrayData, path: &[String], kind: &ColumnKind) -> Option<Values> {
+    let Some((name, path)) = path.split_first() else {
+        return Values::of_array(data, 0, data.len(), kind);
+    };
+    let DataType::Struct(fields) = data.data_type() else {
+        return None;
+    };
+    let place = fields.iter().position(|field| field.name() == name)?;
+    let values = within(data.child_data().get(place)?, path, kind)?;
+    let nulls = arrow_buffer::NullBuffer::union(data.nulls(), values.nulls.as_ref());
+    Some(Values { nulls, ..values })
+}
+
+/// The file as the library reads it: parts of it that were read before, and the rest when it is asked for.
+#[derive(Clone)]
+struct Source {
+    file: TableFile,
+    parts: Arc<[(u64, Bytes)]>,
+    /// Why a read failed: the library keeps no more than a text of it.
+    failure: Arc<Mutex<Option<StorageError>>>,
+}
+
+impl Source {
+    fn new(file: TableFile, parts: Vec<(u64, Bytes)>) -> Source {
+        Source {
+            file,
+            parts: parts.into(),
+            failure: Arc::default(),
+        }
+    }
+
+    /// What failed where the library gave up with `error` on a part of the file.
+    fn wrong(&self, what: &str, error: &dyn std::error::Error) -> Wrong {
+        let failure = self
+            .failure
+            .lock()
+            .ok()
+            .and_then(|mut failure| failure.take());
+        match failure {
+            Some(failure) => Wrong::Storage(failure),
+            None => Wrong::Damaged(format!("{what} cannot be decoded ({error})")),
+        }
+    }
+
+    /// From `start` on, `length` bytes at most, where they were read before.
+    fn part(&self, start: u64, length: u64) -> Option<Bytes> {
+        self.parts.iter().find_map(|(offset, bytes)| {
+            let skip = start.checked_sub(*offset)?;
+            let there = (bytes.len() as u64)
+                .checked_sub(skip)
+                .filter(|there| *there > 0)?;
+            Some(bytes.slice(skip as usize..(skip + there.min(length)) as usize))
+        })
+    }
+
+    fn read(&self, start: u64, length: u64) -> ParquetResult<Bytes> {
+        match self.file.read(&[(start, length)]) {
+            Ok(mut read) => Ok(Bytes::from(read.remove(0))),
+            Err(Wrong::Damaged(what)) => Err(ParquetError::EOF(what)),
+            Err(Wrong::Storage(error)) => {
+                let text = error.to_string();
+                *self.failure.lock().expect("no holder of this lock panics") = Some(error);
+                Err(ParquetError::General(text))
+            }
+        }
+    }
+}
+
+impl Length for Source {
+    fn len(&self) -> u64 {
+        self.file.size
+    }
+}
+
+impl ChunkReader for Source {
+    type T = Ahead;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Ahead> {
+        Ok(Ahead {
+            source: self.clone(),
+            at: start,
+            held: Bytes::new(),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        match self.part(start, length as u64) {
+            Some(part) if part.len() == length => Ok(part),
+            _ => self.read(start, length as u64),
+        }
+    }
+}
+
+/// Reads on from a place.
+struct Ahead {
+    source: Source,
+    at: u64,
+    held: Bytes,
+}
+
+impl Read for Ahead {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.held.is_empty() {
+            let left = self
+                .source
+                .file
+                .size
+                .saturating_sub(self.at)
+                .min(READ_AHEAD);
+            if left == 0 {
+                return Ok(0);
+            }
+            self.held = match self.source.part(self.at, left) {
+                Some(part) => part,
+                None => self
+                    .source
+                    .read(self.at, left)
+                    .map_err(std::io::Error::other)?,
+            };
+            self.at += self.held.len() as u64;
+        }
+        let length = out.len().min(self.held.len());
+        self.held.copy_to_slice(&mut out[..length]);
+        Ok(length)
+    }
+}

@@ -1,0 +1,335 @@
+//! Values of one column for a run of records, taken from memory as Arrow lays it out.
+//!
+//! Parquet files are decoded into such memory, Arrow files consist of it. Nothing here trusts offsets or lengths: what reaches
+//! beyond its buffer gives `None`.
+
+use arrow_buffer::{Buffer, NullBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+
+use super::column::{ColumnKind, Element};
+
+/// Values of one column for a run of records.
+#[derive(Clone, Debug)]
+pub(crate) struct Values {
+    /// Which records have no value; those beyond its end, and all where `None`, have one.
+    pub(crate) nulls: Option<NullBuffer>,
+    pub(crate) items: Items,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Items {
+    /// As many bytes a record, as a record holds them.
+    Fixed(Buffer),
+    /// Where the bytes of each record begin, and where the last end.
+    Variable(Vec<usize>, Buffer),
+}
+
+impl Values {
+    /// Whether record `i` of them has a value.
+    pub(crate) fn has(&self, i: usize) -> bool {
+        self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i))
+    }
+
+    /// Bytes of record `i`; of numbers `width`.
+    pub(crate) fn get(&self, i: usize, width: usize) -> Option<&[u8]> {
+        match &self.items {
+            Items::Fixed(bytes) => {
+                let from = i.checked_mul(width)?;
+                bytes.get(from..from.checked_add(width)?)
+            }
+            Items::Variable(starts, bytes) => {
+                let from = *starts.get(i)?;
+                // There is one more start than there are records.
+                bytes.get(from..*starts.get(i + 1)?)
+            }
+        }
+    }
+
+    /// Values whose numbers in `dictionary` are `keys`; a record without a key has no value.
+    pub(crate) fn of_keys(
+        dictionary: &Values,
+        keys: &[Option<usize>],
+        kind: &ColumnKind,
+    ) -> Option<Values> {
+        let width = kind.fixed_bytes();
+        let mut valid = Vec::with_capacity(keys.len());
+        let (mut starts, mut bytes) = (vec![0], Vec::new());
+        for key in keys {
+            let value = match key {
+                Some(key) => {
+                    let value = dictionary.get(*key, width.unwrap_or(0))?;
+                    dictionary.has(*key).then_some(value)
+                }
+                None => None,
+            };
+            valid.push(value.is_some());
+            match (value, width) {
+                (Some(value), _) => bytes.extend_from_slice(value),
+                (None, Some(width)) => bytes.resize(bytes.len() + width, 0),
+                (None, None) => {}
+            }
+            starts.push(bytes.len());
+        }
+        let bytes = Buffer::from_vec(bytes);
+        Some(Values {
+            nulls: valid.contains(&false).then(|| NullBuffer::from(valid)),
+            items: match width {
+                Some(_) => Items::Fixed(bytes),
+                None => Items::Variable(starts, bytes),
+            },
+        })
+    }
+
+    /// The values from `from` on, `rows` of them, of an array of this kind; `None` where its parts do not fit.
+    pub(crate) fn of_array(
+        data: &ArrayData,
+        from: usize,
+        rows: usize,
+        kind: &ColumnKind,
+    ) -> Option<Values> {
+        let nulls = slice(data.nulls(), from, rows);
+        let first = data.offset() + from;
+        let buffer = |i: usize| data.buffers().get(i);
+        if let DataType::Dictionary(key, _) = data.data_type() {
+            let keys = numbers(Element::of_keys(key)?, buffer(0)?, first, rows)?;
+            let keys = keys_of(&keys, Element::of_keys(key)?, rows, nulls.as_ref());
+            let dictionary = data.child_data().first()?;
+            let all = Values::of_array(dictionary, 0, dictionary.len(), kind)?;
+            return Values::of_keys(&all, &keys, kind);
+        }
+        let items = match kind {
+            ColumnKind::Bytes => match data.data_type() {
+                DataType::Utf8View | DataType::BinaryView => {
+                    let views = buffer(0)?.get(16 * first..16 * (first + rows))?;
+                    let all: Vec<(&[u8], usize)> = data.buffers()[1..]
+                        .iter()
+                        .map(|buffer| (buffer.as_slice(), 0))
+                        .collect();
+                    viewed(views, &all)?
+                }
+                other => {
+                    let wide = matches!(other, DataType::LargeUtf8 | DataType::LargeBinary);
+                    Items::Variable(starts(buffer(0)?, wide, first, rows)?, buffer(1)?.clone())
+                }
+            },
+            ColumnKind::List { element } => {
+                let wide = matches!(data.data_type(), DataType::LargeList(_));
+                let starts = starts(buffer(0)?, wide, first, rows)?;
+                let (begin, end) = (starts[0], starts[rows]);
+                let list = data.child_data().first()?;
+                let inner = list.buffers().first()?;
+                let bytes = numbers(*element, inner, list.offset() + begin, end - begin)?;
+                let inner = slice(list.nulls(), begin, end - begin);
+                return Values::of_list(starts, bytes, inner, nulls, *element);
+            }
+            ColumnKind::Numbers { element, dims } => {
+                let (mut data, mut first, mut count) = (data, first, rows);
+                let mut nulls = nulls;
+                // Lists of one length within one another.
+                let mut lengths = dims.iter();
+                while let DataType::FixedSizeList(..) = data.data_type() {
+                    let length = *lengths.next()?;
+                    data = data.child_data().first()?;
+                    (first, count) = (first.checked_mul(length)?, count.checked_mul(length)?);
+                    let inner = slice(data.nulls(), first, count);
+                    nulls = with_inner(nulls, inner, count / rows.max(1), rows);
+                    first += data.offset();
+                }
+                // The rest is a string of one length.
+                let more: usize = lengths.product();
+                let (first, count) = (first.checked_mul(more)?, count.checked_mul(more)?);
+                let bytes = numbers(*element, data.buffers().first()?, first, count)?;
+                return Some(Values {
+                    nulls,
+                    items: Items::Fixed(bytes),
+                });
+            }
+        };
+        Some(Values { nulls, items })
+    }
+
+    /// Lists that begin at `starts` of numbers, the first of which begins `bytes`.
+    pub(crate) fn of_list(
+        mut starts: Vec<usize>,
+        bytes: Buffer,
+        inner: Option<NullBuffer>,
+        nulls: Option<NullBuffer>,
+        element: Element,
+    ) -> Option<Values> {
+        let begin = *starts.first()?;
+        let mut nulls = nulls;
+        if let Some(inner) = inner.filter(|inner| inner.null_count() > 0) {
+            let whole = starts.windows(2).map(|run| {
+                let (from, length) = (run[0] - begin, run[1] - run[0]);
+                inner.slice(from, length).null_count() == 0
+            });
+            let whole = NullBuffer::from(whole.collect::<Vec<bool>>());
+            nulls = NullBuffer::union(nulls.as_ref(), Some(&whole));
+        }
+        let width = element.dtype().bytes();
+        for start in &mut starts {
+            *start = (*start - begin) * width;
+        }
+        Some(Values {
+            nulls,
+            items: Items::Variable(starts, bytes),
+        })
+    }
+}
+
+fn slice(nulls: Option<&NullBuffer>, from: usize, rows: usize) -> Option<NullBuffer> {
+    let nulls = nulls.filter(|nulls| from + rows <= nulls.len());
+    nulls.map(|nulls| nulls.slice(from, rows))
+}
+
+/// The keys of records, where they have one; one below 0 is larger than any that fits.
+pub(crate) fn keys_of(
+    keys: &[u8],
+    element: Element,
+    rows: usize,
+    nulls: Option<&NullBuffer>,
+) -> Vec<Option<usize>> {
+    let width = element.dtype().bytes();
+    let key = |i: usize| {
+        let bytes = keys.get(i * width..(i + 1) * width)?;
+        let mut wide = [0; 8];
+        wide[..width].copy_from_slice(bytes);
+        let key = match element {
+            Element::I8 | Element::I16 | Element::I32 => i64::from(u64::from_le_bytes(wide) as i32),
+            _ => i64::from_le_bytes(wide),
+        };
+        let has_key = nulls.is_none_or(|nulls| nulls.is_valid(i));
+        has_key.then(|| usize::try_from(key).unwrap_or(usize::MAX))
+    };
+    (0..rows).map(key).collect()
+}
+
+/// Records of `each` inner values have a value where all of these have one.
+pub(crate) fn with_inner(
+    nulls: Option<NullBuffer>,
+    inner: Option<NullBuffer>,
+    each: usize,
+    rows: usize,
+) -> Option<NullBuffer> {
+    let Some(inner) = inner.filter(|inner| inner.null_count() > 0) else {
+        return nulls;
+    };
+    let whole = (0..rows).map(|i| inner.slice(i * each, each).null_count() == 0);
+    let whole = NullBuffer::from(whole.collect::<Vec<bool>>());
+    NullBuffer::union(nulls.as_ref(), Some(&whole))
+}
+
+/// `count` numbers from number `first` of `raw` on, as records hold them.
+pub(crate) fn numbers(
+    element: Element,
+    raw: &Buffer,
+    first: usize,
+    count: usize,
+) -> Option<Buffer> {
+    let end = first.checked_add(count)?.checked_mul(element.bits())?;
+    if end.div_ceil(8) > raw.len() {
+        return None;
+    }
+    let size = element.bits() / 8;
+    let stored = |raw: &Buffer| raw.slice_with_length(first * size, count * size);
+    Some(match element {
+        Element::Bool => {
+            let bit = |i: usize| raw[i / 8] >> (i % 8) & 1;
+            Buffer::from_vec((first..first + count).map(bit).collect::<Vec<u8>>())
+        }
+        Element::I8 => {
+            let wide = stored(raw)
+                .iter()
+                .map(|byte| i32::from(*byte as i8))
+                .collect();
+            Buffer::from_vec::<i32>(wide)
+        }
+        Element::I16 => {
+            let stored = stored(raw);
+            let (words, _) = stored.as_chunks::<2>();
+            let wide = words
+                .iter()
+                .map(|word| i32::from(i16::from_le_bytes(*word)));
+            Buffer::from_vec::<i32>(wide.collect())
+        }
+        Element::U16 => {
+            let stored = stored(raw);
+            let (words, _) = stored.as_chunks::<2>();
+            let wide = words
+                .iter()
+                .map(|word| i32::from(u16::from_le_bytes(*word)));
+            Buffer::from_vec::<i32>(wide.collect())
+        }
+        _ => stored(raw),
+    })
+}
+
+/// Where `rows` values from value `first` on begin, and where the last ends, by a list of offsets.
+pub(crate) fn starts(raw: &[u8], wide: bool, first: usize, rows: usize) -> Option<Vec<usize>> {
+    if rows == 0 {
+        return Some(vec![0]);
+    }
+    let size = if wide { 8 } else { 4 };
+    let end = first.checked_add(rows)?.checked_add(1)?.checked_mul(size)?;
+    let raw = raw.get(first * size..end)?;
+    let starts: Option<Vec<usize>> = match wide {
+        true => {
+            let all = raw.as_chunks::<8>().0.iter();
+            all.map(|word| usize::try_from(i64::from_le_bytes(*word)).ok())
+                .collect()
+        }
+        false => {
+            let all = raw.as_chunks::<4>().0.iter();
+            all.map(|word| usize::try_from(i32::from_le_bytes(*word)).ok())
+                .collect()
+        }
+    };
+    starts.filter(|starts| starts.is_sorted())
+}
+
+/// One of the views that strings are stored as: its length, and where its bytes are unless it holds them itself.
+#[derive(Clone, Copy)]
+pub(crate) enum View<'a> {
+    Inline(&'a [u8]),
+    Elsewhere {
+        buffer: usize,
+        at: usize,
+        length: usize,
+    },
+}
+
+/// The views of a buffer.
+pub(crate) fn views(views: &[u8]) -> impl Iterator<Item = Option<View<'_>>> {
+    views.as_chunks::<16>().0.iter().map(|view| {
+        let word = |at: usize| {
+            let word = view[at..at + 4].try_into().expect("four bytes");
+            usize::try_from(i32::from_le_bytes(word)).ok()
+        };
+        match word(0)? {
+            length @ 0..=12 => Some(View::Inline(&view[4..4 + length])),
+            length => Some(View::Elsewhere {
+                buffer: word(8)?,
+                at: word(12)?,
+                length,
+            }),
+        }
+    })
+}
+
+/// The strings of views, side by side. Of each buffer there are the bytes from some place on.
+pub(crate) fn viewed(raw: &[u8], buffers: &[(&[u8], usize)]) -> Option<Items> {
+    let (mut starts, mut bytes) = (vec![0], Vec::new());
+    for view in views(raw) {
+        match view? {
+            View::Inline(text) => bytes.extend_from_slice(text),
+            View::Elsewhere { buffer, at, length } => {
+                let (there, from) = buffers.get(buffer)?;
+                let at = at.checked_sub(*from)?;
+                bytes.extend_from_slice(there.get(at..at.checked_add(length)?)?);
+            }
+        }
+        starts.push(bytes.len());
+    }
+    Some(Items::Variable(starts, Buffer::from_vec(bytes)))
+}
