@@ -3,7 +3,7 @@
 //!
 //! * *Ids.* The list takes the place of a filter ([`crate::Selection`]): numbers stand for its entries, and the order
 //!   is one of these.
-//! * *Classes.* A [`Mixture`](crate::mixture::Mixture) over the records sorted by class, one part a class with equal
+//! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal
 //!   shares. So classes are exact to one example at any length of a run, and all records of a class come before one
 //!   comes again, which draws by weight 1/(records of the class) are not and do not.
 //! * *Weights.* The example at a position of an epoch is the record in whose share of the sum of weights a random
