@@ -721,16 +721,25 @@ pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
     let layout = RecordLayout::new(table.columns().to_vec())?;
     let all: Vec<usize> = (0..table.columns().len()).collect();
     let (mut records, mut bytes) = (0, Vec::new());
-    for group in table.groups().windows(2).filter(|group| group[1] - group[0] <= MOST) {
+    for group in table
+        .groups()
+        .windows(2)
+        .filter(|group| group[1] - group[0] <= MOST)
+    {
         let mut add = |values: &[Values], count: usize| {
             records += count as u64;
             bytes.clear();
             layout.encode(values, count, &mut bytes)
         };
         table.read(&all, group[0]..group[1], &mut add).ok()?;
-        for column in all.iter().filter(|i| table.columns()[**i].kind == ColumnKind::Bytes) {
+        for column in all
+            .iter()
+            .filter(|i| table.columns()[**i].kind == ColumnKind::Bytes)
+        {
             let mut lengths = 0;
-            table.lengths(*column, group[0]..group[1], &mut |_| lengths += 1).ok()?;
+            table
+                .lengths(*column, group[0]..group[1], &mut |_| lengths += 1)
+                .ok()?;
             assert_eq!(lengths, group[1] - group[0]);
         }
     }
