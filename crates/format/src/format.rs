@@ -102,7 +102,7 @@ impl Opened {
     /// Opens its bytes.
     pub(crate) fn input(&self) -> Result<Input, FormatError> {
         let remote = self.remote.as_ref();
-        input_of(&self.source, remote, &self.stamp, &self.path)
+        input_of(&self.source, remote, self.stamp.size, &self.path)
     }
 }
 
@@ -289,7 +289,7 @@ impl Source<'_> {
 
     /// Opens its bytes.
     pub(crate) fn input(&self) -> Result<Input, FormatError> {
-        input_of(self.source, self.remote, &self.stamp, self.path)
+        input_of(self.source, self.remote, self.stamp.size, self.path)
     }
 
     /// What its records are read through, where the format has nothing of its own for it.

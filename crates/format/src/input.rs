@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use pelton_storage::{RangeRead, ReadAhead, Storage};
 
-use crate::data_file::Stamp;
 use crate::error::FormatError;
 
 /// An opened data file, read by place.
@@ -87,13 +86,12 @@ impl Input {
 pub(crate) fn input_of(
     source: &Path,
     remote: Option<&Arc<dyn Storage>>,
-    stamp: &Stamp,
+    size: u64,
     path: &Path,
 ) -> Result<Input, FormatError> {
     match remote {
         None => Input::open(source, path),
         Some(storage) => {
-            let size = stamp.size;
             let ahead = ReadAhead::new(Arc::clone(storage), size);
             Ok(Input::Remote { ahead, size })
         }

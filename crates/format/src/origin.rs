@@ -122,7 +122,7 @@ impl Origin {
 
     /// Opens the bytes; messages call the file `path`.
     pub(crate) fn input(&self, path: &Path) -> Result<Input, FormatError> {
-        input_of(&self.source, self.remote.as_ref(), &self.stamp, path)
+        input_of(&self.source, self.remote.as_ref(), self.stamp.size, path)
     }
 
     /// What differs where the content does: of a file here samples of it, of one elsewhere what its server says.

@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+use pelton_key::Digest;
 use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 
 use crate::disk_cache::DiskCache;
 use crate::segment::{BLOCK, BLOCKS, length_of};
 
+/// Tells these digests from others.
+const KIND: u64 = 0x6361_6368;
 /// Blocks that are fetched as one range.
 const RUN: u64 = 64;
 
@@ -25,6 +28,22 @@ pub struct Cached {
 struct Run {
     first: u64,
     bytes: Vec<u8>,
+}
+
+impl DiskCache {
+    /// The same storage behind the cache: the file `name`, without what may hold a key, of `size` bytes in the state
+    /// `tag`. `inner` must read any range of bytes.
+    pub fn over(
+        self: &Arc<Self>,
+        inner: Arc<dyn Storage>,
+        name: &str,
+        tag: u64,
+        size: u64,
+    ) -> Cached {
+        let words = name.bytes().map(u64::from).chain([tag, size]);
+        let key = Digest::new(KIND).words(words).value();
+        Cached::new(inner, Arc::clone(self), key, size)
+    }
 }
 
 impl Cached {

@@ -20,14 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use pelton_key::Digest;
-use pelton_storage::Storage;
-
-use crate::cached::Cached;
 use crate::segment::Segment;
 
-/// Tells these digests from others.
-const KIND: u64 = 0x6361_6368;
 /// Open segments that are kept.
 const MOST_OPEN: usize = 256;
 /// Bytes of the disk that stay free.
@@ -70,20 +64,6 @@ impl DiskCache {
             cache.turn_off(&mut cache.state(), &error);
         }
         Arc::new(cache)
-    }
-
-    /// The same storage behind the cache: the file `name`, without what may hold a key, of `size` bytes in the state
-    /// `tag`. `inner` must read any range of bytes.
-    pub fn over(
-        self: &Arc<Self>,
-        inner: Arc<dyn Storage>,
-        name: &str,
-        tag: u64,
-        size: u64,
-    ) -> Cached {
-        let words = name.bytes().map(u64::from).chain([tag, size]);
-        let key = Digest::new(KIND).words(words).value();
-        Cached::new(inner, Arc::clone(self), key, size)
     }
 
     /// Why nothing is kept any more, where that is so.

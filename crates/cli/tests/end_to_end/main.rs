@@ -10,8 +10,6 @@ mod bad_data;
 mod bad_usage;
 mod buckets;
 mod changed_files;
-#[cfg(feature = "cloud")]
-mod cloud;
 mod data_commands;
 mod echo;
 mod full_disk;
