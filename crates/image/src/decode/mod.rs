@@ -12,8 +12,9 @@
 //! - Colour profiles are ignored, as they do.
 //! - Of an animation the first frame is taken.
 //!
-//! JPEG is decoded by zune-jpeg, whole. Decoding at half the size from the DCT coefficients would serve
-//! crops of twice the output's side alone; photos 400 pixels wide have none for an output of 224.
+//! JPEG as photos have it (baseline, one scan) is decoded here, in `baseline/`; other kinds are by zune-jpeg. Decoding at
+//! half the size from the DCT coefficients would serve crops of twice the output's side alone; photos 400 pixels wide have
+//! none for an output of 224.
 
 mod baseline;
 mod jpeg;
