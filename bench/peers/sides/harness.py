@@ -73,7 +73,12 @@ class Consumer:
             self.classes.append(len(set(np.asarray(numpy_of(labels)).reshape(-1).tolist())))
         if check and records and arrays:
             self.ids += np.ascontiguousarray(rows[:, :8]).view(np.uint64).reshape(-1).tolist()
-        elif check and self.task.kind == "tar" and len(arrays) == count:
+        elif check and self.task.kind == "tfrecord":
+            self.ids += numpy_of(arrays[1]).reshape(-1).tolist()
+        elif check and self.task.kind in ("tar", "cloud"):
+            if len(arrays) != count:  # one array of all, and where each ends, or begins and ends
+                ends = [0, *numpy_of(arrays[1]).tolist()][-count - 1 :]
+                arrays = [arrays[0][begin : begin + 8] for begin in ends[:-1]]
             self.ids += [int.from_bytes(bytes(numpy_of(array)[:8]), "little") for array in arrays]
 
 

@@ -12,8 +12,7 @@ def epoch(work, paths, change=lambda pipeline: pipeline, field="data", **how):
     for batch in pipeline:
         data = batch[field]
         arrays = [data.values, data.offsets] if isinstance(data, pelton.Ragged) else [data]
-        if f"{field}_lengths" in batch:
-            arrays.append(batch[f"{field}_lengths"])
+        arrays += [batch[name] for name in (f"{field}_lengths", "id") if name in batch]
         yield len(batch.ids), arrays, batch.get("label")
     work.notes["note"] = pipeline.verdict()
 

@@ -30,4 +30,4 @@ def parse(records):
     features = [example_pb2.Example.FromString(record).features.feature for record in records]
     x = np.array([feature["x"].float_list.value for feature in features], np.float32)
     numbers = np.array([[feature[name].int64_list.value[0] for name in ("id", "label")] for feature in features])
-    return x, numbers[:, 0], numbers[:, 1]
+    return x, numbers[:, 0].copy(), numbers[:, 1].copy()
