@@ -24,9 +24,12 @@ pub struct RemoteFile {
     pub tag: u64,
 }
 
+/// Opens a file by its name.
+type Open = dyn Fn(&Path) -> Result<RemoteFile, StorageError> + Send + Sync;
+
 /// Opens what lies elsewhere.
 #[derive(Clone)]
-pub struct OpenRemote(Arc<dyn Fn(&Path) -> Result<RemoteFile, StorageError> + Send + Sync>);
+pub struct OpenRemote(Arc<Open>);
 
 impl OpenRemote {
     /// Opens by a function from the name.

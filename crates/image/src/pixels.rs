@@ -15,13 +15,17 @@ pub struct Pixels {
     data: Vec<u8>,
     /// Encoded bytes as a decoder is given them, where they differ from the caller's; room to turn pixels.
     pub(crate) encoded: Vec<u8>,
-    /// What decoding works in.
-    pub(crate) scratch: Scratch,
+    /// What decoding works in; absent until something was decoded.
+    pub(crate) scratch: Option<Box<Scratch>>,
 }
 
 impl std::fmt::Debug for Pixels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pixels").finish_non_exhaustive()
+        f.debug_struct("Pixels")
+            .field("height", &self.height)
+            .field("width", &self.width)
+            .field("channels", &self.channels)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,6 +80,7 @@ impl Pixels {
     /// Gives back the memory that serves decoding alone, of an image that is kept.
     pub fn drop_scratch(&mut self) {
         self.encoded = Vec::new();
+        self.scratch = None;
     }
 
     /// Rows.

@@ -208,7 +208,9 @@ fn examples_that_differ_and_failures_are_said_with_their_place() {
     };
     let adding = |value: fn(u64) -> Option<Value<'static>>| {
         Function::at_read(move |sample, at| {
-            value(at.id).map(|value| sample.set(&"more".into(), value));
+            if let Some(value) = value(at.id) {
+                sample.set(&"more".into(), value);
+            }
             Ok(())
         })
     };

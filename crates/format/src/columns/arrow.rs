@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Fields, SchemaRef};
 
 use super::buffers::{Span, Spans, Stored, Widths, walk};
 use super::column::{Column, ColumnKind, Element, Leaf, leaves};
-use super::table::{Table, TableFile, Wrong, group_of, guarded};
+use super::table::{Table, TableFile, TakeValues, Wrong, group_of, guarded};
 use super::values::{Items, Values, View, keys_of, numbers, starts, viewed, views, with_inner};
 
 /// First and last bytes of a file.
@@ -265,7 +265,7 @@ impl Table for ArrowTable {
         &self,
         columns: &[usize],
         rows: Range<u64>,
-        take: &mut dyn FnMut(&[Values], usize) -> Result<(), String>,
+        take: &mut TakeValues<'_>,
     ) -> Result<(), Wrong> {
         let count = (rows.end - rows.start) as usize;
         let mut gathered = self.gather(columns, &[rows])?;
@@ -675,6 +675,9 @@ fn decompressed(bytes: &[u8], codec: CompressionType) -> Result<Vec<u8>, Wrong> 
     }
 }
 
+/// Names of columns that have dictionaries, with the number of each.
+type Dictionaries = Vec<(Vec<String>, i64)>;
+
 /// Goes over the messages of a file or stream.
 struct Messages<'a> {
     file: &'a TableFile,
@@ -747,7 +750,7 @@ impl Messages<'_> {
     }
 
     /// The schema, and the numbers of dictionaries of the columns that have one.
-    fn schema(&mut self) -> Result<(SchemaRef, Vec<(Vec<String>, i64)>), Wrong> {
+    fn schema(&mut self) -> Result<(SchemaRef, Dictionaries), Wrong> {
         let what = || no_message("its schema");
         let message = self.next()?.ok_or_else(what)?;
         guarded(|| {

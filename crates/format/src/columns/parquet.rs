@@ -21,7 +21,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use pelton_storage::StorageError;
 
 use super::column::{Column, ColumnKind, Leaf, leaves};
-use super::table::{Table, TableFile, Wrong, group_of, guarded};
+use super::table::{Table, TableFile, TakeValues, Wrong, group_of, guarded};
 use super::values::Values;
 
 /// First and last bytes.
@@ -129,7 +129,7 @@ impl ParquetTable {
         columns: &[usize],
         group: usize,
         rows: Range<usize>,
-        take: &mut dyn FnMut(&[Values], usize) -> Result<(), String>,
+        take: &mut TakeValues<'_>,
     ) -> Result<(), Wrong> {
         let number = self.numbers[group];
         let leaves = self.leaves_of(columns);
@@ -203,7 +203,7 @@ impl Table for ParquetTable {
         &self,
         columns: &[usize],
         rows: Range<u64>,
-        take: &mut dyn FnMut(&[Values], usize) -> Result<(), String>,
+        take: &mut TakeValues<'_>,
     ) -> Result<(), Wrong> {
         let group = group_of(&self.firsts, rows.start);
         let first = self.firsts[group];

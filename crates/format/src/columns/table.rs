@@ -31,6 +31,9 @@ impl From<String> for Wrong {
     }
 }
 
+/// Takes the values of columns of some records, so many.
+pub(crate) type TakeValues<'a> = dyn FnMut(&[Values], usize) -> Result<(), String> + 'a;
+
 /// Columns of values in groups of records: row groups of Parquet, batches of Arrow.
 pub(crate) trait Table: fmt::Debug + Send + Sync {
     /// The columns that were chosen.
@@ -48,7 +51,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
         &self,
         columns: &[usize],
         rows: Range<u64>,
-        take: &mut dyn FnMut(&[Values], usize) -> Result<(), String>,
+        take: &mut TakeValues<'_>,
     ) -> Result<(), Wrong>;
 
     /// Calls `take` with the bytes of each value of a variable column in `rows`, which lie in one group.

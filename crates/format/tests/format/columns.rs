@@ -57,7 +57,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::arrays::{Shown, records, shown};
+use crate::support::fields::{Shown, records, shown};
 use crate::support::{file, options, real, record, rows};
 use pelton_batch::DType;
 use pelton_format::{
@@ -118,7 +118,7 @@ fn expected(i: usize) -> Vec<Shown> {
             &((f64::from(k) / 3.0) as f32).to_le_bytes(),
         ),
         number("f64", DType::F64, &(f64::from(k) / 3.0).to_le_bytes()),
-        number("flag", DType::U8, &[u8::from(i % 3 == 0)]),
+        number("flag", DType::U8, &[u8::from(i.is_multiple_of(3))]),
         number(
             "when",
             DType::I64,

@@ -72,7 +72,13 @@ fn every_format_of_one_file() {
         ));
     }
     tar.extend(end());
-    let cases: Vec<(&str, Option<&str>, Option<&str>, Vec<u8>)> = vec![
+    type Case = (
+        &'static str,
+        Option<&'static str>,
+        Option<&'static str>,
+        Vec<u8>,
+    );
+    let cases: Vec<Case> = vec![
         ("a.svm", None, None, svm.clone().into()),
         (
             "a.csv",

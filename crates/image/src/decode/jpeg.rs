@@ -33,7 +33,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     let frame = walk(bytes)?;
     limits.check(FORMAT, frame.width, frame.height)?;
     frame.check()?;
-    let mut scratch = std::mem::take(&mut pixels.scratch);
+    let mut scratch = pixels.scratch.take().unwrap_or_default();
     let scan = Scan::of(bytes, &frame, &mut scratch);
     let decoded = scan.and_then(|scan| {
         let Some(scan) = scan else { return Ok(false) };
@@ -44,7 +44,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
         )?;
         Ok(true)
     });
-    pixels.scratch = scratch;
+    pixels.scratch = Some(scratch);
     if decoded? {
         return Ok(());
     }

@@ -144,7 +144,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let mut net = trainer(net, Device::Cpu, seed, Comm::alone());
     let (mut scores, mut index) = ("probability", None);
     if let Some(head) = &image.head {
-        scores = match (head.kind, head.logits.0) {
+        scores = match (head.kind, head.logits) {
             (HeadKind::Mach { .. }, _) => "score",
             (_, Logits::Cosine { .. }) => "cosine",
             (_, Logits::Product) => "product",
@@ -164,7 +164,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
         ranking = match vectors {
             Some(weights) => {
                 let began = Instant::now();
-                let logits = head.logits.0;
+                let logits = head.logits;
                 let built = pool.install(|| match config.exact {
                     true => ClassIndex::exact(&weights, d, logits),
                     false => ClassIndex::build(&weights, d, logits, &[], seed),

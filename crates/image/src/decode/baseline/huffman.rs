@@ -101,7 +101,7 @@ fn entry(length: usize, meaning: u8, bits: u64) -> Entry {
     let below = !(bits as i64) >> 63;
     let distance = (bits ^ below as u64) >> 1 >> (63 - size);
     let value = (distance as i64 ^ below).wrapping_sub(below) as Entry;
-    length as Entry + size | behind << BEHIND | value << VALUE
+    (length as Entry + size) | (behind << BEHIND) | (value << VALUE)
 }
 
 impl Default for Table {
