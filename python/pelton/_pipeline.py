@@ -94,7 +94,7 @@ class Pipeline:
         self._terms: dict[str, Any] = {"order": "sequential", "seed": 0}
         self._maps: dict[bool, list[Function]] = {True: [], False: []}
         self._draws: np.ndarray | None = None
-        self._lengths: np.ndarray | str | Callable[[dict[str, Any]], int] | None = None
+        self._lengths: np.ndarray | Callable[[dict[str, Any]], int] | None = None
         self._batch_maps: list[Callable[[Batch], Any]] = []
         self._run: _Run | None = None
 
@@ -213,8 +213,8 @@ class Pipeline:
         threads call it, one at a time, since Python's lock lets no more. A function that has a parameter ``rng`` gets a
         ``numpy.random.Generator`` that follows from seed, epoch and record. Exceptions come out of the loop as
         `BadRecordError` with the record's place, and the function's own as the cause; ``on_bad_record`` holds for them too.
-        Arrays of one shape are stacked; ``batch(collate="pad")`` or ``"ragged"`` is for others. The label stays what it is;
-        a changed one is returned under another name.
+        Numbers and arrays are stacked, bytes and text put one after another; ``batch(collate="pad")`` or ``"ragged"`` is for
+        arrays of unequal shape. The label stays what it is unless the function returns a "label".
         """
         made = self._with()
         made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], function]}
@@ -256,9 +256,10 @@ class Pipeline:
         """
         if boundaries is not None:
             policy = "static:" + ",".join(str(int(end)) for end in boundaries)
-        made = self._with(config={"buckets": policy})
-        if length is not None:
-            made._lengths = length if isinstance(length, str) or callable(length) else checked_lengths(length)
+        field = {"lengths": f"field:{length}"} if isinstance(length, str) else {}
+        made = self._with(config={"buckets": policy, **field})
+        if length is not None and not field:
+            made._lengths = length if callable(length) else checked_lengths(length)
         return made
 
     # How it runs.
@@ -442,15 +443,10 @@ def checked_lengths(lengths: ArrayLike) -> np.ndarray:
     return np.ascontiguousarray(numbers, np.uint32)
 
 
-def lengths_by(length: str | Callable[[dict[str, Any]], int], pipeline: Pipeline) -> np.ndarray:
-    """The length of every record by a field of that name, or a function, in one pass over what is stored."""
-    stored = Pipeline(pipeline._data).batch(1024, collate="ragged").shard(0, 1)
-    found = []
-    for batch in stored:
-        for sample in Samples(batch):
-            if not callable(length) and length not in sample:
-                raise ConfigurationError(f"there is no field `{length}` to be the length; there are {', '.join(sample)}")
-            found.append(int(length(sample) if callable(length) else sample[length]))
+def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline) -> np.ndarray:
+    """The length of every record by a function, in one pass over what is stored."""
+    stored = Pipeline(pipeline._data).batch(1024).shard(0, 1)
+    found = [int(length(sample)) for batch in stored for sample in Samples(batch)]
     return checked_lengths(np.asarray(found, np.int64))
 
 
@@ -471,14 +467,17 @@ class _Run:
         self.process = os.getpid()
         self.source = _pelton.Source(json.dumps(pipeline._data))
         lengths = pipeline._lengths
-        if isinstance(lengths, str) or callable(lengths):
+        if callable(lengths):
             lengths = lengths_by(lengths, pipeline)
         config = json.dumps(pipeline._full_config())
         self.native = _pelton.Pipeline(self.source, config, json.dumps(terms), pipeline._draws, lengths)
-        for at_read in (True, False):
-            if pipeline._maps[at_read]:
-                caller = Caller(pipeline._maps[at_read], self.source.whole_labels)
-                self.native = self.native.with_functions(caller, at_read)
+        before, behind = pipeline._maps[True], pipeline._maps[False]
+        if not pipeline._augment:
+            before, behind = [], [*before, *behind]
+        for functions in (before, behind):
+            if functions:
+                caller = Caller(functions, self.source.whole_labels)
+                self.native = self.native.with_functions(caller, functions is before)
         self.batch_maps = pipeline._batch_maps
         self.loader: _pelton.Loader | None = None
         # The place where the next batch of the loader stands; a loop that is broken off leaves it within an epoch.

@@ -31,8 +31,10 @@ class Caller:
             if not isinstance(made, dict):
                 name = getattr(function, "__name__", repr(function))
                 raise TypeError(f"{name} returned {type(made).__name__}; return a dict of the sample's fields")
-            sample = {"label": sample["label"], "record": record, **made}
-        return [_encoded(name, value) for name, value in sample.items() if name not in ("label", "record")]
+            sample = {"label": sample["label"], **made, "record": record}
+        # A label that is not returned stays the record's own.
+        left_out = {"record"} if "label" in made else {"record", "label"}
+        return [_encoded(name, value) for name, value in sample.items() if name not in left_out]
 
 
 def _takes_rng(function: Function) -> bool:

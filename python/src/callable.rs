@@ -4,7 +4,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_batch::{DType, FieldSpecs};
 use pelton_feed::{Appearance, Sample, Slots, Stage, StageFailure, Value, When};
 use pelton_format::Dataset;
 use pyo3::prelude::*;
@@ -20,9 +20,6 @@ pub(crate) type Raised = Arc<Mutex<Vec<(String, PyErr)>>>;
 pub(crate) struct Callable {
     pub caller: Py<PyAny>,
     pub when: When,
-    /// What comes out; while that is not known, what a record makes is noted in `seen`.
-    pub fields: Option<FieldSpecs>,
-    pub seen: Arc<Mutex<Option<FieldSpecs>>>,
     pub dataset: Arc<Dataset>,
     pub raised: Raised,
 }
@@ -72,16 +69,23 @@ impl Stage for Callable {
         "map"
     }
 
-    fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
-        Ok(self.fields.clone().unwrap_or(input))
+    /// Stages behind it go by the fields in front of it; where there are none, nothing is known of what comes out.
+    fn spec(&self, mut input: FieldSpecs) -> Result<FieldSpecs, String> {
+        if self.when == When::Appearance {
+            return Ok(FieldSpecs::default());
+        }
+        for field in &mut input.0 {
+            field.dims = vec![None; field.dims.len().max(1)];
+        }
+        Ok(input)
+    }
+
+    fn is_open(&self) -> bool {
+        true
     }
 
     fn when(&self) -> When {
         self.when
-    }
-
-    fn makes_one_shape(&self) -> bool {
-        true
     }
 
     fn run(
@@ -96,61 +100,33 @@ impl Stage for Callable {
         for name in names {
             sample.remove(&name);
         }
-        let fields = match &self.fields {
-            Some(fields) => fields,
-            None => &self.see(&made)?,
-        };
-        if made.len() != fields.0.len() {
-            let found: Vec<&str> = made.iter().map(|(name, ..)| name.as_str()).collect();
-            return Err(format!(
-                "a function returned the fields {found:?} where it returned {} for another record; return the same ones for every record",
-                fields.names()
-            )
-            .into());
-        }
         for (name, dtype, dims, bytes) in made {
-            let found = dtype_of(dtype.as_deref());
-            let known = fields.get(&name).filter(|field| found == Some(field.dtype));
-            let known = known.ok_or_else(|| {
-                format!(
-                    "a function returned `{name}` of {}, which it did not for another record; return the same fields with the same types for every record",
-                    dtype.as_deref().unwrap_or("bytes")
-                )
-            })?;
-            let value = match (dtype, found) {
-                (Some(_), Some(dtype)) => Value::Numbers(dtype, dims, Cow::Owned(bytes)),
-                _ => Value::Bytes(Cow::Owned(bytes)),
+            let value = match dtype.as_deref() {
+                None => Value::Bytes(Cow::Owned(bytes)),
+                Some(dtype) => {
+                    let unknown = || format!("a function returned `{name}` of {dtype}");
+                    Value::Numbers(
+                        dtype_of(dtype).ok_or_else(unknown)?,
+                        dims,
+                        Cow::Owned(bytes),
+                    )
+                }
             };
-            sample.set(&known.name, value);
+            sample.set(&name.into(), value);
         }
         Ok(())
     }
 }
 
-impl Callable {
-    /// Notes the fields that a record made, with dimensions left open.
-    fn see(&self, made: &[Made]) -> Result<FieldSpecs, StageFailure> {
-        let field = |(name, dtype, dims, _): &Made| {
-            let dtype = dtype_of(dtype.as_deref())?;
-            Some(FieldSpec::new(name, dtype, &vec![None; dims.len()]))
-        };
-        let fields: Option<Vec<FieldSpec>> = made.iter().map(field).collect();
-        let fields = FieldSpecs(fields.ok_or("a function made numbers that batches do not hold")?);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = Some(fields.clone());
-        Ok(fields)
-    }
-}
-
-fn dtype_of(name: Option<&str>) -> Option<DType> {
+fn dtype_of(name: &str) -> Option<DType> {
     Some(match name {
-        None | Some("uint8") => DType::U8,
-        Some("int32") => DType::I32,
-        Some("int64") => DType::I64,
-        Some("uint32") => DType::U32,
-        Some("float16") => DType::F16,
-        Some("float32") => DType::F32,
-        Some("float64") => DType::F64,
+        "uint8" => DType::U8,
+        "int32" => DType::I32,
+        "int64" => DType::I64,
+        "uint32" => DType::U32,
+        "float16" => DType::F16,
+        "float32" => DType::F32,
+        "float64" => DType::F64,
         _ => return None,
     })
 }

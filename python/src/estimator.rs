@@ -230,7 +230,7 @@ fn of_train(py: Python<'_>, error: &TrainError) -> PyErr {
 
 /// The numbers that some bytes are.
 fn numbers<T: Pod>(bytes: &[u8]) -> PyResult<Cow<'_, [T]>> {
-    if bytes.len() % size_of::<T>() != 0 {
+    if !bytes.len().is_multiple_of(size_of::<T>()) {
         return Err(misshapen());
     }
     Ok(match bytemuck::try_cast_slice(bytes) {

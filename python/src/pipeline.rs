@@ -1,6 +1,6 @@
 //! What happens to the records of a source on their way to batches.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use numpy::PyReadonlyArray1;
 use pelton_comm::Comm;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 
 use crate::callable::{Callable, Raised};
-use crate::error::{configuration, of_feed, of_job, of_settings};
+use crate::error::{of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::loader::Loader;
 use crate::samples::Samples;
@@ -43,9 +43,6 @@ pub(crate) struct Pipeline {
     dataset: Arc<Dataset>,
     raised: Raised,
 }
-
-/// Records on which a function is tried.
-const TRIED_RECORDS: usize = 16;
 
 /// What Python says of which records an epoch uses, and of their lengths.
 #[derive(FromPyObject)]
@@ -110,46 +107,23 @@ impl Pipeline {
         })
     }
 
-    /// The same with a caller of functions behind its stages, once a read or at each appearance. What fields they make is
-    /// seen by calling them on one of the first records.
-    fn with_functions(
-        &self,
-        py: Python<'_>,
-        caller: &Bound<'_, PyAny>,
-        at_read: bool,
-    ) -> PyResult<Pipeline> {
-        let seen = Arc::default();
-        let stage = |fields| Callable {
-            caller: caller.clone().unbind(),
+    /// The same with a caller of functions behind its stages, once a read or at each appearance.
+    fn with_functions(&self, caller: Py<PyAny>, at_read: bool) -> Pipeline {
+        let (dataset, raised) = (Arc::clone(&self.dataset), Arc::clone(&self.raised));
+        let stage = Callable {
+            caller,
             when: match at_read {
                 true => When::Read,
                 false => When::Appearance,
             },
-            fields,
-            seen: Arc::clone(&seen),
-            dataset: Arc::clone(&self.dataset),
-            raised: Arc::clone(&self.raised),
+            dataset: Arc::clone(&dataset),
+            raised: Arc::clone(&raised),
         };
-        let with = |fields| Pipeline {
-            prepared: self.prepared.clone().with_stage(Arc::new(stage(fields))),
-            dataset: Arc::clone(&self.dataset),
-            raised: Arc::clone(&self.raised),
-        };
-        let samples = with(None).samples(py)?;
-        let mut first = self.prepared.plan().step_ids(0, 0);
-        first.truncate(TRIED_RECORDS);
-        let mut failure = None;
-        for id in first {
-            let made = samples.sample(py, 0, id);
-            let fields = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match (made, fields) {
-                (_, Some(fields)) => return Ok(with(Some(fields))),
-                // The loop meets such a record in its turn, and does with it what is to be done.
-                (Err(error), None) => failure = failure.or(Some(error)),
-                (Ok(_), None) => {}
-            }
+        Pipeline {
+            prepared: self.prepared.clone().with_stage(Arc::new(stage)),
+            dataset,
+            raised,
         }
-        Err(failure.unwrap_or_else(|| configuration("there is no record to try the functions on")))
     }
 
     /// Steps of an epoch.

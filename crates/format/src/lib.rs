@@ -21,6 +21,7 @@ mod kind;
 mod labels;
 mod rows;
 mod scale;
+mod system_error;
 
 mod bad_record;
 mod common_labels;

@@ -14,11 +14,14 @@ mod table;
 
 mod arrow;
 mod buffers;
+mod messages;
 mod parquet;
 
 mod decoder;
 mod storage;
 
 mod opening;
+mod read_all;
 
-pub(crate) use opening::{Arrow, Parquet, read_all};
+pub(crate) use opening::{Arrow, Parquet};
+pub(crate) use read_all::read_all;

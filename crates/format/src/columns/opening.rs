@@ -8,11 +8,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use pelton_storage::{MemoryStorage, Storage};
+use pelton_storage::Storage;
 
-use super::arrow::{self, ArrowSchema};
+use super::arrow::ArrowSchema;
 use super::column::{Column, ColumnKind, Leaf};
 use super::decoder::{ColumnFeatures, ColumnFields};
+use super::messages;
 use super::parquet::{self, ParquetTable};
 use super::record::{RecordLayout, can_be_label};
 use super::storage::{BlockCache, CACHE_BYTES, DecodedBlocks, InPlace, Records};
@@ -107,7 +108,7 @@ impl Format for Arrow {
         if self.selects {
             return None;
         }
-        if head.bytes.starts_with(arrow::MAGIC) || arrow::begins_stream(head.bytes) {
+        if head.bytes.starts_with(messages::MAGIC) || messages::begins_stream(head.bytes) {
             return Some(Match::Magic);
         }
         head.ends_in(&["arrow", "arrows", "feather", "ipc"])
@@ -696,50 +697,4 @@ fn scan_group(table: &dyn Table, rows: Range<u64>, wanted: &Wanted) -> Result<Sc
     })?;
     scanned.labels = numbers.into_values();
     Ok(scanned)
-}
-
-/// Opens a file that lies in memory and reads all records of its columns; how many, where all is sound. Groups of very
-/// many records are left out.
-pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
-    const MOST: u64 = 1 << 16;
-    let is_parquet = bytes.starts_with(parquet::MAGIC);
-    let file = TableFile::new(Arc::new(MemoryStorage::new(bytes.to_vec()))).ok()?;
-    let table: Box<dyn Table> = match is_parquet {
-        true => {
-            let table = ParquetTable::open(file).ok()?;
-            let columns = table.leaves().into_iter().flatten().collect();
-            Box::new(table.choose(columns))
-        }
-        false => {
-            let schema = ArrowSchema::open(file).ok()?;
-            let columns = schema.leaves().into_iter().flatten().collect();
-            Box::new(schema.read(columns, &|| false).ok()?)
-        }
-    };
-    let layout = RecordLayout::new(table.columns().to_vec())?;
-    let all: Vec<usize> = (0..table.columns().len()).collect();
-    let (mut records, mut bytes) = (0, Vec::new());
-    for group in table
-        .groups()
-        .windows(2)
-        .filter(|group| group[1] - group[0] <= MOST)
-    {
-        let mut add = |values: &[Values], count: usize| {
-            records += count as u64;
-            bytes.clear();
-            layout.encode(values, count, &mut bytes)
-        };
-        table.read(&all, group[0]..group[1], &mut add).ok()?;
-        for column in all
-            .iter()
-            .filter(|i| table.columns()[**i].kind == ColumnKind::Bytes)
-        {
-            let mut lengths = 0;
-            table
-                .lengths(*column, group[0]..group[1], &mut |_| lengths += 1)
-                .ok()?;
-            assert_eq!(lengths, group[1] - group[0]);
-        }
-    }
-    Some(records)
 }

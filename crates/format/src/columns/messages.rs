@@ -1,0 +1,149 @@
+//! The messages that Arrow's files and streams are a sequence of.
+
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::{Endianness, MessageHeader, root_as_message};
+use arrow_schema::SchemaRef;
+
+use super::buffers::Span;
+use super::table::{TableFile, Wrong, guarded};
+
+/// First and last bytes of a file.
+pub(crate) const MAGIC: &[u8; 6] = b"ARROW1";
+/// Begins a message; older ones begin with their length.
+const CONTINUATION: u32 = u32::MAX;
+/// Bytes that are read of a message at first: most have no more before their body.
+const READ_AHEAD: u64 = 4096;
+/// Longest description of a batch.
+const MOST_MESSAGE_BYTES: u64 = 256 << 20;
+
+/// A message as it lies in the file.
+pub(super) struct Message {
+    pub(super) description: Vec<u8>,
+    pub(super) body: Span,
+}
+
+/// Names of columns that have dictionaries, with the number of each.
+pub(super) type Dictionaries = Vec<(Vec<String>, i64)>;
+
+/// Goes over the messages of a file or stream.
+pub(super) struct Messages<'a> {
+    pub(super) file: &'a TableFile,
+    pub(super) at: u64,
+}
+
+impl Messages<'_> {
+    pub(super) fn new(file: &TableFile) -> Result<Messages<'_>, Wrong> {
+        let head = file.read(&[(0, file.size.min(8))])?.remove(0);
+        if !head.starts_with(MAGIC) {
+            return Ok(Messages { file, at: 0 });
+        }
+        let tail = file.size.saturating_sub(MAGIC.len() as u64);
+        let end = file.read(&[(tail, file.size - tail)])?.remove(0);
+        match end == MAGIC && file.size > 16 {
+            true => Ok(Messages { file, at: 8 }),
+            false => Err(Wrong::Damaged(
+                "its end is not that of an Arrow file".into(),
+            )),
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Message>, Wrong> {
+        let left = self.file.size - self.at;
+        if left == 0 {
+            return Ok(None);
+        }
+        let cut = |at: u64| Wrong::Damaged(format!("it is cut off in the message at byte {at}"));
+        let read =
+            |at: u64, length: u64| Ok::<_, Wrong>(self.file.read(&[(at, length)])?.remove(0));
+        let begin = read(self.at, left.min(READ_AHEAD))?;
+        let word = |i: usize| {
+            let word = begin.get(4 * i..4 * i + 4)?.try_into().expect("four bytes");
+            Some(u32::from_le_bytes(word))
+        };
+        let (length, skip) = match word(0) {
+            Some(CONTINUATION) => (word(1), 8),
+            other => (other, 4),
+        };
+        let length = u64::from(length.ok_or_else(|| cut(self.at))?);
+        if length == 0 {
+            return Ok(None);
+        }
+        if length > MOST_MESSAGE_BYTES || length > left - skip {
+            return Err(cut(self.at));
+        }
+        let (from, to) = (skip as usize, (skip + length) as usize);
+        let description = match begin.get(from..to) {
+            Some(there) => there.to_vec(),
+            None => read(self.at + skip, length)?,
+        };
+        let root = guarded(|| {
+            let root = root_as_message(&description);
+            root.map_err(|_| no_message(&format!("the message at byte {}", self.at)))
+        })?;
+        let body = u64::try_from(root.bodyLength()).ok();
+        let offset = self.at + skip + length;
+        let end = body.and_then(|body| offset.checked_add(body));
+        let Some(end) = end.filter(|end| *end <= self.file.size) else {
+            return Err(cut(self.at));
+        };
+        self.at = end;
+        Ok(Some(Message {
+            description,
+            body: Span {
+                offset,
+                length: end - offset,
+            },
+        }))
+    }
+
+    /// The schema, and the numbers of dictionaries of the columns that have one.
+    pub(super) fn schema(&mut self) -> Result<(SchemaRef, Dictionaries), Wrong> {
+        let what = || no_message("its schema");
+        let message = self.next()?.ok_or_else(what)?;
+        guarded(|| {
+            let root = root_as_message(&message.description).map_err(|_| what())?;
+            let stored = root.header_as_schema().ok_or_else(what)?;
+            if stored.endianness() != Endianness::Little {
+                let what = "its numbers are big-endian; write it on a common machine";
+                return Err(Wrong::Damaged(what.into()));
+            }
+            let schema = try_fb_to_schema(stored).map_err(|error| {
+                Wrong::Damaged(format!("its schema does not hold together ({error})"))
+            })?;
+            let mut ids = Vec::new();
+            for field in stored.fields().into_iter().flatten() {
+                add_ids(field, &[], &mut ids);
+            }
+            Ok((schema.into(), ids))
+        })
+    }
+}
+
+fn add_ids(field: arrow_ipc::Field<'_>, outer: &[String], ids: &mut Vec<(Vec<String>, i64)>) {
+    let name = field.name().unwrap_or_default().to_owned();
+    let path = [outer, &[name]].concat();
+    if let Some(dictionary) = field.dictionary() {
+        ids.push((path.clone(), dictionary.id()));
+    }
+    for child in field.children().into_iter().flatten() {
+        add_ids(child, &path, ids);
+    }
+}
+
+/// Whether these are the first bytes of a stream whose first message is a schema.
+pub(crate) fn begins_stream(head: &[u8]) -> bool {
+    let Some((prefix, rest)) = head.split_first_chunk::<8>() else {
+        return false;
+    };
+    let length = u32::from_le_bytes(prefix[4..].try_into().expect("four bytes")) as usize;
+    prefix[..4] == CONTINUATION.to_le_bytes()
+        && length > 0
+        && rest
+            .get(..length)
+            .and_then(|message| root_as_message(message).ok())
+            .is_some_and(|message| message.header_type() == MessageHeader::Schema)
+}
+
+pub(super) fn no_message(what: &str) -> Wrong {
+    Wrong::Damaged(format!("{what} does not hold together"))
+}

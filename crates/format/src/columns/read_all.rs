@@ -1,0 +1,58 @@
+//! All records of a table in memory, for whoever looks for bytes that the readers cannot stand.
+
+use std::sync::Arc;
+
+use pelton_storage::MemoryStorage;
+
+use super::arrow::ArrowSchema;
+use super::column::ColumnKind;
+use super::parquet::{self, ParquetTable};
+use super::record::RecordLayout;
+use super::table::{Table, TableFile};
+use super::values::Values;
+
+/// Opens a file that lies in memory and reads all records of its columns; how many, where all is sound. Groups of very
+/// many records are left out.
+pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
+    const MOST: u64 = 1 << 16;
+    let is_parquet = bytes.starts_with(parquet::MAGIC);
+    let file = TableFile::new(Arc::new(MemoryStorage::new(bytes.to_vec()))).ok()?;
+    let table: Box<dyn Table> = match is_parquet {
+        true => {
+            let table = ParquetTable::open(file).ok()?;
+            let columns = table.leaves().into_iter().flatten().collect();
+            Box::new(table.choose(columns))
+        }
+        false => {
+            let schema = ArrowSchema::open(file).ok()?;
+            let columns = schema.leaves().into_iter().flatten().collect();
+            Box::new(schema.read(columns, &|| false).ok()?)
+        }
+    };
+    let layout = RecordLayout::new(table.columns().to_vec())?;
+    let all: Vec<usize> = (0..table.columns().len()).collect();
+    let (mut records, mut bytes) = (0, Vec::new());
+    for group in table
+        .groups()
+        .windows(2)
+        .filter(|group| group[1] - group[0] <= MOST)
+    {
+        let mut add = |values: &[Values], count: usize| {
+            records += count as u64;
+            bytes.clear();
+            layout.encode(values, count, &mut bytes)
+        };
+        table.read(&all, group[0]..group[1], &mut add).ok()?;
+        for column in all
+            .iter()
+            .filter(|i| table.columns()[**i].kind == ColumnKind::Bytes)
+        {
+            let mut lengths = 0;
+            table
+                .lengths(*column, group[0]..group[1], &mut |_| lengths += 1)
+                .ok()?;
+            assert_eq!(lengths, group[1] - group[0]);
+        }
+    }
+    Some(records)
+}

@@ -1,0 +1,303 @@
+//! Heads of all kinds: over ranks, in micro-batches, saved and loaded.
+
+use super::*;
+
+/// A head of each kind after three steps of two micro-batches, on so many ranks: sums, gradient of the features, and all
+/// saved blocks put together.
+fn trained(kind: HeadKind, ranks: usize, rule: Rule, micro: usize) -> (Vec<f64>, Vec<RowBlock>) {
+    let classes = 61u64;
+    let options = HeadOptions {
+        kind,
+        logits: cosine(Margin::None),
+        classes,
+        d: D,
+        seed: 5,
+        scratch_bytes: 1 << 20,
+    };
+    let results = run_ranks(ranks, |comm| {
+        let mut head = class_head(&options, comm.duplicate()?)?;
+        let mut figures = Vec::new();
+        head.renew(0, &|| false)?;
+        for step in 0..3u64 {
+            let features = numbers(12 * D, step);
+            let labels: Vec<u64> = (0..12).map(|i| (i * 7 + step * 3) % classes).collect();
+            let active = head.select(&labels, step)?;
+            figures.push(active as f64);
+            let parts = features
+                .chunks(12 / micro * D)
+                .zip(labels.chunks(12 / micro));
+            for (place, (features, labels)) in parts.enumerate() {
+                // What a micro-batch counts for is known when it is scored, or later.
+                let later = [1.0, 0.25][place % 2];
+                let (sums, mut gradient) = head.score(features, labels, 0.1 / later)?;
+                head.weigh(place, later);
+                comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
+                figures.push(sums.loss);
+                figures.extend(gradient.iter().map(|&g| f64::from(g)));
+            }
+            head.update(&Update {
+                rule,
+                rate: 0.5,
+                weight_decay: 1e-3,
+            })?;
+        }
+        let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60])?;
+        figures.extend([sums.loss, sums.correct as f64]);
+        Ok::<_, HeadError>((figures, head.save()))
+    })
+    .unwrap();
+    let figures = results[0].0.clone();
+    let mut blocks = results[0].1.clone();
+    for (_, more) in &results[1..] {
+        for (block, more) in blocks.iter_mut().zip(more) {
+            assert_eq!((block.name == more.name, block.total), (true, more.total));
+            block.values.extend_from_slice(&more.values);
+        }
+    }
+    (figures, blocks)
+}
+
+const KINDS: [HeadKind; 5] = [
+    HeadKind::Full,
+    HeadKind::Knn {
+        neighbours: 4,
+        active: 0.5,
+    },
+    HeadKind::Sampled { active: 0.6 },
+    HeadKind::Selective {
+        trees: 3,
+        active: 0.7,
+    },
+    HeadKind::Mach {
+        buckets: 13,
+        repetitions: 3,
+    },
+];
+
+const SGD: Rule = Rule::Sgd { momentum: 0.9 };
+
+/// Sums in another order differ by roundings, which three steps make larger.
+fn assert_close(what: &str, a: &[f64], b: &[f64]) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    for (a, b) in a.iter().zip(b) {
+        assert!((a - b).abs() <= 2e-4 * (1.0 + a.abs()), "{what}: {a} {b}");
+    }
+}
+
+fn values(blocks: &[RowBlock]) -> Vec<f64> {
+    let all = blocks.iter().flat_map(|block| &block.values);
+    all.map(|&x| f64::from(x)).collect()
+}
+
+#[test]
+fn every_head_is_the_same_on_any_number_of_ranks() {
+    for kind in KINDS {
+        for rule in [SGD, LARS] {
+            let (figures, blocks) = trained(kind, 1, rule, 1);
+            for ranks in 2..=4 {
+                let what = format!("{kind}, {rule:?}, {ranks} ranks");
+                let (of_ranks, saved) = trained(kind, ranks, rule, 1);
+                assert_close(&what, &figures, &of_ranks);
+                assert_close(&what, &values(&blocks), &values(&saved));
+            }
+        }
+    }
+}
+
+#[test]
+fn micro_batches_of_a_step_come_to_the_whole_batch() {
+    for kind in KINDS {
+        for rule in [SGD, LARS] {
+            let (_, whole) = trained(kind, 2, rule, 1);
+            for micro in [2, 3, 12] {
+                let (_, parts) = trained(kind, 2, rule, micro);
+                let what = format!("{kind}, {rule:?}, {micro} micro-batches");
+                assert_close(&what, &values(&whole), &values(&parts));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_micro_batch_that_counts_twice_is_as_two() {
+    for kind in KINDS {
+        let blocks = |twice: bool| {
+            let options = HeadOptions {
+                kind,
+                logits: cosine(Margin::Angle(0.2)),
+                classes: 61,
+                d: D,
+                seed: 5,
+                scratch_bytes: 1 << 20,
+            };
+            let mut head = class_head(&options, Comm::alone()).unwrap();
+            head.renew(0, &|| false).unwrap();
+            let (one, other) = (numbers(3 * D, 1), numbers(2 * D, 2));
+            head.select(&[4, 9, 60, 11, 4], 7).unwrap();
+            head.score(&one, &[4, 9, 60], 0.2).unwrap();
+            head.score(&other, &[11, 4], 0.2).unwrap();
+            match twice {
+                true => head.weigh(1, 2.0),
+                false => drop(head.score(&other, &[11, 4], 0.2).unwrap()),
+            }
+            let update = Update {
+                rule: SGD,
+                rate: 0.5,
+                weight_decay: 0.0,
+            };
+            head.update(&update).unwrap();
+            values(&head.save())
+        };
+        assert_close(&kind.to_string(), &blocks(true), &blocks(false));
+    }
+}
+
+#[test]
+fn heads_go_on_from_what_was_saved_on_other_ranks() {
+    for kind in KINDS {
+        let (_, saved) = trained(kind, 4, SGD, 1);
+        let goes_on = |ranks: usize| {
+            let options = HeadOptions {
+                kind,
+                logits: cosine(Margin::None),
+                classes: 61,
+                d: D,
+                seed: 99,
+                scratch_bytes: 0,
+            };
+            let results = run_ranks(ranks, |comm| {
+                let mut head = class_head(&options, comm)?;
+                head.load(&mut |name, rows| {
+                    let block = saved.iter().find(|block| block.name == name)?;
+                    let at = |row: u64| row as usize * block.width;
+                    Some(block.values[at(rows.start)..at(rows.end)].to_vec())
+                })?;
+                let labels = [3, 9, 60];
+                head.select(&labels, 8)?;
+                let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0)?;
+                head.update(&Update {
+                    rule: SGD,
+                    rate: 0.5,
+                    weight_decay: 0.0,
+                })?;
+                let best = head.top(&numbers(2 * D, 5), 3)?;
+                Ok::<_, HeadError>((sums.loss, best))
+            });
+            results.unwrap().remove(0)
+        };
+        let (loss, best) = goes_on(1);
+        for ranks in [2, 3] {
+            let (other_loss, other_best) = goes_on(ranks);
+            assert_close(&kind.to_string(), &[loss], &[other_loss]);
+            let classes = |best: &[Vec<(u64, f32)>]| -> Vec<u64> {
+                best.iter().flatten().map(|(class, _)| *class).collect()
+            };
+            assert_eq!(classes(&best), classes(&other_best), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn lars_takes_the_step_of_its_definition() {
+    let case = Case::new(cosine(Margin::None), 6, 11, 3);
+    let lars = |rate: f32| Update {
+        rule: Rule::Lars {
+            momentum: 0.0,
+            trust: 0.02,
+        },
+        rate,
+        weight_decay: 0.01,
+    };
+    // A step of plain descent says what the gradient is.
+    let plain = Update {
+        rule: Rule::Sgd { momentum: 0.0 },
+        rate: 1.0,
+        weight_decay: 0.0,
+    };
+    let (_, _, stepped) = case.step(&Comm::alone(), 0, plain);
+    let w: Vec<f64> = case.weights.iter().map(|&w| f64::from(w)).collect();
+    let g: Vec<f64> = w
+        .iter()
+        .zip(&stepped)
+        .map(|(w, s)| w - f64::from(*s))
+        .collect();
+    let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+    let lambda = 0.02 * norm(&w) / (norm(&g) + 0.01 * norm(&w));
+    let (_, _, found) = case.step(&Comm::alone(), 0, lars(0.7));
+    for ((w, g), found) in w.iter().zip(&g).zip(found) {
+        let expected = w - 0.7 * lambda * (g + 0.01 * w);
+        // A few roundings of numbers below 1.
+        assert!(
+            (expected - f64::from(found)).abs() < 1e-6,
+            "{expected} {found}"
+        );
+    }
+}
+
+#[test]
+fn heads_refuse_what_cannot_be() {
+    let options = |kind, classes| HeadOptions {
+        kind,
+        logits: Logits::Product,
+        classes,
+        d: 2,
+        seed: 0,
+        scratch_bytes: 0,
+    };
+    let refused = |options: &HeadOptions| match class_head(options, Comm::alone()) {
+        Ok(_) => panic!("{options:?}"),
+        Err(error) => error.to_string(),
+    };
+    let many = KINDS[1];
+    assert!(refused(&options(many, 3)).contains("give at most 3"));
+    assert!(refused(&options(HeadKind::Full, 0)).contains("1 to 4294967295"));
+    let mut head = class_head(&options(many, 5), Comm::alone()).unwrap();
+    let label = head.select(&[2, 5], 0).unwrap_err().to_string();
+    assert!(
+        label.contains("label 5, but there are 5 classes"),
+        "{label}"
+    );
+    assert!(matches!(head.select(&[2], 0), Err(HeadError::NotRenewed)));
+    assert!(matches!(
+        head.renew(0, &|| true),
+        Err(HeadError::Interrupted)
+    ));
+    head.renew(0, &|| false).unwrap();
+    // The budget of half the classes is smaller than the batch's own, which take part all the same.
+    assert_eq!(head.select(&[0, 1, 2, 3, 4], 0).unwrap(), 5);
+    let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0);
+    assert!(matches!(nan, Err(HeadError::NotFinite { example: 0 })));
+    let missing = head.load(&mut |_, _| None).unwrap_err().to_string();
+    assert!(missing.contains("weights"), "{missing}");
+}
+
+#[test]
+fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
+    let options = HeadOptions {
+        kind: HeadKind::Sampled { active: 1.0 },
+        logits: cosine(Margin::None),
+        classes: 300,
+        d: 16,
+        seed: 1,
+        scratch_bytes: 0,
+    };
+    let mut head = class_head(&options, Comm::alone()).unwrap();
+    let mut bits: Vec<u32> = head.save()[0].values.iter().map(|x| x.to_bits()).collect();
+    bits.sort_unstable();
+    bits.dedup();
+    // Of 4800 numbers a few may be equal by chance.
+    assert!(bits.len() > 4790, "{}", bits.len());
+    assert_eq!(head.select(&[3, 4], 7).unwrap(), 300);
+    assert!(head.top(&[], 3).unwrap().is_empty());
+    let part = HeadOptions {
+        kind: HeadKind::Sampled { active: 0.5 },
+        ..options
+    };
+    let mut head = class_head(&part, Comm::alone()).unwrap();
+    let mean: f64 = (0..100)
+        .map(|key| head.select(&[3], key).unwrap() as f64)
+        .sum::<f64>()
+        / 100.0;
+    // 150 less two deviations of the draws.
+    assert!((mean - 126.0).abs() < 4.0, "{mean}");
+}
