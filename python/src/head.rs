@@ -91,7 +91,7 @@ impl Head {
         })
     }
 
-    /// Scores a batch for the step; its ticket is for [`Head::backward`].
+    /// Scores a batch for the step; its ticket is for `backward`.
     fn score<'py>(
         &self,
         py: Python<'py>,

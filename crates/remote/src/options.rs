@@ -13,7 +13,7 @@ pub struct RemoteOptions {
     pub gap_bytes: u64,
     /// How long a server may send nothing before the request is made anew.
     pub stall: Duration,
-    /// How long one request is made anew, beside the time that its bytes take at [`SLOWEST`] bytes a second.
+    /// How long one request is made anew, beside the time that its bytes take at 64 KiB a second.
     pub deadline: Duration,
 }
 
