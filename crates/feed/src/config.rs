@@ -355,7 +355,7 @@ pub enum LengthSetting {
 
 impl LengthSetting {
     /// A line of help.
-    pub const HELP: &str = "How long records are for --buckets and --keep-lengths: field:NAME (a number of each record, or the length of an array or text there), or FILE.npy (one number a record)";
+    pub const HELP: &str = "How long records are for buckets and for filters by length: field:NAME (a number of each record, or the length of an array or text there), or FILE.npy (one number a record)";
 }
 
 impl FromStr for LengthSetting {

@@ -82,8 +82,8 @@ fn wrong_flags_are_named() {
         ),
         ("train linear train --device-model tape", &["tape", "hdd"]),
         (
-            "train linear train --format parquet",
-            &["parquet", "libsvm"],
+            "train linear train --format orc",
+            &["orc", "libsvm"],
         ),
         (
             "train linear train --resume --overwrite",
@@ -252,7 +252,7 @@ fn help_lists_every_spelling() {
         "tokens:LENGTH",
         "bytes:LENGTH",
         "raw:FIELDS",
-        "jsonl, npz, idx, cifar10, cifar100, tar or folder",
+        "mds, litdata, parquet, arrow (or of either some columns: parquet:COLUMN,COLUMN), idx, cifar10, cifar100, tar or folder",
         "none, jpg (or jpeg), png, webp, image",
         "words or bytes",
         "pairs or pairs:bytes",
