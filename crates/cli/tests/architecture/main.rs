@@ -98,6 +98,9 @@ const CIRCLES: [(&str, &[&str]); 16] = [
         &[
             "augment",
             "decode",
+            "decode/baseline",
+            "decode/baseline/colour",
+            "decode/baseline/idct",
             "decode/jpeg",
             "decode/jpeg_markers",
             "decode/orientation",

@@ -81,10 +81,7 @@ fn wrong_flags_are_named() {
             &["--skip", "--order full"],
         ),
         ("train linear train --device-model tape", &["tape", "hdd"]),
-        (
-            "train linear train --format orc",
-            &["orc", "libsvm"],
-        ),
+        ("train linear train --format orc", &["orc", "libsvm"]),
         (
             "train linear train --resume --overwrite",
             &["--resume", "--overwrite"],
