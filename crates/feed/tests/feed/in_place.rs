@@ -355,7 +355,10 @@ fn what_must_go_through_the_feed_does() {
         device: DeviceSpeed::default(),
         ..options("fail")
     };
-    assert!(!was_in_place(&of(&device)), "data on a device");
+    assert!(
+        was_in_place(&of(&device)),
+        "a file on a device that memory holds is read once"
+    );
     // Records of few bytes are read many at a time, unless their file stays in memory.
     let path = write(
         folder.path(),
