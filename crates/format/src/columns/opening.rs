@@ -583,7 +583,7 @@ fn scan(
         });
     }
     let (mut labels, names, codes) = classes.finish();
-    if labels.is_empty() {
+    if names.is_empty() {
         labels = match wanted.label {
             Some(_) => numbers.into_values(),
             None => vec![0.0],
