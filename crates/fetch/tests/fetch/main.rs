@@ -6,3 +6,12 @@ mod resumed_shares;
 mod samples;
 mod sequence;
 mod shares;
+
+/// Writers of files of records.
+#[allow(dead_code)]
+mod written {
+    #[path = "../../../../format/tests/format/support/array_record.rs"]
+    pub mod array_record;
+    #[path = "../../../../format/tests/format/support/tfrecord.rs"]
+    pub mod tfrecord;
+}
