@@ -9,9 +9,8 @@ mod shares;
 
 /// Writers of files of records.
 #[allow(dead_code)]
+#[path = "../../../format/tests/format/support"]
 mod written {
-    #[path = "../../../../format/tests/format/support/array_record.rs"]
     pub mod array_record;
-    #[path = "../../../../format/tests/format/support/tfrecord.rs"]
     pub mod tfrecord;
 }
