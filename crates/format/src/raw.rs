@@ -241,9 +241,12 @@ pub fn mend_tar(bytes: &mut [u8]) {
     }
 }
 
+/// A row and its label.
+pub type LabelledRow = (Vec<u8>, f64);
+
 /// The rows of Examples, and the label of each, as those of a file; `None` for those that are not as the first is, and
 /// for all where that is none.
-pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<Option<(Vec<u8>, f64)>>> {
+pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<Option<LabelledRow>>> {
     let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
     let fields = fields.with_label(Path::new(""), &LabelColumn::Last).ok()?;
     let mut scan = ExampleScan::new(fields.clone());

@@ -132,7 +132,7 @@ fn damage() {
     let write = |zstd: bool| {
         let mut written = Written::new();
         all.iter()
-            .for_each(|record| written.records(&[record.clone()], zstd));
+            .for_each(|record| written.records(std::slice::from_ref(record), zstd));
         written
     };
     let refuses = |bytes: &[u8], message: &str| {
@@ -305,7 +305,7 @@ proptest! {
         };
         let all: Vec<Vec<u8>> = lengths.iter().map(|length| (0..*length).map(|_| byte()).collect()).collect();
         let mut written = Written::new();
-        all.iter().for_each(|record| written.records(&[record.clone()], zstd));
+        all.iter().for_each(|record| written.records(std::slice::from_ref(record), zstd));
         let path = file(folder.path(), "x.array_record", written.finish(zstd));
         let dataset = open(&path, &with(&folder, None, None)).unwrap();
         for ((fields, _), record) in records(&dataset).iter().zip(&all) {
