@@ -351,7 +351,7 @@ fn pictures_among_fields() {
     let line = "bench photos.tfrecord --batch 3 --epochs 2 --decode";
     for decode in ["jpg", "image:photo --augment rrc:4,flip", "jpg --ranks 2"] {
         let figures = place.json(&format!("{line} {decode}"));
-        assert_eq!(figures["samples"], 12, "{figures}");
+        assert_eq!(figures["examples"], 12, "{figures}");
     }
     place.refuses(&format!("{line} image:none"), 2, &["caption, photo"]);
     let shown = place.json("inspect photos.tfrecord --id 5");
