@@ -614,16 +614,6 @@ pub enum Fault {
         /// The checksum stored.
         found: u32,
     },
-    /// A record whose bytes do not fit the checksum beside them.
-    #[error(
-        "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
-    )]
-    RecordChecksum {
-        /// The checksum of the bytes.
-        expected: u32,
-        /// The checksum stored.
-        found: u32,
-    },
     /// A record in a format of others that cannot be read, or is not like the others.
     #[error("{what}")]
     Foreign {

@@ -266,7 +266,11 @@ impl Framing for Checked {
         let (bytes, checksum) = parts.ok_or(Fault::NoRecord)?;
         let (found, expected) = (u32::from_le_bytes(*checksum), masked(crc32c::crc32c(bytes)));
         if found != expected {
-            return Err(Fault::RecordChecksum { expected, found });
+            return Err(Fault::Foreign {
+                what: format!(
+                    "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
+                ),
+            });
         }
         with(bytes)
     }

@@ -6,3 +6,11 @@ mod resumed_shares;
 mod samples;
 mod sequence;
 mod shares;
+
+/// Writers of files of records.
+#[allow(dead_code)]
+#[path = "../../../format/tests/format/support"]
+mod written {
+    pub mod array_record;
+    pub mod tfrecord;
+}

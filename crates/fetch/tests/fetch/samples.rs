@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::fixtures::{PATHS, open, options, planned};
+use crate::written::array_record::Written;
+use crate::written::tfrecord::{Values, example, integer, record};
 use pelton_fetch::{Access, Fetch, FetchError, FetchOptions, OnBadRecord};
-use pelton_format::{Contents, Dataset, Layout, Row, members};
+use pelton_format::{Contents, Dataset, Layout, Row, fields, members};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 
 /// A data set with what each of its rows must hold: bytes and label value.
@@ -149,6 +151,73 @@ fn images(folder: &Path, records: usize) -> Case {
     }
 }
 
+/// Two files of Examples with a text and a label.
+fn tfrecords(folder: &Path, records: usize) -> Case {
+    let texts: Vec<Vec<u8>> = (0..records)
+        .map(|id| content(id, length(id, 900)))
+        .collect();
+    let record = |id: usize| {
+        let features = [
+            ("label", integer(id as i64 % 7)),
+            ("text", Values::Bytes(vec![texts[id].clone()])),
+        ];
+        record(&example(&features))
+    };
+    let file = |name: &str, ids: std::ops::Range<usize>| {
+        write(folder, name, ids.flat_map(record).collect::<Vec<u8>>())
+    };
+    let paths = [
+        file("a.tfrecord", 0..records / 3),
+        file("b.tfrecord", records / 3..records),
+    ];
+    let labels = (0..records).map(|id| (id % 7) as f64);
+    Case {
+        dataset: open(&paths),
+        expected: texts.iter().cloned().zip(labels).collect(),
+    }
+}
+
+/// Chunks between block headers; every other one is compressed.
+fn array_records(folder: &Path, records: usize) -> Case {
+    let contents: Vec<Vec<u8>> = (0..records)
+        .map(|id| content(id, length(id, 9000)))
+        .collect();
+    let mut written = Written::new();
+    for (id, content) in contents.iter().enumerate() {
+        written.records(std::slice::from_ref(content), id % 2 == 0);
+    }
+    Case {
+        dataset: open(&[write(folder, "x.array_record", written.finish(true))]),
+        expected: contents.into_iter().map(|content| (content, 0.0)).collect(),
+    }
+}
+
+/// A shard of MosaicML Streaming.
+fn mds(folder: &Path, records: usize) -> Case {
+    let columns = br#"{"column_names": ["text", "label"], "column_encodings": ["str", "uint8"], "column_sizes": [null, 1]}"#;
+    let texts: Vec<Vec<u8>> = (0..records)
+        .map(|id| content(id, length(id, 900)))
+        .collect();
+    let mut at = (4 * (records + 2) + columns.len()) as u32;
+    let mut bytes = (records as u32).to_le_bytes().to_vec();
+    bytes.extend(at.to_le_bytes());
+    for text in &texts {
+        at += text.len() as u32 + 5;
+        bytes.extend(at.to_le_bytes());
+    }
+    bytes.extend(columns);
+    for (id, text) in texts.iter().enumerate() {
+        bytes.extend((text.len() as u32).to_le_bytes());
+        bytes.extend(text);
+        bytes.push((id % 7) as u8);
+    }
+    let labels = (0..records).map(|id| (id % 7) as f64);
+    Case {
+        dataset: open(&[write(folder, "x.mds", bytes)]),
+        expected: texts.iter().cloned().zip(labels).collect(),
+    }
+}
+
 /// The part of a row that the case knows.
 fn bytes_of(contents: Contents, row: Row<'_>) -> Vec<u8> {
     let Row::Bytes(bytes) = row else {
@@ -156,6 +225,7 @@ fn bytes_of(contents: Contents, row: Row<'_>) -> Vec<u8> {
     };
     match contents {
         Contents::Members => members(bytes).next().unwrap().bytes.to_vec(),
+        Contents::Fields => fields(bytes).unwrap()[0].bytes.to_vec(),
         _ => bytes.to_vec(),
     }
 }
@@ -246,6 +316,24 @@ fn samples_of_tar_files() {
 fn images_of_folders() {
     let folder = tempfile::tempdir().unwrap();
     check(&folder, &images(folder.path(), 801));
+}
+
+#[test]
+fn examples_of_tfrecord_files() {
+    let folder = tempfile::tempdir().unwrap();
+    check(&folder, &tfrecords(folder.path(), 1501));
+}
+
+#[test]
+fn chunks_of_array_record_files() {
+    let folder = tempfile::tempdir().unwrap();
+    check(&folder, &array_records(folder.path(), 601));
+}
+
+#[test]
+fn samples_of_shards() {
+    let folder = tempfile::tempdir().unwrap();
+    check(&folder, &mds(folder.path(), 1501));
 }
 
 /// A file that vanishes in the middle of an epoch ends the feed with an error that names it.
