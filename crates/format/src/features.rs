@@ -24,35 +24,3 @@ pub(crate) trait FeatureDecoder: fmt::Debug + Send + Sync {
     /// What tells two ways to read the same bytes apart.
     fn fingerprint(&self) -> u64;
 }
-
-/// What is wrong with a value of a column of features.
-pub(crate) enum FeatureFault {
-    Null,
-    /// It is no finite number of 32 bits.
-    Number(f64),
-}
-
-impl FeatureFault {
-    #[cold]
-    pub(crate) fn of(self, column: &str) -> Fault {
-        let what = match self {
-            FeatureFault::Null => {
-                "holds no value (null); `missing` zero or `missing` mean fills such values in"
-                    .into()
-            }
-            FeatureFault::Number(value) if value.is_nan() => {
-                "holds NaN; `missing` zero or `missing` mean fills such values in".into()
-            }
-            FeatureFault::Number(value) if value.is_finite() => {
-                format!("holds {value:?}, which is beyond 32-bit floating point; scale the feature")
-            }
-            FeatureFault::Number(value) => {
-                format!("holds {value:?}, which is not finite; replace it or remove the record")
-            }
-        };
-        Fault::Column {
-            column: column.to_owned(),
-            what,
-        }
-    }
-}

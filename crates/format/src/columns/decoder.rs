@@ -7,7 +7,7 @@ use pelton_batch::{FieldSpec, FieldSpecs};
 use super::column::ColumnKind;
 use super::record::RecordLayout;
 use crate::error::Fault;
-use crate::features::{FeatureDecoder, FeatureFault};
+use crate::features::FeatureDecoder;
 use crate::fields::{FieldDecoder, RowWriter, element_value, overhead};
 use crate::fingerprint::mix;
 use crate::labels::checked_label;
@@ -193,5 +193,37 @@ impl FeatureDecoder for ColumnFeatures {
 
     fn fingerprint(&self) -> u64 {
         fingerprint(&self.layout, self.label)
+    }
+}
+
+/// What is wrong with a value of a column of features.
+enum FeatureFault {
+    Null,
+    /// It is no finite number of 32 bits.
+    Number(f64),
+}
+
+impl FeatureFault {
+    #[cold]
+    fn of(self, column: &str) -> Fault {
+        let what = match self {
+            FeatureFault::Null => {
+                "holds no value (null); `missing` zero or `missing` mean fills such values in"
+                    .into()
+            }
+            FeatureFault::Number(value) if value.is_nan() => {
+                "holds NaN; `missing` zero or `missing` mean fills such values in".into()
+            }
+            FeatureFault::Number(value) if value.is_finite() => {
+                format!("holds {value:?}, which is beyond 32-bit floating point; scale the feature")
+            }
+            FeatureFault::Number(value) => {
+                format!("holds {value:?}, which is not finite; replace it or remove the record")
+            }
+        };
+        Fault::Column {
+            column: column.to_owned(),
+            what,
+        }
     }
 }
