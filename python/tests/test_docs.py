@@ -36,6 +36,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 member.size = len(data)
                 tar.addfile(member, BytesIO(data))
     Path("sentences.txt").write_text("".join("word " * (i % 9 + 1) + f"w{i % 30}\n" for i in range(300)))
+    clicks = ["clicked," + ",".join(f"f{i}" for i in range(8))]
+    clicks += [",".join(map(str, [i % 2, *(i * (j + 3) % 11 for j in range(8))])) for i in range(200)]
+    Path("clicks-0.csv").write_text("\n".join(clicks) + "\n")
     Path("sorted.csv").write_text("".join(f"{i},{i * i},{i // 100}\n" for i in range(1000)))
 
 
