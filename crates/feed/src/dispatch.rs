@@ -115,6 +115,7 @@ impl Dispatcher {
     }
 
     fn begin_in_place(&self, step: &PlannedStep) {
+        let epoch_key = key(self.stream.seed(), step.place.epoch, Stage::Augment);
         let examples: Vec<Example> = step
             .draws
             .iter()
@@ -123,13 +124,14 @@ impl Dispatcher {
                 position: draw.position,
                 label: 0,
                 copy: draw.copy,
-                key: 0,
+                key: example_key(epoch_key, draw.position, self.augmented_as(draw)),
                 piece: None,
                 source: Source::InPlace,
             })
             .collect();
+        let copied = self.shared.copies_in_place();
         let places = match self.shared.places() {
-            places if places.others() => {
+            places if copied && places.others() => {
                 let ids = examples.iter().map(|example| example.id);
                 Places::Offsets {
                     name: self.shared.record_name(),
@@ -139,7 +141,10 @@ impl Dispatcher {
             places => places,
         };
         let chunk = chunk_of(&self.shared, examples.len(), &places);
-        let chunk = chunk.max(in_place::RECORDS_OF_TASK);
+        let chunk = match copied {
+            true => chunk.max(in_place::RECORDS_OF_TASK),
+            false => chunk,
+        };
         let building = Building::new(head_of(step), examples, None, places, chunk);
         send(&self.shared, &self.tasks, Arc::new(building));
     }
@@ -263,7 +268,7 @@ impl Dispatcher {
 
 /// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.
 pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usize {
-    if shared.copies || shared.in_place.is_some() {
+    if shared.copies || shared.copies_in_place() {
         let bytes = (0..places.len()).map(|field| places.range(field, &(0..examples)).len());
         let mean = bytes.sum::<usize>() / examples.max(1);
         return (COPY_BYTES / mean.max(1)).max(1);

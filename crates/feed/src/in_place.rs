@@ -14,7 +14,7 @@ use pelton_format::{InPlace, InPlaceClass};
 use pelton_storage::RangeRead;
 
 use crate::building::Building;
-use crate::in_place_reads::{InPlaceReads, Layout};
+use crate::in_place_reads::{InPlaceReads, Layout, Way};
 use crate::options::BadExamples;
 use crate::shared::Shared;
 
@@ -38,10 +38,10 @@ pub(crate) fn read(
     buffer: &mut [u8],
     scratch: &mut Vec<u8>,
 ) {
-    let rearrange = match reads.layout {
-        Layout::AsStored => return read_stored(shared, reads, building, examples, buffer),
-        Layout::Interleaved => pelton_image::interleave,
-        Layout::Separated => pelton_image::separate,
+    let rearrange = match reads.way {
+        Way::Copied(Layout::Interleaved) => pelton_image::interleave,
+        Way::Copied(Layout::Separated) => pelton_image::separate,
+        _ => return read_stored(shared, reads, building, examples, buffer),
     };
     scratch.resize(buffer.len(), 0);
     let sample = (buffer.len() / examples.len().max(1)).max(1);
@@ -224,7 +224,8 @@ impl Reader<'_> {
         let began = Instant::now();
         let dataset = &self.shared.dataset;
         dataset.check_file_unchanged(file)?;
-        self.reads.files[file as usize].read_batch(reads)?;
+        let file = &self.reads.dataset.files()[file as usize];
+        file.storage().read_batch(reads)?;
         let bytes: usize = reads.iter().map(|read| read.filled).sum();
         let counters = &self.reads.counters;
         counters.count_read(reads.len() as u64, bytes as u64, began.elapsed());

@@ -1,15 +1,18 @@
-//! Whether samples are read in place, and the files that they are read from.
+//! Whether records are read by the threads that make samples, and the files that they are read from.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use pelton_fetch::{Access, DeviceSpeed, MeterCounters, Meters, Remedies};
-use pelton_format::{Contents, Dataset};
+use pelton_fetch::{Access, DeviceSpeed, MeterCounters, Meters, RecordReader, Remedies};
+use pelton_format::{Contents, DataFile, Dataset};
 use pelton_plan::Plan;
 use pelton_storage::{Resident, Storage};
 
+use crate::found::Finder;
 use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
+use crate::shared::Shared;
 use crate::stages::{Collate, Stages};
 
 /// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory. Files that do are
@@ -23,14 +26,28 @@ const LONGEST_RESIDENT: f64 = 32_768.0;
 /// What was read in place.
 #[derive(Debug)]
 pub(crate) struct InPlaceReads {
-    pub counters: MeterCounters,
+    pub counters: Arc<MeterCounters>,
     pub records: AtomicU64,
-    /// The files by number; those that there is memory for stay there once they were read.
-    pub files: Vec<Arc<dyn Storage>>,
+    /// The data; files that there is memory for stay there once they were read.
+    pub dataset: Dataset,
     /// Bytes of those.
     pub resident_bytes: u64,
-    pub layout: Layout,
+    pub way: Way,
+    /// Bytes that a thread reads at a time.
+    round_bytes: usize,
 }
+
+/// How records that lie in memory become samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// They are read straight to their places in the batch.
+    Copied(Layout),
+    /// The thread that makes a part of a batch reads its records. There is nothing to read ahead, nor to wait for.
+    Made,
+}
+
+/// Bytes that a thread reads at a time, as far as the memory allows.
+const ROUND_BYTES: usize = 1 << 20;
 
 /// What samples are of what is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,49 +73,66 @@ impl Layout {
 }
 
 impl InPlaceReads {
-    /// Whether all samples of a loader can be read in place, and the feed neither serves better nor must.
-    pub fn serves(
+    /// How all samples of a loader can be read in place, where the feed neither serves better nor must.
+    pub fn way(
         dataset: &Dataset,
         stream: &Plan,
         stages: &Stages,
         fields: &KnownFields,
         options: &LoaderOptions,
-    ) -> bool {
+    ) -> Option<Way> {
+        let copied = copies(dataset, stages, fields) && dataset.reads_in_place();
+        let way = match copied {
+            true => Way::Copied(Layout::of(dataset, stages)),
+            false => Way::Made,
+        };
         let in_page_cache = || {
-            let mut files = dataset.files().iter();
-            files.all(|file| file.storage().granularity().offset_bytes == 1)
+            let mut files = dataset.files().iter().map(DataFile::storage);
+            let lie_there = match copied {
+                true => files.all(|file| file.granularity().offset_bytes == 1),
+                false => files.all(|file| file.reads_page_cache()),
+            };
+            lie_there
                 && options.device.random_reads_per_s >= DeviceSpeed::PAGE_CACHE.random_reads_per_s
         };
         let once = stream.echo().is_none() && options.auto_echo.is_none();
-        options.access == Access::Auto
+        let serves = options.access == Access::Auto
             && once
             && stream.packing().is_none()
-            && copies(dataset, stages, fields)
-            && dataset.reads_in_place()
             && (fits(dataset, options)
-                || dataset.record_bytes().mean() >= SHORTEST && in_page_cache())
+                || dataset.record_bytes().mean() >= SHORTEST && in_page_cache());
+        serves.then_some(way)
     }
 
     /// For a loader that they serve. So many bytes of files stay in memory as `resident_bytes` allows.
     pub fn new(
         dataset: &Dataset,
-        stages: &Stages,
+        way: Way,
         options: &LoaderOptions,
         resident_bytes: u64,
     ) -> InPlaceReads {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let (files, resident_bytes) = files(dataset, resident_bytes);
+        let round = (resident_bytes as usize / 8 / options.threads.max(1)).min(ROUND_BYTES);
+        let (dataset, resident_bytes) = with_residents(dataset, resident_bytes);
         InPlaceReads {
-            counters: MeterCounters::new(Remedies {
+            counters: Arc::new(MeterCounters::new(Remedies {
                 packing: false,
                 threads: options.threads < processors,
                 memory: false,
-            }),
+            })),
             records: AtomicU64::new(0),
-            files,
+            dataset,
             resident_bytes,
-            layout: Layout::of(dataset, stages),
+            way,
+            round_bytes: round.max(64 << 10),
         }
+    }
+
+    /// What a thread reads records with that samples are made of.
+    pub fn finder(&self, shared: &Shared) -> Option<Finder> {
+        let device = &shared.options.device;
+        let reader = RecordReader::counted(device, self.round_bytes, &self.counters);
+        (self.way == Way::Made).then(|| Finder::new(&self.dataset, reader))
     }
 
     pub fn meters(&self) -> Meters {
@@ -111,35 +145,35 @@ impl InPlaceReads {
     }
 }
 
-/// The files, one after another kept in memory where there is still room for it, and the bytes of those.
-fn files(dataset: &Dataset, room: u64) -> (Vec<Arc<dyn Storage>>, u64) {
+/// The data, its files one after another kept in memory where there is still room for it, and the bytes of those.
+fn with_residents(dataset: &Dataset, room: u64) -> (Dataset, u64) {
     let room = match dataset.record_bytes().mean() <= LONGEST_RESIDENT {
         true => room,
         false => 0,
     };
-    let mut used = 0;
-    let files = dataset.files().iter().map(|file| {
-        let Some((storage, direct)) = through_page_cache(file.storage()) else {
-            return Arc::clone(file.storage());
+    let used = Cell::new(0);
+    let held = dataset.clone().with_storage(|file| {
+        let Some((storage, direct)) = through_page_cache(&file) else {
+            return file;
         };
         let kept = || {
             let bytes = storage.size().ok()?;
-            let fits = used + bytes <= room;
+            let fits = used.get() + bytes <= room;
             let resident = fits.then(|| Resident::new(Arc::clone(&storage), direct));
             let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
             Some((resident, bytes))
         };
         match kept() {
             Some((resident, bytes)) => {
-                used += bytes;
+                used.set(used.get() + bytes);
                 resident
             }
             None => storage,
         }
     });
-    let files = files.collect();
+    let used = used.get();
     tracing::debug!(bytes = used, room, "files that stay in memory");
-    (files, used)
+    (held, used)
 }
 
 /// A file through the page cache, and how many ranges of a block are read by themselves before it is brought into

@@ -15,6 +15,7 @@ mod collate;
 mod dispatch;
 mod error;
 mod field_setting;
+mod found;
 mod held;
 mod in_place;
 mod in_place_reads;

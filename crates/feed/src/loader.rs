@@ -8,7 +8,8 @@
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
 //!   write samples straight to their places in the batch's one buffer; whoever finishes last puts the batch
 //!   together (`collate`), so that no thread waits for another;
-//! * `in_place`: samples that are records' own bytes in the page cache are read by those threads, without a feed;
+//! * `in_place_reads`: of data in memory those threads read the records themselves, without a feed: samples that are
+//!   records' own bytes straight to their places (`in_place`), others to make them of (`found`);
 //! * [`Loader`] hands out finished batches in order, and repeats by waiting (`auto_echo`).
 //!
 //! **Memory.** The budget is divided once, at the start: batches under way, ready and lent; records and samples
@@ -126,19 +127,19 @@ impl Loader {
     ) -> Result<Loader, FeedError> {
         check(&dataset, &stream, &stages, options)?;
         let fields = KnownFields::of(&dataset, &stages)?;
-        let in_place = InPlaceReads::serves(&dataset, &stream, &stages, &fields, options);
+        let way = InPlaceReads::way(&dataset, &stream, &stages, &fields, options);
         let division = Case {
             dataset: &dataset,
             stream: &stream,
             stages: &stages,
             fields: &fields,
             options,
-            in_place,
+            in_place: way.is_some(),
         }
         .divide()?;
         tracing::info!(?division, ?stages, "loader begun");
-        let in_place = in_place
-            .then(|| InPlaceReads::new(&dataset, &stages, options, division.resident_bytes));
+        let in_place =
+            way.map(|way| InPlaceReads::new(&dataset, way, options, division.resident_bytes));
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,

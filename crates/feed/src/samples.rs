@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_batch::{Array, Batch, Buffer, Fields, Shape};
-use pelton_fetch::{Cursor, FetchError, RecordReader};
-use pelton_format::{Dataset, RowTable, Rows};
+use pelton_fetch::{Cursor, RecordReader};
+use pelton_format::{Dataset, RowTable};
 use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Plan};
 
@@ -22,6 +22,7 @@ use crate::building::{Building, Example, Places, Source};
 use crate::collate;
 use crate::dispatch::{example_key, head_of};
 use crate::error::FeedError;
+use crate::found::{Finder, Found};
 use crate::known_fields::KnownFields;
 use crate::loader;
 use crate::options::{BadExamples, EchoPoint, LoaderOptions};
@@ -51,15 +52,7 @@ pub struct Samples {
 /// What one call works with.
 struct Desk {
     own: Own,
-    reader: RecordReader,
-    rows: Rows,
-}
-
-/// The rows that were read, and of each id asked for, in rising order, its row or what is wrong with it.
-struct Found {
-    rows: RowTable,
-    ids: Vec<u64>,
-    of_ids: Vec<Result<u32, String>>,
+    finder: Finder,
 }
 
 impl Samples {
@@ -129,10 +122,14 @@ impl Samples {
         let examples = self.examples(&step, &found);
         let class = examples[0].label;
         let building = Building::new(head_of(&step), examples, None, Places::none(), 1);
+        let row = match &building.examples[0].source {
+            Source::Row(row) => Some(found.rows.row(*row as usize)),
+            _ => None,
+        };
         let mut worker = Worker::of(&self.shared, desk.own);
-        let made = worker.example(&building, 0, Some(&found.rows), Slots::default());
-        let own = worker.into_own();
-        self.give_desk(own, desk.reader, found.rows);
+        let made = worker.example(&building, 0, row, Slots::default());
+        desk.own = worker.into_own();
+        self.give_desk(desk, found.rows);
         let sample = made.map_err(|problem| self.shared.bad_example(id, &problem))?;
         let mut fields = Fields::default();
         for (name, value) in sample.iter() {
@@ -191,10 +188,10 @@ impl Samples {
             part: 0,
             examples: 0..all,
         });
-        let own = worker.into_own();
+        desk.own = worker.into_own();
         building.hand_in(0, piece);
         let rows = building.rows.write().expect("no reader panics").take();
-        self.give_desk(own, desk.reader, rows.unwrap_or_default());
+        self.give_desk(desk, rows.unwrap_or_default());
         let made = collate::put_together(&self.shared, &building)?;
         lock(&self.bad).add(&made.bad, policy)?;
         Ok(made.batch)
@@ -207,30 +204,8 @@ impl Samples {
         if let Some(&id) = ids.iter().find(|&&id| id >= records) {
             return Err(FeedError::NoRecord { id, records });
         }
-        let mut ids = ids.to_vec();
-        ids.sort_unstable();
-        ids.dedup();
-        let mut rows = std::mem::replace(&mut desk.rows, Rows::new(dataset.layout()));
-        let mut of_ids = vec![Ok(0); ids.len()];
-        let mut of_rows = Vec::with_capacity(ids.len());
         let goes_on = policy != BadExamples::Fail;
-        desk.reader.read(dataset, &ids, goes_on, |i, bytes| {
-            let decoded = bytes.and_then(|bytes| Ok(dataset.decode(ids[i], bytes, &mut rows)?));
-            of_ids[i] = match decoded {
-                Ok(()) => {
-                    of_rows.push(ids[i]);
-                    Ok(rows.len() as u32 - 1)
-                }
-                Err(error) if goes_on => Err(error.to_string()),
-                Err(error) => return Err(error),
-            };
-            Ok::<(), FetchError>(())
-        })?;
-        Ok(Found {
-            rows: RowTable::from_rows(rows, of_rows),
-            ids,
-            of_ids,
-        })
+        Ok(desk.finder.find(dataset, ids.to_vec(), goes_on)?)
     }
 
     fn examples(&self, step: &PlannedStep, found: &Found) -> Vec<Example> {
@@ -238,8 +213,7 @@ impl Samples {
         let anew = self.shared.options.echo_point != EchoPoint::AfterAugment;
         let mut examples = Vec::with_capacity(step.draws.len());
         for (i, (draw, _)) in step.draws.iter().enumerate() {
-            let at = found.ids.binary_search(&draw.id).expect("it was read");
-            let (label, source) = match &found.of_ids[at] {
+            let (label, source) = match found.row_of(draw.id) {
                 Ok(row) => (found.rows.label(*row as usize), Source::Row(*row)),
                 Err(problem) => (0, Source::Missing(problem.clone())),
             };
@@ -274,18 +248,18 @@ impl Samples {
     fn take_desk(&self) -> Desk {
         lock(&self.desks).pop().unwrap_or_else(|| Desk {
             own: Own::of(&self.shared),
-            reader: RecordReader::new(&self.shared.options.device),
-            rows: Rows::new(self.shared.dataset.layout()),
+            finder: Finder::new(
+                &self.shared.dataset,
+                RecordReader::new(&self.shared.options.device),
+            ),
         })
     }
 
-    fn give_desk(&self, own: Own, reader: RecordReader, rows: RowTable) {
-        let rows = rows.into_segments().and_then(|mut rows| rows.pop());
-        let mut rows = rows.unwrap_or_else(|| Rows::new(self.shared.dataset.layout()));
-        rows.clear();
+    fn give_desk(&self, mut desk: Desk, rows: RowTable) {
+        desk.finder.give_back(rows);
         let mut desks = lock(&self.desks);
         if desks.len() < self.shared.options.threads.max(1) {
-            desks.push(Desk { own, reader, rows });
+            desks.push(desk);
         }
     }
 }

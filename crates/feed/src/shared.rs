@@ -13,7 +13,7 @@ use pelton_format::{Contents, Dataset, Layout, RowTable};
 use crate::building::{Building, FixedField, Made, Places};
 use crate::error::FeedError;
 use crate::held::Allowance;
-use crate::in_place_reads::InPlaceReads;
+use crate::in_place_reads::{InPlaceReads, Way};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::labels::Labels;
 use crate::meters::{LoaderMeters, StageCounters, StageMeters};
@@ -167,6 +167,12 @@ impl Shared {
     pub fn copies_to_offsets(&self) -> bool {
         let ragged = matches!(self.stages.collate, Collate::Auto | Collate::Ragged);
         self.copies && ragged && self.dataset.layout() == Layout::Bytes
+    }
+
+    /// Whether samples are read straight to their places.
+    pub fn copies_in_place(&self) -> bool {
+        let mut way = self.in_place.iter().map(|reads| reads.way);
+        way.any(|way| way != Way::Made)
     }
 
     pub fn feed_meters(&self) -> MutexGuard<'_, Option<Meters>> {

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, select_biased};
 use pelton_batch::DType;
-use pelton_format::{Contents, Row, RowTable};
+use pelton_format::{Contents, Row};
 use pelton_image::Layout;
 
-use crate::building::{Building, Example, Piece, Places, Source};
+use crate::building::{Building, Piece, Places, Source};
 use crate::collate;
+use crate::found::{Finder, Found};
 use crate::held::{Having, Held};
 use crate::in_place;
+use crate::in_place_reads::Way;
+use crate::options::BadExamples;
 use crate::sample::{self, Sample, Spare, Value};
 use crate::shared::Shared;
 use crate::stage::{Appearance, Slots};
@@ -118,6 +121,8 @@ pub(crate) struct Own {
     spare: Spare,
     /// Records as they lie in their files.
     stored: Vec<u8>,
+    /// Reads the records, where samples are made of records in memory.
+    finder: Option<Finder>,
 }
 
 impl Own {
@@ -129,6 +134,10 @@ impl Own {
             ran: vec![0; stages.len()],
             spare: Spare::default(),
             stored: Vec::new(),
+            finder: shared
+                .in_place
+                .as_ref()
+                .and_then(|reads| reads.finder(shared)),
         }
     }
 }
@@ -157,20 +166,35 @@ impl<'s> Worker<'s> {
         self.first_epoch = building.head.place.epoch == shared.options.start.epoch;
         let mut places = building.take_memory(part, &shared.pool);
         let mut samples = Vec::new();
-        if let (Some(reads), [place]) = (&shared.in_place, places.as_mut_slice()) {
-            in_place::read(
-                shared,
-                reads,
-                &building,
-                examples,
-                place,
-                &mut self.own.stored,
-            );
-            return Piece { places, samples };
+        let mut found = None;
+        match (&shared.in_place, places.as_mut_slice()) {
+            (Some(reads), _) if reads.way == Way::Made => {
+                let finder = self.own.finder.as_mut().expect("it is read in place");
+                found = finder.of_part(shared, reads, &building, &examples);
+                if found.is_none() {
+                    // The batch fails.
+                    return Piece::default();
+                }
+            }
+            (Some(reads), [place]) => {
+                in_place::read(
+                    shared,
+                    reads,
+                    &building,
+                    examples,
+                    place,
+                    &mut self.own.stored,
+                );
+                return Piece { places, samples };
+            }
+            _ => {}
         }
         let began = Instant::now();
-        let rows = building.rows.read().expect("no writer panics");
-        let rows = rows.as_ref();
+        let of_batch = building.rows.read().expect("no writer panics");
+        let rows = found
+            .as_ref()
+            .map(|found| &found.rows)
+            .or(of_batch.as_ref());
         let mut free: Vec<&mut [u8]> = places.iter_mut().map(|place| &mut place[..]).collect();
         for i in examples.clone() {
             let mut slots = Slots::default();
@@ -180,11 +204,21 @@ impl<'s> Worker<'s> {
                 *free = rest;
                 slots.push(building.places.name(field), slot);
             }
-            let made = self.example(&building, i, rows, slots);
+            let made = match (&building.examples[i].source, &found) {
+                (Source::InPlace, Some(found)) => self.found(&building, i, found, slots),
+                (Source::Row(row), _) => {
+                    let row = rows.map(|rows| rows.row(*row as usize));
+                    self.example(&building, i, row, slots)
+                }
+                _ => self.example(&building, i, None, slots),
+            };
             let made = made.map_err(|problem| building.failed(i, problem));
             if building.places.others() {
                 samples.push(made.ok());
             }
+        }
+        if let (Some(finder), Some(found)) = (&mut self.own.finder, found) {
+            finder.give_back(found.rows);
         }
         let written: usize = places.iter().map(|place| place.len()).sum();
         let kept: usize = samples.iter().flatten().map(Sample::data_bytes).sum();
@@ -210,28 +244,45 @@ impl<'s> Worker<'s> {
         counters.collate.count(rest, examples, bytes);
     }
 
-    /// Makes one example: what has a place is written there, the rest is returned.
+    /// Makes one example whose record this thread has read.
+    fn found(
+        &mut self,
+        building: &Building,
+        i: usize,
+        found: &Found,
+        slots: Slots<'_>,
+    ) -> Result<Sample<'static>, String> {
+        let id = building.examples[i].id;
+        let row = *found.row_of(id).as_ref().map_err(String::clone)? as usize;
+        building.set_class(i, found.rows.label(row));
+        let made = self.example(building, i, Some(found.rows.row(row)), slots);
+        made.map_err(|problem| match self.shared.options.bad_examples {
+            BadExamples::Fail => problem,
+            _ => self.shared.bad_example(id, &problem).to_string(),
+        })
+    }
+
+    /// Makes one example, of its record where it is not held: what has a place is written there, the rest is returned.
     pub fn example(
         &mut self,
         building: &Building,
         i: usize,
-        rows: Option<&RowTable>,
+        row: Option<Row<'_>>,
         mut slots: Slots<'_>,
     ) -> Result<Sample<'static>, String> {
         let example = &building.examples[i];
         match &example.source {
-            Source::Row(row) => {
-                let row = row_of(rows, *row);
+            Source::Row(_) | Source::InPlace => {
+                let row = row.expect("the rows stay until the batch is made");
                 if self.shared.copies && !building.places.others() {
                     return copy_row(row, slots.take(building.places.name(0)));
                 }
                 let sample = self.record(row)?;
                 let all = 0..self.own.work.len();
-                let sample = self.run(all, sample, &mut slots, example)?;
+                let sample = self.run(all, sample, &mut slots, (building, i))?;
                 self.finish(sample, slots, building)
             }
-            Source::Held(held) => self.held(held, example, slots, building),
-            Source::InPlace => unreachable!("samples read in place are not made"),
+            Source::Held(held) => self.held(held, (building, i), slots),
             Source::Missing(problem) => Err(problem.clone()),
         }
     }
@@ -240,9 +291,8 @@ impl<'s> Worker<'s> {
     fn held(
         &mut self,
         held: &Held,
-        example: &Example,
+        at: (&Building, usize),
         mut slots: Slots<'_>,
-        building: &Building,
     ) -> Result<Sample<'static>, String> {
         let all = self.own.work.len();
         let once = self.shared.stages.once(self.shared.options.echo_point);
@@ -251,13 +301,13 @@ impl<'s> Worker<'s> {
             Having::Failed(problem) => return Err(problem),
             Having::Record(record) if once == 0 => {
                 let sample = self.record(Row::Bytes(&record))?;
-                let sample = self.run(0..all, sample, &mut slots, example)?;
-                return self.finish(sample, slots, building);
+                let sample = self.run(0..all, sample, &mut slots, at)?;
+                return self.finish(sample, slots, at.0);
             }
             Having::Record(record) => {
                 let made = self
                     .record(Row::Bytes(&record))
-                    .and_then(|sample| self.run(0..once, sample, &mut Slots::default(), example));
+                    .and_then(|sample| self.run(0..once, sample, &mut Slots::default(), at));
                 let sample = made.inspect_err(|problem| held.fail(problem))?;
                 let (sample, spare) = sample.into_owned();
                 self.own.spare = spare;
@@ -267,8 +317,8 @@ impl<'s> Worker<'s> {
             }
         };
         let sample = kept.view().with_spare(std::mem::take(&mut self.own.spare));
-        let sample = self.run(once..all, sample, &mut slots, example)?;
-        self.finish(sample, slots, building)
+        let sample = self.run(once..all, sample, &mut slots, at)?;
+        self.finish(sample, slots, at.0)
     }
 
     /// A record as a sample that no stage has seen yet.
@@ -329,15 +379,16 @@ impl<'s> Worker<'s> {
         stages: Range<usize>,
         mut sample: Sample<'r>,
         slots: &mut Slots<'_>,
-        example: &Example,
+        (building, i): (&Building, usize),
     ) -> Result<Sample<'r>, String> {
         let shared = self.shared;
+        let (example, label) = (&building.examples[i], building.label(i));
         let all = self.own.work.len();
         let shared_by_copies = shared.stages.once(shared.options.echo_point);
         for i in stages {
             let at = Appearance {
                 id: example.id,
-                label: example.label,
+                label,
                 // What is done once is done for all copies.
                 copy: if i < shared_by_copies {
                     0
@@ -391,11 +442,6 @@ impl<'s> Worker<'s> {
         self.own.spare = spare;
         Ok(sample)
     }
-}
-
-fn row_of(rows: Option<&RowTable>, row: u32) -> Row<'_> {
-    rows.expect("the rows stay until the batch is made")
-        .row(row as usize)
 }
 
 /// A record that is a sample as it is.

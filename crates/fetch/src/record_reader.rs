@@ -1,5 +1,7 @@
 //! Records that are asked for by their ids, read on the thread that asks.
 
+use std::sync::Arc;
+
 use pelton_format::{Dataset, Location};
 
 use crate::error::FetchError;
@@ -15,16 +17,26 @@ const ROUND_BYTES: usize = 4 << 20;
 pub struct RecordReader {
     buffer: RangeBuffer,
     places: Vec<Location>,
-    meters: MeterCounters,
+    meters: Arc<MeterCounters>,
 }
 
 impl RecordReader {
     /// A reader from such a device.
     pub fn new(device: &DeviceSpeed) -> RecordReader {
+        let meters = Arc::new(MeterCounters::new(Remedies::default()));
+        RecordReader::counted(device, ROUND_BYTES, &meters)
+    }
+
+    /// A reader from such a device, of `bytes` at a time, whose reads others count too.
+    pub fn counted(
+        device: &DeviceSpeed,
+        bytes: usize,
+        meters: &Arc<MeterCounters>,
+    ) -> RecordReader {
         RecordReader {
-            buffer: RangeBuffer::new(Merge::Gap(device.break_even_gap_bytes()), ROUND_BYTES),
+            buffer: RangeBuffer::new(Merge::Gap(device.break_even_gap_bytes()), bytes),
             places: Vec::new(),
-            meters: MeterCounters::new(Remedies::default()),
+            meters: Arc::clone(meters),
         }
     }
 
