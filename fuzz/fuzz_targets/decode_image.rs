@@ -4,7 +4,7 @@
 mod edits;
 
 use libfuzzer_sys::fuzz_target;
-use pelton_image::{Limits, Pixels, decode, orientation};
+use pelton_image::{Limits, Output, Pipeline, Pixels, Workspace, decode, decode_for, orientation};
 
 const GOOD: [&[u8]; 16] = [
     include_bytes!("../../crates/image/tests/images/orientation_7.jpg"),
@@ -29,10 +29,24 @@ fn check(bytes: &[u8], pixels: &mut Pixels) {
     let limits = Limits {
         most_pixels: 1 << 16,
     };
-    if decode(bytes, &limits, pixels).is_err() {
+    let whole = decode(bytes, &limits, pixels);
+    // A part of it, of which nothing behind it need be whole.
+    let pipeline: Pipeline = "rrc:8:0.05-0.5".parse().unwrap();
+    let mut part = Pixels::new();
+    let key = bytes.len() as u64;
+    let made = |pixels: &Pixels| {
+        let mut out = [0; 8 * 8 * 3];
+        pipeline
+            .apply(pixels, key, &mut Workspace::new(), Output::Bytes(&mut out))
+            .unwrap();
+        out
+    };
+    let of_part = decode_for((&pipeline, key), bytes, &limits, &mut part).map(|_| made(&part));
+    if whole.is_err() {
         assert!(pixels.data().is_empty());
         return;
     }
+    assert_eq!(of_part.unwrap(), made(pixels));
     let count = pixels.height() as usize * pixels.width() as usize;
     assert!(count > 0 && count <= 1 << 16);
     assert_eq!(pixels.data().len(), count * pixels.channels());

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::error::Error;
 
 use pelton_batch::FieldSpecs;
+use pelton_image::Pipeline;
 
 use crate::sample::Sample;
 
@@ -66,6 +67,12 @@ pub trait Stage: Send + Sync {
         work: &mut dyn Any,
     ) -> Result<(), StageFailure>;
 
+    /// The augmentation of pictures that it is, for a stage that decodes them before it: only what that looks at needs
+    /// to be decoded.
+    fn augmentation(&self) -> Option<&Pipeline> {
+        None
+    }
+
     /// What it counted: how often something was met that a report should tell, by name.
     fn counted(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -103,9 +110,19 @@ pub type StageFailure = Box<dyn Error + Send + Sync>;
 #[derive(Debug, Default)]
 pub struct Slots<'a> {
     places: Vec<(&'a str, &'a mut [u8])>,
+    /// The augmentation that comes next, and is all that comes of what is decoded.
+    pub(crate) next: Option<&'a Pipeline>,
 }
 
 impl<'a> Slots<'a> {
+    /// Those of a stage before the last, which are none, where this augmentation comes next.
+    pub(crate) fn before(next: Option<&'a Pipeline>) -> Slots<'a> {
+        Slots {
+            places: Vec::new(),
+            next,
+        }
+    }
+
     pub(crate) fn push(&mut self, name: &'a str, place: &'a mut [u8]) {
         self.places.push((name, place));
     }

@@ -385,6 +385,7 @@ impl<'s> Worker<'s> {
         let (example, label) = (&building.examples[i], building.label(i));
         let all = self.own.work.len();
         let shared_by_copies = shared.stages.once(shared.options.echo_point);
+        let last = stages.end;
         for i in stages {
             let at = Appearance {
                 id: example.id,
@@ -398,11 +399,14 @@ impl<'s> Worker<'s> {
                 key: example.key,
                 first: self.first_epoch && example.is_fresh(),
             };
-            let mut none = Slots::default();
-            let slots = if i + 1 == all { &mut *slots } else { &mut none };
+            let next = (i + 1..last).next().map(|next| &shared.stages.list()[next]);
+            let mut none = Slots::before(next.and_then(|next| next.augmentation()));
             let began = Instant::now();
-            let stage = &shared.stages.list()[i];
-            let result = stage.run(&mut sample, slots, &at, &mut *self.own.work[i]);
+            let (stage, work) = (&shared.stages.list()[i], &mut *self.own.work[i]);
+            let result = match i + 1 == all {
+                true => stage.run(&mut sample, slots, &at, work),
+                false => stage.run(&mut sample, &mut none, &at, work),
+            };
             self.own.took[i] += began.elapsed();
             self.own.ran[i] += 1;
             result.map_err(|failure| failure.to_string())?;

@@ -33,7 +33,10 @@ pub(crate) enum RecordShape {
         label: u64,
     },
     /// Records that are made of the file's bytes and may be longer than these; `hash` tells of what and how.
-    #[cfg_attr(not(feature = "columns"), expect(dead_code, reason = "made by columns alone"))]
+    #[cfg_attr(
+        not(feature = "columns"),
+        expect(dead_code, reason = "made by columns alone")
+    )]
     Made {
         hash: u64,
     },

@@ -21,6 +21,41 @@ impl Rectangle {
             width,
         }
     }
+
+    /// A part of this one; where it is mirrored, the part is counted from its other side.
+    pub fn part(self, part: Rectangle, mirrored: bool) -> Rectangle {
+        let left = match mirrored {
+            true => self.width - part.left - part.width,
+            false => part.left,
+        };
+        Rectangle {
+            top: self.top + part.top,
+            left: self.left + left,
+            ..part
+        }
+    }
+
+    /// What of a part that begins here and has this size lies in an image.
+    pub fn inside(
+        top: i64,
+        left: i64,
+        (height, width): (u32, u32),
+        (all_height, all_width): (u32, u32),
+    ) -> Rectangle {
+        let span = |start: i64, wanted: u32, length: u32| {
+            let within = |place: i64| place.clamp(0, i64::from(length)) as u32;
+            let first = within(start);
+            (first, within(start + i64::from(wanted)) - first)
+        };
+        let (top, height) = span(top, height, all_height);
+        let (left, width) = span(left, width, all_width);
+        Rectangle {
+            top,
+            left,
+            height,
+            width,
+        }
+    }
 }
 
 /// Width over height of random-resized crops: from 3/4 to 4/3.

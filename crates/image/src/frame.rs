@@ -45,11 +45,12 @@ pub(crate) struct Frame<'a> {
     work: &'a mut Workspace,
     /// Whether the pixels are in `work.front`; else they are the source's.
     owned: bool,
-    /// Size and channels of the buffer with the pixels.
-    height: u32,
-    width: u32,
+    /// Height and width of the buffer with the pixels, and their channels.
+    buffer: (u32, u32),
     channels: usize,
-    /// The part of the buffer that is the image, before it is mirrored.
+    /// The part of the image that the buffer holds.
+    held: Rectangle,
+    /// The part of the image that is looked at, before it is mirrored.
     area: Rectangle,
     /// The size that the part is to be resized to.
     resized: Option<(u32, u32)>,
@@ -61,14 +62,14 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     pub fn new(source: &'a Pixels, work: &'a mut Workspace) -> Frame<'a> {
-        let (height, width) = (source.height(), source.width());
+        let (height, width) = source.whole_size();
         Frame {
             source,
             work,
             owned: false,
-            height,
-            width,
+            buffer: (source.height(), source.width()),
             channels: source.channels(),
+            held: source.held(),
             area: Rectangle::all(height, width),
             resized: None,
             mirrored: false,
@@ -106,33 +107,12 @@ impl<'a> Frame<'a> {
             return;
         }
         self.settle_size();
-        self.area = Rectangle {
-            top: self.area.top + part.top,
-            left: self.area.left + self.unmirrored(part),
-            ..part
-        };
-    }
-
-    /// Where a part of the image begins in a row that is not mirrored.
-    fn unmirrored(&self, part: Rectangle) -> u32 {
-        if self.mirrored {
-            self.area.width - part.left - part.width
-        } else {
-            part.left
-        }
+        self.area = self.area.part(part, self.mirrored);
     }
 
     /// Takes a part of the image that may reach beyond it, where it is black.
     pub fn crop_beyond(&mut self, top: i64, left: i64, (height, width): (u32, u32)) {
-        let (all_height, all_width) = self.size();
-        let (rows, above) = overlap(top, height, all_height);
-        let (columns, before) = overlap(left, width, all_width);
-        let inside = Rectangle {
-            top: rows.start,
-            left: columns.start,
-            height: rows.end - rows.start,
-            width: columns.end - columns.start,
-        };
+        let inside = Rectangle::inside(top, left, (height, width), self.size());
         if (inside.height, inside.width) == (height, width) {
             return self.crop(inside);
         }
@@ -145,6 +125,8 @@ impl<'a> Frame<'a> {
         back.clear();
         back.resize(height as usize * width as usize * self.channels, 0);
         if seen {
+            let above = (i64::from(inside.top) - top) as u32;
+            let before = (i64::from(inside.left) - left) as u32;
             let before = if self.mirrored {
                 width - before - inside.width
             } else {
@@ -165,12 +147,15 @@ impl<'a> Frame<'a> {
     /// Blackens a part of the image, which lies inside it.
     pub fn blacken(&mut self, part: Rectangle) {
         self.own();
-        let start = self.area.left + self.unmirrored(part);
-        let start = start as usize * self.channels;
+        let part = self.area.part(part, self.mirrored);
+        let start = part.left as usize * self.channels;
         let length = part.width as usize * self.channels;
-        let top = (self.area.top + part.top) as usize;
-        let row = self.width as usize * self.channels;
-        let rows = self.work.front.chunks_exact_mut(row).skip(top);
+        let row = self.buffer.1 as usize * self.channels;
+        let rows = self
+            .work
+            .front
+            .chunks_exact_mut(row)
+            .skip(part.top as usize);
         for line in rows.take(part.height as usize) {
             line[start..start + length].fill(0);
         }
@@ -189,12 +174,12 @@ impl<'a> Frame<'a> {
         affine.apply(
             &self.work.front,
             &mut back,
-            self.height as usize,
+            self.buffer.0 as usize,
             self.channels,
             self.classes,
         );
         self.work.back = back;
-        self.swap_in(self.height, self.width);
+        self.swap_in(self.buffer.0, self.buffer.1);
     }
 
     /// Changes colours.
@@ -242,6 +227,21 @@ impl<'a> Frame<'a> {
         true
     }
 
+    /// Where what is looked at lies in the buffer. Asserts that it was decoded.
+    fn area_of_buffer(&self) -> Rectangle {
+        let (area, held) = (self.area, self.held);
+        let is_held = area.top >= held.top
+            && area.left >= held.left
+            && area.top + area.height <= held.top + held.height
+            && area.left + area.width <= held.left + held.width;
+        assert!(is_held, "another part was decoded than is looked at");
+        Rectangle {
+            top: area.top - held.top,
+            left: area.left - held.left,
+            ..area
+        }
+    }
+
     fn part(&self) -> Part<'_> {
         Part {
             data: if self.owned {
@@ -249,9 +249,9 @@ impl<'a> Frame<'a> {
             } else {
                 self.source.data()
             },
-            row: self.width,
+            row: self.buffer.1,
             channels: self.channels,
-            area: self.area,
+            area: self.area_of_buffer(),
             mirrored: self.mirrored,
         }
     }
@@ -260,15 +260,16 @@ impl<'a> Frame<'a> {
     fn swap_in(&mut self, height: u32, width: u32) {
         std::mem::swap(&mut self.work.front, &mut self.work.back);
         self.owned = true;
-        (self.height, self.width) = (height, width);
-        self.area = Rectangle::all(height, width);
+        self.buffer = (height, width);
+        self.held = Rectangle::all(height, width);
+        self.area = self.held;
         self.resized = None;
     }
 
     /// Makes the image one of its own, whose pixels can be changed: all of `work.front`.
     fn own(&mut self) {
         self.settle_size();
-        if self.owned && self.area == Rectangle::all(self.height, self.width) {
+        if self.owned && self.area == self.held {
             return;
         }
         let mut back = std::mem::take(&mut self.work.back);
@@ -304,14 +305,15 @@ impl<'a> Frame<'a> {
     /// beyond whose edges nothing is seen; a crop box would let the filter look at what lies around it.
     fn run_resizer_on<P: InnerPixel + PixelTrait>(&mut self, size: (u32, u32), out: &mut [u8]) {
         const INSIDE: &str = "areas lie inside their buffer";
+        let area = self.area_of_buffer();
         let Workspace { resizer, front, .. } = &mut *self.work;
         let data = if self.owned {
             front.as_slice()
         } else {
             self.source.data()
         };
-        let whole = TypedImageRef::<P>::from_buffer(self.width, self.height, data).expect(INSIDE);
-        let area = self.area;
+        let (height, width) = self.buffer;
+        let whole = TypedImageRef::<P>::from_buffer(width, height, data).expect(INSIDE);
         let part = TypedCroppedImage::new(whole, area.left, area.top, area.width, area.height);
         let (height, width) = size;
         let mut made = TypedImage::<P>::from_buffer(width, height, out).expect("out has the size");
@@ -325,13 +327,4 @@ impl<'a> Frame<'a> {
             .resize_typed(&part.expect(INSIDE), &mut made, &options)
             .expect("an image resizes to its own type");
     }
-}
-
-/// Of one axis: which pixels of an image of `length` lie in the `wanted` ones from `start` on, and how
-/// many of the wanted ones come before them.
-fn overlap(start: i64, wanted: u32, length: u32) -> (std::ops::Range<u32>, u32) {
-    let within = |place: i64| place.clamp(0, i64::from(length)) as u32;
-    let first = within(start);
-    let last = within(start + i64::from(wanted));
-    (first..last, (i64::from(first) - start) as u32)
 }

@@ -59,7 +59,7 @@ mod write;
 mod error;
 
 pub use augment::Augment;
-pub use decode::{Format, Limits, Orientation, decode, decode_mask, orientation};
+pub use decode::{Format, Limits, Orientation, decode, decode_for, decode_mask, orientation};
 pub use error::ImageError;
 pub use frame::Workspace;
 pub use layout::{interleave, separate};

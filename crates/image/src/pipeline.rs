@@ -218,13 +218,45 @@ impl Pipeline {
         Some(height as usize * width as usize * self.channels * values.bytes())
     }
 
+    /// The part of an image of this size that is looked at under this key.
+    pub(crate) fn looks_at(&self, height: u32, width: u32, key: u64) -> Rectangle {
+        let mut part = Rectangle::all(height, width);
+        let mut mirrored = false;
+        for (number, stage) in self.byte_stages() {
+            let size = (part.height, part.width);
+            let mut rng = stream(key, number);
+            if let Augment::Flip { chance } = *stage {
+                mirrored ^= rng.next_f64() < chance;
+                continue;
+            }
+            // A size that is refused is refused when it comes to the stage.
+            let crop = size_after(stage, size).ok();
+            let crop = crop.and_then(|_| cropped(stage, size, &mut rng));
+            let Some((top, left, wanted)) = crop else {
+                break;
+            };
+            let inside = Rectangle::inside(top, left, wanted, size);
+            if inside.height == 0 || inside.width == 0 {
+                break;
+            }
+            part = part.part(inside, mirrored);
+            // Behind a resize, or with black beside it, pixels are others.
+            let resizes = matches!(stage, Augment::RandomResizedCrop { .. });
+            if resizes || (inside.height, inside.width) != wanted {
+                break;
+            }
+        }
+        part
+    }
+
     /// Augments one image and writes it to `out`, which holds exactly the output.
     ///
     /// Deterministic in `key` ([`crate::example_key`]); a stage draws the same whatever the stages before
     /// it drew.
     ///
     /// Errors: those of [`Pipeline::output_size`], and bytes asked of a pipeline that normalises. Asserts
-    /// that `source` has pixels and that `out` has as many values as the output.
+    /// that `source` has pixels, that these are not of another pipeline or key ([`crate::decode_for`]), and that `out`
+    /// has as many values as the output.
     pub fn apply(
         &self,
         source: &Pixels,
@@ -350,6 +382,37 @@ fn size_after(stage: &Augment, (height, width): (u32, u32)) -> Result<(u32, u32)
     })
 }
 
+/// The part that a stage takes of an image, where it takes one: its top, left and size. It may reach beyond the image.
+fn cropped(
+    stage: &Augment,
+    (height, width): (u32, u32),
+    rng: &mut KeyedRng,
+) -> Option<(i64, i64, (u32, u32))> {
+    Some(match *stage {
+        Augment::Crop { side } => {
+            // torchvision pads what is too small and takes the middle of that.
+            let middle = |length: u32| {
+                let black = side.saturating_sub(length);
+                i64::from(crop::middle(length + black, side)) - i64::from(black / 2)
+            };
+            (middle(height), middle(width), (side, side))
+        }
+        Augment::RandomCrop { side, padding } => {
+            let mut place = |length: u32| {
+                let places = u64::from(length + 2 * padding - side) + 1;
+                rng.below(places) as i64 - i64::from(padding)
+            };
+            (place(height), place(width), (side, side))
+        }
+        Augment::RandomResizedCrop { least, most, .. } => {
+            let part = crop::random_resized_crop(height, width, (least, most), rng);
+            let (top, left) = (i64::from(part.top), i64::from(part.left));
+            (top, left, (part.height, part.width))
+        }
+        _ => return None,
+    })
+}
+
 /// Does one stage on bytes.
 fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(), ImageError> {
     let (height, width) = frame.size();
@@ -357,25 +420,12 @@ fn act(stage: &Augment, frame: &mut Frame<'_>, rng: &mut KeyedRng) -> Result<(),
     let (to_height, to_width) = size_after(stage, (height, width))?;
     match *stage {
         Augment::ResizeShorter { .. } | Augment::Resize { .. } => frame.resize(to_height, to_width),
-        Augment::Crop { side } => {
-            // torchvision pads what is too small and takes the middle of that.
-            let middle = |length: u32| {
-                let black = side.saturating_sub(length);
-                i64::from(crop::middle(length + black, side)) - i64::from(black / 2)
-            };
-            frame.crop_beyond(middle(height), middle(width), (side, side));
-        }
-        Augment::RandomCrop { side, padding } => {
-            let mut place = |length: u32| {
-                let places = u64::from(length + 2 * padding - side) + 1;
-                rng.below(places) as i64 - i64::from(padding)
-            };
-            let (top, left) = (place(height), place(width));
-            frame.crop_beyond(top, left, (side, side));
-        }
-        Augment::RandomResizedCrop { side, least, most } => {
-            frame.crop(crop::random_resized_crop(height, width, (least, most), rng));
-            frame.resize(side, side);
+        Augment::Crop { .. } | Augment::RandomCrop { .. } | Augment::RandomResizedCrop { .. } => {
+            if let Some((top, left, size)) = cropped(stage, (height, width), rng) {
+                frame.crop_beyond(top, left, size);
+            }
+            // A part of random size is not yet of the size that was asked for.
+            frame.resize(to_height, to_width);
         }
         Augment::Flip { chance } => {
             if rng.next_f64() < chance {

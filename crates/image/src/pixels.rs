@@ -1,5 +1,6 @@
 //! Pixels in memory.
 
+use crate::crop::Rectangle;
 use crate::decode::Scratch;
 use crate::{Layout, Orientation, interleave};
 
@@ -13,6 +14,8 @@ pub struct Pixels {
     width: u32,
     channels: usize,
     data: Vec<u8>,
+    /// Height and width of the image, and the part of it that was decoded, where that is not all of it.
+    decoded: Option<((u32, u32), Rectangle)>,
     /// Encoded bytes as a decoder is given them, where they differ from the caller's; room to turn pixels.
     pub(crate) encoded: Vec<u8>,
     /// What decoding works in; absent until something was decoded.
@@ -31,7 +34,7 @@ impl std::fmt::Debug for Pixels {
 
 impl PartialEq for Pixels {
     fn eq(&self, other: &Pixels) -> bool {
-        let shape = |pixels: &Pixels| (pixels.height, pixels.width, pixels.channels);
+        let shape = |of: &Pixels| (of.height, of.width, of.channels, of.decoded);
         shape(self) == shape(other) && self.data == other.data
     }
 }
@@ -59,11 +62,13 @@ impl Pixels {
         interleave(bytes, data);
     }
 
-    /// Turns and mirrors an image that was stored in this orientation until it is upright.
+    /// Turns and mirrors an image that was stored in this orientation until it is upright. Asserts that all of it is
+    /// there.
     pub fn turn_upright(&mut self, orientation: Orientation) {
         if orientation.is_upright() {
             return;
         }
+        assert!(self.decoded.is_none(), "parts are not turned");
         let (height, width) = (self.height as usize, self.width as usize);
         let mut turned = std::mem::take(&mut self.encoded);
         turned.resize(self.data.len(), 0);
@@ -103,9 +108,27 @@ impl Pixels {
         &self.data
     }
 
+    /// Height and width of the image, of which this may be a part ([`crate::decode_for`]).
+    pub fn whole_size(&self) -> (u32, u32) {
+        self.decoded
+            .map_or((self.height, self.width), |(size, _)| size)
+    }
+
+    /// The part of the image that this is.
+    pub(crate) fn held(&self) -> Rectangle {
+        let all = Rectangle::all(self.height, self.width);
+        self.decoded.map_or(all, |(_, part)| part)
+    }
+
+    /// Says that this is a part of an image of this size.
+    pub(crate) fn is_part(&mut self, size: (u32, u32), part: Rectangle) {
+        self.decoded = (part != Rectangle::all(size.0, size.1)).then_some((size, part));
+    }
+
     /// Another shape, with whatever bytes are there to be overwritten.
     pub(crate) fn reshape(&mut self, height: u32, width: u32, channels: usize) -> &mut [u8] {
         (self.height, self.width, self.channels) = (height, width, channels);
+        self.decoded = None;
         let bytes = height as usize * width as usize * channels;
         self.data.resize(bytes, 0);
         &mut self.data
@@ -119,6 +142,7 @@ impl Pixels {
     /// After a failure: nothing, rather than half an image.
     pub(crate) fn clear(&mut self) {
         (self.height, self.width, self.channels) = (0, 0, 0);
+        self.decoded = None;
         self.data.clear();
     }
 }

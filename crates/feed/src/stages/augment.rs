@@ -201,6 +201,10 @@ impl Stage for AugmentImages {
         true
     }
 
+    fn augmentation(&self) -> Option<&Pipeline> {
+        Some(&self.pipeline)
+    }
+
     fn work(&self) -> Box<dyn Any + Send> {
         Box::new(Workspace::new())
     }
@@ -218,7 +222,7 @@ impl Stage for AugmentImages {
             numbers_to_pixels(sample, &found, &self.name)?;
         }
         let size = match sample.get(IMAGE) {
-            Some(Value::Pixels(pixels)) => (pixels.height(), pixels.width()),
+            Some(Value::Pixels(pixels)) => pixels.whole_size(),
             _ => return Err(NO_PICTURE.into()),
         };
         self.masks(sample, size, slots, at.key, work)?;

@@ -152,7 +152,7 @@ impl Stage for DecodeImages {
     fn run(
         &self,
         sample: &mut Sample<'_>,
-        _: &mut Slots<'_>,
+        slots: &mut Slots<'_>,
         at: &Appearance,
         _: &mut dyn Any,
     ) -> Result<(), StageFailure> {
@@ -164,10 +164,18 @@ impl Stage for DecodeImages {
             most_pixels: self.most_pixels,
         };
         let mut pixels = sample.new_pixels();
-        pelton_image::decode(bytes, &limits, &mut pixels)?;
         let orientation = pelton_image::orientation(bytes);
+        let is_turned = self.exif == Exif::Apply && !orientation.is_upright();
+        match slots.next.filter(|_| !is_turned) {
+            Some(next) => {
+                pelton_image::decode_for((next, at.key), bytes, &limits, &mut pixels)?;
+            }
+            None => {
+                pelton_image::decode(bytes, &limits, &mut pixels)?;
+            }
+        }
         if !orientation.is_upright() {
-            if self.exif == Exif::Apply {
+            if is_turned {
                 pixels.turn_upright(orientation);
             }
             // Later epochs and copies meet the same pictures.

@@ -29,7 +29,12 @@ use crate::{Format, ImageError, Pixels};
 
 const FORMAT: Format = Format::Jpeg;
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<(), ImageError> {
+pub(super) fn decode(
+    bytes: &[u8],
+    limits: &Limits,
+    look: &dyn Fn(u32, u32) -> Rectangle,
+    pixels: &mut Pixels,
+) -> Result<(), ImageError> {
     let frame = walk(bytes)?;
     limits.check(FORMAT, frame.width, frame.height)?;
     frame.check()?;
@@ -37,11 +42,9 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Resu
     let scan = Scan::of(bytes, &frame, &mut scratch);
     let decoded = scan.and_then(|scan| {
         let Some(scan) = scan else { return Ok(false) };
-        scan.decode(
-            Rectangle::all(frame.height, frame.width),
-            &mut scratch,
-            pixels,
-        )?;
+        let part = look(frame.height, frame.width);
+        scan.decode(part, &mut scratch, pixels)?;
+        pixels.is_part((frame.height, frame.width), part);
         Ok(true)
     });
     pixels.scratch = Some(scratch);

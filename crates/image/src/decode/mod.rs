@@ -12,8 +12,8 @@
 //! - Colour profiles are ignored, as they do.
 //! - Of an animation the first frame is taken.
 //!
-//! JPEG as photos have it (baseline, one scan) is decoded here, in `baseline/`; other kinds are by zune-jpeg. Decoding at
-//! half the size from the DCT coefficients would serve crops of twice the output's side alone; photos 400 pixels wide have
+//! JPEG as photos have it (baseline, one scan) is decoded here, in `baseline/`, as far as it is looked at; other kinds are
+//! by zune-jpeg, whole. Decoding at half the size from the DCT coefficients would serve crops of twice the output's side alone; photos 400 pixels wide have
 //! none for an output of 224.
 
 mod baseline;
@@ -28,7 +28,8 @@ use std::fmt;
 pub(crate) use baseline::Scratch;
 pub use orientation::{Orientation, orientation};
 
-use crate::{ImageError, Pixels};
+use crate::crop::Rectangle;
+use crate::{ImageError, Pipeline, Pixels};
 
 /// What an image is encoded as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,13 +136,39 @@ impl Limits {
 /// assert!(matches!(refused, ImageError::NotAnImage { .. }));
 /// ```
 pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Format, ImageError> {
+    decode_part(bytes, limits, &Rectangle::all, pixels)
+}
+
+/// Decodes what a pipeline looks at under a key, for [`Pipeline::apply`] with the same two: the output has the pixels
+/// that it has of the whole image. The less of the image a crop at the pipeline's beginning takes, the faster.
+///
+/// Only a JPEG that is not progressive is decoded in part, with one component, or three of which the colours are at most
+/// halved in either direction; of others all is there. Of a part, damage to the data behind its last row is not noticed.
+///
+/// Errors: those of [`decode()`].
+pub fn decode_for(
+    (pipeline, key): (&Pipeline, u64),
+    bytes: &[u8],
+    limits: &Limits,
+    pixels: &mut Pixels,
+) -> Result<Format, ImageError> {
+    let look = |height, width| pipeline.looks_at(height, width, key);
+    decode_part(bytes, limits, &look, pixels)
+}
+
+fn decode_part(
+    bytes: &[u8],
+    limits: &Limits,
+    look: &dyn Fn(u32, u32) -> Rectangle,
+    pixels: &mut Pixels,
+) -> Result<Format, ImageError> {
     let Some(format) = Format::of(bytes) else {
         pixels.clear();
         let begins = bytes[..bytes.len().min(8)].to_vec();
         return Err(ImageError::NotAnImage { begins });
     };
     let decoded = match format {
-        Format::Jpeg => jpeg::decode(bytes, limits, pixels),
+        Format::Jpeg => jpeg::decode(bytes, limits, look, pixels),
         Format::Png => png::decode(bytes, limits, pixels),
         Format::Webp => webp::decode(bytes, limits, pixels),
     };
