@@ -286,8 +286,9 @@ impl Shared {
         while at < end {
             let piece = &body[at..end.min(at + if at == 0 { first } else { 16 << 10 })];
             self.wait_for(piece.len());
-            out.write_all(piece).ok()?;
+            // Counted first, so that whoever has read them finds them counted.
             self.bytes.fetch_add(piece.len() as u64, Relaxed);
+            out.write_all(piece).ok()?;
             at += piece.len();
             if let (Fault::Stall(pause), 1) = (fault, at) {
                 std::thread::sleep(*pause);
