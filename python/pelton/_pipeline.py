@@ -269,7 +269,8 @@ class Pipeline:
         return self._with(terms={"memory_bytes": parse_bytes(size)})
 
     def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
-        """Threads that decode and augment (as many as there are processors), and that read (2)."""
+        """Threads that decode and augment (as many as there are processors), and that read (2, or 8 of data on a
+        server)."""
         made = self._with(terms={"threads": int(threads)})
         return made if read is None else made._with(config={"read_threads": int(read)})
 

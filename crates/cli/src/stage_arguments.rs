@@ -52,7 +52,7 @@ pub struct PipelineArguments {
     /// Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label
     #[arg(long, value_delimiter = ',', value_name = "CLASS")]
     pub keep_classes: Vec<ClassName>,
-    /// Threads that read, beside those of the stages (default: 2)
+    /// Threads that read, beside those of the stages (default: 2, or 8 of data on a server)
     #[arg(long)]
     pub read_threads: Option<usize>,
 }
@@ -97,7 +97,7 @@ impl PipelineArguments {
         if !self.keep_classes.is_empty() {
             config.keep_classes = self.keep_classes;
         }
-        set(&mut config.read_threads, self.read_threads);
+        set_option(&mut config.read_threads, self.read_threads);
     }
 }
 

@@ -16,7 +16,7 @@ use pelton_feed::{
     TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
-use pelton_format::{Contents, Dataset, Field, Row, fields};
+use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
 use pelton_image::{Format, Layout};
 use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::RunContext;
@@ -141,7 +141,9 @@ impl PreparedPipeline {
         let plan = pipeline_plan(config, spec, among, opened, tokenizer, lengths, context)?;
         let options = LoaderOptions {
             threads: terms.threads.max(1),
-            read_threads: config.read_threads,
+            read_threads: config
+                .read_threads
+                .unwrap_or_else(|| read_threads(&opened.dataset)),
             access: terms.access,
             bad_examples: config.bad_examples,
             echo_point: config.echo.map(|echo| echo.point()).unwrap_or_default(),
@@ -448,6 +450,14 @@ fn stages_of(
     let fields = stages.spec(&opened.dataset).map_err(FeedError::Stages)?;
     let augment = AugmentImages::suited(augment, &fields).map_err(wrong)?;
     Ok(stages.then(augment))
+}
+
+/// Threads that read where nobody says how many: those of a server wait for its answers, not for each other.
+fn read_threads(dataset: &Dataset) -> usize {
+    match dataset.files().iter().any(DataFile::is_remote) {
+        true => 8,
+        false => 2,
+    }
 }
 
 /// The only field of the first record that looks like a picture, where nothing else tells which one is.

@@ -64,8 +64,9 @@ pub struct PipelineConfig {
     /// What happens to bad examples.
     #[serde(with = "as_text")]
     pub bad_examples: BadExamples,
-    /// Threads that read.
-    pub read_threads: usize,
+    /// Threads that read, where that is not left to where the data lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_threads: Option<usize>,
 }
 
 impl Default for PipelineConfig {
@@ -87,7 +88,7 @@ impl Default for PipelineConfig {
             keep_lengths: None,
             keep_classes: Vec::new(),
             bad_examples: BadExamples::Fail,
-            read_threads: 2,
+            read_threads: None,
         }
     }
 }

@@ -57,7 +57,7 @@ pub struct ScatterCase {
 /// The chosen path and what each would cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessChoice {
-    /// The cheapest path.
+    /// The cheapest path, or the direct one where that is nearly as cheap.
     pub access: Access,
     /// Modelled seconds an epoch on each path.
     pub seconds: Vec<(Access, f64)>,
@@ -76,6 +76,9 @@ impl fmt::Display for AccessChoice {
 /// Seconds that one core needs to issue and complete one read.
 const ISSUE_S: f64 = 1e-6;
 
+/// How much more time the direct path may take than the cheapest and still be taken.
+const NEARLY_AS_CHEAP: f64 = 0.15;
+
 /// Time given to records that are read one by one before the first sweep, as a share of a sweep's. It comes once a
 /// run, and while the first sweep is being planned: over a first epoch it could not be measured.
 const SHARE_BEFORE_A_SWEEP: f64 = 1.0 / 16.0;
@@ -90,11 +93,15 @@ pub fn choose_access(case: &AccessCase) -> AccessChoice {
     if let Some(scatter) = &case.scatter {
         seconds.push((Access::Scatter, scatter_seconds(case, scatter)));
     }
-    let access = seconds
+    let cheapest = seconds
         .iter()
         .min_by(|a, b| a.1.total_cmp(&b.1))
-        .expect("there are always two paths")
-        .0;
+        .expect("there are always two paths");
+    // Only the direct path hands out a batch before much memory is filled.
+    let access = match seconds[0].1 <= cheapest.1 * (1.0 + NEARLY_AS_CHEAP) {
+        true => Access::Direct,
+        false => cheapest.0,
+    };
     AccessChoice { access, seconds }
 }
 

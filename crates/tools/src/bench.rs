@@ -55,8 +55,8 @@ fn check(config: &BenchConfig) -> Result<(), DataError> {
         return Err(DataError::Config(text.to_string()));
     }
     data::check_threads("`threads`", config.threads)?;
-    if let Some(stages) = &config.stages {
-        data::check_threads("`read_threads`", stages.pipeline.read_threads)?;
+    if let Some(threads) = config.stages.as_ref().and_then(|s| s.pipeline.read_threads) {
+        data::check_threads("`read_threads`", threads)?;
     }
     data::check_scratch(&config.scratch_dir)
 }
