@@ -3,7 +3,7 @@
 use crate::array_record::ArrayRecord;
 use crate::cifar::Cifar;
 #[cfg(feature = "columns")]
-use crate::columns::{Arrow, Parquet};
+use crate::columns::{Columns, Kind};
 use crate::folder::Folder;
 use crate::format::Format;
 use crate::idx::Idx;
@@ -54,13 +54,25 @@ static FORMATS: &[&dyn Format] = &[
     &Mds,
     &LitData,
     #[cfg(feature = "columns")]
-    &Parquet { selects: false },
+    &Columns {
+        kind: Kind::Parquet,
+        selects: false,
+    },
     #[cfg(feature = "columns")]
-    &Parquet { selects: true },
+    &Columns {
+        kind: Kind::Parquet,
+        selects: true,
+    },
     #[cfg(feature = "columns")]
-    &Arrow { selects: false },
+    &Columns {
+        kind: Kind::Arrow,
+        selects: false,
+    },
     #[cfg(feature = "columns")]
-    &Arrow { selects: true },
+    &Columns {
+        kind: Kind::Arrow,
+        selects: true,
+    },
 ];
 
 impl FormatKind {

@@ -23,5 +23,5 @@ mod storage;
 mod opening;
 mod read_all;
 
-pub(crate) use opening::{Arrow, Parquet};
+pub(crate) use opening::{Columns, Kind};
 pub(crate) use read_all::read_all;

@@ -42,14 +42,26 @@ const LENGTHS: &str = "from the lengths of their values";
 /// Most columns of a record.
 const MOST_COLUMNS: usize = 1 << 15;
 
-/// Parquet files; with `selects` some columns of them.
-pub(crate) struct Parquet {
+/// Tables of columns; with `selects` some columns of them.
+pub(crate) struct Columns {
+    pub(crate) kind: Kind,
     pub(crate) selects: bool,
 }
 
-impl Format for Parquet {
+/// What wrote a table.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Parquet,
+    /// As a file or a stream.
+    Arrow,
+}
+
+impl Format for Columns {
     fn name(&self) -> &'static str {
-        "parquet"
+        match self.kind {
+            Kind::Parquet => "parquet",
+            Kind::Arrow => "arrow",
+        }
     }
 
     fn argument(&self) -> Option<&'static str> {
@@ -64,10 +76,17 @@ impl Format for Parquet {
         if self.selects {
             return None;
         }
-        if head.bytes.starts_with(parquet::MAGIC) {
-            return Some(Match::Magic);
+        let (begins, endings): (bool, &[&str]) = match self.kind {
+            Kind::Parquet => (head.bytes.starts_with(parquet::MAGIC), &["parquet"]),
+            Kind::Arrow => (
+                head.bytes.starts_with(messages::MAGIC) || messages::begins_stream(head.bytes),
+                &["arrow", "arrows", "feather", "ipc"],
+            ),
+        };
+        match begins {
+            true => Some(Match::Magic),
+            false => head.ends_in(endings).then_some(Match::Name),
         }
-        head.ends_in(&["parquet"]).then_some(Match::Name)
     }
 
     fn has_features(&self) -> bool {
@@ -79,59 +98,23 @@ impl Format for Parquet {
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-        let table = ParquetTable::open(file(source)?).map_err(|wrong| refused(source, wrong))?;
-        let choice = choose(source, table.leaves(), notes)?;
-        let table = table.choose(choice.columns.clone());
-        found(source, Arc::new(table), choice.label, notes)
-    }
-}
-
-/// Arrow's files and streams; with `selects` some columns of them.
-pub(crate) struct Arrow {
-    pub(crate) selects: bool,
-}
-
-impl Format for Arrow {
-    fn name(&self) -> &'static str {
-        "arrow"
-    }
-
-    fn argument(&self) -> Option<&'static str> {
-        self.selects.then_some("COLUMN,…")
-    }
-
-    fn check(&self, argument: &str) -> Result<(), String> {
-        selection(argument).map(drop)
-    }
-
-    fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        if self.selects {
-            return None;
+        let wrong = |wrong| refused(source, wrong);
+        match self.kind {
+            Kind::Parquet => {
+                let table = ParquetTable::open(file(source)?).map_err(wrong)?;
+                let choice = choose(source, table.leaves(), notes)?;
+                let table = table.choose(choice.columns.clone());
+                found(source, Arc::new(table), choice.label, notes)
+            }
+            Kind::Arrow => {
+                let schema = ArrowSchema::open(file(source)?).map_err(wrong)?;
+                let choice = choose(source, schema.leaves(), notes)?;
+                let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
+                let table = schema.read(choice.columns, &interrupted).map_err(wrong)?;
+                check_interrupted(source)?;
+                found(source, Arc::new(table), choice.label, notes)
+            }
         }
-        if head.bytes.starts_with(messages::MAGIC) || messages::begins_stream(head.bytes) {
-            return Some(Match::Magic);
-        }
-        head.ends_in(&["arrow", "arrows", "feather", "ipc"])
-            .then_some(Match::Name)
-    }
-
-    fn has_features(&self) -> bool {
-        true
-    }
-
-    fn in_place_only(&self) -> bool {
-        true
-    }
-
-    fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
-        let schema = ArrowSchema::open(file(source)?).map_err(|wrong| refused(source, wrong))?;
-        let choice = choose(source, schema.leaves(), notes)?;
-        let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
-        let table = schema
-            .read(choice.columns, &interrupted)
-            .map_err(|wrong| refused(source, wrong))?;
-        check_interrupted(source)?;
-        found(source, Arc::new(table), choice.label, notes)
     }
 }
 
