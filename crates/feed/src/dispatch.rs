@@ -24,6 +24,8 @@ use pelton_fetch::Fetch;
 const COPY_BYTES: usize = 1 << 20;
 /// Most examples of a task otherwise.
 const MOST_EXAMPLES: usize = 16;
+/// Most where the task reads small records itself, which is cheaper of many at a time.
+const MOST_SMALL_EXAMPLES: usize = 64;
 
 /// Where the examples of a step come from.
 pub(crate) enum Input {
@@ -273,9 +275,11 @@ pub(crate) fn chunk_of(shared: &Shared, examples: usize, places: &Places) -> usi
         let mean = bytes.sum::<usize>() / examples.max(1);
         return (COPY_BYTES / mean.max(1)).max(1);
     }
-    examples
-        .div_ceil(4 * shared.options.threads.max(1))
-        .clamp(1, MOST_EXAMPLES)
+    let threads = shared.options.threads.max(1);
+    match &shared.in_place {
+        Some(reads) if reads.small => examples.div_ceil(threads).clamp(1, MOST_SMALL_EXAMPLES),
+        _ => examples.div_ceil(4 * threads).clamp(1, MOST_EXAMPLES),
+    }
 }
 
 /// Puts a batch behind the others and its parts before the threads.

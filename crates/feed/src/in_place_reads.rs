@@ -20,6 +20,9 @@ use crate::stages::{Collate, Stages};
 /// first of its records is wanted, and later epochs read nothing.
 const SHORTEST: f64 = 512.0;
 
+/// Mean bytes of small records.
+const SMALL_RECORD: f64 = 4096.0;
+
 /// Longer ones are copied by system calls in little more time than from memory of one's own.
 const LONGEST_RESIDENT: f64 = 32_768.0;
 
@@ -33,6 +36,8 @@ pub(crate) struct InPlaceReads {
     /// Bytes of those.
     pub resident_bytes: u64,
     pub way: Way,
+    /// Whether records are so small that reading one costs as much as making a sample of it.
+    pub small: bool,
     /// Bytes that a thread reads at a time.
     round_bytes: usize,
 }
@@ -113,6 +118,7 @@ impl InPlaceReads {
     ) -> InPlaceReads {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let round = (resident_bytes as usize / 8 / options.threads.max(1)).min(ROUND_BYTES);
+        let small = dataset.record_bytes().mean() <= SMALL_RECORD;
         let (dataset, resident_bytes) = with_residents(dataset, resident_bytes);
         InPlaceReads {
             counters: Arc::new(MeterCounters::new(Remedies {
@@ -124,6 +130,7 @@ impl InPlaceReads {
             dataset,
             resident_bytes,
             way,
+            small,
             round_bytes: round.max(64 << 10),
         }
     }
