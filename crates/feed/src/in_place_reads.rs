@@ -122,7 +122,7 @@ impl InPlaceReads {
         let (dataset, resident_bytes) = with_residents(dataset, resident_bytes);
         InPlaceReads {
             counters: Arc::new(MeterCounters::new(Remedies {
-                packing: false,
+                packing: dataset.files().iter().any(DataFile::is_text_of_numbers),
                 threads: options.threads < processors,
                 memory: false,
             })),
@@ -137,9 +137,11 @@ impl InPlaceReads {
 
     /// What a thread reads records with that samples are made of.
     pub fn finder(&self, shared: &Shared) -> Option<Finder> {
-        let device = &shared.options.device;
-        let reader = RecordReader::counted(device, self.round_bytes, &self.counters);
-        (self.way == Way::Made).then(|| Finder::new(&self.dataset, reader))
+        (self.way == Way::Made).then(|| {
+            let device = &shared.options.device;
+            let reader = RecordReader::counted(device, self.round_bytes, &self.counters);
+            Finder::new(&self.dataset, reader)
+        })
     }
 
     pub fn meters(&self) -> Meters {
