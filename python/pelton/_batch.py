@@ -26,11 +26,14 @@ class Batch(dict[str, Any]):
     ids: np.ndarray
     """Record ids, int64 [examples]; the order of the examples in every field."""
 
-    def __init__(self, fields: dict[str, Any], epoch: int, step: int, ids: np.ndarray) -> None:
+    def __init__(
+        self, fields: Any = (), epoch: int = 0, step: int = 0, ids: np.ndarray | None = None
+    ) -> None:
+        # Libraries that move tensors to a device make a dict of the same class with the fields alone.
         super().__init__(fields)
         self.epoch = epoch
         self.step = step
-        self.ids = ids
+        self.ids = np.empty(0, np.int64) if ids is None else ids
 
     def replaced(self, fields: dict[str, Any]) -> Batch:
         """The same step with other fields."""

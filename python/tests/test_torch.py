@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def test_tensors_share_the_arrays_memory(rows: tuple[Path, np.ndarray]) -> None:
         assert isinstance(batch["x"], torch.Tensor) and batch["label"].dtype == torch.int64
         assert batch["x"].data_ptr() == arrays[-1].ctypes.data
         np.testing.assert_array_equal(batch["x"].numpy(), values[batch.ids])
+
+
+def test_libraries_make_batches_anew(rows: tuple[Path, np.ndarray]) -> None:
+    """As Lightning and others do when they move tensors to a device."""
+    batch = next(iter(pelton.load(rows[0]).shuffle(seed=0).batch(8).torch()))
+    moved = type(batch)((name, tensor.clone()) for name, tensor in batch.items())
+    assert moved.keys() == batch.keys() and len(moved.ids) == 0
+    assert list(copy.copy(batch).ids) == list(batch.ids)
 
 
 def test_tokens_are_numbers_that_layers_take(sentences: tuple[Path, list[str]]) -> None:
