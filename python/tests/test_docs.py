@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import struct
+import sys
 import tarfile
 import zlib
 from io import BytesIO
 from pathlib import Path
 
 import pytest
+
+import pelton
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -57,6 +61,13 @@ def test_programs_run(page: str, files: None) -> None:
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]*\.md)(?:#[\w-]*)?\)", (DOCS / page).read_text()):
         assert (DOCS / target).exists(), f"{page} names {target}"
+
+
+def test_examples_of_the_package_run(files: None) -> None:
+    modules = [pelton, *(module for name, module in sys.modules.items() if name.startswith("pelton."))]
+    results = [doctest.testmod(module) for module in modules]
+    assert sum(result.attempted for result in results) > 0
+    assert not any(result.failed for result in results)
 
 
 def test_the_book_has_every_page() -> None:
