@@ -9,10 +9,8 @@ use pelton_format::{Contents, DataFile, Dataset};
 use pelton_plan::Plan;
 use pelton_storage::{Resident, Storage};
 
-use crate::found::Finder;
 use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
-use crate::shared::Shared;
 use crate::stages::{Collate, Stages};
 
 /// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory. Files that do are
@@ -136,12 +134,9 @@ impl InPlaceReads {
     }
 
     /// What a thread reads records with that samples are made of.
-    pub fn finder(&self, shared: &Shared) -> Option<Finder> {
-        (self.way == Way::Made).then(|| {
-            let device = &shared.options.device;
-            let reader = RecordReader::counted(device, self.round_bytes, &self.counters);
-            Finder::new(&self.dataset, reader)
-        })
+    pub fn reader(&self, device: &DeviceSpeed) -> Option<RecordReader> {
+        let reader = || RecordReader::counted(device, self.round_bytes, &self.counters);
+        (self.way == Way::Made).then(reader)
     }
 
     pub fn meters(&self) -> Meters {

@@ -134,10 +134,10 @@ impl Own {
             ran: vec![0; stages.len()],
             spare: Spare::default(),
             stored: Vec::new(),
-            finder: shared
-                .in_place
-                .as_ref()
-                .and_then(|reads| reads.finder(shared)),
+            finder: shared.in_place.as_ref().and_then(|reads| {
+                let reader = reads.reader(&shared.options.device)?;
+                Some(Finder::new(&reads.dataset, reader))
+            }),
         }
     }
 }
