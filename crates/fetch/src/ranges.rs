@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use pelton_format::{Dataset, Location};
+use pelton_format::{DataFile, Dataset, Location};
 use pelton_storage::{AlignedBuffer, RangeRead, StorageError, huge_buffer};
 
 use crate::error::FetchError;
@@ -192,16 +192,23 @@ impl RangeBuffer {
     }
 }
 
-/// Reads ranges into their places in `buffer`, file by file, each file's as one batch; returns the
-/// number of bytes read.
+/// The reads of one file.
+struct OfFile<'r, 'b> {
+    file: &'r DataFile,
+    ranges: &'r mut [Range],
+    reads: Vec<RangeRead<'b>>,
+}
+
+/// Reads ranges into their places in `buffer`, each file's as one batch; returns the number of bytes read. Files on
+/// servers are asked at the same time, as each takes its while to answer.
 fn read_ranges(
     dataset: &Dataset,
     ranges: &mut [Range],
     buffer: &mut [u8],
 ) -> Result<u64, FetchError> {
-    let mut total = 0;
     let mut rest = buffer;
     let mut rest_start = 0;
+    let mut files = Vec::new();
     for group in ranges.chunk_by_mut(|a, b| a.file == b.file) {
         let mut reads = Vec::with_capacity(group.len());
         for range in group.iter() {
@@ -221,10 +228,34 @@ fn read_ranges(
                 bytes = others;
             }
         }
-        let file = &dataset.files()[group[0].file as usize];
-        file.storage().read_batch(&mut reads)?;
+        files.push(OfFile {
+            file: &dataset.files()[group[0].file as usize],
+            ranges: group,
+            reads,
+        });
+    }
+    let read = |of: &mut OfFile<'_, '_>| of.file.storage().read_batch(&mut of.reads);
+    match files.as_mut_slice() {
+        [first, others @ ..] if !others.is_empty() && first.file.is_remote() => {
+            let all = std::thread::scope(|scope| {
+                let asked = others.iter_mut().map(|of| scope.spawn(|| read(of)));
+                let asked: Vec<_> = asked.collect();
+                let first = read(first);
+                let others = asked.into_iter().map(|asked| {
+                    asked
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                });
+                others.fold(first, |all, other| all.and(other))
+            });
+            all?;
+        }
+        files => files.iter_mut().try_for_each(read)?,
+    }
+    let mut total = 0;
+    for OfFile { ranges, reads, .. } in files {
         let mut reads = reads.iter();
-        for range in group {
+        for range in ranges {
             let mut left = range.length;
             while left > 0 {
                 let read = reads.next().expect("a read for every piece");
