@@ -30,16 +30,21 @@ fn terms() -> PipelineTerms {
     }
 }
 
+/// A hundred sentences to train on.
+fn hundred(folder: &std::path::Path) -> DataConfig {
+    DataConfig {
+        paths: vec![sentences(folder, "train.txt", 100)],
+        cache_dir: Some(folder.join("cache")),
+        ..DataConfig::default()
+    }
+    .with_bytes()
+}
+
 /// As a training job uses it: loaders that begin, go on, and measure on other data by the same vocabulary.
 #[test]
 fn loaders_begin_go_on_and_evaluate() {
     let folder = tempfile::tempdir().unwrap();
-    let data = DataConfig {
-        paths: vec![sentences(folder.path(), "train.txt", 100)],
-        cache_dir: Some(folder.path().join("cache")),
-        ..DataConfig::default()
-    }
-    .with_bytes();
+    let data = hundred(folder.path());
     let test = vec![sentences(folder.path(), "test.txt", 20)];
     let (comm, interrupt) = (Comm::alone(), Interrupt::default());
     let observer = &mut |_: pelton_run::Event<'_>| {};
@@ -85,12 +90,7 @@ fn loaders_begin_go_on_and_evaluate() {
 #[test]
 fn what_is_held_out_is_measured_and_not_trained_on() {
     let folder = tempfile::tempdir().unwrap();
-    let data = DataConfig {
-        paths: vec![sentences(folder.path(), "train.txt", 100)],
-        cache_dir: Some(folder.path().join("cache")),
-        ..DataConfig::default()
-    }
-    .with_bytes();
+    let data = hundred(folder.path());
     let (comm, interrupt) = (Comm::alone(), Interrupt::default());
     let observer = &mut |_: pelton_run::Event<'_>| {};
     let mut context = RunContext::new(&comm, &interrupt, observer);
