@@ -1,6 +1,7 @@
 //! A storage that is read ahead: the same bytes, sooner where they are read in order.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use pelton_storage::conformance::{check_ranges, check_storage, read_ranges};
@@ -64,27 +65,39 @@ fn hops_fetch_a_block_each_and_order_each_block_once() {
     assert_eq!(reads(&in_order), 60);
 }
 
-/// Readers of neighbouring chunks, as a parallel scan has them.
+/// Each three chunks come last to first.
 #[test]
-fn readers_that_are_not_quite_in_order() {
+fn a_reader_that_is_not_quite_in_order() {
+    let bytes = pattern(21 * MIB);
+    let metered = Arc::new(Metered::new(slow(&bytes, Duration::from_millis(2))));
+    let ahead = ReadAhead::new(metered.clone(), bytes.len() as u64);
+    for chunk in (0..84).map(|at| at / 3 * 3 + 2 - at % 3) {
+        check_ranges(&ahead, &bytes, &[(chunk * 262_144, 262_144)]);
+    }
+    assert_eq!(metered.meter().reads, 21);
+}
+
+/// Readers of neighbouring chunks, as a parallel scan has them. One that is held up fetches a block anew.
+#[test]
+fn readers_at_once() {
     let bytes = pattern(20 * MIB);
     let metered = Arc::new(Metered::new(slow(&bytes, Duration::from_millis(2))));
     let ahead = ReadAhead::new(metered.clone(), bytes.len() as u64);
-    let next = std::sync::atomic::AtomicUsize::new(0);
+    let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 loop {
-                    let chunk = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let chunk = next.fetch_add(1, Ordering::Relaxed);
                     if chunk >= 80 {
                         return;
                     }
-                    check_ranges(&ahead, &bytes, &[(chunk as u64 * 262_144, 262_144)]);
+                    check_ranges(&ahead, &bytes, &[(chunk * 262_144, 262_144)]);
                 }
             });
         }
     });
-    assert!(metered.meter().reads <= 22, "{:?}", metered.meter());
+    assert!(metered.meter().reads <= 40, "{:?}", metered.meter());
 }
 
 /// The one that asks for the bad block is told; others, and the same one later, go on.
