@@ -27,6 +27,8 @@ pub enum Spread {
     Blocks,
     /// In runs of neighbours.
     Neighbours,
+    /// One after the other.
+    InOrder,
 }
 
 impl Spread {
@@ -36,6 +38,7 @@ impl Spread {
             Order::Full => Spread::Everywhere,
             Order::Block { .. } => Spread::Blocks,
             _ if plan.is_of_list() => Spread::Everywhere,
+            Order::Sequential => Spread::InOrder,
             _ => Spread::Neighbours,
         }
     }

@@ -449,7 +449,7 @@ fn path_for(
         }
         access => return Ok((access, None)),
     }
-    if demand.spread == Spread::Neighbours {
+    if matches!(demand.spread, Spread::Neighbours | Spread::InOrder) {
         // Sequential, queue, page and opportunistic orders read runs of neighbours: merging is all
         // they need.
         return Ok((Access::Window { gap_bytes: None }, None));

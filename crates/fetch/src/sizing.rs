@@ -21,8 +21,8 @@ const MOST_SECTIONS: u64 = 16;
 const TABLE_BYTES_PER_ROW: u64 = 8 + 8 + 4;
 /// Share of the budget kept back for vectors that grow past their estimate.
 const MARGIN: f64 = 0.04;
-/// Target of one pane on the direct path: enough to keep a deep queue busy.
-const DIRECT_PANE_BYTES: u64 = 16 << 20;
+/// Target of one pane where a longer one saves no reads: enough to keep a deep queue busy.
+const SHORT_PANE_BYTES: u64 = 16 << 20;
 
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +146,13 @@ pub(crate) fn divide(
     let sweeps = demand.spread == Spread::Everywhere
         && !options.epoch_barrier
         && options.look_ahead.is_none();
+    let short = access == Access::Direct
+        || demand.spread == Spread::InOrder && matches!(access, Access::Window { .. });
     let (sections, ahead, pane_batches) = match access {
         // A consumer that declines records by what it has learnt is asked one batch ahead only.
         _ if options.epoch_barrier => (1, 1, 1),
-        Access::Direct => {
-            let pane = (DIRECT_PANE_BYTES / batch_bytes).clamp(1, batches_in_memory / 2);
+        _ if short => {
+            let pane = (SHORT_PANE_BYTES / batch_bytes).clamp(1, batches_in_memory / 2);
             (1, (batches_in_memory / pane - 1).clamp(1, 8), pane)
         }
         Access::Window { .. } if sweeps => {
