@@ -146,8 +146,7 @@ pub(crate) fn divide(
     let sweeps = demand.spread == Spread::Everywhere
         && !options.epoch_barrier
         && options.look_ahead.is_none();
-    let short = access == Access::Direct
-        || demand.spread == Spread::InOrder && matches!(access, Access::Window { .. });
+    let short = access == Access::Direct || demand.spread == Spread::InOrder;
     let (sections, ahead, pane_batches) = match access {
         // A consumer that declines records by what it has learnt is asked one batch ahead only.
         _ if options.epoch_barrier => (1, 1, 1),
