@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_fetch::{DeviceSpeed, FetchError};
+use pelton_fetch::{Device, DeviceSpeed, FetchError};
 use pelton_format::{
     Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Reach, RowLayout, Rows, Scale,
     is_remote,
@@ -26,7 +26,7 @@ pub struct OpenedData {
     /// The records.
     pub dataset: Arc<Dataset>,
     /// Measured or modelled speed.
-    pub device: DeviceSpeed,
+    pub device: Device,
     /// The device that is modelled, where one is.
     pub modelled: Option<Arc<ModelledDevice>>,
     /// The files.
@@ -161,6 +161,7 @@ fn open_files(
         features_only: !config.bytes_too,
         rows: config.rows,
         label: label_column(&config.label)?,
+        whole_arrays: config.whole_arrays,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
         positive: config.positive.clone(),
@@ -178,7 +179,7 @@ fn open_files(
         remote: remote.as_ref().map(Remote::opener),
         ..OpenOptions::default()
     };
-    let dataset = Dataset::open(&files, &options)?;
+    let dataset = Arc::new(Dataset::open(&files, &options)?);
     for note in dataset.notes() {
         observer(Event::Note(note));
     }
@@ -187,16 +188,14 @@ fn open_files(
     }
     let device = match &config.device_model {
         // Says what is wrong with the name before anything else is done.
-        Some(name) => speed_of(&device_model(name)?),
-        None => measure(&dataset),
+        Some(name) => Device::from(speed_of(&device_model(name)?)),
+        None => {
+            let dataset = Arc::clone(&dataset);
+            Device::measured_by(move || measure(&dataset))
+        }
     };
-    tracing::debug!(
-        ?device,
-        modelled = config.device_model.is_some(),
-        "speed of the device"
-    );
     Ok(OpenedData {
-        dataset: Arc::new(dataset),
+        dataset,
         device,
         modelled: None,
         paths: files,
@@ -284,6 +283,12 @@ const SERVER: DeviceSpeed = DeviceSpeed {
 
 /// Speed of the device under the data's largest file, or of memory where it lies in the page cache.
 fn measure(dataset: &Dataset) -> DeviceSpeed {
+    let device = speed_under(dataset);
+    tracing::debug!(?device, "speed of the device");
+    device
+}
+
+fn speed_under(dataset: &Dataset) -> DeviceSpeed {
     /// Below this the choice of access path hardly matters and a measurement would cost more.
     const SMALL_BYTES: u64 = 64 << 20;
     let Some(largest) = dataset.files().iter().max_by_key(|file| file.records()) else {

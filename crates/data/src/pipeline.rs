@@ -28,6 +28,7 @@ use crate::kept_vocabulary::pipeline_vocabulary;
 use crate::open::{OpenedData, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
+use crate::texts::text_field;
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 64;
@@ -152,7 +153,7 @@ impl PreparedPipeline {
             rank: context.comm.rank() as u32,
             world_size: context.comm.size() as u32,
             interrupt: Arc::clone(context.interrupt),
-            device: opened.device,
+            device: opened.device.clone(),
             ..LoaderOptions::with_memory(terms.memory_bytes)
         };
         Ok(PreparedPipeline {
@@ -411,13 +412,16 @@ fn stages_of(
     let stages = Stages::default()
         .planar(config.planar)
         .collated(config.collate);
+    let tokenise = |vocabulary: &Arc<Vocabulary>| {
+        let tokenise = Tokenise::by(Arc::clone(vocabulary), ends);
+        match text_field(&opened.dataset) {
+            Some(field) => tokenise.in_field(&field),
+            None => tokenise,
+        }
+    };
     let stages = match (decode, vocabulary) {
-        (DecodeSetting::Text(_), Some(vocabulary)) => {
-            stages.then(Tokenise::by(Arc::clone(vocabulary), ends))
-        }
-        (DecodeSetting::Pairs(_), Some(vocabulary)) => {
-            stages.then(Tokenise::by(Arc::clone(vocabulary), ends).pairs())
-        }
+        (DecodeSetting::Text(_), Some(vocabulary)) => stages.then(tokenise(vocabulary)),
+        (DecodeSetting::Pairs(_), Some(vocabulary)) => stages.then(tokenise(vocabulary).pairs()),
         (DecodeSetting::Image(kind), _) => {
             let decode = DecodeImages::of(kind).ok_or_else(|| {
                 DataError::Config(format!("`decode` {kind}: there is no such kind of picture"))

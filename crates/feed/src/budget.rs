@@ -232,7 +232,7 @@ impl Division {
             look_ahead: self.look_ahead,
             records_in_flight: RECORDS_IN_FLIGHT,
             interrupt: Arc::clone(&options.interrupt),
-            device: options.device,
+            device: options.device.speed(),
             ..FetchOptions::with_memory(self.feed_bytes)
         }
     }

@@ -1,6 +1,6 @@
 //! The thread that begins batches: takes rows from the feed as they come and divides the work among threads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
@@ -31,8 +31,8 @@ const MOST_SMALL_EXAMPLES: usize = 64;
 pub(crate) enum Input {
     /// A feed, and the steps it was told to read for.
     Fetch(Box<Fetch>, Queue),
-    /// The files, from where the threads that make batches read them.
-    InPlace(Box<StepPlanner>),
+    /// The files, from where the threads that make batches read them, and the steps whose records were asked for.
+    InPlace(Box<StepPlanner>, VecDeque<PlannedStep>),
 }
 
 /// Begins batches until there are none, or nobody wants them.
@@ -93,8 +93,10 @@ impl Dispatcher {
         let _span = tracing::debug_span!("begin").entered();
         let (feed, queue) = match &mut self.input {
             Input::Fetch(feed, queue) => (feed, queue),
-            Input::InPlace(planner) => {
-                let step = planner.next_step();
+            Input::InPlace(planner, asked) => {
+                let reads = self.shared.in_place.as_ref().expect("it is read in place");
+                reads.ask_ahead(planner, asked);
+                let step = asked.pop_front();
                 return Ok(step.map(|step| self.begin_in_place(&step)).is_some());
             }
         };
@@ -230,7 +232,7 @@ impl Dispatcher {
     fn missing(&self, id: u64) -> Source {
         let reason = match &self.input {
             Input::Fetch(feed, _) => feed.reason(id),
-            Input::InPlace(_) => None,
+            Input::InPlace(..) => None,
         };
         Source::Missing(reason.unwrap_or_else(|| {
             let error = self.shared.bad_example(id, "it could not be read");

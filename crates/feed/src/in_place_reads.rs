@@ -1,21 +1,26 @@
 //! Whether records are read by the threads that make samples, and the files that they are read from.
+//!
+//! So it is where the data lies in memory, and where memory has room for it: the page cache then reads ahead of the
+//! threads what batches to come will want, each part of a file once, and later epochs read nothing. Look-ahead
+//! of one's own would hold every record a second time, and read it again in every epoch.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pelton_fetch::{Access, DeviceSpeed, MeterCounters, Meters, RecordReader, Remedies};
 use pelton_format::{Contents, DataFile, Dataset};
 use pelton_plan::Plan;
-use pelton_storage::{Resident, Storage};
+use pelton_storage::{Resident, Storage, spare_memory};
 
 use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
 use crate::stages::{Collate, Stages};
+use crate::steps::{PlannedStep, StepPlanner};
 
-/// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory. Files that do are
-/// read in place also where they do not lie in the page cache yet: each block is then read once, as a whole, when the
-/// first of its records is wanted, and later epochs read nothing.
+/// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory.
 const SHORTEST: f64 = 512.0;
 
 /// Mean bytes of small records.
@@ -36,6 +41,9 @@ pub(crate) struct InPlaceReads {
     pub way: Way,
     /// Whether records are so small that reading one costs as much as making a sample of it.
     pub small: bool,
+    /// Epochs in which files are asked for ahead of time, and how many records.
+    cold_epochs: Range<u64>,
+    asked_records: usize,
     /// Bytes that a thread reads at a time.
     round_bytes: usize,
 }
@@ -48,6 +56,9 @@ pub(crate) enum Way {
     /// The thread that makes a part of a batch reads its records. There is nothing to read ahead, nor to wait for.
     Made,
 }
+
+/// Records that are asked for before they are wanted: each brings a part of its file, so many keep a device busy.
+const ASKED_RECORDS: usize = 128;
 
 /// Bytes that a thread reads at a time, as far as the memory allows.
 const ROUND_BYTES: usize = 1 << 20;
@@ -75,52 +86,86 @@ impl Layout {
     }
 }
 
-impl InPlaceReads {
-    /// How all samples of a loader can be read in place, where the feed neither serves better nor must.
-    pub fn way(
+/// Data whose samples can be read in place.
+pub(crate) struct InPlaceData {
+    way: Way,
+    /// Its files are in memory, or read through the page cache, which has room for them.
+    dataset: Dataset,
+    /// Whether they are not in memory yet.
+    cold: bool,
+}
+
+impl InPlaceData {
+    /// The data of a loader as it is read in place, where the feed neither serves better nor must.
+    pub fn of(
         dataset: &Dataset,
         stream: &Plan,
         stages: &Stages,
         fields: &KnownFields,
         options: &LoaderOptions,
-    ) -> Option<Way> {
-        let copied = copies(dataset, stages, fields) && dataset.reads_in_place();
-        let way = match copied {
+    ) -> Option<InPlaceData> {
+        let once = stream.echo().is_none() && options.auto_echo.is_none();
+        if options.access != Access::Auto || !once || !stream.packing().is_none() {
+            return None;
+        }
+        let way = match copies(dataset, stages, fields) && dataset.reads_in_place() {
             true => Way::Copied(Layout::of(dataset, stages)),
             false => Way::Made,
         };
-        let in_page_cache = || {
-            let mut files = dataset.files().iter().map(DataFile::storage);
-            let lie_there = match copied {
-                true => files.all(|file| file.granularity().offset_bytes == 1),
-                false => files.all(|file| file.reads_page_cache()),
-            };
-            lie_there
-                && options.device.random_reads_per_s >= DeviceSpeed::PAGE_CACHE.random_reads_per_s
-        };
-        let once = stream.echo().is_none() && options.auto_echo.is_none();
-        let serves = options.access == Access::Auto
-            && once
-            && stream.packing().is_none()
-            && (fits(dataset, options)
-                || dataset.record_bytes().mean() >= SHORTEST && in_page_cache());
-        serves.then_some(way)
+        let long = dataset.record_bytes().mean() >= SHORTEST;
+        let of = |dataset, cold| InPlaceData { way, dataset, cold };
+        if long && lies_in_memory(dataset, way, options) {
+            return Some(of(dataset.clone(), false));
+        }
+        let kept = dataset.bytes() <= options.memory_bytes / 2
+            && dataset.record_bytes().mean() <= LONGEST_RESIDENT;
+        if kept || long && dataset.bytes() <= spare_memory() / 2 {
+            let (dataset, cold) = through_page_cache(dataset)?;
+            return Some(of(dataset, cold));
+        }
+        None
     }
+}
 
-    /// For a loader that they serve. So many bytes of files stay in memory as `resident_bytes` allows.
-    pub fn new(
-        dataset: &Dataset,
-        way: Way,
-        options: &LoaderOptions,
-        resident_bytes: u64,
-    ) -> InPlaceReads {
+/// Whether nothing needs to be read from a device.
+fn lies_in_memory(dataset: &Dataset, way: Way, options: &LoaderOptions) -> bool {
+    let mut files = dataset.files().iter().map(DataFile::storage);
+    let lies_there = match way {
+        Way::Copied(_) => files.all(|file| file.granularity().offset_bytes == 1),
+        Way::Made => files.all(|file| file.reads_page_cache()),
+    };
+    let like_memory = DeviceSpeed::PAGE_CACHE.random_reads_per_s;
+    lies_there && options.device.speed().random_reads_per_s >= like_memory
+}
+
+/// The data with all files read through the page cache, and whether any was read past it, if that can be.
+fn through_page_cache(dataset: &Dataset) -> Option<(Dataset, bool)> {
+    let (refused, cold) = (Cell::new(false), Cell::new(false));
+    let dataset = dataset.clone().with_storage(|file| {
+        if file.reads_page_cache() {
+            return file;
+        }
+        cold.set(true);
+        file.buffered().unwrap_or_else(|| {
+            refused.set(true);
+            file
+        })
+    });
+    (!refused.get()).then(|| (dataset, cold.get()))
+}
+
+impl InPlaceReads {
+    /// For a loader of such data. So many bytes of files stay in memory as `resident_bytes` allows.
+    pub fn new(data: InPlaceData, options: &LoaderOptions, resident_bytes: u64) -> InPlaceReads {
+        let InPlaceData { way, dataset, cold } = data;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let round = (resident_bytes as usize / 8 / options.threads.max(1)).min(ROUND_BYTES);
         let small = dataset.record_bytes().mean() <= SMALL_RECORD;
+        let packing = dataset.files().iter().any(DataFile::is_text_of_numbers);
         let (dataset, resident_bytes) = with_residents(dataset, resident_bytes);
         InPlaceReads {
             counters: Arc::new(MeterCounters::new(Remedies {
-                packing: dataset.files().iter().any(DataFile::is_text_of_numbers),
+                packing,
                 threads: options.threads < processors,
                 memory: false,
             })),
@@ -129,12 +174,43 @@ impl InPlaceReads {
             resident_bytes,
             way,
             small,
+            // Whoever resumes reads part of an epoch first, and then one that asks for what that part did not.
+            cold_epochs: match cold {
+                true => options.start.epoch..options.start.epoch + 2,
+                false => 0..0,
+            },
+            asked_records: if cold { ASKED_RECORDS } else { 0 },
             round_bytes: round.max(64 << 10),
         }
     }
 
+    /// Plans the next step, and, where files do not lie in memory yet, those after it whose records are asked for now.
+    pub fn ask_ahead(&self, planner: &mut StepPlanner, asked: &mut VecDeque<PlannedStep>) {
+        let mut records: usize = asked.iter().map(|step| step.draws.len()).sum();
+        while asked.is_empty() || records < self.asked_records {
+            let Some(step) = planner.next_step() else {
+                return;
+            };
+            records += step.draws.len();
+            if self.cold_epochs.contains(&step.place.epoch) {
+                self.ask_for(step.draws.iter().map(|(draw, _)| draw.id).collect());
+            }
+            asked.push_back(step);
+        }
+    }
+
+    fn ask_for(&self, ids: Vec<u64>) {
+        let mut places = Vec::new();
+        self.dataset.locate_into(&ids, &mut places);
+        for place in places {
+            let file = &self.dataset.files()[place.file as usize];
+            file.storage().will_need(place.offset, place.length);
+        }
+    }
+
     /// What a thread reads records with that samples are made of.
-    pub fn reader(&self, device: &DeviceSpeed) -> Option<RecordReader> {
+    pub fn reader(&self) -> Option<RecordReader> {
+        let device = &DeviceSpeed::PAGE_CACHE;
         let reader = || RecordReader::counted(device, self.round_bytes, &self.counters);
         (self.way == Way::Made).then(reader)
     }
@@ -150,20 +226,17 @@ impl InPlaceReads {
 }
 
 /// The data, its files one after another kept in memory where there is still room for it, and the bytes of those.
-fn with_residents(dataset: &Dataset, room: u64) -> (Dataset, u64) {
+fn with_residents(dataset: Dataset, room: u64) -> (Dataset, u64) {
     let room = match dataset.record_bytes().mean() <= LONGEST_RESIDENT {
         true => room,
         false => 0,
     };
     let used = Cell::new(0);
-    let held = dataset.clone().with_storage(|file| {
-        let Some((storage, direct)) = through_page_cache(&file) else {
-            return file;
-        };
+    let held = dataset.with_storage(|file| {
         let kept = || {
-            let bytes = storage.size().ok()?;
-            let fits = used.get() + bytes <= room;
-            let resident = fits.then(|| Resident::new(Arc::clone(&storage), direct));
+            let bytes = file.size().ok()?;
+            let fits = file.reads_page_cache() && used.get() + bytes <= room;
+            let resident = fits.then(|| Resident::new(Arc::clone(&file), Resident::PAYS_AFTER));
             let resident: Arc<dyn Storage> = Arc::new(resident?.ok()?);
             Some((resident, bytes))
         };
@@ -172,29 +245,12 @@ fn with_residents(dataset: &Dataset, room: u64) -> (Dataset, u64) {
                 used.set(used.get() + bytes);
                 resident
             }
-            None => storage,
+            None => file,
         }
     });
     let used = used.get();
     tracing::debug!(bytes = used, room, "files that stay in memory");
     (held, used)
-}
-
-/// A file through the page cache, and how many ranges of a block are read by themselves before it is brought into
-/// memory: where the page cache does not hold the file yet, none.
-fn through_page_cache(storage: &Arc<dyn Storage>) -> Option<(Arc<dyn Storage>, u16)> {
-    match storage.reads_page_cache() {
-        true => Some((Arc::clone(storage), Resident::PAYS_AFTER)),
-        false => Some((storage.buffered()?, 0)),
-    }
-}
-
-/// Whether all files can be expected to stay in memory: the rest is for batches.
-fn fits(dataset: &Dataset, options: &LoaderOptions) -> bool {
-    let mut files = dataset.files().iter();
-    dataset.bytes() <= options.memory_bytes / 2
-        && dataset.record_bytes().mean() <= LONGEST_RESIDENT
-        && files.all(|file| through_page_cache(file.storage()).is_some())
 }
 
 /// Whether places in the batch are known before samples are read, and samples have the bytes that are read.

@@ -19,7 +19,7 @@
 //! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
 //! even then the fresh examples keep their order, and each comes once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -38,7 +38,7 @@ use crate::bad_seen::BadSeen;
 use crate::budget::{Case, Division};
 use crate::building::{Building, Made};
 use crate::dispatch::{Dispatcher, Input};
-use crate::in_place_reads::InPlaceReads;
+use crate::in_place_reads::{InPlaceData, InPlaceReads};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::meters::LoaderMeters;
 use crate::options::{BadExamples, LoaderOptions};
@@ -127,19 +127,19 @@ impl Loader {
     ) -> Result<Loader, FeedError> {
         check(&dataset, &stream, &stages, options)?;
         let fields = KnownFields::of(&dataset, &stages)?;
-        let way = InPlaceReads::way(&dataset, &stream, &stages, &fields, options);
+        let in_place = InPlaceData::of(&dataset, &stream, &stages, &fields, options);
         let division = Case {
             dataset: &dataset,
             stream: &stream,
             stages: &stages,
             fields: &fields,
             options,
-            in_place: way.is_some(),
+            in_place: in_place.is_some(),
         }
         .divide()?;
         tracing::info!(?division, ?stages, "loader begun");
         let in_place =
-            way.map(|way| InPlaceReads::new(&dataset, way, options, division.resident_bytes));
+            in_place.map(|data| InPlaceReads::new(data, options, division.resident_bytes));
         let shared = Arc::new(Shared::new(
             Arc::clone(&dataset),
             stages,
@@ -158,7 +158,7 @@ impl Loader {
         .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
-            Some(_) => Input::InPlace(Box::new(planner)),
+            Some(_) => Input::InPlace(Box::new(planner), VecDeque::new()),
             None => feed_of(dataset, planner, &division, options)?,
         };
         if let Input::Fetch(feed, _) = &input {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_fetch::{Access, Cursor, DeviceSpeed, Holder};
+use pelton_fetch::{Access, Cursor, Device, DeviceSpeed, Holder};
 use pelton_plan::Hint;
 
 /// What happens when an example cannot be read, decoded or augmented. Steps keep their number and their
@@ -161,8 +161,8 @@ pub struct LoaderOptions {
     pub near: Option<Near>,
     /// Set by whoever wants the loader to end early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
-    /// Measured speed of the device that holds the data.
-    pub device: DeviceSpeed,
+    /// The device that holds the data.
+    pub device: Device,
 }
 
 impl LoaderOptions {
@@ -186,7 +186,7 @@ impl LoaderOptions {
             world_size: 1,
             near: None,
             interrupt: Arc::default(),
-            device: DeviceSpeed::default(),
+            device: DeviceSpeed::default().into(),
         }
     }
 }

@@ -250,7 +250,7 @@ impl Samples {
             own: Own::of(&self.shared),
             finder: Finder::new(
                 &self.shared.dataset,
-                RecordReader::new(&self.shared.options.device),
+                RecordReader::new(&self.shared.options.device.speed()),
             ),
         })
     }

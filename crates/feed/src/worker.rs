@@ -135,7 +135,7 @@ impl Own {
             spare: Spare::default(),
             stored: Vec::new(),
             finder: shared.in_place.as_ref().and_then(|reads| {
-                let reader = reads.reader(&shared.options.device)?;
+                let reader = reads.reader()?;
                 Some(Finder::new(&reads.dataset, reader))
             }),
         }

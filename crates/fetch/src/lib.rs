@@ -42,7 +42,7 @@ pub use demand::Spread;
 pub use error::FetchError;
 pub use fetch::{Fetch, Recycler, RowBatch, choose_path};
 pub use meters::{MeterCounters, Meters, Remedies, Verdict};
-pub use options::{Access, DeviceSpeed, FetchOptions, OnBadRecord};
+pub use options::{Access, Device, DeviceSpeed, FetchOptions, OnBadRecord};
 pub use planner::Steps;
 pub use record_reader::RecordReader;
 pub use share::{Holder, Owner, Share};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use pelton_plan::{Order, Plan};
@@ -141,6 +141,31 @@ impl DeviceSpeed {
     /// The hole, in bytes, at which reading on costs as much as another read.
     pub fn break_even_gap_bytes(&self) -> u64 {
         (self.read_bytes_per_s / self.random_reads_per_s) as u64
+    }
+}
+
+/// A device whose speed is measured when it is first asked for: that takes a fifth of a second, and readers that find
+/// their data in memory never ask.
+#[derive(Clone, Debug)]
+pub struct Device(Arc<LazyLock<DeviceSpeed, Measurement>>);
+
+type Measurement = Box<dyn FnOnce() -> DeviceSpeed + Send>;
+
+impl Device {
+    /// A device that `measure` knows the speed of.
+    pub fn measured_by(measure: impl FnOnce() -> DeviceSpeed + Send + 'static) -> Device {
+        Device(Arc::new(LazyLock::new(Box::new(measure))))
+    }
+
+    /// Its speed, the same at every call.
+    pub fn speed(&self) -> DeviceSpeed {
+        **self.0
+    }
+}
+
+impl From<DeviceSpeed> for Device {
+    fn from(speed: DeviceSpeed) -> Device {
+        Device::measured_by(move || speed)
     }
 }
 

@@ -18,6 +18,7 @@ mod direct;
 mod file_set;
 mod local;
 mod memory;
+mod open_files;
 mod page_cache;
 mod pread;
 mod read_ahead;
@@ -25,6 +26,7 @@ mod resident;
 #[cfg(target_os = "linux")]
 mod ring;
 mod scratch;
+mod spare_memory;
 mod whole_file;
 
 #[cfg(target_os = "linux")]
@@ -46,6 +48,7 @@ pub use huge_pages::{huge_buffer, huge_vec, huge_zeros};
 pub use local::{LocalFile, LocalMode, LocalOptions};
 pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
+pub use open_files::allow_open_files;
 pub use page_cache::cached_fraction;
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
@@ -56,5 +59,6 @@ pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
+pub use spare_memory::spare_memory;
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
 pub use whole_file::{TEMPORARY_PREFIX, WholeFile};

@@ -3,7 +3,7 @@
 //! | mode | how | for |
 //! |---|---|---|
 //! | `Direct` | O_DIRECT through io_uring | data larger than memory, read in random order |
-//! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring | warm data |
+//! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring | warm data, or as much as memory holds |
 //! | `Pread` | threads calling `pread` | kernels and systems without io_uring |
 //!
 //! A file that shrinks while it is read gives short ranges.
@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::page_cache::ReadAround;
 use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
 /// How a local file is read.
@@ -61,6 +62,8 @@ pub struct LocalFile {
     is_auto: bool,
     granularity: Granularity,
     queue_depth: u32,
+    /// What was asked for, where the page cache is to hold the whole file in the end.
+    around: Option<Arc<ReadAround>>,
 }
 
 impl LocalFile {
@@ -78,6 +81,7 @@ impl LocalFile {
             is_auto: options.mode == LocalMode::Auto,
             granularity,
             queue_depth,
+            around: None,
         };
         match options.mode {
             LocalMode::Pread => Ok(opened(file, LocalMode::Pread, Granularity::BYTE)),
@@ -137,6 +141,7 @@ impl LocalFile {
             path: self.path.clone(),
             file: file.map_err(|e| StorageError::at_path(&self.path, "open", e))?,
             queue_depth,
+            around: self.around.clone(),
             ..*self
         })
     }
@@ -211,7 +216,9 @@ impl Storage for LocalFile {
         let is_direct = self.is_auto && self.mode == LocalMode::Direct;
         let opened = is_direct.then(|| LocalFile::open(&self.path, options))?;
         // Where it cannot be opened any more, the reads of this one say why.
-        Some(Arc::new(opened.ok()?))
+        let mut opened = opened.ok()?;
+        opened.around = Some(Arc::new(ReadAround::new(opened.size().ok()?)));
+        Some(Arc::new(opened))
     }
 
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
@@ -235,6 +242,12 @@ impl Storage for LocalFile {
 
     fn reads_page_cache(&self) -> bool {
         self.mode == LocalMode::Buffered
+    }
+
+    fn will_need(&self, offset: u64, length: u64) {
+        if let Some(around) = &self.around {
+            around.ask(&self.file, offset, length);
+        }
     }
 }
 

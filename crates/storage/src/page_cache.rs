@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::local::check_regular;
 use crate::{RangeRead, StorageError};
@@ -117,6 +118,51 @@ pub(crate) fn read_cached<'a>(
     }
     (rest, totals)
 }
+
+/// Bytes of a part that is asked for as a whole: a disk reads them in little more time than a page.
+const PART: u64 = 256 << 10;
+
+/// Which parts of a file the page cache was asked to hold.
+///
+/// A file that memory holds is best read once, in large parts, also where ranges of it are wanted in a random order.
+/// Each part is asked for when the first of its ranges will be wanted, and only once: a page cache that drops it again
+/// costs the reads of the ranges, as it would without this.
+#[derive(Debug)]
+pub(crate) struct ReadAround {
+    asked: Vec<AtomicBool>,
+}
+
+impl ReadAround {
+    pub fn new(size: u64) -> ReadAround {
+        let parts = size.div_ceil(PART);
+        ReadAround {
+            asked: (0..parts).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    /// Has the system begin to read the parts that a range lies in, without waiting for them.
+    pub fn ask(&self, file: &File, offset: u64, length: u64) {
+        for part in offset / PART..offset.saturating_add(length).div_ceil(PART) {
+            // The file may have grown.
+            let asked = usize::try_from(part).ok().and_then(|at| self.asked.get(at));
+            let Some(asked) = asked else { return };
+            if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
+                will_need(file, part * PART);
+            }
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "macos", target_os = "ios")))]
+fn will_need(file: &File, offset: u64) {
+    use rustix::fs::{Advice, fadvise};
+    use std::num::NonZeroU64;
+    // Only a hint: a refusal changes nothing but speed.
+    let _ = fadvise(file, offset, NonZeroU64::new(PART), Advice::WillNeed);
+}
+
+#[cfg(any(target_os = "macos", target_os = "ios"))]
+fn will_need(_file: &File, _offset: u64) {}
 
 /// Pages looked at by [`cached_fraction`]; the standard error is then at most 1/(2·√256) = 3 %.
 #[cfg(target_os = "linux")]

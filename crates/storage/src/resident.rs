@@ -158,6 +158,10 @@ impl Storage for Resident {
         self.inner.granularity()
     }
 
+    fn will_need(&self, offset: u64, length: u64) {
+        self.inner.will_need(offset, length);
+    }
+
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let (mut rest, mut totals) = (Vec::new(), Vec::new());
         let mut reads = reads.iter_mut().peekable();

@@ -408,7 +408,7 @@ pub fn pack(
     let total = dataset.records();
     let mut done = 0;
     let feed = FetchOptions {
-        device: opened.device,
+        device: opened.device.speed(),
         interrupt: Arc::clone(context.interrupt),
         ..FetchOptions::with_memory(MEMORY_BYTES)
     };

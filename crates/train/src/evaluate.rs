@@ -134,7 +134,7 @@ impl EvaluateConfig {
         FetchOptions {
             interrupt: Arc::clone(interrupt),
             on_bad_record: OnBadRecord::Fail,
-            device: opened.device,
+            device: opened.device.speed(),
             ..FetchOptions::with_memory(self.memory_bytes)
         }
     }

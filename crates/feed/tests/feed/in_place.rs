@@ -5,12 +5,13 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::fixtures::{BadSector, Watched};
 use pelton_batch::{Batch, DType, Shape};
 use pelton_feed::{Collate, FeedError, Loader, LoaderMeters, LoaderOptions, Stages};
 use pelton_fetch::FetchError;
-use pelton_fetch::{Access, DeviceSpeed};
+use pelton_fetch::{Access, Cursor, Device, DeviceSpeed};
 use pelton_format::{Dataset, FormatError, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::{LocalMode, LocalOptions, StorageError};
@@ -114,7 +115,7 @@ fn options(policy: &str) -> LoaderOptions {
     LoaderOptions {
         end_epoch: Some(2),
         threads: 3,
-        device: DeviceSpeed::PAGE_CACHE,
+        device: DeviceSpeed::PAGE_CACHE.into(),
         bad_examples: policy.parse().unwrap(),
         ..LoaderOptions::with_memory(8 << 20)
     }
@@ -225,6 +226,62 @@ fn files_stay_in_memory_as_far_as_the_budget_holds_them() {
         .with_storage(|inner| Arc::new(Watched::new(inner, Box::new(|_, _| {}))));
     let meters = same(&Arc::new(wrapped), Collate::Auto, "fail");
     assert_eq!(meters.resident_bytes, 0);
+}
+
+/// The page cache has room for such small files on any machine.
+#[test]
+fn data_on_a_device_is_read_in_place_where_memory_has_room_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = cifar(folder.path(), 1);
+    let dataset = Arc::new(Dataset::open(&paths, &OpenOptions::default()).unwrap());
+    for next in [0, 7] {
+        let of = |access| {
+            let options = LoaderOptions {
+                memory_bytes: 1_200 << 10,
+                device: DeviceSpeed::default().into(),
+                start: Cursor { epoch: 0, next },
+                access,
+                ..options("fail")
+            };
+            all(loader(&dataset, Collate::Auto, &options)).unwrap()
+        };
+        let (expected, by_feed) = of(Access::Direct);
+        let (found, meters) = of(Access::Auto);
+        assert!(was_in_place(&meters) && !was_in_place(&by_feed));
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!((found.epoch, found.step), (expected.epoch, expected.step));
+            assert_eq!(found.ids, expected.ids);
+            assert_eq!(fields(found), fields(expected));
+        }
+    }
+}
+
+/// Whoever finds all in memory does not wait for a measurement of the device.
+#[test]
+fn the_device_is_measured_only_for_whoever_reads_ahead() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = cifar(folder.path(), 1);
+    let dataset = Arc::new(Dataset::open(&paths, &OpenOptions::default()).unwrap());
+    if dataset.files()[0].storage().granularity().offset_bytes == 1 {
+        eprintln!("SKIPPED: this folder lies in memory");
+        return;
+    }
+    for (access, expected) in [(Access::Auto, 0), (Access::Direct, 1)] {
+        let measured = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&measured);
+        let device = Device::measured_by(move || {
+            count.fetch_add(1, Relaxed);
+            DeviceSpeed::default()
+        });
+        let options = LoaderOptions {
+            device,
+            access,
+            ..options("fail")
+        };
+        all(loader(&dataset, Collate::Auto, &options)).unwrap();
+        assert_eq!(measured.load(Relaxed), expected, "{access}");
+    }
 }
 
 #[test]
@@ -384,7 +441,7 @@ fn what_must_go_through_the_feed_does() {
     let of = |options: &LoaderOptions| all(loader(&dataset, Collate::Auto, options)).unwrap().1;
     assert!(was_in_place(&of(&options("fail"))));
     let device = LoaderOptions {
-        device: DeviceSpeed::default(),
+        device: DeviceSpeed::default().into(),
         ..options("fail")
     };
     assert!(

@@ -92,7 +92,7 @@ impl<'a> Ranks<'a> {
         let comm = self.0;
         let context = &mut pelton_run::RunContext::new(comm, interrupt, observer);
         let mut opened = data::open(config, paths, expected, context)?;
-        let device = opened.device;
+        let device = opened.device.speed();
         let mut speeds = [
             device.random_reads_per_s,
             device.read_bytes_per_s,
@@ -103,7 +103,8 @@ impl<'a> Ranks<'a> {
             random_reads_per_s: speeds[0],
             read_bytes_per_s: speeds[1],
             write_bytes_per_s: speeds[2],
-        };
+        }
+        .into();
         Ok(opened)
     }
 

@@ -116,7 +116,7 @@ pub(super) fn set_up_share(
         on_bad_record: config.on_bad_record,
         end_epoch: Some(config.epochs),
         scratch_dir: config.scratch_dir.clone(),
-        device: data.device,
+        device: data.device.speed(),
         start: Cursor::default(),
         share,
         ..FetchOptions::with_memory(memory_bytes)
@@ -570,7 +570,7 @@ mod tests {
             &mut pelton_run::RunContext::new(&pelton_comm::Comm::alone(), &interrupt, &mut |_| {}),
         );
         OpenedData {
-            device: DeviceSpeed::default(),
+            device: DeviceSpeed::default().into(),
             ..opened.unwrap()
         }
     }

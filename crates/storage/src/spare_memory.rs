@@ -1,0 +1,100 @@
+//! How much memory the system can give to more pages of files.
+
+use std::fs;
+use std::path::Path;
+
+/// Bytes that this process can still have cached, as far as the system tells: what is free or easily freed, or what the
+/// groups of processes that it belongs to may have, if that is less. 0 where the system does not say.
+///
+/// Cost: a few small files are read.
+pub fn spare_memory() -> u64 {
+    let available = fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| of_meminfo(&text))
+        .unwrap_or(0);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limits(&groups, Path::new("/sys/fs/cgroup"));
+    available.min(limits)
+}
+
+/// `MemAvailable` in bytes.
+fn of_meminfo(text: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The least limit of the memory groups that `groups`, the text of `/proc/self/cgroup`, names, and of those above
+/// them, under `root`. In a container the paths may be those of the host, and the limit is at the root.
+fn limits(groups: &str, root: &Path) -> u64 {
+    let mut least = u64::MAX;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let (root, name) = match controllers {
+            "" => (root.to_path_buf(), "memory.max"),
+            _ if controllers.split(',').any(|one| one == "memory") => {
+                (root.join("memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = root.join(path.trim_start_matches('/'));
+        for folder in group
+            .ancestors()
+            .take_while(|folder| folder.starts_with(&root))
+        {
+            // "max" is no number, nor a limit.
+            let limit = fs::read_to_string(folder.join(name));
+            let limit = limit.ok().and_then(|text| text.trim().parse().ok());
+            least = least.min(limit.unwrap_or(u64::MAX));
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_this_machine_is_more_than_nothing() {
+        if cfg!(target_os = "linux") {
+            assert!(spare_memory() > 1 << 20);
+        }
+    }
+
+    #[test]
+    fn available_memory_is_in_kibibytes() {
+        let text = "MemTotal:       24 kB\nMemFree: 1 kB\nMemAvailable:   20 kB\n";
+        assert_eq!(of_meminfo(text), Some(20 * 1024));
+        assert_eq!(of_meminfo("MemTotal: 24 kB\n"), None);
+    }
+
+    #[test]
+    fn the_least_limit_of_a_group_and_those_above_holds() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let check = |groups: &str, expected: u64| {
+            assert_eq!(limits(groups, root.path()), expected, "{groups}");
+        };
+        write("a/b/memory.max", "max\n");
+        write("a/memory.max", "5000\n");
+        write("memory/c/memory.limit_in_bytes", "700\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        check("0::/a/b\n", 5000);
+        check("0::/a/unknown\n", 5000);
+        check("0::/\n", u64::MAX);
+        check("4:cpu,memory:/c\n3:cpu:/a\n0::/\n", 700);
+        check("4:memory:/host/path\n", 9_223_372_036_854_771_712);
+        check("nonsense\n", u64::MAX);
+    }
+}
