@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
-use pelton_storage::Storage;
+use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
 use crate::common_labels::{common_names, labels_of, positive_value};
@@ -116,6 +116,11 @@ pub struct IndexReport {
     pub scan_bytes_per_s: f64,
 }
 
+/// Files that a process has open beside those of its data, and of each file of the data: one past the page cache, one
+/// through it, and one while it is opened.
+const OPEN_FILES_BESIDE: u64 = 256;
+const OPEN_FILES_EACH: u64 = 3;
+
 impl Dataset {
     /// Opens files as one data set, in the order given.
     pub fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError> {
@@ -126,6 +131,7 @@ impl Dataset {
                 None => files.push(path.clone()),
             }
         }
+        allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);

@@ -40,7 +40,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// The operating system refused an operation.
-    #[error("{}: cannot {operation} ({source}); check the path, its permissions and the device", path.display())]
+    #[error("{}: cannot {operation} ({source}); {}", path.display(), remedy(source))]
     Io {
         /// The file.
         path: PathBuf,
@@ -249,7 +249,7 @@ pub enum FormatError {
         remedy: &'static str,
     },
     /// A folder without images.
-    #[error("{}: is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a file, or a folder of images", path.display())]
+    #[error("{}: is a folder that holds no images (.jpg, .jpeg, .png or .webp); name a folder of images, or files by a pattern such as {}/*.tar", path.display(), path.display())]
     NoImages {
         /// The folder.
         path: PathBuf,
@@ -675,3 +675,14 @@ pub(crate) fn excerpt(token: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests;
+
+/// What to do about an error of the system.
+fn remedy(source: &io::Error) -> &'static str {
+    const TOO_MANY_OPEN_FILES: i32 = 24;
+    match source.raw_os_error() {
+        Some(TOO_MANY_OPEN_FILES) => {
+            "the data has more files than a process may have open: raise the hard limit (`ulimit -Hn`), or merge files"
+        }
+        _ => "check the path, its permissions and the device",
+    }
+}

@@ -386,3 +386,17 @@ fn an_interrupted_pipeline_goes_on() {
     let other = "bench text.txt --batch 11 --state s --log l";
     place.refuses(other, 2, &["it is of another order"]);
 }
+
+/// Shells commonly start with a limit of 1024 open files, which a process may raise.
+#[test]
+fn more_files_than_a_process_has_open_by_default() {
+    let place = Place::new();
+    for file in 0..200 {
+        place.write(&format!("part-{file:03}"), format!("text {file}\n"));
+    }
+    let bench = "exec $PELTON bench 'part-*' --format text --decode words";
+    let ended = place.shell(&format!("ulimit -Sn 64; {bench} --json"));
+    assert_eq!(ended.succeeded("bench").json()["examples"], 200);
+    let ended = place.shell(&format!("ulimit -n 64; {bench}"));
+    ended.refused("bench", 1, &["part-0", "ulimit -Hn"]);
+}
