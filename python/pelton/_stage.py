@@ -11,8 +11,8 @@ import numpy as np
 Function = Callable[..., dict[str, Any]]
 Field = tuple[str, "str | None", tuple[int, ...], bytes]
 
-_WIDER = {"bool": "uint8", "int8": "int32", "int16": "int32", "uint16": "int32", "uint64": "int64"}
-_KNOWN = {"uint8", "int32", "int64", "uint32", "float16", "float32", "float64"}
+_STORED_AS = {"bool": "uint8", "uint64": "int64"}
+_KNOWN = {"uint8", "int8", "int16", "uint16", "int32", "int64", "uint32", "float16", "float32", "float64"}
 
 
 class Caller:
@@ -57,7 +57,7 @@ def _encoded(name: str, value: Any) -> Field:
     if isinstance(value, (bytes, bytearray)):
         return name, None, (len(value),), bytes(value)
     array = np.asarray(value)
-    kind = _WIDER.get(array.dtype.name, array.dtype.name)
+    kind = _STORED_AS.get(array.dtype.name, array.dtype.name)
     if kind not in _KNOWN:
         raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")
     return name, kind, array.shape, np.ascontiguousarray(array, kind).tobytes()

@@ -57,6 +57,9 @@ impl Array {
 fn typestr(dtype: DType) -> &'static str {
     match dtype {
         DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::U16 => "<u2",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::U32 => "<u4",

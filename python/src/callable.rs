@@ -121,6 +121,9 @@ impl Stage for Callable {
 fn dtype_of(name: &str) -> Option<DType> {
     Some(match name {
         "uint8" => DType::U8,
+        "int8" => DType::I8,
+        "int16" => DType::I16,
+        "uint16" => DType::U16,
         "int32" => DType::I32,
         "int64" => DType::I64,
         "uint32" => DType::U32,

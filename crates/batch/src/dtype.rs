@@ -9,6 +9,12 @@ use half::{bf16, f16};
 pub enum DType {
     /// Unsigned bytes.
     U8,
+    /// Signed bytes.
+    I8,
+    /// Signed, 2 bytes.
+    I16,
+    /// Unsigned, 2 bytes.
+    U16,
     /// Signed, 4 bytes.
     I32,
     /// Signed, 8 bytes.
@@ -29,8 +35,8 @@ impl DType {
     /// Bytes of one element.
     pub const fn bytes(self) -> usize {
         match self {
-            DType::U8 => 1,
-            DType::F16 | DType::BF16 => 2,
+            DType::U8 | DType::I8 => 1,
+            DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::F64 => 8,
         }
@@ -42,6 +48,9 @@ impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             DType::U8 => "uint8",
+            DType::I8 => "int8",
+            DType::I16 => "int16",
+            DType::U16 => "uint16",
             DType::I32 => "int32",
             DType::I64 => "int64",
             DType::U32 => "uint32",
@@ -67,7 +76,7 @@ macro_rules! elements {
     };
 }
 
-elements!(u8 => U8, i32 => I32, i64 => I64, u32 => U32, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
+elements!(u8 => U8, i8 => I8, i16 => I16, u16 => U16, i32 => I32, i64 => I64, u32 => U32, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
 
 #[cfg(test)]
 mod tests {

@@ -32,7 +32,7 @@ pub(crate) const MOST_DIMENSIONS: usize = 16;
 /// The type of a string of bytes.
 const STRING: u8 = 255;
 
-const DTYPES: [DType; 8] = [
+const DTYPES: [DType; 11] = [
     DType::U8,
     DType::I32,
     DType::I64,
@@ -41,6 +41,9 @@ const DTYPES: [DType; 8] = [
     DType::BF16,
     DType::F32,
     DType::F64,
+    DType::I8,
+    DType::I16,
+    DType::U16,
 ];
 
 /// One field of a record.
@@ -227,6 +230,9 @@ pub fn element_value(dtype: DType, bytes: &[u8]) -> f64 {
     }
     match dtype {
         DType::U8 => f64::from(bytes[0]),
+        DType::I8 => f64::from(i8::from_le_bytes(of(bytes))),
+        DType::I16 => f64::from(i16::from_le_bytes(of(bytes))),
+        DType::U16 => f64::from(u16::from_le_bytes(of(bytes))),
         DType::I32 => f64::from(i32::from_le_bytes(of(bytes))),
         DType::U32 => f64::from(u32::from_le_bytes(of(bytes))),
         DType::I64 => i64::from_le_bytes(of(bytes)) as f64,

@@ -35,7 +35,7 @@ const MOST_DEPTH: usize = 6;
 /// Longest line.
 const MOST_LINE_BYTES: u64 = 1 << 30;
 /// Tells these sidecars from others.
-const SHAPE: u64 = 7;
+const SHAPE: u64 = 11;
 
 /// JSON Lines.
 pub(crate) struct JsonLines;
@@ -46,7 +46,8 @@ impl Format for JsonLines {
     }
 
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
-        head.ends_in(&["jsonl", "ndjson"]).then_some(Match::Name)
+        head.ends_in(&["jsonl", "ndjson", "json"])
+            .then_some(Match::Name)
     }
 
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
@@ -75,6 +76,13 @@ impl Format for JsonLines {
             ));
         }
         let records = located.starts.len();
+        let unlabelled = located.tallies.last().copied().unwrap_or(0);
+        if unlabelled > 0 && unlabelled < records {
+            notes.push(format!(
+                "{}: {unlabelled} of {records} records have no {label:?} and count as labelled 0",
+                source.path.display()
+            ));
+        }
         if decoder.kinds.is_empty() && records > 0 {
             return Err(FormatError::Malformed {
                 path: source.path.to_path_buf(),
@@ -297,7 +305,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     let mut starts = Vec::new();
     let mut classes = ClassesSoFar::default();
     let mut kinds: Vec<(String, Kind, u64)> = Vec::new();
-    let (mut at, mut number) = (from, 0);
+    let (mut at, mut number, mut unlabelled) = (from, 0, 0);
     let mut line = Vec::new();
     let mut scratch = (Vec::new(), Vec::new());
     loop {
@@ -325,6 +333,7 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
             fault,
         };
         let object = object(&line).map_err(wrong)?;
+        unlabelled += u64::from(!object.contains_key(label));
         add_class(&mut classes, object.get(label), label, must).map_err(wrong)?;
         if classes.len() > MOST_LABELS {
             let limit = MOST_LABELS;
@@ -358,10 +367,12 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         }
         starts.push(start);
     }
+    // Kinds, sixteen a number, and how many records have no label.
     let mut tallies = vec![0; kinds.len().div_ceil(16)];
     for (i, (_, kind, _)) in kinds.iter().enumerate() {
         tallies[i / 16] |= kind.code() << (4 * (i % 16));
     }
+    tallies.push(unlabelled);
     // What the rows take, for whoever makes room for them.
     let row = |kind: &(String, Kind, u64)| match kind.1 {
         Kind::Other => 0,

@@ -16,7 +16,7 @@ use crate::input::Input;
 use crate::labels::checked_label;
 
 /// What to do about a file that holds something else than is wanted.
-pub(crate) const REMEDY: &str = "save a 2-D little-endian f4, f8, i4 or i8 array in C order";
+pub(crate) const REMEDY: &str = "save an array of little-endian numbers in C order: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";
 
 /// The longest header read; NumPy's own are under 200 bytes.
 pub(crate) const MOST_HEADER_BYTES: usize = 64 << 10;
@@ -119,6 +119,9 @@ pub fn parse_npy_header(bytes: &[u8]) -> Result<NpyHeader, (u64, String)> {
         .collect();
     let number = match number.as_str() {
         "|u1" | "|b1" => DType::U8,
+        "|i1" => DType::I8,
+        "<i2" => DType::I16,
+        "<u2" => DType::U16,
         "<u4" => DType::U32,
         "<i4" => DType::I32,
         "<i8" => DType::I64,
@@ -233,9 +236,10 @@ pub(crate) fn read_header(file: &Input, path: &Path, size: u64) -> Result<NpyHea
     if end != Some(size) {
         let sizes: Vec<String> = header.shape.iter().map(u64::to_string).collect();
         let sizes = sizes.join(" × ");
-        let what = match header.matrix() {
-            Some(_) => format!("a matrix of {sizes} numbers"),
-            None => format!("an array of {sizes} numbers"),
+        let what = match header.shape.len() {
+            0 => "a single number".to_owned(),
+            2 => format!("a matrix of {sizes} numbers"),
+            _ => format!("an array of {sizes} numbers"),
         };
         let what = format!("{what} does not fill the file of {size} bytes");
         return Err(wrong((header.data_offset, what)));

@@ -95,6 +95,8 @@ pub struct OpenOptions {
     pub zero_based: bool,
     /// Which column of CSV, TSV and `.npy` is the label.
     pub label: LabelColumn,
+    /// Rows of `.npy` are arrays whatever they hold, and no column of them is the label.
+    pub whole_arrays: bool,
     /// A table of the classes of a folder's images, whose column `label` holds them.
     pub label_file: Option<PathBuf>,
     /// The column of that table that names the image.
@@ -136,6 +138,7 @@ impl Default for OpenOptions {
             rows: RowLayout::Stored,
             zero_based: false,
             label: LabelColumn::default(),
+            whole_arrays: false,
             label_file: None,
             file_column: LabelColumn::First,
             positive: None,

@@ -4,7 +4,7 @@
 //! raw:FIELD,FIELD…     FIELD is TYPE, TYPE[LENGTH,…], or one of them behind NAME:
 //! ```
 //!
-//! Types are u8, i32, i64, u32, f16, bf16, f32 and f64, little-endian. `header[N]` in front leaves out the first N bytes
+//! Types are u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 and f64, little-endian. `header[N]` in front leaves out the first N bytes
 //! of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3 ….
 //! Places are arithmetic; the labels are looked through once.
 
@@ -132,7 +132,7 @@ pub fn parse(spelling: &str) -> Result<RawLayout, String> {
         rest = end.map(|end| &text[end + 1..]);
         layout
             .add(part.trim(), first)
-            .map_err(|what| format!("is no layout of records: {what} in `{part}`; write raw:TYPE[LENGTH,…],NAME:TYPE with u8, i32, i64, u32, f16, bf16, f32 or f64"))?;
+            .map_err(|what| format!("is no layout of records: {what} in `{part}`; write raw:TYPE[LENGTH,…],NAME:TYPE with u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 or f64"))?;
         first = false;
     }
     match layout.fields.is_empty() {
@@ -213,6 +213,9 @@ impl RawLayout {
 fn dtype_of(text: &str) -> Option<DType> {
     Some(match text {
         "u8" => DType::U8,
+        "i8" => DType::I8,
+        "i16" => DType::I16,
+        "u16" => DType::U16,
         "i32" => DType::I32,
         "i64" => DType::I64,
         "u32" => DType::U32,

@@ -29,7 +29,7 @@ use crate::shard_cells::{Cell, Shape};
 use crate::sidecar::RecordShape;
 
 /// Tells these sidecars from others.
-const SIDECAR: u64 = 10;
+const SIDECAR: u64 = 12;
 /// Most columns.
 const MOST_COLUMNS: usize = 4096;
 /// Longest name of a class.
@@ -342,8 +342,8 @@ impl ShardDecoder {
             return name.filter(|name| !name.is_empty()).map(Class::Name);
         }
         let found = self.columns[label].cell.array(cell)?;
-        let number = found.element.widened(found.numbers)?;
-        let number = fields::element_value(found.element.dtype(), &number);
+        let number = found.element.checked(found.numbers)?;
+        let number = fields::element_value(found.element.dtype(), number);
         // Not so of what is no number.
         (number.abs() < LABEL_LIMIT).then_some(Class::Number(number))
     }
@@ -370,9 +370,9 @@ impl ShardDecoder {
                         "is of another type or another number of dimensions than in the first sample",
                     );
                 }
-                let numbers = found.element.widened(found.numbers);
+                let numbers = found.element.checked(found.numbers);
                 let numbers = numbers.ok_or("is too large for 64 bits with a sign")?;
-                row.put(name, Some(dtype), &found.dims, &numbers);
+                row.put(name, Some(dtype), &found.dims, numbers);
                 Ok(())
             }
         }

@@ -1,7 +1,5 @@
 //! The cells of samples in shards: what their bytes say, by the name of their encoding.
 
-use std::borrow::Cow;
-
 use pelton_batch::DType;
 
 use crate::fields::MOST_DIMENSIONS;
@@ -10,26 +8,22 @@ use crate::fields::MOST_DIMENSIONS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     Is(DType),
-    /// A whole number of so many bytes, which becomes an i32, or an i64 where it has eight.
-    Whole {
-        bytes: usize,
-        signed: bool,
-    },
+    /// A whole number of 64 bits without a sign, which becomes an i64.
+    U64,
 }
 
 impl Element {
     /// By NumPy's name.
     pub(crate) fn of(name: &str) -> Option<Element> {
-        let whole = |bytes, signed| Element::Whole { bytes, signed };
         Some(match name {
             "uint8" | "bool" => Element::Is(DType::U8),
-            "int8" => whole(1, true),
-            "int16" => whole(2, true),
-            "uint16" => whole(2, false),
+            "int8" => Element::Is(DType::I8),
+            "int16" => Element::Is(DType::I16),
+            "uint16" => Element::Is(DType::U16),
             "int32" => Element::Is(DType::I32),
             "uint32" => Element::Is(DType::U32),
             "int64" => Element::Is(DType::I64),
-            "uint64" => whole(8, false),
+            "uint64" => Element::U64,
             "float16" => Element::Is(DType::F16),
             "bfloat16" => Element::Is(DType::BF16),
             "float32" => Element::Is(DType::F32),
@@ -41,39 +35,20 @@ impl Element {
     pub(crate) fn dtype(self) -> DType {
         match self {
             Element::Is(dtype) => dtype,
-            Element::Whole { bytes: 8, .. } => DType::I64,
-            Element::Whole { .. } => DType::I32,
+            Element::U64 => DType::I64,
         }
     }
 
-    /// Bytes of a number as it is stored.
+    /// Bytes of a number.
     pub(crate) fn bytes(self) -> usize {
-        match self {
-            Element::Is(dtype) => dtype.bytes(),
-            Element::Whole { bytes, .. } => bytes,
-        }
+        self.dtype().bytes()
     }
 
     /// Numbers as rows hold them; `None` where one is too large for that.
-    pub(crate) fn widened(self, stored: &[u8]) -> Option<Cow<'_, [u8]>> {
-        let Element::Whole { bytes, signed } = self else {
-            return Some(Cow::Borrowed(stored));
-        };
-        let mut wide = Vec::with_capacity(stored.len() * 4);
-        for number in stored.chunks_exact(bytes) {
-            let mut all = [0; 8];
-            all[..bytes].copy_from_slice(number);
-            let shift = 64 - 8 * bytes as u32;
-            let value = match signed {
-                true => (i64::from_le_bytes(all) << shift) >> shift,
-                false => i64::try_from(u64::from_le_bytes(all)).ok()?,
-            };
-            match bytes {
-                8 => wide.extend(value.to_le_bytes()),
-                _ => wide.extend((value as i32).to_le_bytes()),
-            }
-        }
-        Some(Cow::Owned(wide))
+    pub(crate) fn checked(self, stored: &[u8]) -> Option<&[u8]> {
+        let (numbers, _) = stored.as_chunks();
+        let fits = |number: &[u8; 8]| i64::from_le_bytes(*number) >= 0;
+        (self != Element::U64 || numbers.iter().all(fits)).then_some(stored)
     }
 }
 
@@ -240,18 +215,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_other_widths() {
-        let check = |name: &str, stored: &[u8], expected: &[u8]| {
-            let element = Element::of(name).unwrap();
-            assert_eq!(element.widened(stored).as_deref(), Some(expected), "{name}");
-        };
-        check("int8", &[0xff, 2], &[0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0]);
-        check("int16", &[0xfe, 0xff], &(-2i32).to_le_bytes());
-        check("uint16", &[0xfe, 0xff], &0xfffei32.to_le_bytes());
-        check("uint64", &7u64.to_le_bytes(), &7i64.to_le_bytes());
-        check("float32", &[1, 2, 3, 4], &[1, 2, 3, 4]);
-        let large = Element::of("uint64").unwrap();
-        assert_eq!(large.widened(&u64::MAX.to_le_bytes()), None);
+    fn numbers_of_64_bits_without_a_sign_are_such_with_one() {
+        let element = Element::of("uint64").unwrap();
+        assert_eq!(element.dtype(), DType::I64);
+        let [small, large] = [7, u64::MAX].map(u64::to_le_bytes);
+        assert_eq!(element.checked(&small), Some(&small[..]));
+        assert_eq!(element.checked(&[small, large].concat()), None);
+        let others = Element::of("float64").unwrap();
+        assert_eq!(others.checked(&large), Some(&large[..]));
     }
 
     #[test]

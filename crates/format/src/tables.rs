@@ -191,7 +191,8 @@ impl Format for Npy {
         let header = npy::read_header(&file, path, size)?;
         let row_bytes = header.row_bytes().unwrap_or(0);
         let from = header.data_offset;
-        let Some((rows, columns)) = header.matrix() else {
+        let matrix = header.matrix().filter(|_| !options.whole_arrays);
+        let Some((rows, columns)) = matrix else {
             let what = match header.shape.first() {
                 None => "it is a single number".to_owned(),
                 Some(_) if row_bytes == 0 => "its rows hold no numbers".to_owned(),

@@ -70,7 +70,10 @@ impl Element {
     pub(crate) fn dtype(self) -> DType {
         match self {
             Element::Bool | Element::U8 => DType::U8,
-            Element::I8 | Element::I16 | Element::U16 | Element::I32 => DType::I32,
+            Element::I8 => DType::I8,
+            Element::I16 => DType::I16,
+            Element::U16 => DType::U16,
+            Element::I32 => DType::I32,
             Element::U32 => DType::U32,
             Element::I64 => DType::I64,
             Element::F16 => DType::F16,

@@ -364,7 +364,8 @@ fn found(
             IndexSource::Arithmetic,
         )),
         (None, _) => {
-            let seed = format!("{:?} {label:?}", all);
+            // The version of what is kept, which the types of numbers in records are part of.
+            let seed = format!("2 {all:?} {label:?}");
             let hash = seed
                 .bytes()
                 .fold(0, |hash, byte| mix(hash, u64::from(byte)));

@@ -196,7 +196,10 @@ pub(crate) fn keys_of(
         let mut wide = [0; 8];
         wide[..width].copy_from_slice(bytes);
         let key = match element {
-            Element::I8 | Element::I16 | Element::I32 => i64::from(u64::from_le_bytes(wide) as i32),
+            Element::I8 | Element::I16 | Element::I32 => {
+                let unused = 64 - 8 * width;
+                (i64::from_le_bytes(wide) << unused) >> unused
+            }
             _ => i64::from_le_bytes(wide),
         };
         let has_key = nulls.is_none_or(|nulls| nulls.is_valid(i));
@@ -237,29 +240,6 @@ pub(crate) fn numbers(
         Element::Bool => {
             let bit = |i: usize| raw[i / 8] >> (i % 8) & 1;
             Buffer::from_vec((first..first + count).map(bit).collect::<Vec<u8>>())
-        }
-        Element::I8 => {
-            let wide = stored(raw)
-                .iter()
-                .map(|byte| i32::from(*byte as i8))
-                .collect();
-            Buffer::from_vec::<i32>(wide)
-        }
-        Element::I16 => {
-            let stored = stored(raw);
-            let (words, _) = stored.as_chunks::<2>();
-            let wide = words
-                .iter()
-                .map(|word| i32::from(i16::from_le_bytes(*word)));
-            Buffer::from_vec::<i32>(wide.collect())
-        }
-        Element::U16 => {
-            let stored = stored(raw);
-            let (words, _) = stored.as_chunks::<2>();
-            let wide = words
-                .iter()
-                .map(|word| i32::from(u16::from_le_bytes(*word)));
-            Buffer::from_vec::<i32>(wide.collect())
         }
         _ => stored(raw),
     })

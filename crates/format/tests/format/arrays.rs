@@ -145,6 +145,18 @@ fn objects_a_line() {
         let note = dataset.notes().join(" ");
         assert!(note.contains("under o, so"), "{note}");
     }
+    // Labels that are missing are told of.
+    let some = file(
+        folder.path(),
+        "some.json",
+        "{\"x\": 1, \"label\": 3}\n{\"x\": 2}\n",
+    );
+    for _ in 0..2 {
+        let dataset = open(&some, &with(&folder, None, None)).unwrap();
+        assert_eq!(dataset.labels().values(), [0.0, 3.0]);
+        let note = dataset.notes().join(" ");
+        assert!(note.contains("1 of 2 records have no \"label\""), "{note}");
+    }
     // Another label is another index; what was the label is a field then.
     let dataset = open(&path, &with(&folder, None, Some("x"))).unwrap();
     assert_eq!(dataset.labels().values(), [-2.0, 1.0]);
@@ -231,13 +243,20 @@ fn arrays_of_any_rank() {
     check("|u1", "(8, 3)", DType::U8, &[3], 8);
     check("<f4", "(6,)", DType::F32, &[], 6);
     check("<f2", "(2, 6)", DType::F16, &[6], 2);
+    check("|i1", "(3, 8)", DType::I8, &[8], 3);
+    check("<i2", "(4, 3)", DType::I16, &[3], 4);
+    check("<u2", "(12,)", DType::U16, &[], 12);
     check("<f8", "(3, 1, 1)", DType::F64, &[1, 1], 3);
     let bad = |descr: &str, shape: &str, message: &str| {
         let path = file(folder.path(), "bad.npy", npy(descr, shape, &data));
         refuses(&path, &with(&folder, None, None), message);
     };
-    bad("|u1", "()", "does not fill");
-    bad("|u1", "(5, 5)", "an array of 5 × 5 numbers does not fill");
+    bad("|u1", "()", "a single number does not fill");
+    bad(
+        "|u1",
+        "(5, 5, 1)",
+        "an array of 5 × 5 × 1 numbers does not fill",
+    );
     bad("<f4", "(5, 5)", "a matrix of 5 × 5 numbers does not fill");
     bad("<c8", "(3,)", "its numbers are \"<c8\"");
     let path = file(folder.path(), "one.npy", npy("|u1", "(4, 2, 3)", &data));
@@ -246,6 +265,16 @@ fn arrays_of_any_rank() {
         ..with(&folder, None, None)
     };
     refuses(&path, &features, "3 dimensions of uint8");
+    // A matrix whose last column would be the label otherwise.
+    let path = file(folder.path(), "matrix.npy", npy("<f4", "(2, 3)", &data));
+    let whole = OpenOptions {
+        whole_arrays: true,
+        ..with(&folder, None, None)
+    };
+    let rows = data.chunks(12);
+    let expected = rows.map(|row| [shown("data", Some(DType::F32), &[3], row)]);
+    let found = records(&open(&path, &whole).unwrap());
+    assert!(found.into_iter().map(|record| record.0).eq(expected));
 }
 
 /// A zip file of entries that are stored, or say that they are compressed in some way.

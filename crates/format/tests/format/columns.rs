@@ -101,14 +101,14 @@ fn expected(i: usize) -> Vec<Shown> {
     };
     let text = "é".repeat(i % 4);
     let word = ["no", "perhaps", "yes"][i % 3];
-    let tags: Vec<u8> = (0..k % 5).flat_map(i32::to_le_bytes).collect();
+    let tags: Vec<u8> = (0..(k % 5) as i16).flat_map(i16::to_le_bytes).collect();
     let bytes: Vec<u8> = (0..i as u8).collect();
     let from = |first: u8, count: u8| (first..first + count).collect::<Vec<u8>>();
     vec![
         number("u8", DType::U8, &[i as u8]),
-        number("i8", DType::I32, &(k - 9).to_le_bytes()),
-        number("i16", DType::I32, &(-300 * k).to_le_bytes()),
-        number("u16", DType::I32, &(2800 * k).to_le_bytes()),
+        number("i8", DType::I8, &(k as i8 - 9).to_le_bytes()),
+        number("i16", DType::I16, &(-300 * k as i16).to_le_bytes()),
+        number("u16", DType::U16, &(2800 * k as u16).to_le_bytes()),
         number("u32", DType::U32, &(180_000_000 * i as u32).to_le_bytes()),
         number("i64", DType::I64, &(i64::from(k) << 40).to_le_bytes()),
         number("f16", DType::F16, &half.to_le_bytes()),
@@ -128,7 +128,7 @@ fn expected(i: usize) -> Vec<Shown> {
         shown("word", None, &[word.len()], word.as_bytes()),
         shown("id", Some(DType::U8), &[3], &from(i as u8, 3)),
         shown("pixels", Some(DType::U8), &[3, 2], &from(i as u8, 6)),
-        shown("tags", Some(DType::I32), &[i % 5], &tags),
+        shown("tags", Some(DType::I16), &[i % 5], &tags),
         shown("image.bytes", None, &[i], &bytes),
         number("image.side", DType::I32, &k.to_le_bytes()),
     ]

@@ -56,7 +56,7 @@ fn shards_of_mosaicml_streaming() {
     let folder = tempdir().unwrap();
     let expected = |i: i64, png: Vec<u8>| {
         let n = i as usize;
-        let (typed, any): (Vec<i32>, Vec<i64>) = ((-1..=i as i32).collect(), vec![7 * i; n + 1]);
+        let (typed, any): (Vec<i16>, Vec<i64>) = ((-1..=i as i16).collect(), vec![7 * i; n + 1]);
         let pixels = [40 * i as u8, 2, 3].repeat(3 * (n + 2));
         vec![
             array(
@@ -79,13 +79,13 @@ fn shards_of_mosaicml_streaming() {
             array("pil", DType::U8, &[3, n + 2, 3], &pixels),
             shown("png", None, &[png.len()], &png),
             shown("raw", None, &[n], &vec![0; n]),
-            array("small", DType::I32, &[], &(-i as i32).to_le_bytes()),
+            array("small", DType::I8, &[], &(-i as i8).to_le_bytes()),
             shown("text", None, &[6], format!("text {i}").as_bytes()),
             array(
                 "typed",
-                DType::I32,
+                DType::I16,
                 &[n + 2],
-                &bytes(&typed, i32::to_le_bytes),
+                &bytes(&typed, i16::to_le_bytes),
             ),
         ]
     };
@@ -165,8 +165,8 @@ fn chunks_of_litdata() {
     let folder = tempdir().unwrap();
     let expected = |i: i64| {
         let n = i as usize;
-        let (vector, matrix): (Vec<i32>, Vec<f32>) =
-            ((0..=i as i32).collect(), vec![i as f32; 2 * n + 2]);
+        let (vector, matrix): (Vec<i16>, Vec<f32>) =
+            ((0..=i as i16).collect(), vec![i as f32; 2 * n + 2]);
         vec![
             shown("text", None, &[6], format!("text {i}").as_bytes()),
             shown("raw", None, &[n], &vec![0; n]),
@@ -174,9 +174,9 @@ fn chunks_of_litdata() {
             array("float", DType::F64, &[], &(0.5 * i as f64).to_le_bytes()),
             array(
                 "nested.vector",
-                DType::I32,
+                DType::I16,
                 &[n + 1],
-                &bytes(&vector, i32::to_le_bytes),
+                &bytes(&vector, i16::to_le_bytes),
             ),
             array(
                 "nested.list.0",
