@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
@@ -24,6 +25,9 @@ _UNITS = {"": 1, "B": 1}
 for _i, _letter in enumerate("KMGT", start=1):
     _UNITS[f"{_letter}iB"] = 1024**_i
     _UNITS[f"{_letter}B"] = 1000**_i
+
+# Lines of a warning about the data.
+MOST_NOTES = 5
 
 ConfigurationError = _pelton.ConfigurationError
 Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
@@ -43,7 +47,7 @@ def load(
     paths: Paths,
     *,
     format: str | None = None,
-    label: str | int = "last",
+    label: str | int | None = None,
     label_file: str | os.PathLike[str] | None = None,
     file_column: str = "first",
     zero_based: bool = False,
@@ -56,8 +60,8 @@ def load(
     """Data as it lies: a path, pattern, URL or ``demo:NAME``, or several of them, of any format that Pelton knows.
 
     Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``label`` is the
-    column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name), or ``"json:KEY"`` for samples of
-    tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). ``cache_dir`` keeps indexes of folders
+    column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; the last one of text, none of
+    NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). ``cache_dir`` keeps indexes of folders
     that cannot be written to, and decompressed copies.
     """
     if isinstance(paths, (str, os.PathLike)):
@@ -65,7 +69,8 @@ def load(
     data = {
         "paths": [os.fspath(path) for path in paths],
         "format": format,
-        "label": str(label),
+        "label": None if label is None else str(label),
+        "whole_arrays": True if label is None else None,
         "label_file": label_file and os.fspath(label_file),
         "file_column": file_column,
         "zero_based": zero_based,
@@ -451,6 +456,14 @@ def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline) -> n
     return checked_lengths(np.asarray(found, np.int64))
 
 
+def warn_of(notes: list[str]) -> None:
+    """Tells what is left out of the data, or not as one might expect, once for the same data."""
+    if notes:
+        more = len(notes) - MOST_NOTES
+        shown = [*notes[:MOST_NOTES], *([f"and {more} more, see `notes`"] if more > 0 else [])]
+        warnings.warn("\n".join(shown), stacklevel=5)
+
+
 class _Run:
     """A pipeline whose data is open, and where its loop stands."""
 
@@ -467,6 +480,7 @@ class _Run:
         }
         self.process = os.getpid()
         self.source = _pelton.Source(json.dumps(pipeline._data))
+        warn_of(self.source.notes)
         lengths = pipeline._lengths
         if callable(lengths):
             lengths = lengths_by(lengths, pipeline)

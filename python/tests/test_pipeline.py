@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
@@ -136,6 +137,43 @@ def test_sentences_come_padded_ragged_and_in_buckets(sentences: tuple[Path, list
         seen.extend(batch.ids)
     assert sorted(seen) == list(range(500))
     assert words.meters()["padded_fraction"] < 0.5
+
+
+def test_text_among_other_fields_is_numbered_as_text_alone(sentences: tuple[Path, list[str]], tmp_path: Path) -> None:
+    path, lines = sentences
+    records = [json.dumps({"id": number, "text": line, "label": number % 2}) for number, line in enumerate(lines)]
+    fields = tmp_path / "lines.jsonl"
+    fields.write_text("\n".join(records) + "\n")
+    alone, among = (pelton.load(each).shuffle(seed=1).decode("words").buckets("auto").batch(8) for each in (path, fields))
+    for one, other in zip(alone, among, strict=True):
+        np.testing.assert_array_equal(one.ids, other.ids)
+        np.testing.assert_array_equal(one["tokens"], other["tokens"])
+        np.testing.assert_array_equal(other["id"], other.ids)
+        np.testing.assert_array_equal(other["label"], other.ids % 2)
+    assert alone.vocabulary == among.vocabulary
+
+
+def test_an_array_is_whole_unless_a_column_of_it_is_the_label(tmp_path: Path) -> None:
+    for dtype in (np.float32, np.int16, np.uint16, np.int8):
+        values = np.arange(60).reshape(20, 3).astype(dtype)
+        np.save(tmp_path / "values.npy", values)
+        (batch,) = pelton.load(tmp_path / "values.npy").batch(20)
+        assert set(batch) == {"data"} and batch["data"].dtype == dtype
+        np.testing.assert_array_equal(batch["data"], values)
+    np.save(tmp_path / "values.npy", values.astype(np.float32))
+    (batch,) = pelton.load(tmp_path / "values.npy", label="first").batch(20)
+    np.testing.assert_array_equal(batch["features"], values[:, 1:])
+    assert pelton.load(tmp_path / "values.npy", label="last").fields == [("features", "float32", [2])]
+
+
+def test_what_is_left_out_of_the_data_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"x": 1, "label": 3}\n{"x": 2}\n')
+    pipeline = pelton.load(path).batch(2)
+    with pytest.warns(UserWarning, match='1 of 2 records have no "label"') as told:
+        list(pipeline)
+    assert [each.filename for each in told] == [__file__]
+    assert len(pipeline.notes) == 1
 
 
 def test_ranks_divide_every_batch(rows: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,9 @@ pub struct DataConfig {
     /// Whether rows of bytes are accepted, as jobs that only read data do.
     #[serde(skip)]
     pub bytes_too: bool,
+    /// Whether rows of `.npy` are arrays whatever they hold, and no column of them is the label.
+    #[serde(skip_serializing)]
+    pub whole_arrays: bool,
     /// Whether sparse rows become dense, as jobs that compute with them want it.
     #[serde(skip)]
     pub rows: RowLayout,
@@ -63,6 +66,7 @@ impl Default for DataConfig {
             remote_cache_bytes: None,
             device_model: None,
             bytes_too: false,
+            whole_arrays: false,
             rows: RowLayout::Stored,
         }
     }

@@ -2,17 +2,23 @@
 
 use std::sync::Arc;
 
+use pelton_batch::DType;
 use pelton_fetch::OnBadRecord;
-use pelton_format::{Contents, Dataset, Row, members};
+use pelton_format::{Contents, Dataset, Row, fields, members};
 use pelton_run::{Interrupt, Observer};
 
 use crate::error::DataError;
 use crate::pass::Pass;
 
-/// The texts of all records in the order of the files; of a tar sample its member `txt`.
+/// The field that holds the text unless there is another one only.
+const TEXT: &str = "text";
+
+/// The texts of all records in the order of the files; of a tar sample its member `txt`, of a record of several fields
+/// that of [`text_field`].
 pub struct Texts {
     pass: Pass,
     is_tar: bool,
+    field: Option<String>,
 }
 
 impl Texts {
@@ -26,6 +32,7 @@ impl Texts {
         Ok(Texts {
             pass: Pass::new(dataset, what, OnBadRecord::Fail, interrupt)?,
             is_tar: dataset.contents() == Contents::Members,
+            field: text_field(dataset),
         })
     }
 
@@ -35,17 +42,21 @@ impl Texts {
         observer: Observer<'_>,
         mut with: impl FnMut(u64, &[u8]),
     ) -> Result<bool, DataError> {
-        let is_tar = self.is_tar;
+        let (is_tar, field) = (self.is_tar, self.field.as_deref());
         self.pass.next_step(observer, |batch| {
             for i in 0..batch.rows.len() {
                 let Row::Bytes(bytes) = batch.rows.row(i) else {
                     continue;
                 };
-                let text = match is_tar {
-                    true => members(bytes)
+                let text = match field {
+                    Some(name) => fields(bytes).ok().and_then(|all| {
+                        let field = all.iter().find(|field| field.name == name)?;
+                        Some(field.bytes)
+                    }),
+                    None if is_tar => members(bytes)
                         .find(|member| member.is("txt"))
                         .map(|member| member.bytes),
-                    false => Some(bytes),
+                    None => Some(bytes),
                 };
                 if let Some(text) = text {
                     with(batch.rows.id(i), text);
@@ -55,17 +66,33 @@ impl Texts {
     }
 }
 
+/// The field of text of records that have several fields: the one called so, or else the only one of text or bytes.
+pub(crate) fn text_field(dataset: &Dataset) -> Option<String> {
+    if dataset.contents() != Contents::Fields {
+        return None;
+    }
+    let all = dataset.fields().0;
+    let mut texts = all
+        .iter()
+        .filter(|field| field.dtype == DType::U8 && field.dims == [None])
+        .map(|field| &*field.name);
+    let first = texts.clone().find(|name| *name == TEXT);
+    let only = || texts.next().filter(|_| texts.next().is_none());
+    first.or_else(only).map(str::to_owned)
+}
+
 /// Refuses records in which nobody would look for words.
 fn check_text(dataset: &Dataset) -> Result<(), DataError> {
     match dataset.contents() {
         Contents::Text | Contents::Tokens { .. } | Contents::Bytes { .. } | Contents::Members => {
             Ok(())
         }
+        Contents::Fields if text_field(dataset).is_some() => Ok(()),
         contents => {
             let files = dataset.files().iter();
             let first = files.map(|file| file.path().display().to_string()).next();
             Err(DataError::Config(format!(
-                "{}: its records are {contents} and no text; name text or tar files, or give `format` text",
+                "{}: its records are {contents} and no text, nor is a field of theirs called text, or the only one of it; name such files, text or tar files, or give `format` text",
                 first.unwrap_or_default()
             )))
         }

@@ -96,7 +96,8 @@ impl Stage for DecodeFields {
             let known = input.get(&field.source);
             if !of_members && known.is_none() {
                 return Err(format!(
-                    "`decode` {field} takes a member of a tar sample or a field of a record, and this data has {}",
+                    "`decode` {field} wants a field {}, and records of this data have {}; write NAME=FIELD, or NAME=FIELD:image for a picture",
+                    field.source,
                     input.names()
                 ));
             }

@@ -8,17 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_text::{Ends, Special, Vocabulary, pair_sides};
 
-use super::members::{check_record, take_record};
+use super::members::{Record, check_record, take_record};
 use super::{TARGET_TOKENS, TOKENS};
 use crate::sample::{Sample, Value};
 use crate::stage::{Appearance, Slots, Stage, StageFailure};
 
 /// Numbers the words or bytes of a text, to the field "tokens"; of a pair of sentences those of the second one to
-/// "target_tokens". Of a sample of tar members the one called `.txt` is taken.
+/// "target_tokens". Of a sample of tar members the one called `.txt` is taken, of a record of several fields the one that
+/// is named; the other fields stay.
 pub struct Tokenise {
     vocabulary: Arc<Vocabulary>,
     ends: Ends,
     members: Vec<String>,
+    field: Option<Arc<str>>,
     /// Of the sides of a pair, or one.
     names: Vec<Arc<str>>,
     /// `<unk>` among the tokens of the first epoch.
@@ -35,6 +37,7 @@ impl Tokenise {
             vocabulary,
             ends,
             members: vec!["txt".to_owned()],
+            field: None,
             names: vec![TOKENS.into()],
             unknown: AtomicU64::new(0),
         }
@@ -44,6 +47,14 @@ impl Tokenise {
     pub fn pairs(self) -> Tokenise {
         Tokenise {
             names: vec![TOKENS.into(), TARGET_TOKENS.into()],
+            ..self
+        }
+    }
+
+    /// The text of this field.
+    pub fn in_field(self, name: &str) -> Tokenise {
+        Tokenise {
+            field: Some(name.into()),
             ..self
         }
     }
@@ -59,10 +70,14 @@ impl Stage for Tokenise {
     }
 
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
-        check_record(&input, "a vocabulary")?;
         let names = self.names.iter();
         let tokens = names.map(|name| FieldSpec::new(name, DType::U32, &[None]));
-        Ok(FieldSpecs(tokens.collect()))
+        let Some(field) = &self.field else {
+            check_record(&input, "a vocabulary")?;
+            return Ok(FieldSpecs(tokens.collect()));
+        };
+        let others = input.0.into_iter().filter(|other| other.name != *field);
+        Ok(FieldSpecs(others.chain(tokens).collect()))
     }
 
     /// The vocabulary, what is put at the ends of sentences, and whether there are two.
@@ -84,7 +99,14 @@ impl Stage for Tokenise {
         at: &Appearance,
         _: &mut dyn Any,
     ) -> Result<(), StageFailure> {
-        let Some(text) = take_record(sample, &self.members)? else {
+        let record = match &self.field {
+            Some(name) => match sample.remove(name) {
+                Some(Value::Bytes(bytes)) => Some(Record::whole(bytes)),
+                _ => None,
+            },
+            None => take_record(sample, &self.members)?,
+        };
+        let Some(text) = record else {
             return Err("there is no text".into());
         };
         let text = text.bytes();
