@@ -14,7 +14,7 @@ use crate::pass::Pass;
 const TEXT: &str = "text";
 
 /// The texts of all records in the order of the files; of a tar sample its member `txt`, of a record of several fields
-/// that of [`text_field`].
+/// the one called `text`, or else the only one of text.
 pub struct Texts {
     pass: Pass,
     is_tar: bool,

@@ -105,7 +105,8 @@ impl InPlaceData {
         options: &LoaderOptions,
     ) -> Option<InPlaceData> {
         let once = stream.echo().is_none() && options.auto_echo.is_none();
-        if options.access != Access::Auto || !once || !stream.packing().is_none() {
+        let serves = options.access == Access::Auto && once && stream.packing().is_none();
+        if !serves {
             return None;
         }
         let way = match copies(dataset, stages, fields) && dataset.reads_in_place() {
