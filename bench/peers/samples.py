@@ -1,5 +1,4 @@
-"""Data of the drivers of the feed's stages, made once in the work folder: pictures as a tar file and as single
-files with the same bytes, records of one size, and a million tiny records."""
+"""Data of the drivers, made once in the work folder: records of one size; members of tar files; the photos."""
 
 import csv
 import os
@@ -42,37 +41,6 @@ def clothing():
     return [(path, classes.index(label)) for path, label in rows]
 
 
-def clothing_samples(count):
-    photos = clothing()
-    for number in range(count):
-        yield number, *photos[number % len(photos)]
-
-
-def clothing_tar(count):
-    """`count` samples of a photo and its class."""
-
-    def write(out):
-        for number, path, label in clothing_samples(count):
-            out.write(member(f"{number:06}.jpg", path.read_bytes()) + member(f"{number:06}.cls", b"%d" % label))
-        out.write(bytes(1024))
-
-    return made(f"clothing-{count}.tar", write)
-
-
-def clothing_list(count):
-    """The same samples as files of their own, and a text that says path and class of each."""
-    folder = peers.WORK / f"clothing-{count}"
-
-    def write(out):
-        folder.mkdir(exist_ok=True)
-        for number, path, label in clothing_samples(count):
-            copy = folder / f"{number:06}.jpg"
-            copy.write_bytes(path.read_bytes())
-            out.write(f"{copy}\t{label}\n".encode())
-
-    return made(f"clothing-{count}.txt", write)
-
-
 def cifar(records):
     """Records of 3073 bytes: a class and random pixels."""
 
@@ -99,31 +67,3 @@ def pictures(records):
     labels = bytes([0, 0, 8, 1]) + records.to_bytes(4, "big") + bytes(number % 10 for number in range(records))
     made(f"{records}-labels-idx1-ubyte", lambda out: out.write(labels))
     return made(f"{records}-images-idx4-ubyte", write), len(start), record
-
-
-def tiny_tar(samples):
-    def write(out):
-        for number in range(samples):
-            out.write(member(f"{number:07}.txt", b"sample %d" % number))
-        out.write(bytes(1024))
-
-    return made(f"tiny-{samples}.tar", write)
-
-
-def tiny_text(lines):
-    def write(out):
-        for number in range(lines):
-            out.write(b"line %d of a text with tiny records\n" % number)
-
-    return made(f"tiny-{lines}.txt", write)
-
-
-def sentences(lines):
-    """`lines` sentences of the Penn Treebank, which comes again and again: words as frequent as in newspapers."""
-    text = (peers.DATA / "ptb/ptb.train.txt").read_bytes().splitlines(keepends=True)
-
-    def write(out):
-        for begin in range(0, lines, len(text)):
-            out.writelines(text[: lines - begin])
-
-    return made(f"sentences-{lines}.txt", write)

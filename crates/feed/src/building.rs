@@ -302,6 +302,11 @@ impl Building {
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
+    /// Whether all parts were handed in, whoever has the batch by now.
+    pub fn is_handed_in(&self) -> bool {
+        self.remaining.load(Ordering::Acquire) == 0
+    }
+
     /// The parts in order and what failed, by example; for the thread that handed in the last.
     pub fn take_parts(&self) -> Parts {
         let pieces = std::mem::take(&mut *lock(&self.pieces));

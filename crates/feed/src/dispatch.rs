@@ -1,6 +1,6 @@
 //! The thread that begins batches: takes rows from the feed as they come and divides the work among threads.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
@@ -9,13 +9,14 @@ use pelton_format::{Row, RowTable};
 use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Plan};
 
+use crate::asked::AskedSteps;
 use crate::building::{Building, Example, Head, Places, Source};
 use crate::error::FeedError;
 use crate::held::Held;
 use crate::in_place;
 use crate::options::EchoPoint;
 use crate::shared::Shared;
-use crate::steps::{Origin, PlannedStep, Queue, StepPlanner};
+use crate::steps::{Origin, PlannedStep, Queue};
 use crate::worker::{Task, Tasks};
 use pelton_fetch::Cursor;
 use pelton_fetch::Fetch;
@@ -31,8 +32,8 @@ const MOST_SMALL_EXAMPLES: usize = 64;
 pub(crate) enum Input {
     /// A feed, and the steps it was told to read for.
     Fetch(Box<Fetch>, Queue),
-    /// The files, from where the threads that make batches read them, and the steps whose records were asked for.
-    InPlace(Box<StepPlanner>, VecDeque<PlannedStep>),
+    /// The files, from where the threads that make batches read them.
+    InPlace(Box<AskedSteps>),
 }
 
 /// Begins batches until there are none, or nobody wants them.
@@ -93,11 +94,16 @@ impl Dispatcher {
         let _span = tracing::debug_span!("begin").entered();
         let (feed, queue) = match &mut self.input {
             Input::Fetch(feed, queue) => (feed, queue),
-            Input::InPlace(planner, asked) => {
-                let reads = self.shared.in_place.as_ref().expect("it is read in place");
-                reads.ask_ahead(planner, asked);
-                let step = asked.pop_front();
-                return Ok(step.map(|step| self.begin_in_place(&step)).is_some());
+            Input::InPlace(steps) => {
+                let reads = self.shared.in_place.as_ref();
+                let reads = reads.expect("it is read in place");
+                let Some((step, bytes)) = steps.next(reads, &self.shared) else {
+                    return Ok(false);
+                };
+                let batch = Arc::new(in_place_batch(&self.shared, &self.stream, &step));
+                steps.began(Arc::clone(&batch), bytes);
+                send(&self.shared, &self.tasks, batch);
+                return Ok(true);
             }
         };
         if feed.next_batch()?.is_none() {
@@ -116,41 +122,6 @@ impl Dispatcher {
         let building = Building::new(head_of(&step), examples, Some(rows), places, chunk);
         send(&self.shared, &self.tasks, Arc::new(building));
         Ok(true)
-    }
-
-    fn begin_in_place(&self, step: &PlannedStep) {
-        let epoch_key = key(self.stream.seed(), step.place.epoch, Stage::Augment);
-        let examples: Vec<Example> = step
-            .draws
-            .iter()
-            .map(|(draw, _)| Example {
-                id: draw.id,
-                position: draw.position,
-                label: 0,
-                copy: draw.copy,
-                key: example_key(epoch_key, draw.position, self.augmented_as(draw)),
-                piece: None,
-                source: Source::InPlace,
-            })
-            .collect();
-        let copied = self.shared.copies_in_place();
-        let places = match self.shared.places() {
-            places if copied && places.others() => {
-                let ids = examples.iter().map(|example| example.id);
-                Places::Offsets {
-                    name: self.shared.record_name(),
-                    offsets: in_place::offsets(&self.shared, ids),
-                }
-            }
-            places => places,
-        };
-        let chunk = chunk_of(&self.shared, examples.len(), &places);
-        let chunk = match copied {
-            true => chunk.max(in_place::RECORDS_OF_TASK),
-            false => chunk,
-        };
-        let building = Building::new(head_of(step), examples, None, places, chunk);
-        send(&self.shared, &self.tasks, Arc::new(building));
     }
 
     fn examples(&mut self, step: &PlannedStep, rows: &RowTable) -> Vec<Example> {
@@ -176,7 +147,11 @@ impl Dispatcher {
                 position: draw.position,
                 label,
                 copy: draw.copy,
-                key: example_key(epoch_key, draw.position, self.augmented_as(&draw)),
+                key: example_key(
+                    epoch_key,
+                    draw.position,
+                    augmented_as(&self.shared, &self.stream, &draw),
+                ),
                 piece: step.pieces.get(i).cloned(),
                 source,
             });
@@ -185,13 +160,6 @@ impl Dispatcher {
             self.held.remove(position);
         }
         examples
-    }
-
-    /// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
-    fn augmented_as(&self, draw: &Draw) -> u32 {
-        let anew = self.shared.options.echo_point != EchoPoint::AfterAugment
-            && self.stream.batch_echo().is_none();
-        if anew { draw.copy } else { 0 }
     }
 
     fn source(
@@ -268,6 +236,48 @@ impl Dispatcher {
             offsets,
         }
     }
+}
+
+/// The batch of a step whose records are read by those who make it.
+fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Building {
+    let epoch_key = key(stream.seed(), step.place.epoch, Stage::Augment);
+    let examples: Vec<Example> = step
+        .draws
+        .iter()
+        .map(|(draw, _)| Example {
+            id: draw.id,
+            position: draw.position,
+            label: 0,
+            copy: draw.copy,
+            key: example_key(epoch_key, draw.position, augmented_as(shared, stream, draw)),
+            piece: None,
+            source: Source::InPlace,
+        })
+        .collect();
+    let copied = shared.copies_in_place();
+    let places = match shared.places() {
+        places if copied && places.others() => {
+            let ids = examples.iter().map(|example| example.id);
+            Places::Offsets {
+                name: shared.record_name(),
+                offsets: in_place::offsets(shared, ids),
+            }
+        }
+        places => places,
+    };
+    let chunk = chunk_of(shared, examples.len(), &places);
+    let chunk = match copied {
+        true => chunk.max(in_place::RECORDS_OF_TASK),
+        false => chunk,
+    };
+    Building::new(head_of(step), examples, None, places, chunk)
+}
+
+/// The copy that a draw is augmented as: repeats behind augmentation are what the fresh one was.
+fn augmented_as(shared: &Shared, stream: &Plan, draw: &Draw) -> u32 {
+    let anew =
+        shared.options.echo_point != EchoPoint::AfterAugment && stream.batch_echo().is_none();
+    if anew { draw.copy } else { 0 }
 }
 
 /// Examples of a task: so many that every thread has several of a batch, and a batch is soon ready.

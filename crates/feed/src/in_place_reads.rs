@@ -5,7 +5,6 @@
 //! of one's own would hold every record a second time, and read it again in every epoch.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +17,7 @@ use pelton_storage::{Resident, Storage, spare_memory};
 use crate::known_fields::{KnownFields, as_stored};
 use crate::options::LoaderOptions;
 use crate::stages::{Collate, Stages};
-use crate::steps::{PlannedStep, StepPlanner};
+use crate::steps::PlannedStep;
 
 /// Shorter ones are read faster many at a time, as a fetch does it, unless the files stay in memory.
 const SHORTEST: f64 = 512.0;
@@ -43,7 +42,7 @@ pub(crate) struct InPlaceReads {
     pub small: bool,
     /// Epochs in which files are asked for ahead of time, and how many records.
     cold_epochs: Range<u64>,
-    asked_records: usize,
+    pub asked_records: usize,
     /// Bytes that a thread reads at a time.
     round_bytes: usize,
 }
@@ -59,6 +58,9 @@ pub(crate) enum Way {
 
 /// Records that are asked for before they are wanted: each brings a part of its file, so many keep a device busy.
 const ASKED_RECORDS: usize = 128;
+
+/// Records that are asked for before it is looked whether they are still wanted.
+const ASKED_AT_ONCE: usize = 32;
 
 /// Bytes that a thread reads at a time, as far as the memory allows.
 const ROUND_BYTES: usize = 1 << 20;
@@ -185,28 +187,28 @@ impl InPlaceReads {
         }
     }
 
-    /// Plans the next step, and, where files do not lie in memory yet, those after it whose records are asked for now.
-    pub fn ask_ahead(&self, planner: &mut StepPlanner, asked: &mut VecDeque<PlannedStep>) {
-        let mut records: usize = asked.iter().map(|step| step.draws.len()).sum();
-        while asked.is_empty() || records < self.asked_records {
-            let Some(step) = planner.next_step() else {
-                return;
-            };
-            records += step.draws.len();
-            if self.cold_epochs.contains(&step.place.epoch) {
-                self.ask_for(step.draws.iter().map(|(draw, _)| draw.id).collect());
+    /// Has the system begin to read the records of a step, where they lie in no memory yet. Gives the bytes that come.
+    /// It gives up once `stop` says so, since a slow device takes requests slowly.
+    pub fn ask_for(&self, step: &PlannedStep, stop: impl Fn() -> bool) -> u64 {
+        if !self.cold_epochs.contains(&step.place.epoch) {
+            return 0;
+        }
+        let mut ids: Vec<u64> = step.draws.iter().map(|(draw, _)| draw.id).collect();
+        // As they lie, which a disk that seeks reads sooner.
+        ids.sort_unstable();
+        let (mut bytes, mut places) = (0, Vec::new());
+        for ids in ids.chunks(ASKED_AT_ONCE) {
+            if stop() {
+                break;
             }
-            asked.push_back(step);
+            places.clear();
+            self.dataset.locate_into(ids, &mut places);
+            for place in &places {
+                let file = &self.dataset.files()[place.file as usize];
+                bytes += file.storage().will_need(place.offset, place.length);
+            }
         }
-    }
-
-    fn ask_for(&self, ids: Vec<u64>) {
-        let mut places = Vec::new();
-        self.dataset.locate_into(&ids, &mut places);
-        for place in places {
-            let file = &self.dataset.files()[place.file as usize];
-            file.storage().will_need(place.offset, place.length);
-        }
+        bytes
     }
 
     /// What a thread reads records with that samples are made of.

@@ -7,6 +7,7 @@ pub mod as_text;
 
 mod config;
 
+mod asked;
 mod auto_echo;
 mod bad_seen;
 mod budget;

@@ -19,7 +19,7 @@
 //! alone, never on threads, access path or timing. Only `auto` echo decides by the clock when to repeat;
 //! even then the fresh examples keep their order, and each comes once.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
@@ -33,6 +33,7 @@ use pelton_fetch::{Cursor, Fetch};
 use pelton_format::{Contents, Dataset, Layout};
 use pelton_plan::Plan;
 
+use crate::asked::AskedSteps;
 use crate::auto_echo::Repeats;
 use crate::bad_seen::BadSeen;
 use crate::budget::{Case, Division};
@@ -158,7 +159,7 @@ impl Loader {
         .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
-            Some(_) => Input::InPlace(Box::new(planner), VecDeque::new()),
+            Some(_) => Input::InPlace(Box::new(AskedSteps::of(planner))),
             None => feed_of(dataset, planner, &division, options)?,
         };
         if let Input::Fetch(feed, _) = &input {

@@ -76,6 +76,7 @@ struct State {
     room: usize,
     consumer_waits: bool,
     dispatcher_waits: bool,
+    dispatcher_waits_for_made: bool,
     /// When the consumer last began to wait.
     waits_since: Option<Instant>,
 }
@@ -300,6 +301,17 @@ impl Shared {
         !state.closed
     }
 
+    /// Waits until a batch that was begun is made; false when it is wanted no more.
+    pub fn wait_until_made(&self, batch: &Building) -> bool {
+        let mut state = self.state();
+        while !state.closed && !batch.is_handed_in() {
+            state.dispatcher_waits_for_made = true;
+            state = wait_on(&self.room, state);
+        }
+        state.dispatcher_waits_for_made = false;
+        !state.closed
+    }
+
     /// Puts a batch behind the others.
     pub fn push(&self, building: Arc<Building>) {
         self.state().queue.push_back(building);
@@ -319,7 +331,11 @@ impl Shared {
         let is_next = state.queue.front().is_some_and(|front| front.is_made());
         // Repeats by waiting are in no queue.
         let wakes = state.consumer_waits && (is_next || self.options.auto_echo.is_some());
+        let asks = state.dispatcher_waits_for_made;
         drop(state);
+        if asks {
+            self.room.notify_all();
+        }
         if wakes {
             self.made.notify_all();
         }

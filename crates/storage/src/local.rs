@@ -244,10 +244,9 @@ impl Storage for LocalFile {
         self.mode == LocalMode::Buffered
     }
 
-    fn will_need(&self, offset: u64, length: u64) {
-        if let Some(around) = &self.around {
-            around.ask(&self.file, offset, length);
-        }
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        let around = self.around.as_ref();
+        around.map_or(0, |around| around.ask(&self.file, offset, length))
     }
 }
 

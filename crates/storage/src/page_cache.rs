@@ -119,8 +119,9 @@ pub(crate) fn read_cached<'a>(
     (rest, totals)
 }
 
-/// Bytes of a part that is asked for as a whole: a disk reads them in little more time than a page.
-const PART: u64 = 256 << 10;
+/// Bytes of a part that is asked for as a whole, as Linux does around a page of a mapped file: a disk reads them in
+/// little more time than a page.
+const PART: u64 = 128 << 10;
 
 /// Which parts of a file the page cache was asked to hold.
 ///
@@ -140,16 +141,19 @@ impl ReadAround {
         }
     }
 
-    /// Has the system begin to read the parts that a range lies in, without waiting for them.
-    pub fn ask(&self, file: &File, offset: u64, length: u64) {
+    /// Has the system begin to read the parts that a range lies in, without waiting for them. Gives their bytes.
+    pub fn ask(&self, file: &File, offset: u64, length: u64) -> u64 {
+        let mut bytes = 0;
         for part in offset / PART..offset.saturating_add(length).div_ceil(PART) {
             // The file may have grown.
             let asked = usize::try_from(part).ok().and_then(|at| self.asked.get(at));
-            let Some(asked) = asked else { return };
+            let Some(asked) = asked else { break };
             if !asked.load(Ordering::Relaxed) && !asked.swap(true, Ordering::Relaxed) {
                 will_need(file, part * PART);
+                bytes += PART;
             }
         }
+        bytes
     }
 }
 

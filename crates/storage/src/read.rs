@@ -91,9 +91,11 @@ pub trait Storage: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Tells the storage of a range that will be read soon, so that it can begin. It does not wait, and does nothing
-    /// where that would not help.
-    fn will_need(&self, _offset: u64, _length: u64) {}
+    /// Tells the storage of a range that will be read soon, so that it can begin. It does not wait for the data, and does
+    /// nothing where that would not help. Gives the bytes that it began to read.
+    fn will_need(&self, _offset: u64, _length: u64) -> u64 {
+        0
+    }
 
     /// The same bytes through the page cache, where this reads past it and nobody asked for that: for a caller that
     /// knows there to be memory for all of them. What [`Storage::will_need`] names comes with what lies around it.
@@ -123,8 +125,8 @@ impl<S: Storage + ?Sized> Storage for Arc<S> {
         (**self).reads_page_cache()
     }
 
-    fn will_need(&self, offset: u64, length: u64) {
-        (**self).will_need(offset, length);
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        (**self).will_need(offset, length)
     }
 
     fn buffered(&self) -> Option<Arc<dyn Storage>> {

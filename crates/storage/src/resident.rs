@@ -158,8 +158,8 @@ impl Storage for Resident {
         self.inner.granularity()
     }
 
-    fn will_need(&self, offset: u64, length: u64) {
-        self.inner.will_need(offset, length);
+    fn will_need(&self, offset: u64, length: u64) -> u64 {
+        self.inner.will_need(offset, length)
     }
 
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {

@@ -170,11 +170,11 @@ fn cached_fraction_follows_the_cache() {
     assert!(cold < 0.2, "just dropped, yet {cold}");
 }
 
-/// A file that is to lie in the page cache is asked for in parts of 256 KB. The time that takes is up to the system, so
+/// A file that is to lie in the page cache is asked for in parts of 128 KiB, once. The time that takes is up to the system, so
 /// there are several attempts.
 #[test]
 fn what_will_be_needed_comes_with_what_lies_around_it() {
-    let (_folder, path) = written(&pattern(512 << 10));
+    let (_folder, path) = written(&pattern(256 << 10));
     let open = || LocalFile::open(&path, LocalOptions::default()).expect("open");
     if open().mode() != LocalMode::Direct || cached_fraction(&path).expect("sample") == 0.0 {
         eprintln!("SKIPPED: this filesystem has no direct reads, or does not say what is cached");
@@ -183,9 +183,10 @@ fn what_will_be_needed_comes_with_what_lies_around_it() {
     let half_comes = |wait_ms| {
         drop_from_cache(&path);
         let buffered = open().buffered().expect("mode auto");
-        buffered.will_need(300_000, 10);
+        assert_eq!(buffered.will_need(150_000, 10), 128 << 10);
+        assert_eq!(buffered.will_need(200_000, 10), 0);
         // Beyond the end, there is nothing to ask for.
-        buffered.will_need(u64::MAX - 5, 10);
+        assert_eq!(buffered.will_need(u64::MAX - 5, 10), 0);
         std::thread::sleep(Duration::from_millis(wait_ms));
         let fraction = cached_fraction(&path).expect("sample");
         (0.4..0.6).contains(&fraction)

@@ -174,7 +174,7 @@ fn data_that_is_something_else_is_named_by_its_first_bad_record() {
             "Dear reader\nyours\n",
             &["line 1", "\"Dear\"", "label"],
         ),
-        ("some.json", "{\"a\": 1}\n", &["line 1", "label"]),
+        ("some.json", "{\"a\": 1}\n", &["jsonl", "no features"]),
         (
             "several",
             "1,2 1:1\n3 1:1\n",

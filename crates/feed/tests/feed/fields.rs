@@ -323,7 +323,7 @@ fn fields_of_records_are_taken_by_name() {
     }
     let error = decoded("a=gone").spec(&dataset).unwrap_err();
     assert!(
-        error.contains("and this data has photo, depth, number"),
+        error.contains("wants a field gone, and records of this data have photo, depth, number"),
         "{error}"
     );
     let masked = OpenOptions {
