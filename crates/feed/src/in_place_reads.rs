@@ -116,17 +116,13 @@ impl InPlaceData {
             false => Way::Made,
         };
         let long = dataset.record_bytes().mean() >= SHORTEST;
-        let of = |dataset, cold| InPlaceData { way, dataset, cold };
-        if long && lies_in_memory(dataset, way, options) {
-            return Some(of(dataset.clone(), false));
-        }
         let kept = dataset.bytes() <= options.memory_bytes / 2
             && dataset.record_bytes().mean() <= LONGEST_RESIDENT;
-        if kept || long && dataset.bytes() <= spare_memory() / 2 {
-            let (dataset, cold) = through_page_cache(dataset)?;
-            return Some(of(dataset, cold));
-        }
-        None
+        let has_room = kept || long && dataset.bytes() <= spare_memory() / 2;
+        let cached = has_room.then(|| through_page_cache(dataset)).flatten();
+        let lies_there = || long && lies_in_memory(dataset, way, options);
+        let (dataset, cold) = cached.or_else(|| lies_there().then(|| (dataset.clone(), false)))?;
+        Some(InPlaceData { way, dataset, cold })
     }
 }
 
@@ -141,18 +137,14 @@ fn lies_in_memory(dataset: &Dataset, way: Way, options: &LoaderOptions) -> bool 
     lies_there && options.device.speed().random_reads_per_s >= like_memory
 }
 
-/// The data with all files read through the page cache, and whether any was read past it, if that can be.
+/// The data with all files read through the page cache, and whether that may lack any, if that can be.
 fn through_page_cache(dataset: &Dataset) -> Option<(Dataset, bool)> {
     let (refused, cold) = (Cell::new(false), Cell::new(false));
     let dataset = dataset.clone().with_storage(|file| {
-        if file.reads_page_cache() {
-            return file;
-        }
-        cold.set(true);
-        file.buffered().unwrap_or_else(|| {
-            refused.set(true);
-            file
-        })
+        let buffered = file.buffered();
+        cold.set(cold.get() || buffered.is_some());
+        refused.set(refused.get() || buffered.is_none() && !file.reads_page_cache());
+        buffered.unwrap_or(file)
     });
     (!refused.get()).then(|| (dataset, cold.get()))
 }

@@ -3,8 +3,8 @@
 //! | mode | how | for |
 //! |---|---|---|
 //! | `Direct` | O_DIRECT through io_uring | data larger than memory, read in random order |
-//! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring | warm data, or as much as memory holds |
-//! | `Pread` | threads calling `pread` | kernels and systems without io_uring |
+//! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring, or by threads where there is none | warm data, or as much as memory holds |
+//! | `Pread` | threads calling `pread` | whoever asks for it |
 //!
 //! A file that shrinks while it is read gives short ranges.
 
@@ -22,12 +22,12 @@ use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, p
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalMode {
-    /// `Direct` where the filesystem permits, else `Buffered`, else `Pread`.
+    /// `Direct` where the filesystem and io_uring permit, else `Buffered`.
     #[default]
     Auto,
     /// Past the page cache, through io_uring.
     Direct,
-    /// From the page cache where it has the data, through io_uring where it has not.
+    /// From the page cache where it has the data; what it has not through io_uring, or by threads where that is refused.
     Buffered,
     /// By a pool of threads calling `pread`.
     Pread,
@@ -101,11 +101,12 @@ impl LocalFile {
                 Ok(opened(file, LocalMode::Direct, units))
             }
             LocalMode::Auto => {
-                if let Err(error) = ring_available() {
-                    tracing::info!(path = %path.display(), %error, "no io_uring: read by pread");
-                    return Ok(opened(file, LocalMode::Pread, Granularity::BYTE));
+                let ring = ring_available();
+                if let Err(error) = &ring {
+                    tracing::info!(path = %path.display(), %error, "no io_uring: misses read by pread");
                 }
-                if !lives_in_memory(&file)
+                if ring.is_ok()
+                    && !lives_in_memory(&file)
                     && let Ok(Some((file, units))) = open_direct(path)
                 {
                     return Ok(opened(file, LocalMode::Direct, units));
@@ -213,8 +214,9 @@ impl Storage for LocalFile {
             mode: LocalMode::Buffered,
             queue_depth: self.queue_depth,
         };
-        let is_direct = self.is_auto && self.mode == LocalMode::Direct;
-        let opened = is_direct.then(|| LocalFile::open(&self.path, options))?;
+        // Otherwise the caller has chosen, or the page cache is the data.
+        let may_be_cold = self.is_auto && !lives_in_memory(&self.file);
+        let opened = may_be_cold.then(|| LocalFile::open(&self.path, options))?;
         // Where it cannot be opened any more, the reads of this one say why.
         let mut opened = opened.ok()?;
         opened.around = Some(Arc::new(ReadAround::new(opened.size().ok()?)));

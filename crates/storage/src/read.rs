@@ -97,8 +97,8 @@ pub trait Storage: Send + Sync + fmt::Debug {
         0
     }
 
-    /// The same bytes through the page cache, where this reads past it and nobody asked for that: for a caller that
-    /// knows there to be memory for all of them. What [`Storage::will_need`] names comes with what lies around it.
+    /// The same bytes through the page cache, which may not have them yet, where nobody asked for another way: for a
+    /// caller that knows there to be memory for all of them. What [`Storage::will_need`] names comes with what lies around it.
     fn buffered(&self) -> Option<Arc<dyn Storage>> {
         None
     }
