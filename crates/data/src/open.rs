@@ -161,7 +161,8 @@ fn open_files(
         features_only: !config.bytes_too,
         rows: config.rows,
         label: label_column(&config.label)?,
-        whole_arrays: config.whole_arrays,
+        // Whoever trains on features takes the label from them.
+        whole_arrays: config.whole_arrays && config.bytes_too,
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
         positive: config.positive.clone(),

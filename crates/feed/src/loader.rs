@@ -408,9 +408,13 @@ impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.close();
         self.tasks = None;
+        let own = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // A panic was already turned into a failure.
-            let _ = thread.join();
+            // A function that one of them calls may have dropped the last of what held the loader, as Python's collector
+            // does; that thread ends by itself. A panic was already turned into a failure.
+            if thread.thread().id() != own {
+                let _ = thread.join();
+            }
         }
     }
 }
