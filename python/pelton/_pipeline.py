@@ -55,6 +55,7 @@ def load(
     pair: str | os.PathLike[str] | None = None,
     io: str = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    remote_cache: int | str | None = None,
     device_model: str | None = None,
 ) -> Pipeline:
     """Data as it lies: a path, pattern, URL or ``demo:NAME``, or several of them, of any format that Pelton knows.
@@ -62,7 +63,8 @@ def load(
     Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``label`` is the
     column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; the last one of text, none of
     NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). ``cache_dir`` keeps indexes of folders
-    that cannot be written to, and decompressed copies.
+    that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may
+    hold as well, such as ``"50GB"``, and nothing unless it is given.
     """
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
@@ -78,6 +80,7 @@ def load(
         "pair": pair and os.fspath(pair),
         "io": io,
         "cache_dir": cache_dir and os.fspath(cache_dir),
+        "remote_cache_bytes": None if remote_cache is None else parse_bytes(remote_cache),
         "device_model": device_model,
     }
     if not data["paths"]:

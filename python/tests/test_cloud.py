@@ -78,6 +78,21 @@ def test_files_of_a_bucket_are_a_data_set(store: str, tmp_path: Path) -> None:
         assert sorted(seen) == list(range(300)), names
 
 
+def test_what_was_read_from_a_bucket_is_kept(store: str, tmp_path: Path) -> None:
+    values = np.arange(4000, dtype=np.float32).reshape(1000, 4)
+    np.save(tmp_path / "values.npy", values)
+    put(f"{store}/data/values.npy", (tmp_path / "values.npy").read_bytes())
+    sizes = {}
+    for limit in (None, "50MB"):
+        folder = tmp_path / f"cache-{limit}"
+        pipeline = pelton.load("s3://data/values.npy", cache_dir=folder, remote_cache=limit).shuffle(seed=0).batch(100)
+        for batch in pipeline:
+            np.testing.assert_array_equal(batch["data"], values[batch.ids])
+        pipeline.close()
+        sizes[limit] = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert sizes["50MB"] >= values.nbytes > (sizes[None] or 0)
+
+
 def test_what_is_not_there_is_told(store: str, tmp_path: Path) -> None:
     with pytest.raises((FileNotFoundError, pelton.DataError), match="nothing.csv"):
         next(iter(pelton.load("s3://data/nothing.csv", cache_dir=tmp_path).batch(2)))
