@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from . import _pelton
 from ._batch import Batch, Ragged, from_native
+from ._workers import Told, mixed
 
 if TYPE_CHECKING:
     from ._pipeline import Pipeline
@@ -24,23 +26,53 @@ class Dataset:
         DataLoader(pelton.load("train.tar").decode("jpg").augment("rrc:224").dataset(), batch_size=64, shuffle=True,
                    collate_fn=pelton.collate)
 
-    What is random about a sample depends on the pipeline's seed, ``epoch`` and the record; set ``dataset.epoch`` for
-    each epoch. Batches, order and ranks are then the other loader's, and so is its speed: a pipeline that is iterated
-    itself reads ahead.
+    What is random about a sample is drawn anew each time it is asked for: it follows from PyTorch's initial seed in this
+    process and from how many samples were drawn here before, so that a program repeats itself under
+    ``torch.manual_seed``, and PyTorch's own random numbers stay as they are. Once ``set_epoch`` has said the epoch, it
+    follows from the pipeline's seed, the epoch and the record; only then does a run that is resumed within an epoch see
+    the same pictures. (``StatefulDataLoader`` keeps the count, and resumes exactly too.)
+
+    Batches, order and ranks are the other loader's, and so is its speed: a pipeline that is iterated itself reads ahead.
     """
 
-    def __init__(self, pipeline: Pipeline, epoch: int = 0) -> None:
+    def __init__(self, pipeline: Pipeline, epoch: int | None = None) -> None:
         self.pipeline = pipeline
-        self.epoch = epoch
-        self._native: _pelton.Samples | None = None
+        self._told = Told()
+        self._native: dict[tuple[int, int], _pelton.Samples] = {}
         self._process = 0
+        # Samples that were drawn, and the seed that they follow from where a state says it.
+        self._draws, self._seed = 0, None
+        if epoch is not None:
+            self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that random numbers follow from; workers of a ``DataLoader`` hear of it too."""
+        self._told.set_epoch(epoch)
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that was set; ``None`` before."""
+        return self._told.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many samples were drawn, and the seed that they follow from."""
+        return {"seed": self._first_seed(), "draws": self._draws}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Random numbers go on from a state."""
+        self._seed, self._draws = state["seed"], state["draws"]
 
     def __len__(self) -> int:
+        self._told.share()
         return len(self._samples())
 
     def __getitem__(self, record: int) -> dict[str, Any]:
         record = _checked(record, len(self))
-        fields = self._samples().sample(self.epoch, record)
+        fields = self._samples().sample(self._key(1), record)
         sample = {name: np.asarray(array)[0] for name, array in fields}
         # A number by itself, as other datasets have their labels.
         return {name: value.item() if np.ndim(value) == 0 else value for name, value in sample.items()}
@@ -49,21 +81,40 @@ class Dataset:
         """Several records, read together."""
         count = len(self)
         ids = [_checked(record, count) for record in records]
-        return Samples(from_native(self._samples().batch(self.epoch, ids))[0])
+        batch = from_native(self._samples().batch(self._key(len(ids)), ids))[0]
+        batch.epoch = self.epoch or 0
+        return Samples(batch)
 
     def batch_at(self, epoch: int, step: int) -> Batch:
         """The batch that iterating the pipeline gives at this step of this epoch."""
-        return from_native(self._samples().batch_at(epoch, step))[0]
+        rank, size, _ = self.pipeline._world()
+        return from_native(self._samples((rank, size)).batch_at(epoch, step))[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"pipeline": self.pipeline, "epoch": self.epoch, "_native": None, "_process": 0}
+        return {**self.__dict__, "_native": {}, "_process": 0}
 
-    def _samples(self) -> _pelton.Samples:
-        if self._native is None or self._process != os.getpid():
+    def _key(self, samples: int) -> int:
+        """The epoch that the next samples are drawn for: what was set, or a number of their own."""
+        epoch = self.epoch
+        if epoch is None:
+            epoch = mixed(self._first_seed(), self._draws)
+            self._draws += samples
+        return epoch
+
+    def _first_seed(self) -> int:
+        if self._seed is not None:
+            return self._seed
+        torch = sys.modules.get("torch")
+        seed: int = self.pipeline._terms["seed"] if torch is None else torch.initial_seed()
+        return seed
+
+    def _samples(self, share: tuple[int, int] = (0, 1)) -> _pelton.Samples:
+        if self._process != os.getpid():
             # A forked process opens the files anew.
-            self._native = self.pipeline._running().native.samples()
-            self._process = os.getpid()
-        return self._native
+            self._native, self._process = {}, os.getpid()
+        if share not in self._native:
+            self._native[share] = self.pipeline._running().native.samples(*share)
+        return self._native[share]
 
 
 class Samples(Sequence[dict[str, Any]]):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import os
 import re
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,10 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _pelton
-from ._batch import Batch, from_native
-from ._dataset import Dataset, Samples
-from ._ranks import rank_and_world_size
+from ._batch import Batch
+from ._dataset import Dataset
+from ._run import Loop, Run
 from ._stage import Caller, Function
+from ._workers import Told
+from ._world import ALONE, World, find_world, handed_on
 
 _UNITS = {"": 1, "B": 1}
 for _i, _letter in enumerate("KMGT", start=1):
@@ -92,7 +96,13 @@ class Pipeline:
     """Records on their way to batches. Every method returns a new pipeline; iterating one runs an epoch.
 
     ``for batch in pipeline`` is one epoch, and the next ``for`` is the next epoch, in another order where the pipeline
-    shuffles. ``len(pipeline)`` is the number of batches of an epoch.
+    shuffles. ``len(pipeline)`` is the number of batches of an epoch. A pipeline without ``.batch()`` or ``.buckets()`` hands
+    out samples, one by one, as dicts.
+
+    Loops are independent: a second one in the middle of a first is the next epoch, with a loader and memory of its own.
+
+    It is an ``IterableDataset`` for PyTorch: ``DataLoader(pipeline, batch_size=None, num_workers=2)`` divides the batches
+    among its workers, and ``DataLoader(pipeline, batch_size=32)`` takes samples.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -104,7 +114,12 @@ class Pipeline:
         self._draws: np.ndarray | None = None
         self._lengths: np.ndarray | Callable[[dict[str, Any]], int] | None = None
         self._batch_maps: list[Callable[[Batch], Any]] = []
-        self._run: _Run | None = None
+        self._given: World | None = None
+        self._run: Run | None = None
+        self._told = Told()
+        # What another process handed on, and whether accelerate divides what comes out.
+        self._inherited: World | None = None
+        self._divided = False
 
     # What is read, and when.
 
@@ -287,11 +302,14 @@ class Pipeline:
         return self._with(terms={"access": path})
 
     def shard(self, rank: int, world_size: int) -> Pipeline:
-        """This process takes the share of ``rank`` of every batch; by default what the launcher's environment says
-        (torchrun, Lightning, Ray Train, Open MPI, Slurm)."""
+        """This process takes the share of ``rank`` of every batch. By default it is the rank of ``torch.distributed``
+        where that is initialised when a loop begins, else what the launcher's environment says (torchrun, Ray Train,
+        Open MPI, MPICH, a step of Slurm)."""
         if not 0 <= rank < world_size:
             raise ConfigurationError(f"rank {rank} is none of {world_size}; ranks begin with 0")
-        return self._with(terms={"rank": int(rank), "world_size": int(world_size)})
+        made = self._with()
+        made._given = World(int(rank), int(world_size), "shard()")
+        return made
 
     # For other libraries.
 
@@ -314,18 +332,37 @@ class Pipeline:
 
         return to_dataset(self)
 
-    def dataset(self, epoch: int = 0) -> Dataset:
+    def dataset(self, epoch: int | None = None) -> Dataset:
         """The same samples by number, for a ``torch.utils.data.DataLoader`` or a sampler of one's own."""
         return Dataset(self, epoch)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """PyTorch's loaders ask whether this is an ``IterableDataset``; it is, once they are imported."""
+        data = sys.modules.get("torch.utils.data")
+        if data is None or not hasattr(data, "IterableDataset"):
+            return Pipeline
+        # Before workers are started.
+        self._told.share()
+        # accelerate asks before it divides batches itself, or has rank 0 read all.
+        if sys._getframe(1).f_globals.get("__name__") == "accelerate.data_loader":
+            self._divided = True
+        return _iterable_dataset(data.IterableDataset)
+
     # Running it.
 
-    def __getitem__(self, record: int) -> dict[str, Any]:
+    def peek(self, record: int) -> dict[str, Any]:
         """One record as it comes out of decoding and augmentation, for a look at it."""
-        return self.dataset()[record]
+        return self.dataset(epoch=0)[record]
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._running().epoch()
+    def __getitem__(self, record: Any) -> Any:
+        raise TypeError(
+            f"a pipeline is iterated; .peek({record!r}) is for a look at one record, and .dataset() for samplers and loaders that "
+            "take records by number"
+        )
+
+    def __iter__(self) -> Loop:
+        return self._running().loop(self._world())
 
     def progress(self, every: float = 0.5) -> Iterator[Any]:
         """An epoch, told on standard error while it runs, in terminals and notebooks, with the verdict at its end."""
@@ -343,9 +380,16 @@ class Pipeline:
         print(f"\n{self.verdict()}", file=sys.stderr)
 
     def __len__(self) -> int:
-        """Batches of the epoch that comes next, or is under way."""
+        """Batches of the epoch that comes next, or is under way; samples of this rank where there are no batches."""
         run = self._running()
-        return run.native.steps(run.current_epoch())
+        epoch = run.current_epoch()
+        steps = run.native.steps(epoch)
+        if run.batched or steps == 0:
+            return steps
+        rank, size, _ = self._world()
+        lengths = [len(run.native.step_ids(epoch, step)) for step in (0, steps - 1)]
+        first, last = ((rank + 1) * length // size - rank * length // size for length in lengths)
+        return (steps - 1) * first + last
 
     @property
     def records(self) -> int:
@@ -369,8 +413,9 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """What there is to know of how the data was opened."""
-        return self._running().source.notes
+        """What there is to know of how the data was opened, and which rank this process is."""
+        world = self._world()
+        return self._running().source.notes + ([f"reads the share of {world}"] if world.size > 1 else [])
 
     @property
     def randomness(self) -> dict[str, float]:
@@ -387,17 +432,19 @@ class Pipeline:
         return self._running().source.locate(record)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration runs this epoch."""
+        """The next iteration runs this epoch; what remains of it, where a state of this epoch was loaded before. A loop
+        that is under way is not changed."""
         self._running().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop stands: everything handed out so far is before it. Small, the same for every rank, and good
-        for any number of ranks."""
+        for any number of ranks. Of several loops under way each has its own, ``iterator.state_dict()``."""
         return self._running().state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on exactly behind the last batch that was handed out when the state was taken."""
-        self._running().resume(dict(state))
+        """The next iteration goes on exactly behind the last batch that was handed out when the state was taken. A loop
+        that is under way is not changed."""
+        self._running().resume(state)
 
     def meters(self) -> dict[str, Any]:
         """Counters since the loader began: examples, bytes, seconds waited, and the work of every stage."""
@@ -417,8 +464,14 @@ class Pipeline:
         settings = {**self._terms, **self._full_config()}
         return f"pelton.Pipeline({self._data['paths']}, {settings})"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_run": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        world = self._inherited if self._divided else handed_on() or self._inherited
+        return _restored, ({**self.__dict__, "_run": None, "_inherited": world},)
+
+    def _world(self) -> World:
+        if self._divided:
+            return ALONE
+        return self._given or find_world(self._inherited)
 
     def _with(
         self,
@@ -428,6 +481,7 @@ class Pipeline:
         augment: Sequence[str] = (),
     ) -> Pipeline:
         made = copy.copy(self)
+        made._told, made._divided = Told(), False
         made._config = {**self._config, **(config or {})}
         made._terms = {**self._terms, **(terms or {})}
         made._augment = [*self._augment, *augment]
@@ -438,10 +492,59 @@ class Pipeline:
         augment = {"augment": ",".join(self._augment)} if self._augment else {}
         return {**self._config, **augment}
 
-    def _running(self) -> _Run:
-        if self._run is None or self._run.process != os.getpid():
-            self._run = _Run(self)
-        return self._run
+    def _running(self) -> Run:
+        with _opening:
+            if self._run is None or self._run.process != os.getpid():
+                self._run = self._opened()
+            return self._run
+
+    def _opened(self) -> Run:
+        terms = {
+            "batch": None,
+            "memory_bytes": 1 << 30,
+            "threads": len(os.sched_getaffinity(0)),
+            "access": "auto",
+            **self._terms,
+        }
+        source = _pelton.Source(json.dumps(self._data))
+        warn_of(source.notes)
+        lengths = self._lengths
+        if callable(lengths):
+            lengths = lengths_by(lengths, self)
+        native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths)
+        before, behind = self._maps[True], self._maps[False]
+        if not self._augment:
+            before, behind = [], [*before, *behind]
+        for functions in (before, behind):
+            if functions:
+                caller = Caller(functions, source.whole_labels)
+                native = native.with_functions(caller, functions is before)
+        batched = "batch" in self._terms or "buckets" in self._config
+        return Run(source, native, self._batch_maps, batched, self._told)
+
+
+# Two threads open a pipeline once. A forked process has a lock of its own: its parent's may be taken.
+_opening = threading.RLock()
+
+
+def _renew_lock() -> None:
+    global _opening
+    _opening = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _restored(attributes: dict[str, Any]) -> Pipeline:
+    made = object.__new__(Pipeline)
+    made.__dict__.update(attributes)
+    return made
+
+
+@functools.cache
+def _iterable_dataset(base: type) -> type:
+    """What a pipeline is where PyTorch is: a `Pipeline` and an ``IterableDataset``."""
+    return type("Pipeline", (Pipeline, base), {"__module__": __name__})
 
 
 def checked_lengths(lengths: ArrayLike) -> np.ndarray:
@@ -454,8 +557,8 @@ def checked_lengths(lengths: ArrayLike) -> np.ndarray:
 
 def lengths_by(length: Callable[[dict[str, Any]], int], pipeline: Pipeline) -> np.ndarray:
     """The length of every record by a function, in one pass over what is stored."""
-    stored = Pipeline(pipeline._data).batch(1024).shard(0, 1)
-    found = [int(length(sample)) for batch in stored for sample in Samples(batch)]
+    stored = Pipeline(pipeline._data).shard(0, 1)
+    found = [int(length(sample)) for sample in stored]
     return checked_lengths(np.asarray(found, np.int64))
 
 
@@ -466,95 +569,3 @@ def warn_of(notes: list[str]) -> None:
         shown = [*notes[:MOST_NOTES], *([f"and {more} more, see `notes`"] if more > 0 else [])]
         warnings.warn("\n".join(shown), stacklevel=5)
 
-
-class _Run:
-    """A pipeline whose data is open, and where its loop stands."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        rank, world_size = rank_and_world_size()
-        terms = {
-            "batch": None,
-            "memory_bytes": 1 << 30,
-            "threads": len(os.sched_getaffinity(0)),
-            "access": "auto",
-            "rank": rank,
-            "world_size": world_size,
-            **pipeline._terms,
-        }
-        self.process = os.getpid()
-        self.source = _pelton.Source(json.dumps(pipeline._data))
-        warn_of(self.source.notes)
-        lengths = pipeline._lengths
-        if callable(lengths):
-            lengths = lengths_by(lengths, pipeline)
-        config = json.dumps(pipeline._full_config())
-        self.native = _pelton.Pipeline(self.source, config, json.dumps(terms), pipeline._draws, lengths)
-        before, behind = pipeline._maps[True], pipeline._maps[False]
-        if not pipeline._augment:
-            before, behind = [], [*before, *behind]
-        for functions in (before, behind):
-            if functions:
-                caller = Caller(functions, self.source.whole_labels)
-                self.native = self.native.with_functions(caller, functions is before)
-        self.batch_maps = pipeline._batch_maps
-        self.loader: _pelton.Loader | None = None
-        # The place where the next batch of the loader stands; a loop that is broken off leaves it within an epoch.
-        self.next_epoch = 0
-        self.within_epoch = False
-        self.resumed = False
-        self.last_examples = 0
-
-    def current_epoch(self) -> int:
-        return self.next_epoch
-
-    def running(self) -> _pelton.Loader:
-        if self.loader is None:
-            self.loader = self.native.loader(self.next_epoch, 0)
-        return self.loader
-
-    def epoch(self) -> Iterator[Any]:
-        if self.within_epoch and not self.resumed:
-            # A loop was broken off: this one is the next epoch.
-            self.set_epoch(self.next_epoch + 1)
-        self.resumed = False
-        loader = self.running()
-        while True:
-            self.within_epoch = True
-            batch, ends_epoch = from_native(loader.next())
-            if ends_epoch:
-                self.next_epoch, self.within_epoch = batch.epoch + 1, False
-            self.last_examples = len(batch.ids)
-            made: Any = batch
-            for function in self.batch_maps:
-                made = function(made)
-            yield made
-            if ends_epoch or self.loader is not loader:
-                return
-
-    def set_epoch(self, epoch: int) -> None:
-        if epoch < 0:
-            raise ConfigurationError(f"there is no epoch {epoch}; epochs begin with 0")
-        if self.within_epoch or epoch != self.next_epoch:
-            self.close()
-        self.next_epoch, self.within_epoch, self.resumed = epoch, False, False
-
-    def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads(self.running().state())
-        return state
-
-    def resume(self, state: dict[str, Any]) -> None:
-        loader = self.native.loader(0, 0, json.dumps(state))
-        self.close()
-        self.loader = loader
-        self.next_epoch = state["epoch"]
-        # The rest of an epoch counts as one.
-        self.within_epoch = self.resumed = state["step"] > 0
-
-    def meters(self) -> tuple[dict[str, Any], str]:
-        counters, verdict = self.running().meters()
-        return json.loads(counters), verdict
-
-    def close(self) -> None:
-        if self.loader is not None:
-            self.loader.close()
-            self.loader = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ _KNOWN = {"uint8", "int8", "int16", "uint16", "int32", "int64", "uint32", "float
 
 
 class Caller:
-    """Calls functions, one after another, on the fields of a sample; the native threads hold Python's lock meanwhile."""
+    """Calls functions, one after another, on the fields of a sample, for several native threads at once."""
 
     def __init__(self, functions: Sequence[Function], whole_labels: bool) -> None:
         self.functions = [(function, _takes_rng(function)) for function in functions]
@@ -27,7 +29,8 @@ class Caller:
         sample["label"] = int(label) if self.whole_labels else label
         sample["record"] = record
         for function, takes_rng in self.functions:
-            made = function(sample, rng=np.random.default_rng(key)) if takes_rng else function(sample)
+            with _torch_draws(key):
+                made = function(sample, rng=np.random.default_rng(key)) if takes_rng else function(sample)
             if not isinstance(made, dict):
                 name = getattr(function, "__name__", repr(function))
                 raise TypeError(f"{name} returned {type(made).__name__}; return a dict of the sample's fields")
@@ -35,6 +38,15 @@ class Caller:
         # A label that is not returned stays the record's own.
         left_out = {"record"} if "label" in made else {"record", "label"}
         return [_encoded(name, value) for name, value in sample.items() if name not in left_out]
+
+
+def _torch_draws(key: int) -> AbstractContextManager[Any]:
+    """Random numbers of PyTorch that follow from ``key``, where PyTorch is in use."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from .torch import KeyedDraws
+
+    return KeyedDraws(key)
 
 
 def _takes_rng(function: Function) -> bool:

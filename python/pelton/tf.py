@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,8 @@ def to_dataset(pipeline: Pipeline) -> tf.data.Dataset:
     The signature is that of the first batch, with the first dimension of every array open. Ragged fields become ragged
     tensors.
     """
-    first = next(iter(pipeline))
-    pipeline.set_epoch(0)
+    # A copy, since a look is no epoch.
+    first = next(iter(copy.copy(pipeline)))
 
     def spec(value: Any) -> Any:
         if isinstance(value, Ragged):

@@ -7,8 +7,64 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ._batch import Batch, Ragged
+
+# Functions that draw and take a generator. Others that draw, such as dropout, keep PyTorch's own.
+_DRAW = {
+    torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial, torch.poisson,
+    torch.Tensor.bernoulli, torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
+    torch.Tensor.log_normal_, torch.Tensor.multinomial, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
+}  # fmt: skip
+
+
+class KeyedDraws(TorchFunctionMode):
+    """Inside it this thread's random numbers of PyTorch on the CPU come from a generator with a key as its seed.
+
+    The stream of the program itself is neither read nor moved, whatever other threads do meanwhile.
+    """
+
+    def __init__(self, key: int) -> None:
+        super().__init__()
+        self._key = key
+        self._generator: torch.Generator | None = None
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        like = _LIKE.get(function)
+        if like is not None:
+            return like(self._own(), *args, **kwargs)
+        if function in _DRAW and kwargs.get("generator") is None and _on_cpu(args, kwargs):
+            kwargs = {**kwargs, "generator": self._own()}
+        return function(*args, **kwargs)
+
+    def _own(self) -> torch.Generator:
+        if self._generator is None:
+            self._generator = torch.Generator()
+            self._generator.manual_seed(self._key)
+        return self._generator
+
+
+def _on_cpu(args: Any, kwargs: Any) -> bool:
+    device = kwargs.get("device")
+    if device is None and args and isinstance(args[0], torch.Tensor):
+        device = args[0].device
+    if device is None and hasattr(torch, "get_default_device"):
+        device = torch.get_default_device()
+    return device is None or torch.device(device).type == "cpu"
+
+
+def _rand_like(generator: torch.Generator, like: torch.Tensor, **options: Any) -> torch.Tensor:
+    return torch.empty_like(like, **options).uniform_(generator=generator)
+
+
+def _randn_like(generator: torch.Generator, like: torch.Tensor, **options: Any) -> torch.Tensor:
+    return torch.empty_like(like, **options).normal_(generator=generator)
+
+
+# Those that take none.
+_LIKE = {torch.rand_like: _rand_like, torch.randn_like: _randn_like}
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:

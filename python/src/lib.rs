@@ -17,6 +17,7 @@ mod interruptible;
 mod listener;
 mod loader;
 mod pipeline;
+mod process;
 mod samples;
 mod shared_head;
 mod source;

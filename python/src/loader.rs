@@ -1,5 +1,6 @@
 //! Batches, one after another.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::task::Poll;
 
@@ -13,14 +14,15 @@ use crate::array::Array;
 use crate::callable::Raised;
 use crate::error::{caused, configuration};
 use crate::interruptible::LOOK_EVERY;
+use crate::process::OfProcess;
 
 /// Hands out batches in the order of the plan, without end; its threads read ahead meanwhile.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Loader {
     /// Absent once it was closed.
-    loader: Mutex<Option<PipelineLoader>>,
-    /// The process that has its threads: one forked from it has none.
-    process: u32,
+    loader: OfProcess<Mutex<Option<PipelineLoader>>>,
+    /// Whether somebody closes it, for a thread that waits for a batch.
+    closes: AtomicBool,
     raised: Raised,
 }
 
@@ -28,13 +30,13 @@ impl Loader {
     pub(crate) fn new(loader: PipelineLoader, raised: Raised) -> Loader {
         Loader {
             raised,
-            loader: Mutex::new(Some(loader)),
-            process: std::process::id(),
+            loader: OfProcess::new(Mutex::new(Some(loader))),
+            closes: AtomicBool::new(false),
         }
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut PipelineLoader) -> PyResult<T>) -> PyResult<T> {
-        if self.process != std::process::id() {
+        if !self.loader.is_own() {
             return Err(PyRuntimeError::new_err(
                 "this loader was made before the process forked, and its threads stayed with the parent; make loaders in the process that uses them, or start processes with the method spawn",
             ));
@@ -50,7 +52,7 @@ impl Loader {
         };
         match loader.as_mut() {
             Some(loader) => look(loader),
-            None => Err(PyRuntimeError::new_err("this loader was closed")),
+            None => Err(closed()),
         }
     }
 }
@@ -70,6 +72,7 @@ impl Loader {
                             "the loader ended with an error before; make a new one",
                         ));
                     }
+                    Poll::Pending if self.closes.load(Ordering::Relaxed) => return Err(closed()),
                     Poll::Pending => py.check_signals()?,
                 }
             }
@@ -106,9 +109,11 @@ impl Loader {
         })
     }
 
-    /// Ends its threads and gives its memory back.
+    /// Ends its threads and gives its memory back. A thread that waits for a batch gets an error.
     fn close(&self, py: Python<'_>) {
-        if self.process == std::process::id() {
+        self.closes.store(true, Ordering::Relaxed);
+        if self.loader.is_own() {
+            // Its threads may be waiting for Python's lock, to call a function.
             py.detach(|| {
                 let mut loader = self.loader.lock().unwrap_or_else(PoisonError::into_inner);
                 *loader = None;
@@ -118,16 +123,13 @@ impl Loader {
 }
 
 impl Drop for Loader {
-    /// In a forked process there are no threads to wait for.
     fn drop(&mut self) {
-        let loader = self.loader.get_mut();
-        let loader = loader.unwrap_or_else(PoisonError::into_inner).take();
-        match self.process == std::process::id() {
-            // Its threads may be waiting for Python's lock, to call a function.
-            true => Python::attach(|py| py.detach(|| drop(loader))),
-            false => std::mem::forget(loader),
-        }
+        Python::attach(|py| self.close(py));
     }
+}
+
+fn closed() -> PyErr {
+    PyRuntimeError::new_err("this loader was closed")
 }
 
 /// A batch as a tuple, from which Python makes a dict.

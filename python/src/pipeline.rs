@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use numpy::PyReadonlyArray1;
 use pelton_comm::Comm;
-use pelton_data::{DataError, PipelineTerms, PreparedPipeline};
-use pelton_feed::{FeedError, LoaderState, PipelineConfig, When, as_text};
+use pelton_data::{OpenedData, PipelineTerms, PreparedPipeline};
+use pelton_feed::{LoaderState, PipelineConfig, When, as_text};
 use pelton_fetch::Access;
 use pelton_format::Dataset;
 use pelton_plan::{Order, Sampler};
@@ -17,6 +17,7 @@ use crate::callable::{Callable, Raised};
 use crate::error::{of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::loader::Loader;
+use crate::process::OfProcess;
 use crate::samples::Samples;
 use crate::source::Source;
 
@@ -32,14 +33,15 @@ struct Terms {
     threads: usize,
     #[serde(with = "as_text")]
     access: Access,
-    rank: u32,
-    world_size: u32,
 }
+
+/// Which rank of how many, and, in a worker of another library's loader, which worker of how many.
+type Share = ((u32, u32), Option<(u32, u32)>);
 
 /// A pipeline over a source, from which loaders are taken.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Pipeline {
-    prepared: PreparedPipeline,
+    prepared: OfProcess<PreparedPipeline>,
     dataset: Arc<Dataset>,
     raised: Raised,
 }
@@ -91,7 +93,7 @@ impl Pipeline {
             access: terms.access,
             cache: None,
         };
-        let opened = &source.opened;
+        let opened: &OpenedData = &source.opened;
         let prepared = interruptible(py, |interrupt| {
             let comm = Comm::alone();
             let observer = &mut |_: Event<'_>| {};
@@ -99,9 +101,8 @@ impl Pipeline {
             PreparedPipeline::new(&config, &job, opened, &mut context)
         })?;
         let prepared = prepared.map_err(|error| of_job(py, &error))?;
-        let prepared = prepared.with_share(terms.rank, terms.world_size);
         Ok(Pipeline {
-            prepared,
+            prepared: OfProcess::new(prepared),
             dataset: Arc::clone(&source.opened.dataset),
             raised: Raised::default(),
         })
@@ -120,7 +121,7 @@ impl Pipeline {
             raised: Arc::clone(&raised),
         };
         Pipeline {
-            prepared: self.prepared.clone().with_stage(Arc::new(stage)),
+            prepared: OfProcess::new((*self.prepared).clone().with_stage(Arc::new(stage))),
             dataset,
             raised,
         }
@@ -172,33 +173,49 @@ impl Pipeline {
         Some(words.collect())
     }
 
-    /// Samples by number, as the loaders make them.
-    fn samples(&self, py: Python<'_>) -> PyResult<Samples> {
-        let samples = self.prepared.samples();
-        let samples = samples.map_err(|error| of_job(py, &error))?;
+    /// Samples by number, as the loaders of a rank make them.
+    fn samples(&self, py: Python<'_>, rank: u32, ranks: u32) -> PyResult<Samples> {
+        let samples = (*self.prepared).clone().with_share(rank, ranks).samples();
+        let samples = OfProcess::new(samples.map_err(|error| of_job(py, &error))?);
         let raised = Arc::clone(&self.raised);
         Ok(Samples { samples, raised })
     }
 
-    /// A loader from a step of an epoch, or from a state that one of this pipeline saved.
-    #[pyo3(signature = (epoch, step, state=None))]
+    /// The state in front of an epoch, as JSON.
+    fn state(&self, epoch: u64) -> String {
+        self.prepared.state_before(epoch).to_json()
+    }
+
+    /// Refuses a state that a loader of this pipeline cannot go on from.
+    fn check_state(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+        let state = LoaderState::from_json(state).map_err(|error| of_feed(py, &error))?;
+        let checked = self.prepared.check_state(&state);
+        checked.map_err(|error| of_job(py, &error))
+    }
+
+    /// A loader from the beginning of an epoch, or from a state that one of this pipeline saved; ranks divide
+    /// every batch, workers of a rank the steps, and loaders of workers end with the epoch.
+    #[pyo3(signature = (epoch, share, state=None))]
     fn loader(
         &self,
         py: Python<'_>,
         epoch: u64,
-        step: u64,
+        share: Share,
         state: Option<&str>,
     ) -> PyResult<Loader> {
         let state = state.map(LoaderState::from_json).transpose();
         let state = state.map_err(|error| of_feed(py, &error))?;
+        let ((rank, ranks), part) = share;
+        let mut prepared = (*self.prepared).clone().with_share(rank, ranks);
+        if let Some(part) = part {
+            let epoch = state.as_ref().map_or(epoch, |state| state.epoch);
+            prepared = prepared.with_part(part, epoch + 1);
+        }
         let loader = py.detach(|| match state {
-            Some(state) => self.prepared.loader(Some(&state), &Comm::alone()),
-            None => self.prepared.loader_at(epoch, step, &Comm::alone()),
+            Some(state) => prepared.loader(Some(&state), &Comm::alone()),
+            None => prepared.loader_at(epoch, 0, &Comm::alone()),
         });
-        let loader = loader.map_err(|error| match &error {
-            DataError::Feed(error @ FeedError::State(_)) => of_feed(py, error),
-            error => of_job(py, error),
-        })?;
+        let loader = loader.map_err(|error| of_job(py, &error))?;
         Ok(Loader::new(loader, Arc::clone(&self.raised)))
     }
 }

@@ -10,11 +10,12 @@ use crate::array::Array;
 use crate::callable::Raised;
 use crate::error::caused;
 use crate::loader::to_python;
+use crate::process::OfProcess;
 
 /// Makes the samples that are asked for on the thread that asks; safe from several threads and after a fork.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Samples {
-    pub(crate) samples: pelton_feed::Samples,
+    pub(crate) samples: OfProcess<pelton_feed::Samples>,
     pub(crate) raised: Raised,
 }
 

@@ -1,18 +1,23 @@
 //! Data that was opened.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use pelton_comm::Comm;
 use pelton_data::{DataConfig, OpenedData, open};
 use pelton_format::Contents;
-use pelton_run::{Event, RunContext};
+use pelton_run::{Event, Interrupt, RunContext};
 use pyo3::prelude::*;
 
 use crate::error::{of_job, of_settings};
 use crate::interruptible::interruptible;
+use crate::process::OfProcess;
 
 /// Files that were opened as one data set: where every record lies is known, nothing else was read.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Source {
-    pub(crate) opened: OpenedData,
+    pub(crate) opened: OfProcess<OpenedData>,
+    interrupt: Interrupt,
     notes: Vec<String>,
 }
 
@@ -33,10 +38,20 @@ impl Source {
                 }
             };
             let mut context = RunContext::new(&comm, interrupt, observer);
-            open(&config, &config.paths, None, &mut context).map(|opened| (opened, notes))
+            let opened = open(&config, &config.paths, None, &mut context);
+            opened.map(|opened| (opened, notes, Arc::clone(interrupt)))
         })?;
-        let (opened, notes) = opened.map_err(|error| of_job(py, &error))?;
-        Ok(Source { opened, notes })
+        let (opened, notes, interrupt) = opened.map_err(|error| of_job(py, &error))?;
+        Ok(Source {
+            opened: OfProcess::new(opened),
+            interrupt,
+            notes,
+        })
+    }
+
+    /// Ends what waits for a server, since the program ends.
+    fn interrupt(&self) {
+        self.interrupt.store(true, Ordering::Relaxed);
     }
 
     /// Number of records.

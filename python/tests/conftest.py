@@ -12,8 +12,9 @@ import pytest
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No launcher, whatever the tests were started by."""
-    for name in ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [*os.environ]:
+        if name in ("RANK", "WORLD_SIZE") or name.startswith(("OMPI_", "PMI", "SLURM_", "TORCHELASTIC_")):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -232,6 +232,14 @@ impl PreparedPipeline {
         self
     }
 
+    /// With the steps that one worker of several makes of this rank's, as [`LoaderOptions::part`] says, up to an epoch.
+    #[must_use]
+    pub fn with_part(mut self, part: (u32, u32), end_epoch: u64) -> PreparedPipeline {
+        self.options.part = part;
+        self.options.end_epoch = Some(end_epoch);
+        self
+    }
+
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
@@ -276,15 +284,25 @@ impl PreparedPipeline {
         comm: &Comm,
     ) -> Result<PipelineLoader, DataError> {
         let options = match from {
-            Some(state) => state.resume(
-                &self.opened.dataset,
-                &self.plan,
-                &self.stages,
-                &self.options,
-            )?,
+            Some(state) => self.resumed(state)?,
             None => self.options.clone(),
         };
         self.loader_with(options, comm)
+    }
+
+    /// Refuses a state of other data or of another pipeline.
+    pub fn check_state(&self, state: &LoaderState) -> Result<(), DataError> {
+        self.resumed(state).map(drop)
+    }
+
+    /// The state in front of an epoch.
+    pub fn state_before(&self, epoch: u64) -> LoaderState {
+        LoaderState::beginning(&self.opened.dataset, &self.plan, &self.stages, epoch)
+    }
+
+    fn resumed(&self, state: &LoaderState) -> Result<LoaderOptions, DataError> {
+        let dataset = &self.opened.dataset;
+        Ok(state.resume(dataset, &self.plan, &self.stages, &self.options)?)
     }
 
     /// A loader from a step of an epoch, to which the plan is walked where it cannot be computed. All ranks call it.

@@ -30,7 +30,7 @@ use crate::error::FeedError;
 use pelton_batch::Batch;
 use pelton_fetch::FetchError;
 use pelton_fetch::{Cursor, Fetch};
-use pelton_format::{Contents, Dataset, Layout};
+use pelton_format::{Contents, DataFile, Dataset, Layout};
 use pelton_plan::Plan;
 
 use crate::asked::AskedSteps;
@@ -49,6 +49,8 @@ use crate::state::LoaderState;
 use crate::steps::{self, Hints, QueuedSteps, StepPlanner};
 use crate::worker::{self, Tasks};
 
+/// How long an ended loader waits for its last read.
+const READER_GRACE: Duration = Duration::from_millis(500);
 /// Bad examples that are kept for the report.
 const MOST_BAD_KEPT: usize = 100;
 
@@ -156,6 +158,7 @@ impl Loader {
             options.hint.as_ref(),
             options.end_epoch,
         )
+        .of_part(options.part)
         .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
@@ -405,16 +408,29 @@ impl Iterator for Loader {
 }
 
 impl Drop for Loader {
+    /// Joins the threads. Only that which waits for a server, as it may for a minute, is left to end by itself.
     fn drop(&mut self) {
         self.shared.close();
         self.tasks = None;
         let own = std::thread::current().id();
+        let files = self.shared.dataset.files();
+        let reader = match files.iter().any(DataFile::is_remote) {
+            true => self.threads.pop(),
+            false => None,
+        };
         for thread in self.threads.drain(..) {
             // A function that one of them calls may have dropped the last of what held the loader, as Python's collector
             // does; that thread ends by itself. A panic was already turned into a failure.
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
+        }
+        let closed = Instant::now();
+        while let Some(reader) = &reader
+            && !reader.is_finished()
+            && closed.elapsed() < READER_GRACE
+        {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -466,6 +482,7 @@ pub(crate) fn check(
         "the plan is for another data set"
     );
     assert!(options.rank < options.world_size, "rank of the world");
+    assert!(options.part.0 < options.part.1, "part of the steps");
     let of_bytes = dataset.layout() == Layout::Bytes;
     if dataset.layout() == Layout::Sparse {
         return refuse(
@@ -489,6 +506,12 @@ pub(crate) fn check(
         return Err(FeedError::Stages(format!(
             "pictures of {channels} channels come out as they are stored; grey ones and those of 3 can be augmented or put out with `planar`",
         )));
+    }
+    let repeats = !(stream.echo().is_none() && stream.batch_echo().is_none());
+    if options.part.1 > 1 && (repeats || options.auto_echo.is_some()) {
+        return refuse(
+            "repeats are made where the first copy was made, so an echo does not go with several workers; use one, or leave `echo` out",
+        );
     }
     if !stream.echo().is_none() && !stream.batch_echo().is_none() {
         return refuse("examples and batches cannot both be echoed; name one of the two");

@@ -156,6 +156,10 @@ pub struct LoaderOptions {
     pub rank: u32,
     /// Number of ranks.
     pub world_size: u32,
+    /// Of how many loaders that divide the steps of this rank among them this is which, as (number, loaders): it makes the
+    /// steps whose number modulo the loaders is its own. For workers of another library's loader, which takes
+    /// batches from one worker after another.
+    pub part: (u32, u32),
     /// Which rank holds a record: with it a rank takes of each batch those that it holds, as far as equal shares go,
     /// where nothing is echoed or packed.
     pub near: Option<Near>,
@@ -184,6 +188,7 @@ impl LoaderOptions {
             end_epoch: None,
             rank: 0,
             world_size: 1,
+            part: (0, 1),
             near: None,
             interrupt: Arc::default(),
             device: DeviceSpeed::default().into(),

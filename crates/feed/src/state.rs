@@ -59,6 +59,12 @@ impl LoaderState {
         }
     }
 
+    /// The state in front of an epoch.
+    pub fn beginning(dataset: &Dataset, plan: &Plan, stages: &Stages, epoch: u64) -> LoaderState {
+        let place = Cursor { epoch, next: 0 };
+        LoaderState::new(dataset, plan, stages.fingerprint(), place, 0, None)
+    }
+
     /// The state as one line of JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("numbers and text")

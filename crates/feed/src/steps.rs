@@ -60,6 +60,8 @@ pub(crate) struct StepPlanner {
     rank: u32,
     world_size: u32,
     end_epoch: u64,
+    /// Which of the steps are made, as [`LoaderOptions::part`](crate::LoaderOptions::part).
+    part: (u32, u32),
     /// Steps walked since a hint was taken.
     unhinted: u64,
     hints: Hints,
@@ -147,6 +149,7 @@ impl StepPlanner {
             rank,
             world_size,
             end_epoch: end_epoch.unwrap_or(u64::MAX),
+            part: (0, 1),
             unhinted: HINT_STEPS,
             hints: Hints::default(),
             held: HashSet::new(),
@@ -166,6 +169,11 @@ impl StepPlanner {
         }
     }
 
+    /// Where this loader makes only a part of the steps.
+    pub fn of_part(self, part: (u32, u32)) -> StepPlanner {
+        StepPlanner { part, ..self }
+    }
+
     /// The hints that it takes.
     pub fn hints(&self) -> Hints {
         Arc::clone(&self.hints)
@@ -173,19 +181,25 @@ impl StepPlanner {
 
     /// The next step; `None` after the last epoch, and where epochs have no steps.
     pub fn next_step(&mut self) -> Option<PlannedStep> {
-        let place = self.walk.place();
-        if place.epoch >= self.end_epoch {
-            return None;
-        }
-        if place.step == 0 {
-            self.held.clear();
-            self.held_batches.clear();
-            self.drawn = 0;
-        }
-        self.take_hint(place);
-        if !self.walk.next(&mut self.batch) {
-            return None;
-        }
+        let (part, parts) = self.part;
+        let place = loop {
+            let place = self.walk.place();
+            if place.epoch >= self.end_epoch {
+                return None;
+            }
+            if place.step == 0 {
+                self.held.clear();
+                self.held_batches.clear();
+                self.drawn = 0;
+            }
+            self.take_hint(place);
+            if !self.walk.next(&mut self.batch) {
+                return None;
+            }
+            if place.step % u64::from(parts) == u64::from(part) {
+                break place;
+            }
+        };
         let newest = self.batch.positions.iter().max();
         self.drawn = self.drawn.max(newest.map_or(0, |newest| newest + 1));
         let mut step = PlannedStep {

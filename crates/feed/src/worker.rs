@@ -86,6 +86,10 @@ pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
         let _span =
             tracing::debug_span!("make", epoch = place.epoch, step = place.next, part).entered();
         let piece = catch_unwind(AssertUnwindSafe(|| worker.make(task)));
+        if shared.is_closed() {
+            // Nobody takes the batch any more, and it may not be whole.
+            continue;
+        }
         match piece {
             Ok(piece) => {
                 if building.hand_in(part, piece) {
@@ -197,6 +201,9 @@ impl<'s> Worker<'s> {
             .or(of_batch.as_ref());
         let mut free: Vec<&mut [u8]> = places.iter_mut().map(|place| &mut place[..]).collect();
         for i in examples.clone() {
+            if shared.is_closed() {
+                return Piece::default();
+            }
             let mut slots = Slots::default();
             for (field, free) in free.iter_mut().enumerate() {
                 let bytes = building.places.range(field, &(i..i + 1)).len();

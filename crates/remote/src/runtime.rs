@@ -2,8 +2,8 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
@@ -22,9 +22,10 @@ pub(crate) fn choose_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Those of this process; made when the first file is opened.
+/// Those of this process; made when the first file is opened. A forked process makes its own: it has none of its
+/// parent's threads, and its requests would wait for ever.
 fn runtime() -> Option<&'static Runtime> {
-    static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+    static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
     let make = || {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Builder::new_multi_thread()
@@ -34,7 +35,17 @@ fn runtime() -> Option<&'static Runtime> {
             .build()
             .ok()
     };
-    RUNTIME.get_or_init(make).as_ref()
+    let mut found = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    match *found {
+        Some((of, runtime)) if of == process => Some(runtime),
+        _ => {
+            // Lives as long as the process; dropping that of the parent would wait for threads that are not here.
+            let runtime: &'static Runtime = Box::leak(Box::new(make()?));
+            *found = Some((process, runtime));
+            Some(runtime)
+        }
+    }
 }
 
 /// Waits for `work` on `name`, or until it is told to end.

@@ -1,0 +1,379 @@
+"""A pipeline that runs: its open data, and the loops over it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from weakref import WeakSet, ref
+
+from . import _pelton
+from ._batch import Batch, from_native
+from ._dataset import Samples
+from ._workers import Told, Worker, mixed, this_worker
+from ._world import World
+
+ConfigurationError = _pelton.ConfigurationError
+StateError = _pelton.StateError
+
+# In a state: samples of the next step that were handed out one by one, and the ranks that divided the step.
+_SAMPLES = "samples"
+
+
+def _of_loader(state: Mapping[str, Any]) -> str:
+    """The part of a state that the native loader knows, as JSON."""
+    return json.dumps({name: value for name, value in state.items() if name != _SAMPLES})
+
+
+class Run:
+    """Open data, and where its loops stand.
+
+    Each ``for`` is a `Loop` with a loader of its own, so that several may be under way. A loop that ends leaves its loader,
+    which has begun to read the next epoch, to the loop that comes next.
+    """
+
+    def __init__(
+        self, source: _pelton.Source, native: _pelton.Pipeline, maps: list[Callable[[Batch], Any]], batched: bool, told: Told
+    ) -> None:
+        self.process = os.getpid()
+        self.source, self.native = source, native
+        self.maps, self.batched, self.told = maps, batched, told
+        # Examples of what was handed out last.
+        self.last_examples = 0
+        self.lock = threading.RLock()
+        self.next_epoch = told.epoch or 0
+        # Whether a loop began here; a worker that lives on from epoch to epoch counts by itself.
+        self.began = False
+        self.loops: WeakSet[Loop] = WeakSet()
+        # Where the loop stands that began or handed out something last, and how often that one did in succession.
+        self.recent: _Mark | None = None
+        self.streak = 0
+        # A state that the next loop begins with.
+        self.resumed: dict[str, Any] | None = None
+        # A loader that stands at the beginning of an epoch, and for which one and share.
+        self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
+        _runs.add(self)
+
+    def loop(self, world: World) -> Loop:
+        """The next epoch, or the rest of one after `resume`."""
+        with self.lock:
+            worker = this_worker()
+            state, self.resumed = self.resumed, None
+            if worker is not None and state is None:
+                epoch = self._epoch_of(worker, world)
+            else:
+                epoch = self.next_epoch if state is None else state["epoch"]
+            self.next_epoch, self.began = epoch + 1, True
+            loop = Loop(self, epoch, state, world, worker)
+            self.loops.add(loop)
+            self.recent, self.streak = loop.mark, 0
+            self.told.resumed_in = None
+            return loop
+
+    def _epoch_of(self, worker: Worker, world: World) -> int:
+        """The epoch that a worker of a ``DataLoader`` reads, which the program has not begun itself."""
+        if self.told.resumed_in not in (None, self.process):
+            raise StateError(
+                "load_state_dict does not reach the workers of a DataLoader; use torchdata's StatefulDataLoader, or "
+                "num_workers=0: a pipeline reads with threads of its own"
+            )
+        told = self.told.newly_set()
+        if told is not None:
+            again = (
+                f"epoch {told} is read again, in the same order: call .set_epoch(epoch) before each epoch, since workers that "
+                "are started for every epoch cannot count them"
+            )
+            self.told.read_by(worker, again)
+            return told
+        if self.began:
+            return self.next_epoch
+        if world.size > 1:
+            raise ConfigurationError(
+                f"workers of {world.size} ranks have no way to agree on the epoch: call .set_epoch(epoch) before each epoch"
+            )
+        return mixed(worker.seed)
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch < 0:
+            raise ConfigurationError(f"there is no epoch {epoch}; epochs begin with 0")
+        with self.lock:
+            self.told.set_epoch(epoch)
+            if self.resumed is None or self.resumed["epoch"] != epoch:
+                # Otherwise the rest of this epoch comes next, as programs expect that name each epoch.
+                self.resumed, self.recent, self.told.resumed_in = None, None, None
+            self.next_epoch = epoch
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """The next loop begins with a state; refuses one of another pipeline."""
+        resumed = dict(state)
+        self.native.check_state(_of_loader(resumed))
+        with self.lock:
+            self.resumed, self.recent, self.told.resumed_in = resumed, None, self.process
+            self.next_epoch = resumed["epoch"]
+
+    def current_epoch(self) -> int:
+        """The epoch that is under way, or comes next."""
+        loop = self.recent and self.recent.loop()
+        return self.next_epoch if loop is None or loop.ended else loop.epoch
+
+    def state(self) -> dict[str, Any]:
+        with self.lock:
+            if self.told.read_in_workers:
+                raise StateError(
+                    "this pipeline was read by workers of a DataLoader, which alone know where they stand; use torchdata's "
+                    "StatefulDataLoader, or num_workers=0: a pipeline reads with threads of its own"
+                )
+            if self.recent is None:
+                return self.resumed or self.beginning(self.next_epoch)
+            others = [loop for loop in self.loops if loop.handed_out and not loop.ended and loop.mark is not self.recent]
+            if self.streak < 2 and others:
+                raise StateError(
+                    "several loops over this pipeline are under way, so that it is at no one place; take iterator.state_dict() "
+                    "of the one that counts, or end the others"
+                )
+            return self.recent.state()
+
+    def beginning(self, epoch: int) -> dict[str, Any]:
+        """The state in front of an epoch."""
+        state: dict[str, Any] = json.loads(self.native.state(epoch))
+        return state
+
+    def meters(self) -> tuple[dict[str, Any], str]:
+        found = self.recent and self.recent.meters()
+        if not found:
+            loader = self.native.loader(self.next_epoch, ((0, 1), None))
+            found = loader.meters()
+            loader.close()
+        return json.loads(found[0]), found[1]
+
+    def park(self, loader: tuple[_pelton.Loader, tuple[Any, ...]] | None) -> None:
+        """Keeps a loader for the loop that comes next, in place of another."""
+        with self.lock:
+            before, self.parked = self.parked, loader
+        if before is not None:
+            before[0].close()
+
+    def unpark(self, key: tuple[Any, ...]) -> _pelton.Loader | None:
+        """The loader that stands where a loop begins, if there is one."""
+        with self.lock:
+            if self.parked is not None and self.parked[1] == key:
+                (loader, _), self.parked = self.parked, None
+                return loader
+        self.park(None)
+        return None
+
+    def close(self) -> None:
+        for loop in list(self.loops):
+            loop.close()
+        self.park(None)
+
+
+class _Mark:
+    """Where a loop stands, for those who must not keep it alive."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = ref(loop)
+        # State and meters of a loop that ended.
+        self.left: tuple[dict[str, Any], tuple[str, str] | None] | None = None
+
+    def state(self) -> dict[str, Any]:
+        loop = self.loop()
+        if self.left is None and loop is not None:
+            return loop.state_dict()
+        assert self.left is not None, "an ended loop leaves its state"
+        return self.left[0]
+
+    def meters(self) -> tuple[str, str] | None:
+        loop = self.loop()
+        return self.left[1] if self.left is not None else loop and loop.meters()
+
+
+class Loop(Iterator[Any]):
+    """An epoch under way: an iterator over its batches, or its samples where the pipeline makes no batches.
+
+    ``state_dict()`` is where this loop stands.
+    """
+
+    def __init__(
+        self, run: Run, epoch: int, state: dict[str, Any] | None, world: World, worker: Worker | None
+    ) -> None:
+        self.epoch = epoch
+        self.ended = False
+        """Whether it hands out no more."""
+        self.handed_out = 0
+        """Batches or samples so far."""
+        self._run, self._world, self._worker = run, world, worker
+        part = None if worker is None else (worker.number, worker.count)
+        self._share = ((world.rank, world.size), part)
+        self._loader: _pelton.Loader | None = None
+        self.mark = _Mark(self)
+        self._taking = threading.Lock()
+        self._begin(state)
+
+    def _begin(self, state: Mapping[str, Any] | None) -> None:
+        self._from = None if state is None else dict(state)
+        # Samples of the batch that is handed out one by one: how many were, all, and the state in front of them.
+        self._taken, self._samples, self._before = 0, Samples(Batch()), self._from
+        # Whether the last batch was the last of its epoch, and which step it was.
+        self._ended_epoch, self._step = False, -1
+        self.ended, self.handed_out, self.mark.left = False, 0, None
+
+    def __next__(self) -> Any:
+        if not self._taking.acquire(blocking=False):
+            raise RuntimeError(
+                "another thread is taking a batch from this iterator; give each thread its own, or take turns"
+            )
+        try:
+            if self.ended:
+                raise StopIteration
+            made = self._next_batch() if self._run.batched else self._next_sample()
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._taking.release()
+        run = self._run
+        with run.lock:
+            run.streak = run.streak + 1 if run.recent is self.mark else 1
+            run.recent = self.mark
+        self.handed_out += 1
+        if self._worker is not None:
+            run.told.note_worker()
+        return made
+
+    def _next_sample(self) -> Any:
+        while self._taken == len(self._samples):
+            self._before = self._native_state()
+            skipped = self._skipped() if self.handed_out == 0 and self._taken == 0 else 0
+            batch = self._next_batch()
+            if not isinstance(batch, Batch):
+                raise ConfigurationError("map_batches makes something else of the batch; call .batch(examples) in front of it")
+            self._taken, self._samples = skipped, Samples(batch)
+        self._taken += 1
+        self._run.last_examples = 1
+        return self._samples[self._taken - 1]
+
+    def _next_batch(self) -> Any:
+        if self._ends_behind():
+            self._end()
+            raise StopIteration
+        batch, self._ended_epoch = from_native(self._running().next())
+        self._step, self._run.last_examples = batch.step, len(batch.ids)
+        made: Any = batch
+        for function in self._run.maps:
+            made = function(made)
+        return made
+
+    def _ends_behind(self) -> bool:
+        """Whether this loop has handed out all of its steps."""
+        if self._ended_epoch:
+            return True
+        if self._worker is None and self._loader is not None:
+            return False
+        steps = self._run.native.steps(self.epoch)
+        if self._worker is None:
+            return steps == 0
+        first = (self._from or {}).get("step", 0) if self._step < 0 else self._step + 1
+        behind = first + (self._worker.number - first) % self._worker.count
+        return behind >= steps
+
+    def _running(self) -> _pelton.Loader:
+        if self._loader is None:
+            run = self._run
+            if self._from is None or self._from["step"] == 0:
+                self._loader = run.unpark((self.epoch, self._share))
+            if self._loader is None:
+                state = None
+                if self._from is not None:
+                    self._skipped()
+                    state = _of_loader(self._from)
+                self._loader = run.native.loader(self.epoch, self._share, state)
+        return self._loader
+
+    def _skipped(self) -> int:
+        """Samples of the first step that were handed out before the state was taken."""
+        samples, ranks = (self._from or {}).get(_SAMPLES, (0, self._world.size))
+        if ranks != self._world.size:
+            raise StateError(
+                f"the state lies between the samples of one step of {ranks} ranks, and here are {self._world.size}; pipelines "
+                "with .batch() go on with any number of ranks"
+            )
+        return int(samples)
+
+    def _native_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads(self._running().state())
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where this loop stands: everything handed out so far is before it."""
+        if self.mark.left is not None:
+            return self.mark.left[0]
+        if self._loader is None:
+            return self._run.beginning(self.epoch) if self._from is None else self._from
+        if self._taken < len(self._samples):
+            assert self._before is not None
+            return {**self._before, _SAMPLES: [self._taken, self._world.size]}
+        return self._native_state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on behind the last batch that was handed out when the state was taken."""
+        self.close()
+        self.epoch = state["epoch"]
+        self._begin(state)
+        with self._run.lock:
+            self._run.next_epoch = self.epoch + 1
+
+    def meters(self) -> tuple[str, str] | None:
+        """Counters of its loader, and the verdict; ``None`` before it has one."""
+        if self.mark.left is not None:
+            return self.mark.left[1]
+        return self._loader and self._loader.meters()
+
+    def _end(self) -> None:
+        """Ends behind the last batch; the loader has begun with the next epoch."""
+        loader = self._loader
+        if loader is None:
+            self._leave(self._run.beginning(self.epoch + 1))
+            left_out = self._run.native.left_out
+            if left_out:
+                warnings.warn(f"an epoch has no batches: drop_last leaves out all {left_out} examples", stacklevel=5)
+        elif self._worker is None:
+            self._leave(self._native_state())
+            self._run.park((loader, (self.epoch + 1, self._share)))
+        else:
+            self._leave(self._run.beginning(self.epoch + 1))
+            loader.close()
+
+    def close(self) -> None:
+        """Ends it where it stands; its threads end too."""
+        loader = self._loader
+        if not self.ended:
+            self._leave(self.state_dict())
+            if loader is not None:
+                loader.close()
+
+    def _leave(self, state: dict[str, Any]) -> None:
+        self.mark.left = (state, self._loader and self._loader.meters())
+        self.ended, self._loader = True, None
+
+    def __del__(self) -> None:
+        if getattr(self, "_run", None) is not None and self._run.process == os.getpid():
+            self.close()
+
+
+_runs: WeakSet[Run] = WeakSet()
+
+
+def _close_all() -> None:
+    """Ends all threads before the interpreter does, which they call functions of."""
+    for run in list(_runs):
+        if run.process == os.getpid():
+            run.source.interrupt()
+            run.close()
+
+
+atexit.register(_close_all)

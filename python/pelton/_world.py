@@ -1,0 +1,93 @@
+"""Which of several processes this one is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from multiprocessing.context import get_spawning_popen
+from typing import NamedTuple
+
+
+class World(NamedTuple):
+    """This process among those that train together."""
+
+    rank: int
+    size: int
+    known_by: str
+    """What says so, for people."""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.size}, by {self.known_by}"
+
+
+ALONE = World(0, 1, "default")
+
+# From the innermost launcher to the outermost: torchrun, Ray Train and Lightning; Open MPI; MPICH and its relatives; and
+# Slurm, whose variables count only inside a step: a batch script has those of its allocation, but runs once.
+_LAUNCHERS = [
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+]
+_REMEDY = "correct them, or name the rank with .shard(rank, world_size)"
+
+_told: set[World] = set()
+
+
+def find_world(inherited: World | None = None) -> World:
+    """This process's rank: what ``torch.distributed`` says where it is initialised, else what the process that started this
+    one handed on, else what a launcher says in the environment.
+
+    Tells once, as a warning, a rank that nothing but the environment says, since a variable may be left from elsewhere.
+
+    Raises ``ValueError`` for variables that contradict each other.
+    """
+    world = _of_torch() or inherited
+    if world is None:
+        world = _of_environment()
+        if world.size > 1 and world not in _told:
+            _told.add(world)
+            warnings.warn(f"this process reads its share of the data as {world}; .shard(0, 1) reads all of it", stacklevel=4)
+    return world
+
+
+def handed_on() -> World | None:
+    """The rank that a process takes along which this one is starting, such as a worker of a ``DataLoader``."""
+    return _of_torch() if get_spawning_popen() is not None else None
+
+
+def _of_torch() -> World | None:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return World(distributed.get_rank(), distributed.get_world_size(), "torch.distributed")
+
+
+def _of_environment() -> World:
+    found: list[tuple[World, str]] = []
+    for names in _LAUNCHERS:
+        if names[0].startswith("SLURM") and "SLURM_STEP_ID" not in os.environ:
+            continue
+        rank, size = (os.environ.get(name) for name in names)
+        if rank is None and (size is None or size == "1"):
+            continue
+        said = " and ".join(f"{name}={value}" for name, value in zip(names, (rank, size)) if value is not None)
+        if rank is None or size is None:
+            missing = names[0] if rank is None else names[1]
+            raise ValueError(
+                f"the environment says {said} but no {missing}, so this process's rank is not known; call "
+                "torch.distributed.init_process_group first, or name the rank with .shard(rank, world_size)"
+            )
+        if not (rank.isdigit() and size.isdigit() and int(rank) < int(size)):
+            raise ValueError(f"the environment says {said}, and there is no such rank; {_REMEDY}")
+        found.append((World(int(rank), int(size), " and ".join(names)), said))
+    if not found:
+        return ALONE
+    (world, said), *outer = found
+    # One launcher may start another, which starts at least as many processes; torchrun says that it did.
+    for other, also in [] if "TORCHELASTIC_RUN_ID" in os.environ else outer:
+        if other.size > world.size or (other.size == world.size and other.rank != world.rank):
+            raise ValueError(f"the environment says {said}, but also {also}; {_REMEDY}")
+    return world
