@@ -60,6 +60,8 @@ class Run:
 
     def loop(self, world: World) -> Loop:
         """The next epoch, or the rest of one after `resume`."""
+        if _ending:
+            raise RuntimeError("the program ends; no loop begins any more")
         with self.lock:
             worker = this_worker()
             state, self.resumed = self.resumed, None
@@ -356,6 +358,12 @@ class Loop(Iterator[Any]):
             if loader is not None:
                 loader.close()
 
+    def abandon(self) -> None:
+        """Ends it and its threads, wherever it stands and whichever thread it serves."""
+        self.ended = True
+        if self._loader is not None:
+            self._loader.close()
+
     def _leave(self, state: dict[str, Any]) -> None:
         self.mark.left = (state, self._loader and self._loader.meters())
         self.ended, self._loader = True, None
@@ -366,14 +374,19 @@ class Loop(Iterator[Any]):
 
 
 _runs: WeakSet[Run] = WeakSet()
+_ending = False
 
 
-def _close_all() -> None:
-    """Ends all threads before the interpreter does, which they call functions of."""
+def _end_all() -> None:
+    """Ends all threads before the interpreter does, since they call its functions."""
+    global _ending
+    _ending = True
     for run in list(_runs):
         if run.process == os.getpid():
             run.source.interrupt()
-            run.close()
+            for loop in list(run.loops):
+                loop.abandon()
+            run.park(None)
 
 
-atexit.register(_close_all)
+atexit.register(_end_all)

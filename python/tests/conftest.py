@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
+import io
 import os
+import re
+import tarfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -42,3 +48,68 @@ def data() -> Path:
         if folder and Path(folder).is_dir():
             return Path(folder)
     pytest.skip("SKIPPED: real data: set PELTON_DATA to a folder that holds it")
+
+
+class Server:
+    """A web server of one tar file, which answers ranges until it `hangs`."""
+
+    def __init__(self) -> None:
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w") as tar:
+            for i in range(40):
+                for name, content in ((f"{i:03}.txt", f"n{i:04}"), (f"{i:03}.cls", str(i % 3))):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content.encode()))
+        self.hangs = threading.Event()
+        body, hangs, ended = out.getvalue(), self.hangs, threading.Event()
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_HEAD(self) -> None:
+                self.answer(False)
+
+            def do_GET(self) -> None:
+                self.answer(True)
+
+            def answer(self, send: bool) -> None:
+                if hangs.is_set():
+                    ended.wait(120)
+                    return
+                match = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+                first, last = (0, len(body) - 1) if match is None else (int(match[1]), min(len(body) - 1, int(match[2] or 1 << 40)))
+                self.send_response(206 if match else 200)
+                if match:
+                    self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+                for name, value in (("Content-Length", str(last + 1 - first)), ("Accept-Ranges", "bytes"), ("ETag", '"1"')):
+                    self.send_header(name, value)
+                self.end_headers()
+                if send:
+                    self.wfile.write(body[first : last + 1])
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Quiet(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                """Clients that go away are none of the tests' business."""
+
+        self.ended = ended
+        self.server = Quiet(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/a.tar"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.ended.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()

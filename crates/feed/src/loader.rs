@@ -47,7 +47,7 @@ use crate::shared::{Front, Shared, Until};
 use crate::stages::{LABEL, Stages};
 use crate::state::LoaderState;
 use crate::steps::{self, Hints, QueuedSteps, StepPlanner};
-use crate::worker::{self, Tasks};
+use crate::worker::{self, Open, Tasks};
 
 /// How long an ended loader waits for its last read.
 const READER_GRACE: Duration = Duration::from_millis(500);
@@ -101,6 +101,7 @@ pub struct Loader {
     shared: Arc<Shared>,
     stream: Arc<Plan>,
     tasks: Option<Tasks>,
+    open: Option<Open>,
     threads: Vec<JoinHandle<()>>,
     repeats: Option<Repeats>,
     /// Fresh batches that the plan repeats, by number.
@@ -168,7 +169,7 @@ impl Loader {
         if let Input::Fetch(feed, _) = &input {
             let _ = shared.recycler.set(feed.recycler());
         }
-        let (tasks, receiver) = worker::task_queue();
+        let (tasks, receiver, open) = worker::task_queue();
         let mut threads = Vec::new();
         for _ in 0..options.threads.max(1) {
             let (shared, receiver) = (Arc::clone(&shared), receiver.clone());
@@ -193,6 +194,7 @@ impl Loader {
             shared,
             stream,
             tasks: Some(tasks),
+            open: Some(open),
             threads,
             kept: HashMap::new(),
             failed: false,
@@ -412,6 +414,7 @@ impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.close();
         self.tasks = None;
+        self.open = None;
         let own = std::thread::current().id();
         let files = self.shared.dataset.files();
         let reader = match files.iter().any(DataFile::is_remote) {

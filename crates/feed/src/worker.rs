@@ -44,11 +44,16 @@ pub(crate) struct Tasks {
 pub(crate) struct TaskQueue {
     inorder: Receiver<Task>,
     urgent: Receiver<Task>,
+    open: Receiver<()>,
 }
 
-pub(crate) fn task_queue() -> (Tasks, TaskQueue) {
+/// Nothing is taken from a queue once its `Open` is dropped, though somebody could still send.
+pub(crate) type Open = Sender<()>;
+
+pub(crate) fn task_queue() -> (Tasks, TaskQueue, Open) {
     let ordinary = crossbeam_channel::unbounded();
     let urgent = crossbeam_channel::unbounded();
+    let open = crossbeam_channel::bounded(0);
     let tasks = Tasks {
         inorder: ordinary.0,
         urgent: urgent.0,
@@ -56,14 +61,16 @@ pub(crate) fn task_queue() -> (Tasks, TaskQueue) {
     let queue = TaskQueue {
         inorder: ordinary.1,
         urgent: urgent.1,
+        open: open.1,
     };
-    (tasks, queue)
+    (tasks, queue, open.0)
 }
 
 impl TaskQueue {
-    /// The next task; `None` once nobody can send more.
+    /// The next task; `None` once nobody can send more, or wants what was sent.
     fn next(&self) -> Option<Task> {
         select_biased! {
+            recv(self.open) -> _ => None,
             recv(self.urgent) -> task => task.ok().or_else(|| self.inorder.recv().ok()),
             recv(self.inorder) -> task => task.ok(),
         }
