@@ -17,6 +17,10 @@ _STORED_AS = {"bool": "uint8", "uint64": "int64"}
 _KNOWN = {"uint8", "int8", "int16", "uint16", "int32", "int64", "uint32", "float16", "float32", "float64"}
 
 
+class _Number(int):
+    """The number of a record as it is handed to functions, told from one that they return."""
+
+
 class Caller:
     """Calls functions, one after another, on the fields of a sample, for several native threads at once."""
 
@@ -27,16 +31,24 @@ class Caller:
     def __call__(self, fields: list[Field], label: float, record: int, key: int) -> list[Field]:
         sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in fields}
         sample["label"] = int(label) if self.whole_labels else label
-        sample["record"] = record
+        # A field of the data with this name stays what it is.
+        numbered = "record" not in sample
+        number = _Number(record)
+        if numbered:
+            sample["record"] = number
         for function, takes_rng in self.functions:
             with _torch_draws(key):
                 made = function(sample, rng=np.random.default_rng(key)) if takes_rng else function(sample)
             if not isinstance(made, dict):
                 name = getattr(function, "__name__", repr(function))
                 raise TypeError(f"{name} returned {type(made).__name__}; return a dict of the sample's fields")
-            sample = {"label": sample["label"], **made, "record": record}
-        # A label that is not returned stays the record's own.
-        left_out = {"record"} if "label" in made else {"record", "label"}
+            sample = {"label": sample["label"], **made}
+            if numbered:
+                sample.setdefault("record", number)
+        # A label that is not returned stays the record's own; the number of the record is in the batch's ids.
+        left_out = set() if "label" in made else {"label"}
+        if numbered and sample["record"] is number:
+            left_out.add("record")
         return [_encoded(name, value) for name, value in sample.items() if name not in left_out]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,13 +15,13 @@ from ._batch import Batch, Ragged
 def to_jax(device: Any = None) -> Callable[[Batch], Batch]:
     """A function that makes JAX arrays of a batch, on ``device`` or the default one. On a CPU they share the memory
     where JAX allows it. Ragged fields stay as they are."""
+    return partial(_to_arrays, device)
 
+
+def _to_arrays(device: Any, batch: Batch) -> Batch:
     def convert(value: Any) -> Any:
         if isinstance(value, Ragged) or not isinstance(value, np.ndarray):
             return value
         return jax.device_put(value, device)
 
-    def to_arrays(batch: Batch) -> Batch:
-        return batch.replaced({name: convert(value) for name, value in batch.items()})
-
-    return to_arrays
+    return batch.replaced({name: convert(value) for name, value in batch.items()})

@@ -77,29 +77,34 @@ def tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+class _ToTorch:
+    """Makes tensors of a batch; goes along with a pipeline to other processes."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = None if device is None else torch.device(device)
+        self.pins = self.device is not None and self.device.type == "cuda"
+
+    def __call__(self, batch: Batch) -> Batch:
+        return batch.replaced({name: self._convert(value) for name, value in batch.items()})
+
+    def _convert(self, value: Any) -> Any:
+        if isinstance(value, Ragged):
+            if value.values.dtype == np.uint8:
+                return value
+            return torch.nested.nested_tensor_from_jagged(
+                self._place(tensor(value.values)), self._place(tensor(value.offsets))
+            )
+        return self._place(tensor(value)) if isinstance(value, np.ndarray) else value
+
+    def _place(self, made: torch.Tensor) -> torch.Tensor:
+        if self.pins:
+            made = made.pin_memory()
+        return made if self.device is None else made.to(self.device, non_blocking=self.pins)
+
+
 def to_torch(device: Any = None) -> Callable[[Batch], Batch]:
     """A function that makes tensors of a batch, on ``device`` through pinned memory where one is named.
 
     Ragged fields of numbers become nested tensors with the layout ``torch.jagged``; ragged bytes stay as they are.
     """
-    device = None if device is None else torch.device(device)
-    pins = device is not None and device.type == "cuda"
-
-    def place(made: torch.Tensor) -> torch.Tensor:
-        if pins:
-            made = made.pin_memory()
-        return made if device is None else made.to(device, non_blocking=pins)
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, Ragged):
-            if value.values.dtype == np.uint8:
-                return value
-            return torch.nested.nested_tensor_from_jagged(
-                place(tensor(value.values)), place(tensor(value.offsets))
-            )
-        return place(tensor(value)) if isinstance(value, np.ndarray) else value
-
-    def to_tensors(batch: Batch) -> Batch:
-        return batch.replaced({name: convert(value) for name, value in batch.items()})
-
-    return to_tensors
+    return _ToTorch(device)

@@ -159,3 +159,14 @@ def test_lengths_are_those_that_python_says(tmp_path: Path) -> None:
 def test_mistakes_are_told(rows: tuple[Path, np.ndarray], make: Any, part: str) -> None:
     with pytest.raises(ValueError, match=part):
         list(make(pelton.load(rows[0]).batch(100)))
+
+
+def test_a_field_named_record_stays_what_it_is(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.arange(6), record=np.arange(6) + 40)
+    np.savez(tmp_path / "plain.npz", x=np.arange(6))
+    (batch,) = pelton.load(tmp_path / "rows.npz").map(lambda sample: sample).batch(6)
+    assert batch["record"].tolist() == [40, 41, 42, 43, 44, 45]
+    (batch,) = pelton.load(tmp_path / "plain.npz").map(lambda sample: sample).batch(6)
+    assert set(batch) == {"x", "label"} or set(batch) == {"x"}
+    (batch,) = pelton.load(tmp_path / "plain.npz").map(lambda sample: {"record": 2 * sample["record"]}).batch(6)
+    assert batch["record"].tolist() == [0, 2, 4, 6, 8, 10]

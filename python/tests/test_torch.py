@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from pathlib import Path
 
@@ -100,3 +101,8 @@ def test_ragged_numbers_become_nested_tensors(tmp_path: Path) -> None:
     for batch in pelton.load(path).batch(8, collate="ragged").torch():
         for row, i in zip(batch["x"].unbind(), batch.ids, strict=True):
             assert row.tolist() == list(range(i % 5 + 1))
+
+
+def test_a_pipeline_of_tensors_is_pickled(rows: tuple[Path, np.ndarray]) -> None:
+    pipeline = pickle.loads(pickle.dumps(pelton.load(rows[0]).batch(8).torch()))
+    assert isinstance(next(iter(pipeline))["x"], torch.Tensor)

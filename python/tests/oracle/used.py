@@ -30,6 +30,14 @@ def make(folder: Path) -> None:
     np.savez(folder / "pictures.npz", image=pictures, label=label)
 
 
+def note_worker(sample: dict[str, Any]) -> dict[str, Any]:
+    """A function for ``map`` that says which worker of a ``DataLoader`` made a sample."""
+    from torch.utils.data import get_worker_info
+
+    info = get_worker_info()
+    return {**sample, "worker": -1 if info is None else info.id}
+
+
 class Line(NamedTuple):
     """One example."""
 
@@ -45,10 +53,11 @@ class Line(NamedTuple):
 class Used:
     """Writes what this process used."""
 
-    def __init__(self, rank: int | None = None) -> None:
-        rank = int(os.environ.get("RANK", 0)) if rank is None else rank
-        self.rank = rank
-        self.file = open(Path(os.environ["USED"]) / f"{rank}-{os.getpid()}.jsonl", "a")
+    def __init__(self, rank: int | None = None, part: str = "") -> None:
+        self.rank = rank = int(os.environ.get("RANK", 0)) if rank is None else rank
+        folder = Path(os.environ["USED"]) / part
+        folder.mkdir(exist_ok=True)
+        self.file = open(folder / f"{rank}-{os.getpid()}.jsonl", "a")
 
     def __call__(self, epoch: int, batch: Any, step: int = -1) -> None:
         """Notes a batch: a dict of arrays or tensors, one row an example."""
@@ -57,7 +66,8 @@ class Used:
         for i, value in enumerate(batch[field]):
             record = int(batch["record"][i]) if field == "x" else int(Counter(value[value < RECORDS].ravel().tolist()).most_common(1)[0][0])
             digest = hashlib.sha1(np.ascontiguousarray(value).tobytes()).hexdigest()
-            line = Line(self.rank, 0, int(epoch), int(step), record, int(batch["label"][i]), digest)
+            worker = int(batch["worker"][i]) if "worker" in batch else -1
+            line = Line(self.rank, worker, int(epoch), int(step), record, int(batch["label"][i]), digest)
             self.file.write(json.dumps(line) + "\n")
         self.file.flush()
 
