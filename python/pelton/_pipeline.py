@@ -362,7 +362,7 @@ class Pipeline:
         )
 
     def __iter__(self) -> Loop:
-        return self._running().loop(self._world())
+        return Loop(self._running(), self._world)
 
     def progress(self, every: float = 0.5) -> Iterator[Any]:
         """An epoch, told on standard error while it runs, in terminals and notebooks, with the verdict at its end."""

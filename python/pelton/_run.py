@@ -58,23 +58,27 @@ class Run:
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
         _runs.add(self)
 
-    def loop(self, world: World) -> Loop:
-        """The next epoch, or the rest of one after `resume`."""
+    def claim(
+        self, loop: Loop, world: World, given: Mapping[str, Any] | None
+    ) -> tuple[int, Mapping[str, Any] | None]:
+        """The epoch of a loop that begins, and the state where it begins within one. Iterators that nothing was taken
+        from have none, so that programs may take and drop them, and name the epoch behind them."""
         if _ending:
             raise RuntimeError("the program ends; no loop begins any more")
         with self.lock:
             worker = this_worker()
-            state, self.resumed = self.resumed, None
+            state = given
+            if state is None:
+                state, self.resumed = self.resumed, None
             if worker is not None and state is None:
                 epoch = self._epoch_of(worker, world)
             else:
                 epoch = self.next_epoch if state is None else state["epoch"]
             self.next_epoch, self.began = epoch + 1, True
-            loop = Loop(self, epoch, state, world, worker)
             self.loops.add(loop)
             self.recent, self.streak = loop.mark, 0
             self.told.resumed_in = None
-            return loop
+            return epoch, state
 
     def _epoch_of(self, worker: Worker, world: World) -> int:
         """The epoch that a worker of a ``DataLoader`` reads, which the program has not begun itself."""
@@ -120,7 +124,7 @@ class Run:
     def current_epoch(self) -> int:
         """The epoch that is under way, or comes next."""
         loop = self.recent and self.recent.loop()
-        return self.next_epoch if loop is None or loop.ended else loop.epoch
+        return self.next_epoch if loop is None or loop.ended else loop.epoch or 0
 
     def state(self) -> dict[str, Any]:
         with self.lock:
@@ -130,7 +134,7 @@ class Run:
                     "StatefulDataLoader, or num_workers=0: a pipeline reads with threads of its own"
                 )
             if self.recent is None:
-                return self.resumed or self.beginning(self.next_epoch)
+                return self.coming()
             others = [loop for loop in self.loops if loop.handed_out and not loop.ended and loop.mark is not self.recent]
             if self.streak < 2 and others:
                 raise StateError(
@@ -138,6 +142,10 @@ class Run:
                     "of the one that counts, or end the others"
                 )
             return self.recent.state()
+
+    def coming(self) -> dict[str, Any]:
+        """Where the next loop begins."""
+        return self.resumed or self.beginning(self.next_epoch)
 
     def beginning(self, epoch: int) -> dict[str, Any]:
         """The state in front of an epoch."""
@@ -200,20 +208,23 @@ class Loop(Iterator[Any]):
     ``state_dict()`` is where this loop stands.
     """
 
-    def __init__(
-        self, run: Run, epoch: int, state: dict[str, Any] | None, world: World, worker: Worker | None
-    ) -> None:
-        self.epoch = epoch
+    def __init__(self, run: Run, world: Callable[[], World]) -> None:
+        self.epoch: int | None = None
+        """The epoch; ``None`` before the first batch."""
         self.ended = False
         """Whether it hands out no more."""
         self.handed_out = 0
         """Batches or samples so far."""
-        self._run, self._world, self._worker = run, world, worker
-        part = None if worker is None else (worker.number, worker.count)
-        self._share = ((world.rank, world.size), part)
+        self._run, self._find_world = run, world
         self._loader: _pelton.Loader | None = None
-        self.mark = _Mark(self)
         self._taking = threading.Lock()
+        self.mark = _Mark(self)
+
+    def _claim(self, given: Mapping[str, Any] | None = None) -> None:
+        self._world, self._worker = self._find_world(), this_worker()
+        part = None if self._worker is None else (self._worker.number, self._worker.count)
+        self._share = ((self._world.rank, self._world.size), part)
+        self.epoch, state = self._run.claim(self, self._world, given)
         self._begin(state)
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
@@ -232,6 +243,8 @@ class Loop(Iterator[Any]):
         try:
             if self.ended:
                 raise StopIteration
+            if self.epoch is None:
+                self._claim()
             made = self._next_batch() if self._run.batched else self._next_sample()
         except BaseException:
             self.close()
@@ -314,6 +327,8 @@ class Loop(Iterator[Any]):
         """Where this loop stands: everything handed out so far is before it."""
         if self.mark.left is not None:
             return self.mark.left[0]
+        if self.epoch is None:
+            return self._run.coming()
         if self._loader is None:
             return self._run.beginning(self.epoch) if self._from is None else self._from
         if self._taken < len(self._samples):
@@ -324,10 +339,7 @@ class Loop(Iterator[Any]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on behind the last batch that was handed out when the state was taken."""
         self.close()
-        self.epoch = state["epoch"]
-        self._begin(state)
-        with self._run.lock:
-            self._run.next_epoch = self.epoch + 1
+        self._claim(state)
 
     def meters(self) -> tuple[str, str] | None:
         """Counters of its loader, and the verdict; ``None`` before it has one."""
@@ -353,7 +365,9 @@ class Loop(Iterator[Any]):
     def close(self) -> None:
         """Ends it where it stands; its threads end too."""
         loader = self._loader
-        if not self.ended:
+        if self.epoch is None:
+            self.ended = True
+        elif not self.ended:
             self._leave(self.state_dict())
             if loader is not None:
                 loader.close()

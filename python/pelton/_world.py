@@ -49,7 +49,7 @@ def find_world(inherited: World | None = None) -> World:
         world = _of_environment()
         if world.size > 1 and world not in _told:
             _told.add(world)
-            warnings.warn(f"this process reads its share of the data as {world}; .shard(0, 1) reads all of it", stacklevel=4)
+            warnings.warn(f"this process reads its share of the data as {world}; .shard(0, 1) reads all of it", stacklevel=5)
     return world
 
 

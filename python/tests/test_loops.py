@@ -88,6 +88,16 @@ def test_naming_the_epoch_of_a_state_keeps_its_place(rows: Rows) -> None:
     assert steps(again) == [(2, step) for step in range(11)]
 
 
+def test_an_epoch_may_be_named_behind_its_iterator(rows: Rows) -> None:
+    pipeline = pelton.load(rows[0]).shuffle(seed=3).batch(100)
+    found = []
+    for epoch in range(3):
+        loop = iter(pipeline)
+        pipeline.set_epoch(epoch)
+        found.append(next(loop).epoch)
+    assert found == [0, 1, 2]
+
+
 def test_each_loop_says_where_it_stands(rows: Rows) -> None:
     pipeline = pelton.load(rows[0]).shuffle(seed=3).batch(100)
     outer = iter(pipeline)

@@ -73,12 +73,9 @@ def test_arrays_are_the_loaders_memory_and_may_be_written(rows: tuple[Path, np.n
 
 
 def test_memory_of_batches_that_are_gone_is_used_again(rows: tuple[Path, np.ndarray]) -> None:
-    addresses = [batch["x"].ctypes.data for _ in range(5) for batch in pelton_pipeline(rows[0])]
+    pipeline = pelton.load(rows[0]).shuffle(seed=0).batch(5).threads(1)
+    addresses = [batch["x"].ctypes.data for _ in range(5) for batch in pipeline]
     assert len(set(addresses)) < len(addresses)
-
-
-def pelton_pipeline(path: Path) -> pelton.Pipeline:
-    return pelton.load(path).shuffle(seed=0).batch(50).threads(1)
 
 
 def test_a_state_goes_on_exactly_on_any_number_of_ranks(rows: tuple[Path, np.ndarray]) -> None:
@@ -186,7 +183,7 @@ def test_ranks_divide_every_batch(rows: tuple[Path, np.ndarray], monkeypatch: py
         assert sorted(batch.ids) == sorted(i for share in shares for i in share.ids)
     monkeypatch.setenv("RANK", "4")
     with pytest.raises(ValueError, match="RANK=4 and WORLD_SIZE=4"):
-        iter(pelton.load(rows[0]).batch(100))
+        next(iter(pelton.load(rows[0]).batch(100)))
 
 
 def test_a_pipeline_is_pickled_as_its_settings(rows: tuple[Path, np.ndarray]) -> None:
