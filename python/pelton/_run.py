@@ -123,8 +123,8 @@ class Run:
 
     def current_epoch(self) -> int:
         """The epoch that is under way, or comes next."""
-        loop = self.recent and self.recent.loop()
-        return self.next_epoch if loop is None or loop.ended else loop.epoch or 0
+        loop = None if self.recent is None else self.recent.loop()
+        return self.next_epoch if loop is None or loop.ended else loop.epoch
 
     def state(self) -> dict[str, Any]:
         with self.lock:
@@ -153,7 +153,7 @@ class Run:
         return state
 
     def meters(self) -> tuple[dict[str, Any], str]:
-        found = self.recent and self.recent.meters()
+        found = None if self.recent is None else self.recent.meters()
         if not found:
             loader = self.native.loader(self.next_epoch, ((0, 1), None))
             found = loader.meters()
@@ -199,7 +199,9 @@ class _Mark:
 
     def meters(self) -> tuple[str, str] | None:
         loop = self.loop()
-        return self.left[1] if self.left is not None else loop and loop.meters()
+        if self.left is not None:
+            return self.left[1]
+        return None if loop is None else loop.meters()
 
 
 class Loop(Iterator[Any]):
@@ -209,8 +211,10 @@ class Loop(Iterator[Any]):
     """
 
     def __init__(self, run: Run, world: Callable[[], World]) -> None:
-        self.epoch: int | None = None
-        """The epoch; ``None`` before the first batch."""
+        self.begun = False
+        """Whether it has an epoch, as it has from the first batch on."""
+        self.epoch = -1
+        """The epoch."""
         self.ended = False
         """Whether it hands out no more."""
         self.handed_out = 0
@@ -222,9 +226,10 @@ class Loop(Iterator[Any]):
 
     def _claim(self, given: Mapping[str, Any] | None = None) -> None:
         self._world, self._worker = self._find_world(), this_worker()
-        part = None if self._worker is None else (self._worker.number, self._worker.count)
+        part = None if self._worker is None else (self._worker.number, self._worker.workers)
         self._share = ((self._world.rank, self._world.size), part)
         self.epoch, state = self._run.claim(self, self._world, given)
+        self.begun = True
         self._begin(state)
 
     def _begin(self, state: Mapping[str, Any] | None) -> None:
@@ -243,7 +248,7 @@ class Loop(Iterator[Any]):
         try:
             if self.ended:
                 raise StopIteration
-            if self.epoch is None:
+            if not self.begun:
                 self._claim()
             made = self._next_batch() if self._run.batched else self._next_sample()
         except BaseException:
@@ -293,7 +298,7 @@ class Loop(Iterator[Any]):
         if self._worker is None:
             return steps == 0
         first = (self._from or {}).get("step", 0) if self._step < 0 else self._step + 1
-        behind = first + (self._worker.number - first) % self._worker.count
+        behind = first + (self._worker.number - first) % self._worker.workers
         return behind >= steps
 
     def _running(self) -> _pelton.Loader:
@@ -327,7 +332,7 @@ class Loop(Iterator[Any]):
         """Where this loop stands: everything handed out so far is before it."""
         if self.mark.left is not None:
             return self.mark.left[0]
-        if self.epoch is None:
+        if not self.begun:
             return self._run.coming()
         if self._loader is None:
             return self._run.beginning(self.epoch) if self._from is None else self._from
@@ -345,7 +350,7 @@ class Loop(Iterator[Any]):
         """Counters of its loader, and the verdict; ``None`` before it has one."""
         if self.mark.left is not None:
             return self.mark.left[1]
-        return self._loader and self._loader.meters()
+        return None if self._loader is None else self._loader.meters()
 
     def _end(self) -> None:
         """Ends behind the last batch; the loader has begun with the next epoch."""
@@ -365,7 +370,7 @@ class Loop(Iterator[Any]):
     def close(self) -> None:
         """Ends it where it stands; its threads end too."""
         loader = self._loader
-        if self.epoch is None:
+        if not self.begun:
             self.ended = True
         elif not self.ended:
             self._leave(self.state_dict())
@@ -379,7 +384,7 @@ class Loop(Iterator[Any]):
             self._loader.close()
 
     def _leave(self, state: dict[str, Any]) -> None:
-        self.mark.left = (state, self._loader and self._loader.meters())
+        self.mark.left = (state, None if self._loader is None else self._loader.meters())
         self.ended, self._loader = True, None
 
     def __del__(self) -> None:

@@ -12,7 +12,7 @@ class Worker(NamedTuple):
     """A worker process of a ``torch.utils.data.DataLoader``."""
 
     number: int
-    count: int
+    workers: int
     seed: int
     """The same for all workers of an iteration; another one for each iteration, unless workers are persistent."""
 

@@ -26,7 +26,7 @@ class KeyedDraws(TorchFunctionMode):
     """
 
     def __init__(self, key: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self._key = key
         self._generator: torch.Generator | None = None
 

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -305,6 +306,8 @@ def test_accelerate(kind: str, dispatch: bool | None, programs: Programs) -> Non
     needs("torch", "accelerate")
     if (kind, dispatch) in (("dataset", True), ("pipeline", True), ("pipeline", False), ("batches", False)):
         pytest.skip("accelerate refuses it, or it is no choice there")
+    if kind == "batches" and version("accelerate") < "1":
+        pytest.skip("this accelerate fails where batches come as they are, whatever the data")
     path = programs.write(
         f"""
         from accelerate import Accelerator
@@ -323,8 +326,7 @@ def test_accelerate(kind: str, dispatch: bool | None, programs: Programs) -> Non
                 "dataset": lambda: DataLoader(d, batch_size=4, shuffle=True), "pipeline": lambda: d}}[kind]()
         data = a.prepare(data)
         for epoch in range(2):
-            # Several versions fail in it where batches come as they are.
-            if kind != "batches": data.set_epoch(epoch)
+            if kind != "pipeline": data.set_epoch(epoch)
             for b in data: used(epoch, b)
         """,
         TORCH,
