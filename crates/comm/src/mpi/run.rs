@@ -97,19 +97,23 @@ impl World {
         self.notices.failure()
     }
 
-    /// Tells the others when `asked` is set here, and sets it when another does, until the job is over. In a
-    /// thread of its own, for a rank that computes or reads hears of nothing.
+    /// Sends heartbeats, tells the others when `asked` is set here, and sets it when another does, until the job is
+    /// over. In a thread of its own, for a rank that computes or reads says and hears nothing.
     fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
+        let (mut told, mut beaten) = (false, Instant::now());
         while !over.load(Ordering::Relaxed) {
             // An error is met by the job as well.
             let _ = self.notices.poll();
-            if self.notices.is_asked() {
-                asked.store(true, Ordering::Relaxed);
-                return;
+            if beaten.elapsed() >= self.notices.heartbeat.every() {
+                beaten = Instant::now();
+                let _ = self.notices.beat();
             }
-            if asked.load(Ordering::Relaxed) {
+            if !told && self.notices.is_asked() {
+                asked.store(true, Ordering::Relaxed);
+                told = true;
+            } else if !told && asked.load(Ordering::Relaxed) {
                 let _ = self.notices.ask();
-                return;
+                told = true;
             }
             thread::sleep(LISTEN);
         }
