@@ -13,6 +13,7 @@ mod pairs;
 #[cfg_attr(not(feature = "cloud"), path = "no_remote.rs")]
 mod remote;
 
+mod alike;
 mod open;
 
 mod bad_records;

@@ -14,6 +14,7 @@ use pelton_storage::{
     Throttled, cached_fraction, quick_probe,
 };
 
+use crate::alike;
 use crate::config::DataConfig;
 use crate::error::DataError;
 use crate::names::resolve;
@@ -121,7 +122,8 @@ pub struct Expected {
 /// Opens the files or demo set of `paths` as `config` says.
 ///
 /// Ranks of a process open it together, rank 0 before all others, so that no two generate or index the same files;
-/// each puts the data on a modelled device of its own, where one is named. All ranks call it.
+/// each puts the data on a modelled device of its own, where one is named. All ranks call it, and each must find the
+/// same: what is compared, and what that costs and can miss, is said in `alike.rs`.
 pub fn open(
     config: &DataConfig,
     paths: &[String],
@@ -129,8 +131,18 @@ pub fn open(
     context: &mut RunContext<'_>,
 ) -> Result<OpenedData, DataError> {
     let (comm, interrupt) = (context.comm, context.interrupt);
-    comm.once(|| open_files(config, paths, expected, interrupt, context.observer))?
-        .on_its_device(config)
+    if comm.size() == 1 {
+        return open_files(config, paths, expected, interrupt, context.observer)?
+            .on_its_device(config);
+    }
+    let kind = if expected.is_some() { "other " } else { "" };
+    let (opened, own) = comm.once(&format!("{config:?} {paths:?}"), || {
+        let opened = open_files(config, paths, expected, interrupt, context.observer)?;
+        let own = alike::of_data(&opened.dataset, kind)?;
+        Ok::<_, DataError>((opened, own))
+    })?;
+    comm.agree(&own)?;
+    opened.on_its_device(config)
 }
 
 /// What [`open`] does, without the modelled device.

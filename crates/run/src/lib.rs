@@ -12,6 +12,7 @@ mod metrics_endpoint;
 mod process;
 mod report;
 mod run_folder;
+mod settings;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Tensor, encode_checkpoint, read_checkpoint, write_checkpoint};
@@ -22,5 +23,6 @@ pub use metrics_endpoint::MetricsEndpoint;
 pub use process::{cpu_seconds, peak_rss_bytes, reset_peak_rss};
 pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, write_atomically};
+pub use settings::settings;
 pub use safetensors::tensor::Dtype;
 pub use tensorboard::EventWriter;
