@@ -259,7 +259,9 @@ fn exchange(
     options: &CacheOptions,
 ) -> Result<Vec<u64>, CacheError> {
     let (epoch, position) = options.start;
-    let end = options.end_epoch.map_or("none".to_string(), |end| end.to_string());
+    let end = options
+        .end_epoch
+        .map_or("none".to_string(), |end| end.to_string());
     comm.agree(
         &Alike::default()
             .with_digest("data with the fingerprint", dataset.fingerprint())

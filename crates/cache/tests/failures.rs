@@ -378,7 +378,11 @@ fn what_does_not_belong_together_is_refused_on_every_rank() {
             };
             PeerCache::new(comm, &dataset, &plan, &options)
         },
-        |error| error.to_string().starts_with("rank 1 has a plan with the fingerprint"),
+        |error| {
+            error
+                .to_string()
+                .starts_with("rank 1 has a plan with the fingerprint")
+        },
     );
     let cut: Arc<[u8]> = data.bytes[0][..data.bytes[0].len() - 1].into();
     let shorter = data.behind(|_| Arc::new(MemoryStorage::new(Arc::clone(&cut))));

@@ -55,7 +55,8 @@ fn of_samples(dataset: &Dataset) -> Result<u64, DataError> {
     let mut rows = Rows::new(dataset.layout());
     let mut read = 0;
     for sample in 0..samples {
-        let bound = |part: u64| (u128::from(records) * u128::from(part) / u128::from(samples)) as u64;
+        let bound =
+            |part: u64| (u128::from(records) * u128::from(part) / u128::from(samples)) as u64;
         let part = bound(sample)..bound(sample + 1);
         let id = part.start + splitmix64(sample) % (part.end - part.start);
         let bytes = fetch_bytes(dataset, id)?;
@@ -76,7 +77,10 @@ fn of_row(row: Row<'_>) -> Vec<u64> {
     let values = |values: &[f32]| values.iter().map(|value| value.to_bits().into()).collect();
     match row {
         Row::Dense(dense) => values(dense),
-        Row::Sparse { indices, values: of } => {
+        Row::Sparse {
+            indices,
+            values: of,
+        } => {
             let mut words: Vec<u64> = values(of);
             words.extend(indices.iter().map(|&index| u64::from(index)));
             words

@@ -142,7 +142,10 @@ impl PreparedPipeline {
         let plan = pipeline_plan(config, spec, among, opened, tokenizer, lengths, context)?;
         let mut own = Alike::default();
         if let Some(vocabulary) = &vocabulary {
-            own = own.with_digest("a vocabulary with the fingerprint", vocabulary.fingerprint());
+            own = own.with_digest(
+                "a vocabulary with the fingerprint",
+                vocabulary.fingerprint(),
+            );
         }
         // Lengths that each machine has counted show in it too.
         let own = own.with_digest("a plan with the fingerprint", plan.fingerprint());

@@ -23,6 +23,5 @@ pub use metrics_endpoint::MetricsEndpoint;
 pub use process::{cpu_seconds, peak_rss_bytes, reset_peak_rss};
 pub use report::{Bars, Histogram, Marks, Plot, Report, StageUse};
 pub use run_folder::{RunFolder, write_atomically};
-pub use settings::settings;
 pub use safetensors::tensor::Dtype;
 pub use tensorboard::EventWriter;

@@ -36,8 +36,8 @@ const MACHINE: [&str; 12] = [
     "metrics",
 ];
 
-/// The settings of a configuration by their names, for [`Comm::agree`](pelton_comm::Comm::agree).
-pub fn settings(config: &impl Serialize) -> Alike {
+/// The settings of a configuration by their names.
+pub(crate) fn settings(config: &impl Serialize) -> Alike {
     let value = serde_json::to_value(config).unwrap_or_default();
     let mut all = Settings::default();
     all.add("", &value);
@@ -57,7 +57,11 @@ impl Settings {
         let text = match value {
             _ if MACHINE.contains(&name) => return,
             Value::Object(members) => {
-                let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
+                let prefix = if path.is_empty() {
+                    String::new()
+                } else {
+                    format!("{path}.")
+                };
                 for (name, value) in members {
                     self.add(&format!("{prefix}{name}"), value);
                 }

@@ -24,7 +24,7 @@ use pelton_data::{
     self as data, DataError, Filling, OpenedData, Peers, check_limit, check_some_left, met_by_all,
     plan_of, problem_of,
 };
-use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes, settings};
+use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes};
 
 /// Examples of a batch where nothing is said.
 const DEFAULT_BATCH: u64 = 4096;
@@ -34,7 +34,7 @@ const DEFAULT_BATCH: u64 = 4096;
 pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
     check(config)?;
-    context.comm.agree(&settings(&config.shown()))?;
+    context.agree(&config.shown())?;
     let data = config.data.with_bytes();
     let mut opened = data::open(&data, &data.paths, None, &mut context)?;
     if config.cold {
