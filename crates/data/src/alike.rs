@@ -1,10 +1,11 @@
 //! What of the data all ranks must have alike, compared where it is opened.
 //!
-//! The fingerprint of a data set covers the sizes of its files and 64 blocks of 4 KiB of each, and how records are read.
-//! To it comes what [`SAMPLES`] records spread over the data decode to, with their labels: that covers tables of labels
-//! and classes, and the files of a folder. So files of up to 256 KiB are compared whole. Of larger ones, flipped labels
-//! and lines in another order are noticed, for they change every block; single records that differ between the blocks
-//! and the samples are not, and to notice them would take a pass over the data.
+//! The fingerprint of a data set covers the sizes of its files and 64 blocks of 4 KiB of each (of a folder the
+//! names of all files and the beginnings of some), and how records are read. To it comes what [`SAMPLES`] records
+//! spread over the data decode to, with their labels: that covers tables of labels and classes, and the files of a
+//! folder. So files of up to 256 KiB are compared whole. Of larger ones, flipped labels and lines in another order
+//! are noticed, for they change every block; single records that differ between the blocks and the samples are not,
+//! and to notice them would take a pass over the data.
 //!
 //! Cost: reads of so many records on each rank, at most [`SAMPLED_BYTES`] of them, once a data set.
 
