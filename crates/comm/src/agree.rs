@@ -72,6 +72,8 @@ impl Comm {
             // The same values in another order, which no job has.
             return Ok(());
         };
+        // No rank ends before all know, or others would hear of its end first.
+        let _ = self.barrier();
         let shown = |value: Option<&str>| value.unwrap_or("none").to_string();
         Err(CommError::RanksDiffer {
             rank: self.world_rank_of(odd),

@@ -30,8 +30,8 @@ pub(crate) fn of_data(dataset: &Dataset, kind: &str) -> Result<Alike, DataError>
         .with(name("the record count"), dataset.records())
         .with(name("the feature count"), dataset.features())
         .with(name("the class count"), dataset.labels().len())
-        .with_digest(name("the classes"), of_labels(dataset.labels()))
         .with_digest(name("the fingerprint"), dataset.fingerprint())
+        .with_digest(name("the classes"), of_labels(dataset.labels()))
         .with_digest(name("records like"), of_samples(dataset)?))
 }
 

@@ -30,8 +30,10 @@ fn hosts(config: impl Fn(usize) -> BenchConfig + Sync) -> Vec<Result<BenchReport
                 let connected = listener.connect(rank, addresses, 3, Duration::from_secs(20));
                 let (comm, handle): (Comm, _) = connected.unwrap();
                 let interrupt = Interrupt::default();
-                let context = RunContext::new(&comm, &interrupt, &mut |_| ());
-                let result = bench(&config(rank), context);
+                let result = bench(
+                    &config(rank),
+                    RunContext::new(&comm, &interrupt, &mut |_| ()),
+                );
                 if let Err(error) = &result {
                     handle.fail(&error.to_string());
                 }

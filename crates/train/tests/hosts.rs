@@ -104,8 +104,11 @@ fn train_linear(
     options: &RunOptions,
     comm: &Comm,
 ) -> Result<LinearSummary, TrainError> {
-    let context = RunContext::new(comm, &Interrupt::default(), &mut |_| ()).in_folder(options);
-    linear::run(config, context)
+    let interrupt = Interrupt::default();
+    linear::run(
+        config,
+        RunContext::new(comm, &interrupt, &mut |_| ()).in_folder(options),
+    )
 }
 
 const SOLVERS: [Solver; 2] = [Solver::CoordinateDescent, Solver::Newton];
@@ -266,7 +269,8 @@ mod nets {
                 .chain(pixels)
                 .collect::<Vec<u8>>()
         };
-        let path = folder.join(name);
+        let path = folder.join(name).join("data_batch_1.bin");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, (0..60).flat_map(image).collect::<Vec<u8>>()).unwrap();
         path.display().to_string()
     }
@@ -338,8 +342,8 @@ mod nets {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let cache = |rank: usize| folder.join(format!("cache-{rank}"));
-        let same = images(folder, "same.bin", |i| i * 7 % 10);
-        let flipped = images(folder, "flipped.bin", |i| 9 - i * 7 % 10);
+        let same = images(folder, "same", |i| i * 7 % 10);
+        let flipped = images(folder, "flipped", |i| 9 - i * 7 % 10);
         type Change = fn(&mut ImageConfig, &str);
         let changes: [(Change, &str); 4] = [
             (
@@ -352,7 +356,7 @@ mod nets {
             ),
             (
                 |config, _| config.pipeline.augment = "flip".parse().ok(),
-                "rank 1 has `augment` flip:0.5 where rank 0 has none",
+                "rank 1 has `augment` flip where rank 0 has none",
             ),
             (
                 |config, _| config.fit.validation = "0.3".parse().ok(),
@@ -408,7 +412,7 @@ mod nets {
     fn a_net_goes_on_from_the_checkpoint_of_rank_0() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let path = images(folder, "same.bin", |i| i * 7 % 10);
+        let path = images(folder, "same", |i| i * 7 % 10);
         let model = |out: &Path| std::fs::read(out.join("model.safetensors")).unwrap();
         let train = |name: &str, epochs: u64, resume: bool| {
             let at = folder.join(name);
@@ -471,7 +475,7 @@ mod nets {
     fn repeats_by_the_clock_are_refused_on_ranks() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let path = images(folder, "same.bin", |i| i * 7 % 10);
+        let path = images(folder, "same", |i| i * 7 % 10);
         let results = hosts(2, |comm| {
             let mut config = small_image(path.clone(), &folder.join("cache"));
             config.pipeline.echo = Some("auto".parse().unwrap());
