@@ -74,7 +74,11 @@ impl Heartbeat {
 
     /// `rank` has said something.
     pub(crate) fn hear(&self, rank: usize) {
-        self.heard[rank].fetch_max(self.now(), Ordering::Relaxed);
+        let now = self.now();
+        // Also where it was not to be heard of before the grace is over.
+        let unless_ended = |heard| (heard != ENDED).then_some(now);
+        let relaxed = Ordering::Relaxed;
+        let _ = self.heard[rank].fetch_update(relaxed, relaxed, unless_ended);
     }
 
     /// `rank` has said that it ends, or is known to have failed.
