@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::raw::{RawComm, Request, forget_done, world_rank};
 use crate::CommError;
-use crate::heartbeat::{self, Heartbeat};
+use crate::heartbeat::Heartbeat;
 
 /// A message of a rank that has ended can still be under way this long.
 const STRAGGLERS: Duration = Duration::from_secs(1);
@@ -42,10 +42,10 @@ struct State {
 }
 
 impl Notices {
-    pub(super) fn new(comm: RawComm) -> Result<Notices, CommError> {
-        let limit = heartbeat::limit()?;
+    /// `silence` is how long a rank may be silent before it counts as failed.
+    pub(super) fn new(comm: RawComm, silence: Duration) -> Result<Notices, CommError> {
         Ok(Notices {
-            heartbeat: Heartbeat::new(comm.size()?, limit, limit),
+            heartbeat: Heartbeat::new(comm.size()?, silence, silence),
             comm,
             heard: AtomicBool::new(false),
             asked: AtomicBool::new(false),

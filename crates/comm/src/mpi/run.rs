@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::link::Link;
 use super::notices::Notices;
 use super::raw::{self, RawComm, RawWindow, Session};
+use crate::heartbeat;
 use crate::local::panic_message;
 use crate::{Comm, CommError, RankError};
 
@@ -42,10 +43,12 @@ struct Kept {
 
 impl World {
     fn start() -> Result<Arc<World>, CommError> {
+        // Before MPI runs, which has no orderly end after this error.
+        let silence = heartbeat::limit()?;
         let session = Session::start()?;
         let comm = session.world().duplicate()?;
         let world = World {
-            notices: Notices::new(comm)?,
+            notices: Notices::new(comm, silence)?,
             reads: AtomicU32::new(0),
             kept: Mutex::default(),
             session: Some(session),
