@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -192,7 +193,8 @@ fn through_a_link(to: SocketAddr, silent: &'static AtomicBool) -> SocketAddr {
 #[test]
 fn a_silent_rank_is_named_and_a_busy_one_is_not() {
     static SILENT: AtomicBool = AtomicBool::new(false);
-    const LIMIT: Duration = Duration::from_secs(3);
+    const LIMIT: Duration = Duration::from_secs(2);
+    let arrived = &Barrier::new(2);
     let (listeners, addresses) = listeners(2);
     let ends = thread::scope(|scope| {
         let connect = |(rank, listener): (usize, Listener)| {
@@ -209,6 +211,8 @@ fn a_silent_rank_is_named_and_a_busy_one_is_not() {
                     thread::sleep(2 * LIMIT);
                 }
                 comm.barrier().unwrap();
+                // Not before the messages of that have arrived.
+                arrived.wait();
                 SILENT.store(true, Ordering::Relaxed);
                 let began = Instant::now();
                 let error = comm.receive_vec::<u8>(1 - rank, 0).unwrap_err();
@@ -220,7 +224,7 @@ fn a_silent_rank_is_named_and_a_busy_one_is_not() {
         ends.collect::<Vec<_>>()
     });
     for (rank, (error, waited)) in ends.into_iter().enumerate() {
-        let begin = format!("rank {} failed: no heartbeat for 3 s; ", 1 - rank);
+        let begin = format!("rank {} failed: no heartbeat for 2 s; ", 1 - rank);
         assert!(error.starts_with(&begin), "rank {rank}: {error}");
         assert!(waited < SOON, "rank {rank} waited {waited:?}");
     }
