@@ -14,7 +14,7 @@ use pelton_format::{Dataset, LabelMap, Row, Rows};
 use pelton_key::{Digest, splitmix64};
 
 use crate::error::DataError;
-use crate::open::fetch_bytes;
+use crate::record_bytes::fetch_bytes;
 
 /// Records that are decoded.
 const SAMPLES: u64 = 64;

@@ -47,7 +47,7 @@ pub(crate) fn fit(
     let comm = context.comm;
     let prepare_s = of.began.elapsed().as_secs_f64();
     if of.head.is_some() && comm.size() > 1 {
-        saving::check_shared(folder.path(), comm)?;
+        saving::check_shared(&folder.path().join(LAST), comm)?;
     }
     let mut progress = match context.folder.resume {
         true => saving::resume(&folder.path().join(LAST), of.trainer.as_mut(), comm)?,

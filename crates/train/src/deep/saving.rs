@@ -17,7 +17,6 @@ use pelton_run::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::fit::LAST;
 use super::progress::Progress;
 use crate::error::TrainError;
 
@@ -241,19 +240,17 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
     Ok(Digest::new(23).words(words).value())
 }
 
-/// Refuses a run folder that only some ranks can see, where each rank keeps its rows of a head in it. All ranks call it.
+/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it. All ranks call it.
 ///
 /// Rank 0 leaves a file there for a moment, which the others look for.
-pub(super) fn check_shared(folder: &Path, comm: &Comm) -> Result<(), TrainError> {
+pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainError> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let mut name = [
         now.unwrap_or_default().as_nanos() as u64,
         std::process::id().into(),
     ];
     comm.broadcast(&mut name, 0)?;
-    let token = folder
-        .join(LAST)
-        .with_file_name(format!("shared-{:x}-{:x}", name[0], name[1]));
+    let token = checkpoint.with_file_name(format!("shared-{:x}-{:x}", name[0], name[1]));
     if comm.rank() == 0 {
         write_atomically(&token, |_| Ok(()))?;
     }
@@ -267,7 +264,7 @@ pub(super) fn check_shared(folder: &Path, comm: &Comm) -> Result<(), TrainError>
         true => Ok(()),
         false => Err(TrainError::config(format!(
             "{}: rank {} does not see what rank 0 writes there, and each rank keeps its rows of the head in the run folder; give `out` a folder that all ranks share",
-            folder.display(),
+            checkpoint.parent().unwrap_or(checkpoint).display(),
             comm.rank()
         ))),
     }
