@@ -8,8 +8,8 @@ use numpy::{
     IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2,
     PyUntypedArrayMethods,
 };
-use pelton_comm::Comm;
 use pelton_comm::tcp::Job;
+use pelton_comm::{Alike, Comm};
 use pelton_run::Interrupt;
 use pelton_softmax::{HeadError, HeadOptions, Rule, Update, class_head};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -77,7 +77,14 @@ impl Head {
                 (comm, Some(job))
             }
         };
+        let own = Alike::default()
+            .with("the count of classes", classes)
+            .with("the count of features", d)
+            .with("the kind of head", &kind)
+            .with("logits", &logits)
+            .with("the seed", seed);
         let head = py.detach(|| {
+            comm.agree(&own)?;
             let others = comm.duplicate()?;
             let head = threads.install(|| class_head(&options, others))?;
             Ok::<_, HeadFailure>(SharedHead::new(head, comm, seed))

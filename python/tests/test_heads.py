@@ -535,6 +535,49 @@ head.step(0.1)
         assert (code, output) == (0, "labels[3] of rank 1 is 1000; there are 103 classes, 0 to 102\n"), errors
 
 
+def test_ranks_with_other_settings_are_refused_on_all(tmp_path: Path) -> None:
+    program = """
+try:
+    KnnSoftmax(CLASSES, DIM, "full", seed=rank)
+except ValueError as error:
+    print(error)
+"""
+    for code, output, errors in results(run_ranks(2, tmp_path, program)):
+        assert code == 0 and output.startswith("rank 1 has the seed 1 where rank 0 has 0; "), (output, errors)
+
+
+def test_a_rank_that_is_stopped_ends_the_wait_of_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELTON_HEARTBEAT_SECONDS", "3")
+    program = """
+head = KnnSoftmax(CLASSES, DIM, "full")
+print("ready", flush=True)
+if rank == 1:
+    # Busy for longer than the limit, which is not silence.
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        pass
+features, labels = examples(4)
+head(features, labels)
+print("scored", flush=True)
+if rank == 1:
+    time.sleep(600)
+try:
+    head(features, labels)
+except RuntimeError as error:
+    print(error, flush=True)
+    os._exit(3)
+"""
+    processes = run_ranks(2, tmp_path, program)
+    for process in processes:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "scored\n"]
+    processes[1].send_signal(signal.SIGSTOP)
+    output, _ = processes[0].communicate(timeout=60)
+    processes[1].kill()
+    processes[1].communicate()
+    assert processes[0].returncode == 3 and output.startswith("rank 1 failed: no heartbeat for 3 s; "), output
+
+
 def test_a_rank_that_dies_or_is_interrupted_ends_the_waits_of_others(tmp_path: Path) -> None:
     program = """
 head = KnnSoftmax(CLASSES, DIM, "full")

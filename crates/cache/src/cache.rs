@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pelton_comm::{Comm, CommError, FillWindow};
+use pelton_comm::{Alike, Comm, CommError, FillWindow};
 use pelton_format::Dataset;
 use pelton_plan::Plan;
 
@@ -259,22 +259,21 @@ fn exchange(
     options: &CacheOptions,
 ) -> Result<Vec<u64>, CacheError> {
     let (epoch, position) = options.start;
-    let own = [
-        options.memory_bytes,
-        dataset.fingerprint(),
-        plan.fingerprint(),
-        epoch,
-        position,
-        options.end_epoch.unwrap_or(u64::MAX),
-        u64::from(options.stragglers),
-    ];
-    let mut all = vec![0; own.len() * comm.size()];
-    comm.all_gather(&own, &mut all)?;
-    let ranks: Vec<&[u64]> = all.chunks_exact(own.len()).collect();
-    if let Some(rank) = ranks.iter().position(|told| told[1..] != ranks[0][1..]) {
-        return Err(CacheError::RanksDiffer { rank });
-    }
-    Ok(ranks.iter().map(|told| told[0]).collect())
+    let end = options
+        .end_epoch
+        .map_or("none".to_string(), |end| end.to_string());
+    comm.agree(
+        &Alike::default()
+            .with_digest("data with the fingerprint", dataset.fingerprint())
+            .with_digest("a plan with the fingerprint", plan.fingerprint())
+            .with("the next epoch", epoch)
+            .with("the next position", position)
+            .with("the last epoch", end)
+            .with("the setting of stragglers", options.stragglers),
+    )?;
+    let mut memory = vec![0; comm.size()];
+    comm.all_gather(&[options.memory_bytes], &mut memory)?;
+    Ok(memory)
 }
 
 /// Passes a result on where all ranks have one; otherwise every rank gets an error.

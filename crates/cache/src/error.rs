@@ -33,15 +33,6 @@ pub enum CacheError {
         /// The end that was found.
         found: u64,
     },
-    /// Ranks were given different data or plans.
-    #[error(
-        "rank {rank} has other data, another plan or other options than rank 0; give every rank the \
-         same files and flags"
-    )]
-    RanksDiffer {
-        /// The first rank that differs.
-        rank: usize,
-    },
     /// The plan is not one over the data set's records.
     #[error("the plan is over {planned} records and the data has {records}; make it anew")]
     OtherPlan {

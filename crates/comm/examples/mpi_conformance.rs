@@ -5,11 +5,14 @@
 //! mpirun -n 4 mpi_conformance failure 2    a job whose last rank fails; exits with 70
 //! mpirun -n 4 mpi_conformance early        a job one of whose ranks ends too soon; exits with 70
 //! mpirun -n 4 mpi_conformance killed       a job whose last rank is killed; the launcher ends it
+//! mpirun -n 4 mpi_conformance stopped      a job whose last rank stops; exits with 70 after the limit for silence
+//! mpirun -n 4 mpi_conformance busy         a job whose last rank computes for longer than that limit
 //! mpi_conformance count                    how many jobs there are that fail
 //! ```
 
 use std::io::Write;
-use std::process::{abort, exit};
+use std::process::{Command, abort, exit};
+use std::time::{Duration, Instant};
 
 use pelton_comm::conformance::{CASES, FAILURES, check_comm, check_ends};
 use pelton_comm::{Comm, CommError, RankError, Reduction, launched, mpi};
@@ -32,6 +35,8 @@ fn main() {
         }
         ["early"] => mpi::run(end_early),
         ["killed"] => mpi::run(be_killed),
+        ["stopped"] => mpi::run(be_stopped),
+        ["busy"] => mpi::run(be_busy),
         _ => panic!("unknown arguments {arguments:?}"),
     };
     if let Err(error) = result {
@@ -71,6 +76,26 @@ fn be_killed(comm: Comm) -> Result<(), CommError> {
         comm.all_reduce(&mut [1.0_f64; 5000], Reduction::Sum)?;
     }
     Ok(())
+}
+
+/// The last rank stops, as by a debugger or a machine that hangs, while the others wait for it.
+fn be_stopped(comm: Comm) -> Result<(), CommError> {
+    comm.barrier()?;
+    if comm.rank() + 1 == comm.size() {
+        let own = std::process::id().to_string();
+        let stopped = Command::new("kill").args(["-STOP", &own]).status();
+        assert!(stopped.expect("the program kill").success());
+    }
+    comm.barrier()
+}
+
+/// The last rank computes for four seconds without a call of its communicator.
+fn be_busy(comm: Comm) -> Result<(), CommError> {
+    let began = Instant::now();
+    while comm.rank() + 1 == comm.size() && began.elapsed() < Duration::from_secs(4) {
+        std::hint::spin_loop();
+    }
+    comm.barrier()
 }
 
 fn fail(error: &RankError<CommError>) {

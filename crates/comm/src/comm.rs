@@ -96,7 +96,11 @@ impl Comm {
 
     /// This rank's number in the whole job; differs from [`Comm::rank`] in a group of a split.
     pub fn world_rank(&self) -> usize {
-        self.link.world_rank(self.rank())
+        self.world_rank_of(self.rank())
+    }
+
+    pub(crate) fn world_rank_of(&self, rank: usize) -> usize {
+        self.link.world_rank(rank)
     }
 
     /// What this communicator has cost so far.
@@ -379,11 +383,11 @@ impl Comm {
         Ok(Comm::new(link.expect("a group of all ranks has this one")))
     }
 
-    /// What `make` makes, once for all ranks that are threads of one process, and on rank 0 before any other. All
-    /// ranks call it.
+    /// What `make` makes, once for all ranks that are threads of one process, and on rank 0 before any other. A rank
+    /// that wants something else than rank 0, as `of` says, makes its own. All ranks call it.
     ///
     /// Errors: those of `make`; a failed rank.
-    pub fn once<T, E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
+    pub fn once<T, E>(&self, of: &str, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>
     where
         T: Clone + Send + Sync + 'static,
         E: From<CommError>,
@@ -391,16 +395,20 @@ impl Comm {
         if self.rank() > 0 {
             self.barrier()?;
             let shown = self.link.shown();
-            let made = match shown.as_deref().and_then(|shown| shown.downcast_ref::<T>()) {
-                Some(made) => made.clone(),
-                None => make()?,
+            let shown = shown
+                .as_deref()
+                .and_then(|shown| shown.downcast_ref::<(String, T)>());
+            let made = match shown {
+                Some((what, made)) if what == of => made.clone(),
+                _ => make()?,
             };
             self.barrier()?;
             return Ok(made);
         }
         let made = make()?;
         if self.size() > 1 {
-            self.link.show(Some(Arc::new(made.clone())));
+            self.link
+                .show(Some(Arc::new((of.to_string(), made.clone()))));
             self.barrier()?;
             self.barrier()?;
             self.link.show(None);

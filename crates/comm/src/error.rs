@@ -50,6 +50,31 @@ pub enum CommError {
         /// Bytes that came.
         found: usize,
     },
+    /// Ranks were given different data, settings or states to begin from.
+    #[error(
+        "rank {rank} has {what} {found} where rank {other} has {expected}; give every rank the same data \
+         and settings, and start again"
+    )]
+    RanksDiffer {
+        /// A rank that differs from most.
+        rank: usize,
+        /// What differs: a setting, or what a digest is of.
+        what: String,
+        /// What that rank has.
+        found: String,
+        /// A rank that has what most have.
+        other: usize,
+        /// What that is.
+        expected: String,
+    },
+    /// A variable of the environment has a value that cannot be.
+    #[error("{variable} is `{value}`; set it to a number of seconds above 0, or unset it")]
+    Setting {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
     /// A read reaches past the end of a rank's window.
     #[error(
         "read of {length} bytes at {offset} from the window of rank {rank}, which holds {size} bytes"

@@ -10,13 +10,16 @@
 //! - *Windows* ([`Comm::allocate`]) are filled by their owners, shared, and then read by all without
 //!   the owner's help.
 //! - *A failing rank ends the job*: the waits of all others end with an error that names it, within
-//!   milliseconds among threads and over TCP, within seconds under MPI.
+//!   milliseconds among threads and over TCP, within seconds under MPI. So does a process that is not heard of for a
+//!   minute (`heartbeat.rs`).
+//! - *Ranks begin with the same* ([`Comm::agree`]): data, settings and state are compared before the first step.
 //!
 //! Only slices of plain numbers travel; nothing here knows what they mean.
 
 mod error;
 mod number;
 
+mod agree;
 mod comm;
 mod pending;
 mod window;
@@ -24,6 +27,8 @@ mod window;
 mod operation;
 mod transport;
 
+#[cfg(not(loom))]
+mod heartbeat;
 mod launcher;
 mod local;
 #[cfg(feature = "mpi")]
@@ -33,6 +38,7 @@ pub mod tcp;
 
 pub mod conformance;
 
+pub use agree::Alike;
 pub use comm::{Comm, Traffic};
 pub use error::{CommError, RankError};
 pub use launcher::{Launched, launched};

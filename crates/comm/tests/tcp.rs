@@ -2,8 +2,11 @@
 
 #![cfg(not(loom))]
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -133,11 +136,9 @@ fn strangers_are_sent_away() {
     let at = addresses.clone();
     let waiting = thread::spawn(move || near.connect(0, &at, 7, SOON).map(|(comm, _)| comm));
     let mut stranger = TcpStream::connect(addresses[0]).unwrap();
-    std::io::Write::write_all(
-        &mut stranger,
-        b"GET / HTTP/1.1\r\nHost: somewhere else\r\n\r\n",
-    )
-    .unwrap();
+    stranger
+        .write_all(b"GET / HTTP/1.1\r\nHost: somewhere else\r\n\r\n")
+        .unwrap();
     let other = Listener::open(HERE).unwrap();
     let wrong = other.connect(1, &addresses, 8, SOON).unwrap_err();
     assert!(
@@ -158,4 +159,73 @@ fn a_rank_that_does_not_come_is_named() {
     let error = first.connect(0, &addresses, 7, within).unwrap_err();
     let expected = format!("rank 1 cannot be reached at {}", addresses[1]);
     assert!(error.to_string().starts_with(&expected), "{error}");
+}
+
+/// Carries bytes between two ranks until it is told to swallow them: then both connections stay open and silent, as
+/// with a stopped process or a link that is down.
+fn carry(from: TcpStream, to: TcpStream, silent: &'static AtomicBool) {
+    thread::spawn(move || {
+        let (mut from, mut to) = (from, to);
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = from.read(&mut bytes) {
+            if !silent.load(Ordering::Relaxed) && to.write_all(&bytes[..read]).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Rank 0 as rank 1 reaches it: through a link that can go down.
+fn through_a_link(to: SocketAddr, silent: &'static AtomicBool) -> SocketAddr {
+    let ear = TcpListener::bind((HERE, 0)).unwrap();
+    let address = ear.local_addr().unwrap();
+    thread::spawn(move || {
+        let near = ear.accept().unwrap().0;
+        let far = TcpStream::connect(to).unwrap();
+        carry(near.try_clone().unwrap(), far.try_clone().unwrap(), silent);
+        carry(far, near, silent);
+    });
+    address
+}
+
+/// A rank that is silent although its connection stands is a failed one, on both sides; one that computes for longer
+/// than the limit is not.
+#[test]
+fn a_silent_rank_is_named_and_a_busy_one_is_not() {
+    static SILENT: AtomicBool = AtomicBool::new(false);
+    const LIMIT: Duration = Duration::from_secs(2);
+    let arrived = &Barrier::new(2);
+    let (listeners, addresses) = listeners(2);
+    let ends = thread::scope(|scope| {
+        let connect = |(rank, listener): (usize, Listener)| {
+            let mut addresses = addresses.clone();
+            scope.spawn(move || {
+                if rank == 1 {
+                    addresses[0] = through_a_link(addresses[0], &SILENT);
+                }
+                let listener = listener.with_silence(LIMIT);
+                let (comm, _job) = listener.connect(rank, &addresses, 7, SOON).unwrap();
+                // Both are known to live; now one of them is busy.
+                comm.barrier().unwrap();
+                if rank == 1 {
+                    thread::sleep(2 * LIMIT);
+                }
+                comm.barrier().unwrap();
+                // Not before the messages of that have arrived.
+                arrived.wait();
+                SILENT.store(true, Ordering::Relaxed);
+                let began = Instant::now();
+                let error = comm.receive_vec::<u8>(1 - rank, 0).unwrap_err();
+                (error.to_string(), began.elapsed())
+            })
+        };
+        let threads: Vec<_> = listeners.into_iter().enumerate().map(connect).collect();
+        let ends = threads.into_iter().map(|thread| thread.join().unwrap());
+        ends.collect::<Vec<_>>()
+    });
+    for (rank, (error, waited)) in ends.into_iter().enumerate() {
+        let begin = format!("rank {} failed: no heartbeat for 2 s; ", 1 - rank);
+        assert!(error.starts_with(&begin), "rank {rank}: {error}");
+        assert!(waited < SOON, "rank {rank} waited {waited:?}");
+    }
 }

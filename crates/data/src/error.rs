@@ -107,6 +107,9 @@ impl DataError {
             DataError::PipelineInterrupted { .. }
             | DataError::Stopped { .. }
             | DataError::Cache(CacheError::Interrupted) => 130,
+            // The input of one rank is wrong, or its settings are.
+            DataError::Comm(CommError::RanksDiffer { .. } | CommError::Setting { .. })
+            | DataError::Cache(CacheError::Comm(CommError::RanksDiffer { .. })) => 2,
             DataError::OutputClosed => 0,
             DataError::Output { .. }
             | DataError::PipelineState { .. }

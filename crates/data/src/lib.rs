@@ -13,6 +13,9 @@ mod pairs;
 #[cfg_attr(not(feature = "cloud"), path = "no_remote.rs")]
 mod remote;
 
+mod record_bytes;
+
+mod alike;
 mod open;
 
 mod bad_records;
@@ -39,12 +42,11 @@ pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::DataError;
 pub use held_out::{HeldOut, Validation};
 pub use kept_vocabulary::kept_vocabulary;
-pub use open::{
-    Expected, OpenedData, check_scratch, check_threads, fetch_bytes, fetch_rows, open, row_layout,
-};
+pub use open::{Expected, OpenedData, check_scratch, check_threads, fetch_rows, open, row_layout};
 pub use pass::Pass;
 pub use peers::{Filling, PeerConfig, PeerFigures, PeerMode, Peers};
 pub use pelton_feed::as_text;
 pub use pipeline::{PipelineLoader, PipelineTerms, PreparedPipeline};
 pub use plan::{plan_of, units_of};
+pub use record_bytes::fetch_bytes;
 pub use texts::Texts;

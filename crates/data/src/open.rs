@@ -3,21 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_fetch::{Device, DeviceSpeed, FetchError};
+use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
     Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Reach, RowLayout, Rows, Scale,
     is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
-    AlignedBuffer, DeviceModel, LocalMode, LocalOptions, ModelledDevice, RangeRead, ThrottleMode,
-    Throttled, cached_fraction, quick_probe,
+    DeviceModel, LocalMode, LocalOptions, ModelledDevice, ThrottleMode, Throttled, cached_fraction,
+    quick_probe,
 };
 
+use crate::alike;
 use crate::config::DataConfig;
 use crate::error::DataError;
 use crate::names::resolve;
 use crate::pairs;
+use crate::record_bytes::fetch_bytes;
 use crate::remote::Remote;
 
 /// A data set with what is known of the device it lies on.
@@ -121,7 +123,8 @@ pub struct Expected {
 /// Opens the files or demo set of `paths` as `config` says.
 ///
 /// Ranks of a process open it together, rank 0 before all others, so that no two generate or index the same files;
-/// each puts the data on a modelled device of its own, where one is named. All ranks call it.
+/// each puts the data on a modelled device of its own, where one is named. All ranks call it, and each must find the
+/// same: what is compared, and what that costs and can miss, is said in `alike.rs`.
 pub fn open(
     config: &DataConfig,
     paths: &[String],
@@ -129,8 +132,18 @@ pub fn open(
     context: &mut RunContext<'_>,
 ) -> Result<OpenedData, DataError> {
     let (comm, interrupt) = (context.comm, context.interrupt);
-    comm.once(|| open_files(config, paths, expected, interrupt, context.observer))?
-        .on_its_device(config)
+    if comm.size() == 1 {
+        return open_files(config, paths, expected, interrupt, context.observer)?
+            .on_its_device(config);
+    }
+    let kind = if expected.is_some() { "other " } else { "" };
+    let (opened, own) = comm.once(&format!("{config:?} {paths:?}"), || {
+        let opened = open_files(config, paths, expected, interrupt, context.observer)?;
+        let own = alike::of_data(&opened.dataset, kind)?;
+        Ok::<_, DataError>((opened, own))
+    })?;
+    comm.agree(&own)?;
+    opened.on_its_device(config)
 }
 
 /// What [`open`] does, without the modelled device.
@@ -393,33 +406,4 @@ pub fn check_scratch(folder: &Path) -> Result<(), DataError> {
         "`scratch` {}: is no folder; make it or name another",
         folder.display()
     )))
-}
-
-/// The bytes of one record.
-pub fn fetch_bytes(dataset: &Dataset, id: u64) -> Result<Vec<u8>, DataError> {
-    let place = dataset.locate(id);
-    let storage = dataset.files()[place.file as usize].storage();
-    let unit = u64::from(storage.granularity().offset_bytes);
-    let start = place.offset - place.offset % unit;
-    let length = (place.offset + place.length - start).next_multiple_of(unit) as usize;
-    let mut buffer = AlignedBuffer::with_capacity(4096, length);
-    buffer.resize(length, 0);
-    let mut reads = [RangeRead {
-        offset: start,
-        buffer: &mut buffer,
-        filled: 0,
-    }];
-    storage.read_batch(&mut reads)?;
-    let filled = reads[0].filled as u64;
-    let (from, to) = (place.offset - start, place.offset - start + place.length);
-    if filled < to {
-        return Err(FetchError::Shrunk {
-            path: storage.name(),
-            offset: place.offset,
-            expected: place.length,
-            found: filled.saturating_sub(from),
-        }
-        .into());
-    }
-    Ok(buffer[from as usize..to as usize].to_vec())
 }

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use pelton_batch::Batch;
-use pelton_comm::Comm;
+use pelton_comm::{Alike, Comm};
 use pelton_feed::{
     AugmentImages, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError, LengthSetting,
     LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage, Stages,
@@ -140,6 +140,16 @@ impl PreparedPipeline {
         let among = terms.among.as_ref();
         let lengths = terms.lengths.as_ref();
         let plan = pipeline_plan(config, spec, among, opened, tokenizer, lengths, context)?;
+        let mut own = Alike::default();
+        if let Some(vocabulary) = &vocabulary {
+            own = own.with_digest(
+                "a vocabulary with the fingerprint",
+                vocabulary.fingerprint(),
+            );
+        }
+        // Lengths that each machine has counted show in it too.
+        let own = own.with_digest("a plan with the fingerprint", plan.fingerprint());
+        context.comm.agree(&own)?;
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config
@@ -327,6 +337,9 @@ impl PreparedPipeline {
         mut options: LoaderOptions,
         comm: &Comm,
     ) -> Result<PipelineLoader, DataError> {
+        let Cursor { epoch, next } = options.start;
+        let own = Alike::default().with("the next epoch", epoch);
+        comm.agree(&own.with("the next step", next))?;
         let mut dataset = Arc::clone(&self.opened.dataset);
         let mut peers = None;
         if let Some(cache) = &self.terms.cache {

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use pelton_comm::Comm;
+use pelton_comm::{Comm, CommError};
+use serde::Serialize;
 
 use crate::event::{Interrupt, Observer};
+use crate::settings::settings;
 
 /// What a job is given beside its configuration. All ranks of a job call it, each with a context of its own.
 pub struct RunContext<'a> {
@@ -38,6 +40,19 @@ impl<'a> RunContext<'a> {
             interrupt,
             observer,
         }
+    }
+
+    /// Compares the configuration of this rank with those of all others, by name; how a job of several ranks begins.
+    /// All ranks call it.
+    ///
+    /// Errors: a rank that has another, or [`CommError::RankFailed`].
+    pub fn agree(&self, config: &impl Serialize) -> Result<(), CommError> {
+        if self.comm.size() == 1 {
+            return Ok(());
+        }
+        let own = settings(config).with("`resume`", self.folder.resume);
+        self.comm
+            .agree(&own.with("`overwrite`", self.folder.overwrite))
     }
 
     /// The same with a run folder.

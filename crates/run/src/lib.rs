@@ -12,6 +12,7 @@ mod metrics_endpoint;
 mod process;
 mod report;
 mod run_folder;
+mod settings;
 mod tensorboard;
 
 pub use checkpoint::{Checkpoint, Tensor, encode_checkpoint, read_checkpoint, write_checkpoint};

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use pelton_comm::Alike;
 use pelton_feed::StageMeters;
 use pelton_fetch::{Fetch, FetchOptions, RowBatch, Share};
 use pelton_format::Row;
@@ -33,6 +34,7 @@ const DEFAULT_BATCH: u64 = 4096;
 pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
     check(config)?;
+    context.agree(&config.shown())?;
     let data = config.data.with_bytes();
     let mut opened = data::open(&data, &data.paths, None, &mut context)?;
     if config.cold {
@@ -80,6 +82,7 @@ fn measure(
     };
     let batching = Batching::Examples(config.batch.unwrap_or(batch));
     let plan = Arc::new(plan_of(&opened.dataset, order, batching, config.seed)?);
+    comm.agree(&Alike::default().with_digest("a plan with the fingerprint", plan.fingerprint()))?;
     let peers = match &config.cache {
         Some(cache) => {
             let filling = Filling {

@@ -216,11 +216,6 @@ fn newton_tensors<'a>(state: &'a SavedNewton<'_>) -> Vec<Tensor<'a>> {
     points.chain(centres).collect()
 }
 
-/// Reads a checkpoint.
-pub fn read(path: &Path) -> Result<(Progress, State<'static>), TrainError> {
-    decode(&pelton_run::read_checkpoint(path)?, path, true)
-}
-
 /// The checkpoint that `bytes` hold; whether the checksum must fit is the caller's, for tests.
 pub(crate) fn decode(
     bytes: &[u8],

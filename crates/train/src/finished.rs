@@ -133,7 +133,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
         Job::Images(config, classes) => config.trainer(net, classes.count, Comm::alone())?,
         Job::Text(..) => trainer(net, Device::Cpu, 0, Comm::alone()),
     };
-    load_parameters(&file, trainer.as_mut())?;
+    load_parameters(&file, trainer.as_mut(), &Comm::alone())?;
     let threads = match &job {
         Job::Images(config, _) => config.fit.threads,
         Job::Text(config, _) => config.fit.threads,

@@ -108,8 +108,10 @@ impl Default for ImageConfig {
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
+    context.agree(config)?;
     let mut config = config.clone();
     config.fit.check()?;
+    config.fit.check_ranks(&config.pipeline, context.comm)?;
     let context = &mut context;
     let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
     let pipeline = resolved(&config.pipeline, &data);
@@ -262,14 +264,15 @@ impl Classes {
     }
 }
 
-/// Refuses to go on with a run that began with other data, as a file of its folder says.
+/// Refuses to go on with a run that began with other data, as a file of its folder says, which is rank 0's.
 pub(crate) fn same_data(
     context: &RunContext<'_>,
     name: &str,
     is_same: impl FnOnce(&Path) -> bool,
 ) -> Result<(), TrainError> {
     let file = context.folder.out.join(name);
-    match context.folder.resume && file.exists() && !is_same(&file) {
+    let looks = context.folder.resume && context.comm.rank() == 0;
+    match looks && file.exists() && !is_same(&file) {
         false => Ok(()),
         true => Err(TrainError::config(format!(
             "{}: the run began with other data; give that again, or begin another run with another `out`",

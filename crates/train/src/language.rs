@@ -236,7 +236,9 @@ pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
+    context.agree(config)?;
     config.check()?;
+    config.fit.check_ranks(&config.pipeline, context.comm)?;
     let context = &mut context;
     let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
     let held = config.fit.held_out(&data)?;

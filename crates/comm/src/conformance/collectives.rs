@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{lengths, number};
-use crate::{Comm, CommError, Number, Reduction, share};
+use crate::{Alike, Comm, CommError, Number, Reduction, share};
 
 pub(super) fn ranks(comm: &Comm) -> Result<(), CommError> {
     assert!(comm.rank() < comm.size());
@@ -161,5 +161,28 @@ pub(super) fn reduce_scatter_ragged(comm: &Comm) -> Result<(), CommError> {
         let own = comm.reduce_scatter_ragged(&values, &counts, Reduction::Max)?;
         assert_eq!(own, whole[before..before + counts[comm.rank()]]);
     }
+    Ok(())
+}
+
+/// Who differs is told to all, and they can go on; what rank 0 reads is known to all.
+pub(super) fn agreement(comm: &Comm) -> Result<(), CommError> {
+    let same = Alike::default().with("a setting", 1);
+    comm.agree(&same)?;
+    let odd = comm.size() - 1;
+    let own = same.with("another", comm.rank() / odd.max(1));
+    match comm.agree(&own) {
+        Ok(()) => assert_eq!(comm.size(), 1),
+        Err(CommError::RanksDiffer { rank, what, .. }) => {
+            assert_eq!(what, "another");
+            assert_eq!(rank, odd, "of {} ranks", comm.size());
+        }
+        Err(error) => return Err(error),
+    }
+    for length in [0, 1, 100_000] {
+        let bytes: Vec<u8> = (0..length).map(|i| number(9, 0, i) as u8).collect();
+        let read = comm.from_first(|| Ok::<_, CommError>(Some(bytes.clone())))?;
+        assert_eq!(read.as_ref(), Some(&bytes));
+    }
+    assert_eq!(comm.from_first(|| Ok::<_, CommError>(None))?, None);
     Ok(())
 }

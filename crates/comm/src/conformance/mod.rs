@@ -27,6 +27,7 @@ pub const CASES: &[Case] = &[
     ("order of reduction", collectives::reduction_order),
     ("reduce-scatter", collectives::reduce_scatter),
     ("ragged reduce-scatter", collectives::reduce_scatter_ragged),
+    ("agreement", collectives::agreement),
     ("messages", messages::ring),
     ("order of messages", messages::order),
     ("large messages", messages::large),

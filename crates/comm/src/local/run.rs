@@ -151,7 +151,7 @@ mod tests {
                     made.fetch_add(1, Ordering::Relaxed);
                     Ok::<_, CommError>(Arc::new(value))
                 };
-                Ok::<_, CommError>((comm.once(|| make(7))?, comm.once(|| make(8))?))
+                Ok::<_, CommError>((comm.once("7", || make(7))?, comm.once("8", || make(8))?))
             });
             let seen = seen.unwrap();
             assert_eq!(made.into_inner(), 2);
@@ -162,9 +162,17 @@ mod tests {
             assert_eq!(Arc::strong_count(&seen[0].0), ranks);
         }
         let failed = run_ranks(3, |comm| {
-            comm.once(|| Err::<u8, _>(CommError::NoSuchRank { rank: 9, size: 3 }))
+            comm.once("", || {
+                Err::<u8, _>(CommError::NoSuchRank { rank: 9, size: 3 })
+            })
         });
         assert_eq!(failed.unwrap_err().rank, 0);
-        assert_eq!(Comm::alone().once(|| Ok::<_, CommError>(3)).unwrap(), 3);
+        assert_eq!(Comm::alone().once("", || Ok::<_, CommError>(3)).unwrap(), 3);
+        // Each gets what it asks for.
+        let parts = run_ranks(4, |comm| {
+            let part = comm.rank() % 2;
+            comm.once(&part.to_string(), || Ok::<_, CommError>(part))
+        });
+        assert_eq!(parts.unwrap(), [0, 1, 0, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! What ranks tell each other about their own end: that they are done, or failed and why; and that one of
+//! What ranks tell each other about themselves: that they live; that they are done, or failed and why; and that one of
 //! them was told to end early.
 //!
 //! Notices travel on a communicator of their own and are looked for wherever a rank waits.
@@ -11,12 +11,14 @@ use bytes::Bytes;
 
 use super::raw::{RawComm, Request, forget_done, world_rank};
 use crate::CommError;
+use crate::heartbeat::Heartbeat;
 
 /// A message of a rank that has ended can still be under way this long.
 const STRAGGLERS: Duration = Duration::from_secs(1);
 
 const TAG: u32 = 0;
 const TAG_ASKED: u32 = 1;
+const TAG_BEAT: u32 = 2;
 
 /// Notices of all ranks.
 pub(super) struct Notices {
@@ -25,6 +27,7 @@ pub(super) struct Notices {
     heard: AtomicBool,
     /// Whether another rank was told to end early.
     asked: AtomicBool,
+    pub(super) heartbeat: Heartbeat,
     state: Mutex<State>,
 }
 
@@ -39,8 +42,10 @@ struct State {
 }
 
 impl Notices {
-    pub(super) fn new(comm: RawComm) -> Result<Notices, CommError> {
+    /// `silence` is how long a rank may be silent before it counts as failed.
+    pub(super) fn new(comm: RawComm, silence: Duration) -> Result<Notices, CommError> {
         Ok(Notices {
+            heartbeat: Heartbeat::new(comm.size()?, silence, silence),
             comm,
             heard: AtomicBool::new(false),
             asked: AtomicBool::new(false),
@@ -78,11 +83,36 @@ impl Notices {
             self.heard.store(true, Ordering::Release);
             let notice = request.take();
             state.ended[from] = Some(Instant::now());
+            self.heartbeat.end(from);
             if !notice.is_empty() && state.failure.is_none() {
                 state.failure = Some((from, String::from_utf8_lossy(&notice).into_owned()));
             }
         }
+        // After the notices: so all that a rank sent before its own is taken in once that is.
+        while let Some((from, request)) = self.comm.try_receive(None, TAG_BEAT)? {
+            self.heartbeat.hear(from);
+            state.leaving.push(request);
+        }
         forget_done(&mut state.leaving)
+    }
+
+    /// Tells all others that this rank lives, unless it has said that it ends, and looks whether they do.
+    pub(super) fn beat(&self) -> Result<(), CommError> {
+        let own = world_rank();
+        let mut state = self.lock();
+        // After its notice this rank is silent, but may still wait for the others.
+        if state.ended[own].is_none() {
+            for rank in (0..state.ended.len()).filter(|rank| *rank != own) {
+                let request = self.comm.send(rank, TAG_BEAT, Bytes::new())?;
+                state.leaving.push(request);
+            }
+        }
+        if let Some((rank, reason)) = self.heartbeat.silent(own) {
+            self.heartbeat.end(rank);
+            self.heard.store(true, Ordering::Release);
+            state.failure.get_or_insert((rank, reason));
+        }
+        Ok(())
     }
 
     /// The failure that was heard of, as an error.
@@ -144,16 +174,20 @@ impl Notices {
         });
         let notice = Bytes::copy_from_slice(reason.unwrap_or_default().as_bytes());
         let own = world_rank();
-        let ranks = self.lock().ended.len();
+        let ranks = {
+            // First: no heartbeat follows the notice.
+            let mut state = self.lock();
+            state.ended[own] = Some(Instant::now());
+            state.ended.len()
+        };
         for rank in (0..ranks).filter(|rank| *rank != own) {
             let request = self.comm.send(rank, TAG, notice.clone())?;
             self.deliver([request]);
         }
-        let mut state = self.lock();
         self.heard.store(true, Ordering::Release);
-        state.ended[own] = Some(Instant::now());
         if let Some(reason) = reason {
-            state.failure.get_or_insert((own, reason.to_string()));
+            let failure = (own, reason.to_string());
+            self.lock().failure.get_or_insert(failure);
         }
         Ok(())
     }

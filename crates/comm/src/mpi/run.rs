@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::link::Link;
 use super::notices::Notices;
 use super::raw::{self, RawComm, RawWindow, Session};
+use crate::heartbeat;
 use crate::local::panic_message;
 use crate::{Comm, CommError, RankError};
 
@@ -42,10 +43,12 @@ struct Kept {
 
 impl World {
     fn start() -> Result<Arc<World>, CommError> {
+        // Before MPI runs, which has no orderly end after this error.
+        let silence = heartbeat::limit()?;
         let session = Session::start()?;
         let comm = session.world().duplicate()?;
         let world = World {
-            notices: Notices::new(comm)?,
+            notices: Notices::new(comm, silence)?,
             reads: AtomicU32::new(0),
             kept: Mutex::default(),
             session: Some(session),
@@ -97,19 +100,23 @@ impl World {
         self.notices.failure()
     }
 
-    /// Tells the others when `asked` is set here, and sets it when another does, until the job is over. In a
-    /// thread of its own, for a rank that computes or reads hears of nothing.
+    /// Sends heartbeats, tells the others when `asked` is set here, and sets it when another does, until the job is
+    /// over. In a thread of its own, for a rank that computes or reads says and hears nothing.
     fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
+        let (mut told, mut beaten) = (false, Instant::now());
         while !over.load(Ordering::Relaxed) {
             // An error is met by the job as well.
             let _ = self.notices.poll();
-            if self.notices.is_asked() {
-                asked.store(true, Ordering::Relaxed);
-                return;
+            if beaten.elapsed() >= self.notices.heartbeat.every() {
+                beaten = Instant::now();
+                let _ = self.notices.beat();
             }
-            if asked.load(Ordering::Relaxed) {
+            if !told && self.notices.is_asked() {
+                asked.store(true, Ordering::Relaxed);
+                told = true;
+            } else if !told && asked.load(Ordering::Relaxed) {
                 let _ = self.notices.ask();
-                return;
+                told = true;
             }
             thread::sleep(LISTEN);
         }

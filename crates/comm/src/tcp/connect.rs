@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::link::Link;
 use super::wire::{Frame, Kind, garbled};
 use super::world::{Job, World};
+use crate::heartbeat::{self, Heartbeat};
 use crate::{Comm, CommError};
 
 /// Between two looks for a rank that is not there yet.
@@ -19,6 +20,8 @@ const MANNERS: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
+    /// Where it is not what the environment says.
+    silence: Option<Duration>,
 }
 
 impl Listener {
@@ -27,7 +30,18 @@ impl Listener {
     /// Errors: the system's.
     pub fn open(address: IpAddr) -> io::Result<Listener> {
         let socket = TcpListener::bind((address, 0))?;
-        Ok(Listener { socket })
+        Ok(Listener {
+            socket,
+            silence: None,
+        })
+    }
+
+    /// With another limit for how long a connected rank may be silent before it counts as failed; a minute, or what
+    /// the environment says, where this is not called. The same on all ranks.
+    #[must_use]
+    pub fn with_silence(mut self, limit: Duration) -> Listener {
+        self.silence = Some(limit);
+        self
     }
 
     /// The port.
@@ -41,7 +55,8 @@ impl Listener {
     /// `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what others
     /// still wait for from it is an error.
     ///
-    /// Errors: [`CommError::Unreachable`] for a rank that is not there `within` the time.
+    /// Errors: [`CommError::Unreachable`] for a rank that is not there `within` the time; [`CommError::Setting`] where the
+    /// environment gives a limit for silence that cannot be.
     pub fn connect(
         self,
         rank: usize,
@@ -53,6 +68,7 @@ impl Listener {
         if rank >= size {
             return Err(CommError::NoSuchRank { rank, size });
         }
+        let silence = self.silence.map_or_else(heartbeat::limit, Ok)?;
         let until = Instant::now() + within;
         let lost = |peer: usize, source: io::Error| CommError::Unreachable {
             rank: peer,
@@ -76,7 +92,9 @@ impl Listener {
                 .map_err(|source| lost(peer, source))?;
             peers[from] = Some(stream);
         }
-        let world = World::start(rank, peers).map_err(|source| lost(rank, source))?;
+        // Others may still wait for one another.
+        let heartbeat = Heartbeat::new(size, silence, within);
+        let world = World::start(rank, peers, heartbeat).map_err(|source| lost(rank, source))?;
         let job = world.job();
         Ok((Comm::new(Box::new(Link::of_all(world))), job))
     }

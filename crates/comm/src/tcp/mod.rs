@@ -6,6 +6,8 @@
 //! threads a rank, which is right for some dozens of ranks. What arrives goes through the same exchange as between
 //! threads of one process (`local/exchange.rs`).
 //!
+//! One more thread sends a heartbeat every few seconds; a rank that is not heard of for a minute has failed.
+//!
 //! A token that all ranks know keeps others out; nothing is encrypted, as with MPI and the like.
 
 mod connect;

@@ -19,18 +19,21 @@ pub(super) enum Kind {
     Ended,
     /// The rank in place of the tag failed, and why. Nothing comes after it.
     Failed,
+    /// The sender lives.
+    Beat,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 7] = [
     Kind::Greeting,
     Kind::Message,
     Kind::Get,
     Kind::Got,
     Kind::Ended,
     Kind::Failed,
+    Kind::Beat,
 ];
 /// What a frame begins with, before its kind: another version of it would have another.
-const MAGIC: u32 = 0x7065_6c01;
+const MAGIC: u32 = 0x7065_6c10;
 
 /// What is sent as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,12 +145,12 @@ mod tests {
             Frame::read(&mut &bytes[..], u64::MAX).unwrap_err().kind()
         };
         assert_eq!(refused(0, 0), io::ErrorKind::InvalidData);
-        assert_eq!(refused(MAGIC + 6, 0), io::ErrorKind::InvalidData);
+        assert_eq!(refused(MAGIC + 7, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC, u64::MAX), io::ErrorKind::UnexpectedEof);
         // Bytes that look random, behind every kind.
         let mut random = 1_u64;
         for round in 0..10_000_u32 {
-            let mut bytes = (MAGIC + round % 8).to_le_bytes().to_vec();
+            let mut bytes = (MAGIC + round % 9).to_le_bytes().to_vec();
             for _ in 0..round % 60 {
                 random = random
                     .wrapping_mul(0x5851_f42d_4c95_7f2d)

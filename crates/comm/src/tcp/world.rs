@@ -1,10 +1,10 @@
 //! The connections of one rank to all others, and the threads that serve them.
 
 use std::collections::HashMap;
-use std::io::BufReader;
+use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::wire::{Frame, Kind, garbled, u64_at};
 use crate::CommError;
+use crate::heartbeat::Heartbeat;
 use crate::local::{Exchange, Route};
 
 /// How long the end of a rank waits until what it sent is on its way.
@@ -29,12 +30,30 @@ pub(super) struct World {
     /// Closed when all that write are done.
     written: Mutex<Receiver<()>>,
     tickets: AtomicU32,
+    /// Ends the thread that sends heartbeats when it is dropped.
+    _beating: Sender<()>,
 }
 
 /// What has arrived, and what others may read.
 pub(super) struct Inbox {
     pub(super) exchange: Exchange<Bytes>,
     windows: Mutex<HashMap<u64, Bytes>>,
+    heartbeat: Heartbeat,
+}
+
+/// A connection whose every byte is a sign of life.
+struct Heard<'a> {
+    stream: TcpStream,
+    heartbeat: &'a Heartbeat,
+    peer: usize,
+}
+
+impl Read for Heard<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        self.heartbeat.hear(self.peer);
+        Ok(read)
+    }
 }
 
 /// The job as another thread sees it.
@@ -52,10 +71,15 @@ impl Job {
 
 impl World {
     /// `peers` are the connections by rank, none for this one.
-    pub(super) fn start(rank: usize, peers: Vec<Option<TcpStream>>) -> std::io::Result<Arc<World>> {
+    pub(super) fn start(
+        rank: usize,
+        peers: Vec<Option<TcpStream>>,
+        heartbeat: Heartbeat,
+    ) -> io::Result<Arc<World>> {
         let inbox = Arc::new(Inbox {
             exchange: Exchange::new(peers.len()),
             windows: Mutex::default(),
+            heartbeat,
         });
         let (writing, written) = channel();
         let mut outboxes = Vec::with_capacity(peers.len());
@@ -76,12 +100,17 @@ impl World {
             let inbox = Arc::clone(&inbox);
             named("from").spawn(move || inbox.read_all(rank, peer, reading, &outbox))?;
         }
+        let (beating, over) = channel();
+        let (to, heart) = (outboxes.clone(), Arc::clone(&inbox));
+        let thread = thread::Builder::new().name("heartbeat".to_string());
+        thread.spawn(move || heart.beat(rank, &to, &over))?;
         Ok(Arc::new(World {
             rank,
             inbox,
             outboxes,
             written: Mutex::new(written),
             tickets: AtomicU32::new(0),
+            _beating: beating,
         }))
     }
 
@@ -155,8 +184,26 @@ impl Inbox {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells all others that this rank lives, and looks whether they do, until this rank ends.
+    fn beat(&self, rank: usize, to: &[Option<Sender<Frame>>], over: &Receiver<()>) {
+        while over.recv_timeout(self.heartbeat.every()) == Err(RecvTimeoutError::Timeout) {
+            for outbox in to.iter().flatten() {
+                give(outbox, (Kind::Beat, 0, 0), Bytes::new());
+            }
+            if let Some((peer, reason)) = self.heartbeat.silent(rank) {
+                self.heartbeat.end(peer);
+                self.exchange.fail(peer, reason);
+            }
+        }
+    }
+
     /// Takes in what comes from a peer until it ends.
     fn read_all(&self, rank: usize, peer: usize, stream: TcpStream, answers: &Sender<Frame>) {
+        let stream = Heard {
+            stream,
+            heartbeat: &self.heartbeat,
+            peer,
+        };
         let mut stream = BufReader::with_capacity(64 << 10, stream);
         let (culprit, reason) = loop {
             let Frame {
@@ -181,13 +228,18 @@ impl Inbox {
                     Some(range) => give(answers, (Kind::Got, tag, context), range),
                     None => break (peer, garbled().to_string()),
                 },
-                Kind::Ended => return self.exchange.end(peer),
+                Kind::Beat => {}
+                Kind::Ended => {
+                    self.heartbeat.end(peer);
+                    return self.exchange.end(peer);
+                }
                 Kind::Greeting => break (peer, garbled().to_string()),
                 Kind::Failed => {
                     break (tag as usize, String::from_utf8_lossy(&bytes).into_owned());
                 }
             }
         };
+        self.heartbeat.end(peer);
         self.exchange.fail(culprit, reason);
     }
 

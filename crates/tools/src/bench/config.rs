@@ -7,6 +7,7 @@ use pelton_data::{DataConfig, PeerConfig};
 use pelton_feed::PipelineConfig;
 use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
+use serde_json::{Value, json};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -39,6 +40,28 @@ pub struct BenchConfig {
     pub cache: Option<PeerConfig>,
     /// Where present, records go through stages: decoded, augmented, echoed, put together.
     pub stages: Option<StagesConfig>,
+}
+
+impl BenchConfig {
+    /// What all ranks must have alike.
+    pub(super) fn shown(&self) -> Value {
+        let stages = self.stages.as_ref();
+        json!({
+            "data": self.data,
+            "order": self.order.to_string(),
+            "batch": self.batch,
+            "access": self.access.to_string(),
+            "epochs": self.epochs,
+            "seed": self.seed,
+            "on_bad_record": self.on_bad_record.to_string(),
+            "cache": self.cache,
+            "stages": stages.map(|stages| json!({
+                "pipeline": stages.pipeline,
+                "state": stages.state,
+                "log": stages.log,
+            })),
+        })
+    }
 }
 
 /// A pipeline, and what else happens while it is measured.

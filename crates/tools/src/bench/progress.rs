@@ -46,18 +46,20 @@ fn log_of(log: &Path, rank: usize) -> PathBuf {
 }
 
 impl<'a> Progress<'a> {
-    /// Reads the state, where there is one. All ranks call it.
+    /// Reads the state, where there is one: rank 0 does, which also writes it. All ranks call it.
     pub fn open(path: &Path, comm: &'a Comm) -> Result<Progress<'a>, DataError> {
-        let (state, logged) = match fs::read(path) {
-            Ok(bytes) => {
+        let read = comm.from_first(|| match fs::read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(cannot_use(path, &error)),
+        })?;
+        let (state, logged) = match read {
+            Some(bytes) => {
                 let (state, logged) = saved(&bytes).map_err(|error| of_file(path, &error))?;
                 (Some(state), logged)
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (None, Vec::new()),
-            Err(error) => return Err(cannot_use(path, &error)),
+            None => (None, Vec::new()),
         };
-        // No rank writes before all have read.
-        comm.barrier()?;
         let (rank, ranks) = (comm.rank(), comm.size());
         Ok(Progress {
             path: path.to_owned(),

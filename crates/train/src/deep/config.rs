@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use pelton_comm::Comm;
 use pelton_data::{HeldOut, OpenedData, PeerConfig, Validation, as_text};
+use pelton_feed::PipelineConfig;
 use pelton_fetch::Access;
 use pelton_nn::{Course, Device, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
@@ -214,6 +216,21 @@ impl FitConfig {
             )));
         }
         Ok(())
+    }
+
+    /// Refuses what ranks cannot do together.
+    pub(crate) fn check_ranks(
+        &self,
+        pipeline: &PipelineConfig,
+        comm: &Comm,
+    ) -> Result<(), TrainError> {
+        let echo = pipeline.echo.filter(|echo| echo.auto().is_some());
+        match echo.filter(|_| comm.size() > 1) {
+            None => Ok(()),
+            Some(echo) => Err(TrainError::config(format!(
+                "`echo` {echo} repeats batches by each rank's own clock, so that ranks would take different steps; give a fixed number of repeats, or train on one rank"
+            ))),
+        }
     }
 
     /// The records that are held out for validation, where a share of them is.

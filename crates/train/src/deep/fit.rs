@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use pelton_comm::{Comm, Reduction};
+use pelton_comm::{Alike, Comm, Reduction};
 use pelton_key::{Stage, key};
 use pelton_nn::{Counts, Input, LossOptions, NnError, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
@@ -46,8 +46,11 @@ pub(crate) fn fit(
 ) -> Result<NetSummary, TrainError> {
     let comm = context.comm;
     let prepare_s = of.began.elapsed().as_secs_f64();
+    if of.head.is_some() && comm.size() > 1 {
+        saving::check_shared(&folder.path().join(LAST), comm)?;
+    }
     let mut progress = match context.folder.resume {
-        true => saving::resume(&folder.path().join(LAST), of.trainer.as_mut())?,
+        true => saving::resume(&folder.path().join(LAST), of.trainer.as_mut(), comm)?,
         false => None,
     }
     .unwrap_or_default();
@@ -57,6 +60,13 @@ pub(crate) fn fit(
     let mut source = of
         .training
         .source(progress.feed.as_deref(), of.targets, comm)?;
+    if comm.size() > 1 {
+        let own = Alike::default()
+            .with("the count of finished epochs", progress.epochs.len())
+            .with("the count of steps", progress.steps);
+        let digest = saving::digest(of.trainer.as_ref())?;
+        comm.agree(&own.with_digest("parameters with the fingerprint", digest))?;
+    }
     let mut validation = match &of.validation {
         Some(prepared) => Some((prepared.source(None, of.targets, comm)?, prepared.steps(0))),
         None => None,
@@ -97,8 +107,7 @@ pub(crate) fn fit(
     // The best parameters are those that are tested and left behind.
     let best = folder.path().join(BEST);
     if progress.best.is_some() {
-        comm.barrier().map_err(pelton_data::DataError::from)?;
-        saving::load_parameters(&best, run.of.trainer.as_mut())?;
+        saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
     }
     let test = match &run.of.test {
         Some(test) => {

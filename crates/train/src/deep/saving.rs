@@ -6,11 +6,15 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use pelton_comm::Comm;
 use pelton_data::DataError;
+use pelton_key::Digest;
 use pelton_nn::{NamedArray, NnError, Trainer};
-use pelton_run::{Checkpoint, Dtype, RunError, Tensor, read_checkpoint, write_checkpoint};
+use pelton_run::{
+    Checkpoint, Dtype, RunError, Tensor, read_checkpoint, write_atomically, write_checkpoint,
+};
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
@@ -200,21 +204,70 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
     Ok((parameters, state))
 }
 
-/// Goes on from a checkpoint; `None` where there is none. All ranks call it.
+/// Goes on from rank 0's checkpoint; `None` where it has none. All ranks call it.
 pub(super) fn resume(
     path: &Path,
     trainer: &mut dyn Trainer,
+    comm: &Comm,
 ) -> Result<Option<Progress>, TrainError> {
-    if !path.exists() {
-        return Ok(None);
-    }
-    Ok(Some(load(path, trainer, true)?))
+    let bytes = comm.from_first(|| match path.exists() {
+        true => Ok::<_, TrainError>(Some(read_checkpoint(path)?)),
+        false => Ok(None),
+    })?;
+    bytes
+        .map(|bytes| load(&bytes, path, trainer, true))
+        .transpose()
 }
 
-/// Takes the parameters of a checkpoint, or of a model file. All ranks call it.
-pub(crate) fn load_parameters(path: &Path, trainer: &mut dyn Trainer) -> Result<(), TrainError> {
-    load(path, trainer, false)?;
+/// Takes the parameters of rank 0's checkpoint, or of a model file. All ranks call it.
+pub(crate) fn load_parameters(
+    path: &Path,
+    trainer: &mut dyn Trainer,
+    comm: &Comm,
+) -> Result<(), TrainError> {
+    let bytes = comm.from_first(|| Ok::<_, TrainError>(Some(read_checkpoint(path)?)))?;
+    load(&bytes.unwrap_or_default(), path, trainer, false)?;
     Ok(())
+}
+
+/// A digest of the parameters, which all ranks have alike. All ranks call it.
+pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
+    let parameters = trainer.parameters()?;
+    let words = parameters.iter().map(|parameter| {
+        let bytes: &[u8] = bytemuck::cast_slice(&parameter.values);
+        bytes.len() as u64 ^ u64::from(crc32c::crc32c(bytes)) << 32
+    });
+    Ok(Digest::new(23).words(words).value())
+}
+
+/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it. All ranks call it.
+///
+/// Rank 0 leaves a file there for a moment, which the others look for.
+pub(super) fn check_shared(checkpoint: &Path, comm: &Comm) -> Result<(), TrainError> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut name = [
+        now.unwrap_or_default().as_nanos() as u64,
+        std::process::id().into(),
+    ];
+    comm.broadcast(&mut name, 0)?;
+    let token = checkpoint.with_file_name(format!("shared-{:x}-{:x}", name[0], name[1]));
+    if comm.rank() == 0 {
+        write_atomically(&token, |_| Ok(()))?;
+    }
+    comm.barrier()?;
+    let seen = token.exists();
+    comm.barrier()?;
+    if comm.rank() == 0 {
+        drop(std::fs::remove_file(&token));
+    }
+    match seen {
+        true => Ok(()),
+        false => Err(TrainError::config(format!(
+            "{}: rank {} does not see what rank 0 writes there, and each rank keeps its rows of the head in the run folder; give `out` a folder that all ranks share",
+            checkpoint.parent().unwrap_or(checkpoint).display(),
+            comm.rank()
+        ))),
+    }
 }
 
 /// Rows of a block of a model file, from the first; `None` where it has no such block.
@@ -236,9 +289,13 @@ pub(crate) fn load_rows(
     files.read(name, 0..count)
 }
 
-fn load(path: &Path, trainer: &mut dyn Trainer, with_state: bool) -> Result<Progress, TrainError> {
-    let bytes = read_checkpoint(path)?;
-    let checkpoint = Checkpoint::parse(&bytes, path)?;
+fn load(
+    bytes: &[u8],
+    path: &Path,
+    trainer: &mut dyn Trainer,
+    with_state: bool,
+) -> Result<Progress, TrainError> {
+    let checkpoint = Checkpoint::parse(bytes, path)?;
     checkpoint.check()?;
     let Saved { progress, shards } =
         serde_json::from_str(checkpoint.text()).map_err(|_| checkpoint.damaged("progress"))?;

@@ -45,6 +45,7 @@ use crate::summary::LinearSummary;
 use newton::NewtonSession;
 use outcome::Ended;
 use ranks::Ranks;
+use resume::Before;
 use session::Session;
 
 /// More labels than this are pointed out: they may be numbers that are no classes.
@@ -83,6 +84,7 @@ fn train<T>(
     leaves_files: bool,
     end: impl FnOnce(&mut RunFolder, Ended<'_>) -> Result<T, TrainError>,
 ) -> Result<T, TrainError> {
+    context.agree(config)?;
     let RunContext {
         folder: options,
         comm,
@@ -117,10 +119,12 @@ fn train<T>(
             "`blocks` {blocks} cannot be cut from {records} records; give 1 to {records}"
         )));
     }
-    let mut before = None;
-    if options.resume {
-        before = resume::take_over(&options.out, &mut config, ranks.size());
-    }
+    let earlier = match options.resume {
+        true => Some(Before::read(&options.out, ranks)?),
+        false => None,
+    };
+    let before = earlier.as_ref();
+    let before = before.and_then(|before| resume::take_over(before, &mut config, ranks.size()));
     resolve(&mut config, &data)?;
     let given = LinearConfig {
         skip: config.skip,
@@ -184,14 +188,17 @@ fn train<T>(
         Solver::Newton => AnySession::Newton(NewtonSession::new(&config, &setup, ranks, began)),
         _ => AnySession::Descent(Session::new(&config, &setup, ranks, began)?),
     };
-    if options.resume {
+    if let Some(before) = earlier {
         match &mut session {
-            AnySession::Newton(session) => session.resume(&options.out, observer)?,
-            AnySession::Descent(session) => session.resume(&options.out, observer)?,
+            AnySession::Newton(session) => session.resume(&before, observer)?,
+            AnySession::Descent(session) => session.resume(&before, observer)?,
         }
     }
-    // Others may be reading what the folder holds.
-    ranks.barrier()?;
+    comm.agree(&setup.alike())?;
+    comm.agree(&match &session {
+        AnySession::Newton(session) => session.place(),
+        AnySession::Descent(session) => session.place(),
+    })?;
     let mut folder = match leaves_files && ranks.rank() == 0 {
         true => RunFolder::open(&options.out, &given, options.resume, options.overwrite)?,
         false => RunFolder::unwritten(&options.out),

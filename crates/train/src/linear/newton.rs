@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use pelton_comm::Alike;
 use pelton_fetch::{Cursor, FetchOptions, Meters};
 use pelton_linear::{LossSum, Newton, NewtonPass, Simd};
 use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
@@ -12,7 +13,7 @@ use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder};
 use super::evaluation::{evaluate, for_each_batch};
 use super::first_pass::totals_of;
 use super::ranks::Ranks;
-use super::resume;
+use super::resume::{self, Before, digest_of};
 use super::scaling;
 use super::session::{Trained, interrupted, write_events};
 use super::setup::Setup;
@@ -218,20 +219,27 @@ impl<'a> NewtonSession<'a> {
         }
     }
 
-    /// Goes on from the checkpoint of the run folder.
+    /// Where the run begins, which all ranks have alike.
+    pub fn place(&self) -> Alike {
+        let points = self.passes.newton.save().points;
+        Alike::default()
+            .with("the count of finished passes", self.epochs.len())
+            .with_digest(
+                "weights with the fingerprint",
+                digest_of(points.iter().map(Vec::as_slice)),
+            )
+    }
+
+    /// Goes on from the checkpoint of the run before.
     ///
     /// Errors: a checkpoint that is damaged or of another run.
-    pub fn resume(
-        &mut self,
-        folder: &std::path::Path,
-        observer: Observer<'_>,
-    ) -> Result<(), TrainError> {
-        let Some((progress, state)) = resume::read(folder, self.config, self.setup, observer)?
+    pub fn resume(&mut self, before: &Before, observer: Observer<'_>) -> Result<(), TrainError> {
+        let Some((progress, state)) = resume::read(before, self.config, self.setup, observer)?
         else {
             return Ok(());
         };
         let State::Newton(saved) = state else {
-            return Err(resume::other_solver(folder));
+            return Err(resume::other_solver(before));
         };
         self.passes.newton.restore(saved)?;
         self.earlier_wall_s = progress.wall_s;

@@ -2,25 +2,70 @@
 
 use std::path::{Path, PathBuf};
 
+use bytemuck::NoUninit;
 use pelton_fetch::Access;
+use pelton_key::Digest;
 use pelton_plan::Order;
 use pelton_run::{Event, Observer};
 
+use super::ranks::Ranks;
 use super::setup::Setup;
 use crate::checkpoint::{self, Progress, State};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// Takes over what the run in `folder` decided where the configuration does not say: how large blocks
+/// What the run folder of rank 0 holds of an earlier run; known to all ranks.
+pub(super) struct Before {
+    folder: PathBuf,
+    config: Option<LinearConfig>,
+    /// The bytes of its checkpoint.
+    checkpoint: Option<Vec<u8>>,
+}
+
+impl Before {
+    /// Reads it. All ranks call it.
+    pub fn read(folder: &Path, ranks: Ranks<'_>) -> Result<Before, TrainError> {
+        let config = ranks.0.from_first(|| {
+            // Another kind of file there is as good as none.
+            Ok::<_, TrainError>(std::fs::read(folder.join("run.toml")).ok())
+        })?;
+        let config = config.and_then(|text| String::from_utf8(text).ok());
+        let path = checkpoint_path(folder);
+        let checkpoint = ranks.0.from_first(|| match path.exists() {
+            true => Ok::<_, TrainError>(Some(pelton_run::read_checkpoint(&path)?)),
+            false => Ok(None),
+        })?;
+        Ok(Before {
+            folder: folder.to_path_buf(),
+            config: config.and_then(|text| toml::from_str(&text).ok()),
+            checkpoint,
+        })
+    }
+
+    /// An error about its checkpoint.
+    pub fn wrong(&self, problem: &str) -> TrainError {
+        TrainError::checkpoint(&checkpoint_path(&self.folder), problem)
+    }
+
+    fn decoded(&self) -> Result<Option<(Progress, State<'static>)>, TrainError> {
+        let path = checkpoint_path(&self.folder);
+        let bytes = self.checkpoint.as_ref();
+        bytes
+            .map(|bytes| checkpoint::decode(bytes, &path, true))
+            .transpose()
+    }
+}
+
+/// Takes over what the run before decided where the configuration does not say: how large blocks
 /// are follows from it, and today's device or target might decide otherwise. A run that goes on with
 /// another number of ranks keeps its number of blocks. Returns the progress, where there is a checkpoint.
 pub(super) fn take_over(
-    folder: &Path,
+    before: &Before,
     config: &mut LinearConfig,
     ranks: usize,
 ) -> Option<Progress> {
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
-    let progress = checkpoint::read(&checkpoint_path(folder)).ok();
+    let progress = before.decoded().ok().flatten();
     let progress = progress.map(|(progress, _)| progress);
     if !fixed
         && let Some(progress) = &progress
@@ -30,13 +75,13 @@ pub(super) fn take_over(
         config.blocks = Some(progress.blocks);
     }
     if config.solver == Solver::Auto
-        && let Some(before) = config_of(folder)
+        && let Some(before) = &before.config
     {
         config.solver = before.solver;
     }
     if config.cache_fraction.is_none()
         && !config.skip
-        && let Some(before) = config_of(folder)
+        && let Some(before) = &before.config
     {
         config.skip = before.skip;
         config.cache_fraction = before.cache_fraction;
@@ -51,62 +96,56 @@ pub(super) fn take_over(
     progress
 }
 
-/// The checkpoint in `folder`; `None` where none was written yet.
+/// The checkpoint of the run before; `None` where none was written yet.
 ///
 /// Errors: one that is damaged, of other data, or of another problem.
 pub(super) fn read(
-    folder: &Path,
+    before: &Before,
     config: &LinearConfig,
     setup: &Setup,
     observer: Observer<'_>,
 ) -> Result<Option<(Progress, State<'static>)>, TrainError> {
-    let path = checkpoint_path(folder);
-    if !path.exists() {
+    let Some((progress, state)) = before.decoded()? else {
         observer(Event::Note("no checkpoint was written yet: starting anew"));
         return Ok(None);
-    }
-    let (progress, state) = checkpoint::read(&path)?;
+    };
     if progress.data != setup.data.dataset.fingerprint() {
-        return Err(wrong(
-            folder,
+        return Err(before.wrong(
             "is of other data, of another `label`, `format`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.
     if progress.scale != config.scale {
-        return Err(wrong(folder, "is of a run with another `scale`"));
+        return Err(before.wrong("is of a run with another `scale`"));
     }
-    if let Some(flag) = other_problem(folder, config) {
-        return Err(wrong(folder, &format!("is of a run with another {flag}")));
+    if let Some(flag) = other_problem(before, config) {
+        return Err(before.wrong(&format!("is of a run with another {flag}")));
     }
     Ok(Some((progress, state)))
 }
 
 /// Says that a checkpoint is another solver's.
-pub(super) fn other_solver(folder: &Path) -> TrainError {
-    wrong(folder, "is of a run with another `solver`")
+pub(super) fn other_solver(before: &Before) -> TrainError {
+    before.wrong("is of a run with another `solver`")
 }
 
-fn wrong(folder: &Path, problem: &str) -> TrainError {
-    TrainError::checkpoint(&checkpoint_path(folder), problem)
+/// A digest of vectors that all ranks have alike.
+pub(super) fn digest_of<'a, T: NoUninit>(vectors: impl Iterator<Item = &'a [T]>) -> u64 {
+    let words = vectors.map(|vector| u64::from(crc32c::crc32c(bytemuck::cast_slice(vector))));
+    Digest::new(24).words(words).value()
 }
 
-/// The configuration of the run in `folder`.
-fn config_of(folder: &Path) -> Option<LinearConfig> {
-    let text = std::fs::read_to_string(folder.join("run.toml")).ok()?;
-    toml::from_str(&text).ok()
-}
-
+/// Where the checkpoint of a run lies.
 pub(super) fn checkpoint_path(folder: &Path) -> PathBuf {
     folder.join("checkpoint").join("state.safetensors")
 }
 
-/// A setting that decides the result and differs from that of the run in `folder`.
+/// A setting that decides the result and differs from that of the run before.
 ///
 /// Order, seed and division into blocks show in the plan's fingerprint; how data is read, how long
 /// and to which target a run goes may change.
-fn other_problem(folder: &Path, config: &LinearConfig) -> Option<&'static str> {
-    let before = config_of(folder)?;
+fn other_problem(before: &Before, config: &LinearConfig) -> Option<&'static str> {
+    let before = before.config.as_ref()?;
     let same = [
         ("`loss`", before.loss == config.loss),
         ("`cost`", before.cost == config.cost),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pelton_comm::Alike;
 use pelton_data::{Expected, OpenedData, plan_of};
 use pelton_fetch::{
     Access, Cursor, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes,
@@ -498,6 +499,19 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
 }
 
 impl Setup {
+    /// What follows from the data, the settings and this machine's memory, and all ranks must have alike.
+    pub(super) fn alike(&self) -> Alike {
+        let options = &self.options;
+        Alike::default()
+            .with("the count of blocks", self.plan.steps(0))
+            .with_digest("a plan with the fingerprint", self.plan.fingerprint())
+            .with("rows in memory", self.in_core)
+            .with("snapshots", options.snapshots)
+            .with("the count of rows kept as codes", options.coded_rows)
+            .with("rows left unread", options.skip)
+            .with("renumbered features", self.numbering.is_some())
+    }
+
     /// Why a run that held all rows in memory cannot go on so.
     pub(super) fn whole_does_not_fit(&self, ranks: usize) -> String {
         let dataset = &self.data.dataset;

@@ -66,7 +66,8 @@ fn resume_forged(
         "{ended:?}"
     );
     let path = options.out.join("checkpoint").join("state.safetensors");
-    let (mut progress, state) = checkpoint::read(&path).unwrap();
+    let (mut progress, state) =
+        checkpoint::decode(&std::fs::read(&path).unwrap(), &path, true).unwrap();
     forge(&mut progress);
     checkpoint::write(&path, &progress, &state).unwrap();
     let options = RunOptions {

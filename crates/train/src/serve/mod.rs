@@ -185,7 +185,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             }
         };
     }
-    load_parameters(&file, net.as_mut())?;
+    load_parameters(&file, net.as_mut(), &Comm::alone())?;
     let model = Model {
         run: config.run.display().to_string(),
         input: sizes(input),

@@ -1,34 +1,33 @@
 //! A session's checkpoints: written between blocks, and gone on from.
 
-use std::path::Path;
 use std::time::Instant;
 
+use pelton_comm::Alike;
 use pelton_data::fetch_rows;
 use pelton_fetch::pane_row_bytes;
 use pelton_format::RowTable;
 use pelton_linear::SavedState;
 use pelton_run::{Event, Observer, RunFolder};
 
-use super::super::resume;
+use super::super::resume::{self, Before, digest_of};
 use super::super::source::Source;
 use super::Session;
 use crate::checkpoint::{self, Progress, State};
 use crate::error::TrainError;
 
 impl Session<'_> {
-    /// Goes on from the checkpoint in `folder`; without one the run begins anew.
+    /// Goes on from the checkpoint of the run before; without one the run begins anew.
     ///
     /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
-    pub fn resume(&mut self, folder: &Path, observer: Observer<'_>) -> Result<(), TrainError> {
-        let path = resume::checkpoint_path(folder);
-        let Some((progress, state)) = resume::read(folder, self.config, self.setup, observer)?
+    pub fn resume(&mut self, before: &Before, observer: Observer<'_>) -> Result<(), TrainError> {
+        let Some((progress, state)) = resume::read(before, self.config, self.setup, observer)?
         else {
             return Ok(());
         };
         let State::Descent(mut state) = state else {
-            return Err(resume::other_solver(folder));
+            return Err(resume::other_solver(before));
         };
-        let wrong = |problem: &str| TrainError::checkpoint(&path, problem);
+        let wrong = |problem: &str| before.wrong(problem);
         if progress.blocks == 1 && !self.setup.in_core && progress.ranks != self.ranks.size() as u64
         {
             return Err(wrong(&self.setup.whole_does_not_fit(self.ranks.size())));
@@ -63,6 +62,16 @@ impl Session<'_> {
             self.cursor.next + 1
         )));
         Ok(())
+    }
+
+    /// Where the run begins, which all ranks have alike.
+    pub fn place(&self) -> Alike {
+        let weights = self.solver.weights();
+        let vectors = (0..weights.subproblems()).map(|k| weights.vector(k));
+        Alike::default()
+            .with("the next epoch", self.cursor.epoch)
+            .with("the next block", self.cursor.next)
+            .with_digest("weights with the fingerprint", digest_of(vectors))
     }
 
     /// Reads the rows that are kept as codes anew, a share of the budget at a time.

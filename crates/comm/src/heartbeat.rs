@@ -1,0 +1,156 @@
+//! Signs of life between processes: how long a rank was not heard of.
+//!
+//! Each rank sends one every few seconds from a thread of its own, so that long computing or indexing is not silence. A
+//! rank that is not heard of for a minute has stopped, or its machine or the link to it is down: today's kernels would
+//! let a wait for it last for ever. Only the transports send and hear; threads of one process have no need of it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::CommError;
+
+/// Seconds of silence that end a job, where the user wants other than [`LIMIT`]; the same for all ranks.
+const VARIABLE: &str = "PELTON_HEARTBEAT_SECONDS";
+/// Far longer than a machine swaps or a network finds another path, far shorter than a night.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Longest time between two signs of life.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Signs of life within the limit, at least.
+const BEATS: u32 = 12;
+/// Stands for a rank from which nothing more is awaited.
+const ENDED: u64 = u64::MAX;
+
+/// The limit that the user set, or a minute.
+///
+/// Errors: a value that is not a number of seconds above 0.
+pub(crate) fn limit() -> Result<Duration, CommError> {
+    match std::env::var_os(VARIABLE) {
+        None => Ok(LIMIT),
+        Some(value) => seconds(&value.to_string_lossy()),
+    }
+}
+
+fn seconds(value: &str) -> Result<Duration, CommError> {
+    let seconds = value.trim().parse().ok();
+    let limit = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    limit
+        .filter(|limit| *limit >= Duration::from_millis(1))
+        .ok_or_else(|| CommError::Setting {
+            variable: VARIABLE,
+            value: value.to_string(),
+        })
+}
+
+/// When each rank was last heard of.
+pub(crate) struct Heartbeat {
+    limit: Duration,
+    began: Instant,
+    /// By rank, in milliseconds since `began`.
+    heard: Vec<AtomicU64>,
+    /// When silence was last looked for.
+    looked: AtomicU64,
+}
+
+impl Heartbeat {
+    /// Of so many ranks, of which none need be heard of before `grace` is over.
+    pub(crate) fn new(ranks: usize, limit: Duration, grace: Duration) -> Heartbeat {
+        let first = grace.as_millis() as u64;
+        Heartbeat {
+            limit,
+            began: Instant::now(),
+            heard: (0..ranks).map(|_| AtomicU64::new(first)).collect(),
+            looked: AtomicU64::new(0),
+        }
+    }
+
+    /// Time between two signs of life, and between two looks for silence.
+    pub(crate) fn every(&self) -> Duration {
+        (self.limit / BEATS).clamp(Duration::from_millis(1), LONGEST)
+    }
+
+    fn now(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// `rank` has said something.
+    pub(crate) fn hear(&self, rank: usize) {
+        let now = self.now();
+        // Also where it was not to be heard of before the grace is over.
+        let unless_ended = |heard| (heard != ENDED).then_some(now);
+        let relaxed = Ordering::Relaxed;
+        let _ = self.heard[rank].fetch_update(relaxed, relaxed, unless_ended);
+    }
+
+    /// `rank` has said that it ends, or is known to have failed.
+    pub(crate) fn end(&self, rank: usize) {
+        self.heard[rank].store(ENDED, Ordering::Relaxed);
+    }
+
+    /// A rank other than `own` that was silent for too long, and in words what that may mean.
+    pub(crate) fn silent(&self, own: usize) -> Option<(usize, String)> {
+        self.silent_at(self.now(), own)
+    }
+
+    fn silent_at(&self, now: u64, own: usize) -> Option<(usize, String)> {
+        let limit = self.limit.as_millis() as u64;
+        // Who stood still itself cannot tell: what the others said waits to be heard.
+        let stood_still = now.saturating_sub(self.looked.swap(now, Ordering::Relaxed)) > limit / 2;
+        if stood_still {
+            for heard in &self.heard {
+                heard.fetch_max(now, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let silent = |heard: &AtomicU64| {
+            let heard = heard.load(Ordering::Relaxed);
+            now.saturating_sub(heard) > limit
+        };
+        let found = (0..self.heard.len()).find(|&rank| rank != own && silent(&self.heard[rank]))?;
+        let reason = format!(
+            "no heartbeat for {} s; its process was stopped, or its machine or the link to it is down",
+            self.limit.as_secs_f64()
+        );
+        Some((found, reason))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_silent_is_found_and_who_stood_still_accuses_nobody() {
+        let beats = Heartbeat::new(3, Duration::from_secs(1), Duration::from_secs(2));
+        let silent = |at: u64| beats.silent_at(at, 0).map(|(rank, _)| rank);
+        // Within the grace, at the limit, and beyond it.
+        for at in (0..=3000).step_by(500) {
+            assert_eq!(silent(at), None);
+        }
+        beats.heard[2].store(3200, Ordering::Relaxed);
+        assert_eq!(silent(3001), Some(1));
+        let reason = beats.silent_at(3001, 0).unwrap().1;
+        assert!(reason.starts_with("no heartbeat for 1 s; "), "{reason}");
+        // Two seconds on: this rank did not look in between.
+        assert_eq!(silent(5001), None);
+        assert_eq!(silent(5501), None);
+        assert_eq!(silent(6001), None);
+        beats.heard[1].store(5800, Ordering::Relaxed);
+        assert_eq!(silent(6400), Some(2));
+        beats.end(2);
+        assert_eq!(silent(6800), None);
+        assert_eq!(silent(6801), Some(1));
+    }
+
+    #[test]
+    fn limits_are_seconds() {
+        assert_eq!(seconds("90").unwrap(), Duration::from_secs(90));
+        assert_eq!(seconds(" 0.5 ").unwrap(), Duration::from_millis(500));
+        for wrong in ["", "0", "-1", "nan", "inf", "a minute", "1e99"] {
+            let error = seconds(wrong).unwrap_err().to_string();
+            let begin = format!("PELTON_HEARTBEAT_SECONDS is `{wrong}`");
+            assert!(error.starts_with(&begin), "{error}");
+        }
+        let long = Heartbeat::new(1, Duration::from_secs(6000), Duration::ZERO);
+        assert_eq!(long.every(), LONGEST);
+    }
+}

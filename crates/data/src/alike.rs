@@ -1,0 +1,91 @@
+//! What of the data all ranks must have alike, compared where it is opened.
+//!
+//! The fingerprint of a data set covers the sizes of its files and 64 blocks of 4 KiB of each (of a folder the
+//! names of all files and the beginnings of some), and how records are read. To it comes what [`SAMPLES`] records
+//! spread over the data decode to, with their labels: that covers tables of labels and classes, and the files of a
+//! folder. So files of up to 256 KiB are compared whole. Of larger ones, flipped labels and lines in another order
+//! are noticed, for they change every block; single records that differ between the blocks and the samples are not,
+//! and to notice them would take a pass over the data.
+//!
+//! Cost: reads of so many records on each rank, at most [`SAMPLED_BYTES`] of them, once a data set.
+
+use pelton_comm::Alike;
+use pelton_format::{Dataset, LabelMap, Row, Rows};
+use pelton_key::{Digest, splitmix64};
+
+use crate::error::DataError;
+use crate::record_bytes::fetch_bytes;
+
+/// Records that are decoded.
+const SAMPLES: u64 = 64;
+/// No more are read once they come to this.
+const SAMPLED_BYTES: usize = 16 << 20;
+
+/// What is compared; `kind` says which data of a job it is.
+///
+/// Errors: records that cannot be read. Those that cannot be decoded only have to be so on all ranks.
+pub(crate) fn of_data(dataset: &Dataset, kind: &str) -> Result<Alike, DataError> {
+    let name = |what: &str| format!("{kind}data with {what}");
+    Ok(Alike::default()
+        .with(name("the record count"), dataset.records())
+        .with(name("the feature count"), dataset.features())
+        .with(name("the class count"), dataset.labels().len())
+        .with_digest(name("the fingerprint"), dataset.fingerprint())
+        .with_digest(name("the classes"), of_labels(dataset.labels()))
+        .with_digest(name("records like"), of_samples(dataset)?))
+}
+
+fn of_labels(labels: &LabelMap) -> u64 {
+    let count = Digest::new(21).word(labels.len() as u64);
+    if labels.is_count() {
+        return count.value();
+    }
+    let classes = 0..labels.len() as u32;
+    let word = |class| match labels.name(class) {
+        Some(name) => u64::from(crc32c::crc32c(name.as_bytes())),
+        None => labels.value(class).to_bits(),
+    };
+    count.words(classes.map(word)).value()
+}
+
+/// Of records spread evenly, each at a random place of its part of the data.
+fn of_samples(dataset: &Dataset) -> Result<u64, DataError> {
+    let records = dataset.records();
+    let samples = records.min(SAMPLES);
+    let mut digest = Digest::new(22);
+    let mut rows = Rows::new(dataset.layout());
+    let mut read = 0;
+    for sample in 0..samples {
+        let bound =
+            |part: u64| (u128::from(records) * u128::from(part) / u128::from(samples)) as u64;
+        let part = bound(sample)..bound(sample + 1);
+        let id = part.start + splitmix64(sample) % (part.end - part.start);
+        let bytes = fetch_bytes(dataset, id)?;
+        rows.clear();
+        digest = match dataset.decode(id, &bytes, &mut rows) {
+            Ok(()) => digest.word(rows.label(0).into()).words(of_row(rows.row(0))),
+            Err(_) => digest.word(id),
+        };
+        read += bytes.len();
+        if read > SAMPLED_BYTES {
+            break;
+        }
+    }
+    Ok(digest.value())
+}
+
+fn of_row(row: Row<'_>) -> Vec<u64> {
+    let values = |values: &[f32]| values.iter().map(|value| value.to_bits().into()).collect();
+    match row {
+        Row::Dense(dense) => values(dense),
+        Row::Sparse {
+            indices,
+            values: of,
+        } => {
+            let mut words: Vec<u64> = values(of);
+            words.extend(indices.iter().map(|&index| u64::from(index)));
+            words
+        }
+        Row::Bytes(bytes) => vec![bytes.len() as u64, crc32c::crc32c(bytes).into()],
+    }
+}
