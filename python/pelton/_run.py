@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import threading
@@ -15,13 +16,18 @@ from . import _pelton
 from ._batch import Batch, from_native
 from ._dataset import Samples
 from ._workers import Told, Worker, mixed, this_worker
-from ._world import World
+from ._world import World, compare
 
 ConfigurationError = _pelton.ConfigurationError
 StateError = _pelton.StateError
 
 # In a state: samples of the next step that were handed out one by one, and the ranks that divided the step.
 _SAMPLES = "samples"
+
+
+# What ranks compare of their states before a loop begins.
+_COMPARED = {"data": "data set", "plan": "plan (order, seed, batch)", "stages": "vocabulary", "epoch": "epoch", "step": "step"}
+_numbers = itertools.count()
 
 
 def _of_loader(state: Mapping[str, Any]) -> str:
@@ -54,6 +60,11 @@ class Run:
         self.streak = 0
         # A state that the next loop begins with.
         self.resumed: dict[str, Any] | None = None
+        # Its number among the pipelines that ranks iterate, and its loops.
+        self.number: int | None = None
+        self.counted = 0
+        # Batches or samples that all loops handed out.
+        self.taken = 0
         # A loader that stands at the beginning of an epoch, and for which one and share.
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
         _runs.add(self)
@@ -75,10 +86,29 @@ class Run:
             else:
                 epoch = self.next_epoch if state is None else state["epoch"]
             self.next_epoch, self.began = epoch + 1, True
+            if worker is None and world.size > 1:
+                self._check_ranks(world, state or self.beginning(epoch))
             self.loops.add(loop)
             self.recent, self.streak = loop.mark, 0
             self.told.resumed_in = None
             return epoch, state
+
+    def _check_ranks(self, world: World, state: Mapping[str, Any]) -> None:
+        """Refuses to begin a loop for which another rank has other data, another plan or another epoch: their shares would
+        not be those of one epoch."""
+        if self.number is None:
+            self.number = next(_numbers)
+        self.counted += 1
+        own = {what: state.get(name) for name, what in _COMPARED.items()}
+        own["number of batches behind it"] = self.taken
+        other = compare(f"{self.number}/{self.counted}", world, own)
+        if other is not None:
+            differs = next(what for what in own if own[what] != other[1][what])
+            raise ConfigurationError(
+                f"rank {world.rank} has another {differs} than rank {other[0].rank} ({own[differs]}, {other[1][differs]}), so that "
+                "records would be used twice and others not at all; give every rank the same data and settings, and the same "
+                "loops, or let each read for itself with .shard(0, 1)"
+            )
 
     def _epoch_of(self, worker: Worker, world: World) -> int:
         """The epoch that a worker of a ``DataLoader`` reads, which the program has not begun itself."""
@@ -260,6 +290,7 @@ class Loop(Iterator[Any]):
         with run.lock:
             run.streak = run.streak + 1 if run.recent is self.mark else 1
             run.recent = self.mark
+            run.taken += 1
         self.handed_out += 1
         if self._worker is not None:
             run.told.note_worker()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
 from multiprocessing.context import get_spawning_popen
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class World(NamedTuple):
@@ -22,6 +23,7 @@ class World(NamedTuple):
 
 
 ALONE = World(0, 1, "default")
+TORCH = "torch.distributed"
 
 # From the innermost launcher to the outermost: torchrun, Ray Train and Lightning; Open MPI; MPICH and its relatives; and
 # Slurm, whose variables count only inside a step: a batch script has those of its allocation, but runs once.
@@ -58,11 +60,26 @@ def handed_on() -> World | None:
     return _of_torch() if get_spawning_popen() is not None else None
 
 
+def compare(key: str, world: World, own: dict[str, Any]) -> tuple[World, dict[str, Any]] | None:
+    """What another rank of ``torch.distributed`` has told under this key, where it is something else; ``None`` where it is
+    the same, or nobody told before. Waits for nobody."""
+    store_of = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_get_default_store", None)
+    if world.known_by != TORCH or store_of is None:
+        return None
+    store = store_of()
+    if store.add(f"pelton/{key}/told", 1) == 1:
+        store.set(f"pelton/{key}", json.dumps([world.rank, own]))
+        return None
+    # The first to count tells at once.
+    rank, told = json.loads(store.get(f"pelton/{key}"))
+    return None if told == own else (world._replace(rank=rank), told)
+
+
 def _of_torch() -> World | None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return World(distributed.get_rank(), distributed.get_world_size(), "torch.distributed")
+    return World(distributed.get_rank(), distributed.get_world_size(), TORCH)
 
 
 def _of_environment() -> World:

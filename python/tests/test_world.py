@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import subprocess
 import sys
 import textwrap
@@ -117,3 +118,41 @@ def test_a_pipeline_that_is_sent_elsewhere_takes_no_rank_along(tmp_path: Path) -
     pipeline._inherited = World(1, 2, "a parent")
     assert pipeline._world()[:2] == (1, 2)
     assert multiprocessing.context.get_spawning_popen() is None
+
+
+@pytest.mark.parametrize(
+    ("differs", "told"),
+    [
+        ("p = p.shuffle(seed=rank)", r"another plan \(order, seed, batch\) than rank"),
+        ("p = p.batch(10 + rank)", r"another plan \(order, seed, batch\) than rank"),
+        ("if rank: p.set_epoch(3)", r"another epoch than rank \d \(\d, \d\)"),
+        ("if rank: next(iter(p))", "another number of batches behind it"),
+        ("if rank: p = pelton.load('other.npz').shuffle().batch(10)", "another data set than rank"),
+        ("", ""),
+        ("p = p.shuffle(seed=rank).shard(0, 1)", ""),
+    ],
+)
+def test_ranks_that_differ_do_not_begin(differs: str, told: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
+    np.savez(tmp_path / "rows.npz", x=np.arange(100))
+    np.savez(tmp_path / "other.npz", x=np.arange(100) + 1)
+    program = """
+import sys, pelton
+import torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", rank=rank, world_size=2, init_method="file://" + sys.argv[2])
+p = pelton.load("rows.npz").shuffle().batch(10)
+DIFFERS
+for _ in range(2): ids = [int(i) for b in p for i in b.ids]
+print(len(ids))
+""".replace("DIFFERS", differs)
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path / "store")], cwd=tmp_path, stdout=-1, stderr=-1, text=True)
+        for rank in range(2)
+    ]
+    ended = [child.communicate(timeout=120) for child in children]
+    errors = [line for _, error in ended for line in error.splitlines() if line.startswith("pelton.ConfigurationError")]
+    if told:
+        assert errors and re.search(told, errors[0]), ended
+    else:
+        assert not errors and {output for output, _ in ended} <= {"50\n", "100\n"}, ended
