@@ -309,7 +309,7 @@ def test_what_is_wrong_is_said() -> None:
     labels[2] = 0
     features[3, 5] = float("nan")
     for head_or_predict in (lambda: head(features, labels), lambda: head.predict(features)):
-        with said(ValueError, r"features\[3\] are not finite"):
+        with said(ValueError, r"features\[3\] or their logits are not finite"):
             head_or_predict()
     features[3, 5] = 0.0
     with said(RuntimeError, "no loss of this head went backward since its last step"):

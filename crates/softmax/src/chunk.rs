@@ -48,7 +48,13 @@ impl Kernel for MakeUnit<'_> {
 
     #[inline(always)]
     fn run(self) -> f32 {
-        let inverse = 1.0 / dot(self.0, self.0).sqrt().max(SHORTEST);
+        let square = dot(self.0, self.0);
+        // A row that overflows has no direction; as zeros it would count as one that is at right angles to all.
+        let inverse = if square.is_finite() {
+            1.0 / square.sqrt().max(SHORTEST)
+        } else {
+            f32::NAN
+        };
         for x in self.0.iter_mut() {
             *x *= inverse;
         }

@@ -104,6 +104,61 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
     }
 }
 
+/// Large scales, where all classes may take part: loss, gradient and evaluation do not depend on the kind of head, and
+/// are those of a sum in f64.
+#[test]
+fn every_head_takes_any_scale() {
+    let kinds = ["full", "knn:4:1", "sampled:1", "selective:3:1"];
+    for scale in [1.0, 60.0, 88.0, 128.0, 1000.0] {
+        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+            let logits = Logits::Cosine { scale, margin };
+            let mut case = Case::new(logits, 7, 61, 3);
+            for kind in kinds {
+                let options = HeadOptions {
+                    kind: kind.parse().unwrap(),
+                    logits,
+                    classes: 61,
+                    d: D,
+                    seed: 5,
+                    scratch_bytes: 1 << 20,
+                };
+                case.weights = class_head(&options, Comm::alone()).unwrap().save()[0]
+                    .values
+                    .clone();
+                let (loss, by_features, _) = case.exact();
+                let part = 1e-6 * (8.0 + f64::from(scale));
+                for ranks in 1..=4 {
+                    let what = format!("{kind}, {logits}, {ranks} ranks");
+                    let found = run_ranks(ranks, |comm| {
+                        let mut head = class_head(&options, comm.duplicate()?)?;
+                        head.renew(0, &|| false)?;
+                        assert_eq!(head.select(&case.labels, 1)?, 61);
+                        let measured = head.evaluate(&case.features, &case.labels)?;
+                        let (sums, mut gradient) = head.score(&case.features, &case.labels, 0.5)?;
+                        comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
+                        Ok::<_, HeadError>((measured.loss, sums.loss, gradient))
+                    });
+                    let (measured, trained, gradient) = found.unwrap().remove(0);
+                    for found in [measured, trained] {
+                        assert!(
+                            (found - loss).abs() <= part * loss.max(1.0),
+                            "{what}: {found} {loss}"
+                        );
+                    }
+                    let most = by_features.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+                    for (found, exact) in gradient.iter().zip(&by_features) {
+                        let found = f64::from(*found);
+                        assert!(
+                            (found - exact).abs() <= part * most,
+                            "{what}: {found} {exact}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn micro_batches_of_a_step_come_to_the_whole_batch() {
     for kind in KINDS {
