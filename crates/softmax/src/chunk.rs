@@ -200,6 +200,7 @@ impl Kernel for StepOfRow<'_> {
             of_velocity,
             momentum,
             weight_decay,
+            nesterov,
         } = self.factors;
         let rows = self.weights.iter_mut().zip(self.gradient);
         if self.velocity.is_empty() {
@@ -208,9 +209,12 @@ impl Kernel for StepOfRow<'_> {
             }
             return;
         }
+        let along = self.factors.along();
+        let ahead = if nesterov { of_velocity } else { 0.0 };
         for ((w, g), v) in rows.zip(self.velocity) {
-            *v = normal(momentum * *v + of_gradient * (g + weight_decay * *w));
-            *w -= of_velocity * *v;
+            let g = of_gradient * (g + weight_decay * *w);
+            *v = normal(momentum * *v + g);
+            *w -= along * *v + ahead * g;
         }
     }
 }

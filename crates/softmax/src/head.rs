@@ -396,18 +396,10 @@ impl Head {
             of_velocity: rate,
             momentum: update.momentum(),
             weight_decay,
+            nesterov: matches!(update.rule, Rule::Sgd { nesterov: true, .. }),
         };
         if let Rule::Lars { trust, .. } = update.rule {
-            let mut squares = [0.0; 2];
-            self.gradients(scored, &mut |head, places, scratch| {
-                let all =
-                    |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-                squares[0] += all(&scratch.gradient);
-                let rows = places.map(|place| all(head.rows.row(scored.row(place))));
-                squares[1] += rows.sum::<f64>();
-            });
-            comm.all_reduce(&mut squares, Reduction::Sum)?;
-            let [g, w] = squares.map(f64::sqrt);
+            let [g, w] = self.squares(scored, comm)?.map(f64::sqrt);
             let lambda = match w > 0.0 && g > 0.0 {
                 true => f64::from(trust) * w / (g + f64::from(weight_decay) * w),
                 false => 1.0,
@@ -423,6 +415,19 @@ impl Head {
         });
         self.rows.next_step(factors);
         Ok(())
+    }
+
+    /// Sums over the active rows of all ranks: squares of the gradient, and of the weights. One more pass over the rows.
+    pub(crate) fn squares(&mut self, scored: &Scored, comm: &Comm) -> Result<[f64; 2], HeadError> {
+        let mut squares = [0.0; 2];
+        self.gradients(scored, &mut |head, places, scratch| {
+            let all = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+            squares[0] += all(&scratch.gradient);
+            let rows = places.map(|place| all(head.rows.row(scored.row(place))));
+            squares[1] += rows.sum::<f64>();
+        });
+        comm.all_reduce(&mut squares, Reduction::Sum)?;
+        Ok(squares)
     }
 
     /// Gives the gradients of the active rows to `visit`, chunk by chunk.

@@ -210,6 +210,10 @@ impl ClassHead for Mach {
         heads.for_each(|head| head.weigh(micro_batch, factor));
     }
 
+    fn gradient_square(&mut self) -> Result<f64, HeadError> {
+        self.heads.iter_mut().map(ClassHead::gradient_square).sum()
+    }
+
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {
         self.heads
             .iter_mut()

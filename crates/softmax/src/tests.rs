@@ -195,9 +195,13 @@ impl Case {
 }
 
 const STEEP: Update = Update {
-    rule: Rule::Sgd { momentum: 0.0 },
+    rule: Rule::Sgd {
+        momentum: 0.0,
+        nesterov: false,
+    },
     rate: 1.0,
     weight_decay: 0.0,
+    scale: 1.0,
 };
 
 fn cosine(margin: Margin) -> Logits {
@@ -349,9 +353,13 @@ fn numbers_that_are_none_are_refused() {
 #[test]
 fn chunks_scratch_and_ranks_change_nothing() {
     let update = Update {
-        rule: Rule::Sgd { momentum: 0.9 },
+        rule: Rule::Sgd {
+            momentum: 0.9,
+            nesterov: false,
+        },
         rate: 0.1,
         weight_decay: 1e-3,
+        scale: 1.0,
     };
     for logits in all_logits() {
         let case = Case::new(logits, 33, 2311, 5).some();
@@ -380,7 +388,11 @@ fn chunks_scratch_and_ranks_change_nothing() {
 #[test]
 fn rows_that_wait_move_with_their_momentum() {
     let (classes, d) = (7, 4);
-    for rule in [Rule::Sgd { momentum: 0.0 }, LARS] {
+    let sgd = |nesterov| Rule::Sgd {
+        momentum: 0.0,
+        nesterov,
+    };
+    for rule in [sgd(false), sgd(true), LARS] {
         let weights = numbers(classes * d, 3);
         let mut head = Head::new(
             ClassRows::new(0, d, weights.clone()),
@@ -401,7 +413,7 @@ fn rows_that_wait_move_with_their_momentum() {
                 [0.9, 0.5, 0.95][step as usize % 3],
             );
             let rule = match rule {
-                Rule::Sgd { .. } => Rule::Sgd { momentum },
+                Rule::Sgd { nesterov, .. } => Rule::Sgd { momentum, nesterov },
                 Rule::Lars { trust, .. } => Rule::Lars { momentum, trust },
             };
             head.wake(Active::Rows(&active));
@@ -424,6 +436,7 @@ fn rows_that_wait_move_with_their_momentum() {
                 rule,
                 rate,
                 weight_decay: 1e-3,
+                scale: 1.0,
             };
             head.update(&scored, &update, &Comm::alone()).unwrap();
             // Of the active rows the gradient is what the step shows.
@@ -434,10 +447,18 @@ fn rows_that_wait_move_with_their_momentum() {
             for row in 0..classes {
                 for i in row * d..(row + 1) * d {
                     v[i] *= f64::from(momentum);
+                    let mut gradient = 0.0;
                     if active.contains(&(row as u32)) {
-                        v[i] = f64::from(head.rows().velocity[i]);
+                        gradient = f64::from(head.rows().velocity[i]) - v[i];
+                        v[i] += gradient;
                     }
-                    w[i] -= factor * v[i];
+                    w[i] -= factor
+                        * match rule {
+                            Rule::Sgd { nesterov: true, .. } => {
+                                gradient + f64::from(momentum) * v[i]
+                            }
+                            _ => v[i],
+                        };
                 }
             }
         }

@@ -242,6 +242,13 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     source.finish(context.comm, false)?;
     let rows = counts.rows.max(1) as f64;
     let loss = counts.loss / rows;
+    if !loss.is_finite() {
+        return Err(TrainError::config(format!(
+            "{}: the loss on {} is not a number; check that the data is like that of training, or train again with a smaller `rate`",
+            of.model.display(),
+            of.data.paths.join(", ")
+        )));
+    }
     Ok(NetFigures {
         test_accuracy: (!language).then_some(counts.correct as f64 / rows),
         test_loss: loss,

@@ -39,6 +39,7 @@ fn trained(kind: HeadKind, ranks: usize, rule: Rule, micro: usize) -> (Vec<f64>,
                 rule,
                 rate: 0.5,
                 weight_decay: 1e-3,
+                scale: 1.0,
             })?;
         }
         let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60])?;
@@ -74,7 +75,10 @@ const KINDS: [HeadKind; 5] = [
     },
 ];
 
-const SGD: Rule = Rule::Sgd { momentum: 0.9 };
+const SGD: Rule = Rule::Sgd {
+    momentum: 0.9,
+    nesterov: false,
+};
 
 /// Sums in another order differ by roundings, which three steps make larger.
 fn assert_close(what: &str, a: &[f64], b: &[f64]) {
@@ -199,11 +203,83 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
                 rule: SGD,
                 rate: 0.5,
                 weight_decay: 0.0,
+                scale: 1.0,
             };
             head.update(&update).unwrap();
             values(&head.save())
         };
         assert_close(&kind.to_string(), &blocks(true), &blocks(false));
+    }
+}
+
+/// The norm is that of the step that plain descent takes, whatever the ranks and micro-batches; a scale makes the step
+/// smaller.
+#[test]
+fn gradients_have_a_norm_and_a_scale() {
+    for kind in KINDS {
+        let step = |ranks: usize, micro: usize, scale: f32| -> (f64, Vec<f64>) {
+            let options = HeadOptions {
+                kind,
+                logits: cosine(Margin::Angle(0.2)),
+                classes: 61,
+                d: D,
+                seed: 5,
+                scratch_bytes: 1 << 20,
+            };
+            let results = run_ranks(ranks, |comm| {
+                let mut head = class_head(&options, comm.duplicate()?)?;
+                head.renew(0, &|| false)?;
+                let (features, labels) =
+                    (numbers(12 * D, 4), [3, 9, 60, 11, 9, 7, 8, 1, 2, 0, 5, 6]);
+                head.select(&labels, 7)?;
+                let values = |head: &dyn ClassHead| -> Result<Vec<f64>, HeadError> {
+                    let own = head
+                        .save()
+                        .into_iter()
+                        .filter(|b| b.name.ends_with("weights"));
+                    let own: Vec<f32> = own.flat_map(|block| block.values).collect();
+                    let all = comm.all_gather_ragged(&own)?.concat();
+                    Ok(all.into_iter().map(f64::from).collect())
+                };
+                let before = values(head.as_ref())?;
+                let parts = features
+                    .chunks(12 / micro * D)
+                    .zip(labels.chunks(12 / micro));
+                for (features, labels) in parts {
+                    head.score(features, labels, 0.5)?;
+                }
+                let square = head.gradient_square()?;
+                head.update(&Update {
+                    rule: Rule::Sgd {
+                        momentum: 0.0,
+                        nesterov: false,
+                    },
+                    rate: 1.0,
+                    weight_decay: 0.0,
+                    scale,
+                })?;
+                let moved = values(head.as_ref())?;
+                let steps = before.iter().zip(moved).map(|(a, b)| a - b).collect();
+                Ok::<_, HeadError>((square, steps))
+            });
+            results.unwrap().remove(0)
+        };
+        let (square, whole) = step(1, 1, 1.0);
+        let norm: f64 = whole.iter().map(|x| x * x).sum();
+        assert!(
+            (square - norm).abs() < 1e-5 * norm,
+            "{kind}: {square} {norm}"
+        );
+        for (ranks, micro) in [(1, 3), (2, 1), (3, 2), (4, 12)] {
+            let (other, _) = step(ranks, micro, 1.0);
+            assert!(
+                (square - other).abs() < 1e-4 * square,
+                "{kind}: {square} {other}"
+            );
+        }
+        let (_, half) = step(1, 2, 0.5);
+        let whole: Vec<f64> = whole.iter().map(|x| 0.5 * x).collect();
+        assert_close(&kind.to_string(), &whole, &half);
     }
 }
 
@@ -234,6 +310,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                     rule: SGD,
                     rate: 0.5,
                     weight_decay: 0.0,
+                    scale: 1.0,
                 })?;
                 let best = head.top(&numbers(2 * D, 5), 3)?;
                 Ok::<_, HeadError>((sums.loss, best))
@@ -262,12 +339,17 @@ fn lars_takes_the_step_of_its_definition() {
         },
         rate,
         weight_decay: 0.01,
+        scale: 1.0,
     };
     // A step of plain descent says what the gradient is.
     let plain = Update {
-        rule: Rule::Sgd { momentum: 0.0 },
+        rule: Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        },
         rate: 1.0,
         weight_decay: 0.0,
+        scale: 1.0,
     };
     let (_, _, stepped) = case.step(&Comm::alone(), 0, plain);
     let w: Vec<f64> = case.weights.iter().map(|&w| f64::from(w)).collect();
