@@ -217,6 +217,14 @@ impl PreparedPipeline {
         self
     }
 
+    /// Gives ranks a share of each batch that does not depend on which of them hold its records in their memory, unless
+    /// the configuration asks for those that they hold; says whether it does. What a rank holds may be records of a
+    /// few classes.
+    pub fn deal_anywhere(&mut self) -> bool {
+        let near = self.terms.cache.as_mut().map(|cache| &mut cache.near);
+        near.is_some_and(|near| *near.get_or_insert(false))
+    }
+
     /// With one more stage, behind the others that run as often as it does.
     #[must_use]
     pub fn with_stage(mut self, stage: Arc<dyn Stage>) -> PreparedPipeline {

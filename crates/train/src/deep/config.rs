@@ -24,6 +24,16 @@ pub enum Optimizer {
     Lars,
 }
 
+impl fmt::Display for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Optimizer::Sgd => "sgd",
+            Optimizer::Adamw => "adamw",
+            Optimizer::Lars => "lars",
+        })
+    }
+}
+
 impl FromStr for Optimizer {
     type Err = String;
 
@@ -192,6 +202,14 @@ impl Default for FitConfig {
 }
 
 impl FitConfig {
+    /// What saved state belongs to, by name.
+    pub(crate) fn decisive(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("optimizer", self.optimizer.to_string()),
+            ("seed", self.seed.to_string()),
+        ]
+    }
+
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         let positive = |what: &str, value: f64| match value.is_finite() && value > 0.0 {

@@ -76,7 +76,8 @@ pub(crate) fn fit(
         }
         run.epoch(&mut source, &mut progress, folder, context)?;
         if let Some((validation, steps)) = &mut validation {
-            let counts = run.evaluate("validation", validation, *steps, &progress, context)?;
+            let is_saved = progress.feed.is_some();
+            let counts = run.evaluate("validation", validation, *steps, is_saved, context)?;
             progress.epoch.validation(counts);
         }
         progress.epoch.wall_s = run.wall_s();
@@ -104,7 +105,8 @@ pub(crate) fn fit(
         Some(test) => {
             let steps = test.steps(0);
             let mut source = test.source(None, run.of.targets, comm)?;
-            Some(run.evaluate("test", &mut source, steps, &progress, context)?)
+            // The last checkpoint is what is measured.
+            Some(run.evaluate("test", &mut source, steps, false, context)?)
         }
         None => None,
     };
@@ -408,15 +410,15 @@ impl Run<'_, '_> {
         TrainError::not_a_number(what, progress.feed.is_some())
     }
 
-    /// Losses on data of this name.
+    /// Losses on data of this name; whether there is a checkpoint of other parameters.
     ///
-    /// Errors: also a loss that is no number, before it is saved.
+    /// Errors: also a loss that is not a number.
     fn evaluate(
         &mut self,
         name: &str,
         source: &mut Source,
         steps: u64,
-        progress: &Progress,
+        is_saved: bool,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
         let trainer = self.of.trainer.as_mut();
@@ -430,11 +432,8 @@ impl Run<'_, '_> {
             Ok(counts) if counts.loss.is_finite() => Ok(counts),
             Err(error) if !is_lost(&error) => Err(error),
             _ => {
-                let what = format!(
-                    "the loss on {name} data is not a number after step {}",
-                    progress.steps
-                );
-                Err(TrainError::not_a_number(what, progress.feed.is_some()))
+                let what = format!("the loss on {name} data is not a number any more");
+                Err(TrainError::not_a_number(what, is_saved))
             }
         }
     }
