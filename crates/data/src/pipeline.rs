@@ -90,6 +90,11 @@ impl PreparedPipeline {
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
         }
+        if config.planar && matches!(decode, DecodeSetting::Text(_) | DecodeSetting::Pairs(_)) {
+            return Err(DataError::Config(format!(
+                "`planar` is for pictures and does nothing with `decode` {decode}; leave it out",
+            )));
+        }
         if opened.of_pairs && !matches!(decode, DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
                 "`pair` makes pairs of sentences, which `decode` {decode} does not take apart; give `decode` pairs",

@@ -129,6 +129,12 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let began = Instant::now();
     let mut config = config.clone();
     config.fit.check()?;
+    if !(config.width.is_finite() && config.width > 0.0) {
+        return Err(TrainError::config(format!(
+            "`width` {} is not above 0; give a positive number",
+            config.width
+        )));
+    }
     if config.pipeline.planar {
         return Err(TrainError::config(
             "`planar` puts channels first, and nets take them last; leave it out".to_string(),

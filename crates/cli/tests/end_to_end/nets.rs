@@ -102,6 +102,22 @@ fn flags_that_change_nothing_are_refused() {
             ["--unit-bytes does nothing", "--mode ordered"],
         ),
         (
+            "image demo:images:60 --warmup 2",
+            ["--warmup 2", "give 0 to the 1 of the run"],
+        ),
+        (
+            "image demo:images:60 --weight-decay -1",
+            ["--weight-decay -1", "give 0 or more"],
+        ),
+        (
+            "image demo:images:60 --width nan",
+            ["--width NaN", "positive"],
+        ),
+        (
+            "language text --planar",
+            ["--planar is for pictures", "leave it out"],
+        ),
+        (
             "image demo:images:60 --planar",
             ["--planar puts channels first", "leave it out"],
         ),

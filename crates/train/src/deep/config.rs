@@ -225,6 +225,22 @@ impl FitConfig {
         if let Some(clip) = self.clip {
             positive("clip", clip)?;
         }
+        if let Some(patience) = self.patience {
+            positive("patience", patience as f64)?;
+        }
+        let decay = self.weight_decay;
+        if !(decay.is_finite() && decay >= 0.0) {
+            return Err(TrainError::config(format!(
+                "`weight_decay` {decay} is below 0 or not a number; give 0 or more"
+            )));
+        }
+        let epochs = self.epochs as f64;
+        if !(0.0..=epochs).contains(&self.warmup) {
+            return Err(TrainError::config(format!(
+                "`warmup` {} is a number of epochs; give 0 to the {epochs} of the run",
+                self.warmup
+            )));
+        }
         if !(0.0..1.0).contains(&self.smoothing) || !(0.0..1.0).contains(&self.momentum) {
             return Err(TrainError::config(format!(
                 "`smoothing` {} and `momentum` {} are parts: give numbers from 0 to below 1",
