@@ -143,12 +143,16 @@ impl Head {
         }
         let rule = match trust {
             Some(trust) => Rule::Lars { momentum, trust },
-            None => Rule::Sgd { momentum },
+            None => Rule::Sgd {
+                momentum,
+                nesterov: false,
+            },
         };
         let update = Update {
             rule,
             rate,
             weight_decay,
+            scale: 1.0,
         };
         Ok(self.run(py, |head, _| head.update(&update))??)
     }

@@ -88,7 +88,7 @@ impl From<HeadFailure> for PyErr {
                 classes - 1
             )),
             HeadFailure::NotFinite(place) => PyValueError::new_err(format!(
-                "features{place} are not finite; lower the learning rate"
+                "features{place} or their logits are not finite; lower the learning rate"
             )),
             HeadFailure::NotSelected(place, label) => PyValueError::new_err(format!(
                 "labels{place} is {label}, which select() was not given; give it the labels of all batches of the step"

@@ -86,6 +86,25 @@ def test_the_full_head_is_cross_entropy_and_its_step_that_of_sgd(logits: str) ->
         close(head.weight, weight.detach())
 
 
+@pytest.mark.parametrize("logits", ["cosine", "cosface", "arcface"])
+@pytest.mark.parametrize("scale", [1.0, 64.0, 128.0, 1000.0])
+def test_large_scales_are_cross_entropy_too(logits: str, scale: float) -> None:
+    # Of few classes no cosine is near 1, and e^(scale * (cosine - 1)) is nothing in single precision.
+    head = KnnSoftmax(5, DIM, "full", logits=logits, scale=scale, margin=0.3)
+    features, labels = examples(9, classes=5)
+    expected_features, weight = features.double().requires_grad_(), head.weight.double()
+    features.requires_grad_()
+    loss = head(features, labels)
+    loss.backward()
+    expected = F.cross_entropy(logits_of(expected_features, weight, labels, logits, scale, 0.3), labels)
+    expected.backward()
+    assert expected > 0.5
+    close(loss.detach(), expected.detach(), 1e-5 + 1e-6 * scale)
+    close(features.grad, expected_features.grad, 1e-5 + 1e-6 * scale)
+    head.eval()
+    close(head(features, labels), expected.detach(), 1e-5 + 1e-6 * scale)
+
+
 def test_knn_is_the_softmax_of_its_active_classes() -> None:
     k, budget = 5, 0.4
     head = KnnSoftmax(CLASSES, DIM, "knn", k=k, budget=budget, momentum=0.0)
@@ -309,7 +328,7 @@ def test_what_is_wrong_is_said() -> None:
     labels[2] = 0
     features[3, 5] = float("nan")
     for head_or_predict in (lambda: head(features, labels), lambda: head.predict(features)):
-        with said(ValueError, r"features\[3\] are not finite"):
+        with said(ValueError, r"features\[3\] or their logits are not finite"):
             head_or_predict()
     features[3, 5] = 0.0
     with said(RuntimeError, "no loss of this head went backward since its last step"):

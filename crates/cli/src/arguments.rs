@@ -295,7 +295,7 @@ pub struct PredictArguments {
     #[arg(long)]
     pub probabilities: bool,
     /// Of a net: print so many of the likeliest classes with their probabilities
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", conflicts_with = "probabilities")]
     pub top: Option<usize>,
     /// File to write instead of standard output
     #[arg(short, long)]

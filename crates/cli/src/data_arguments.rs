@@ -87,6 +87,14 @@ impl DataArguments {
     }
 }
 
+/// Refuses flags that were given and change nothing: whether that is so, the flag, and with what.
+pub fn refuse_idle(flags: &[(bool, &str, String)]) -> anyhow::Result<()> {
+    match flags.iter().find(|(is_idle, ..)| *is_idle) {
+        Some((_, flag, with)) => anyhow::bail!("{flag} does nothing {with}; leave it out"),
+        None => Ok(()),
+    }
+}
+
 /// Takes what was given.
 pub fn set<T>(place: &mut T, given: Option<T>) {
     if let Some(value) = given {

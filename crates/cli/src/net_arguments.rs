@@ -12,7 +12,7 @@ use pelton_train::{
 };
 
 use crate::bytes::Memory;
-use crate::data_arguments::{DataArguments, set, set_option};
+use crate::data_arguments::{DataArguments, refuse_idle, set, set_option};
 use crate::peer_arguments::PeerArguments;
 use crate::stage_arguments::PipelineArguments;
 
@@ -114,6 +114,27 @@ impl FitArguments {
         set(&mut config.rate, self.rate);
         set(&mut config.momentum, self.momentum);
         set(&mut config.nesterov, self.nesterov);
+        let looks_ahead = self.nesterov == Some(true);
+        let is_sgd = config.optimizer == Optimizer::Sgd;
+        let other = format!("with --optimizer {}", config.optimizer);
+        refuse_idle(&[
+            (
+                self.momentum.is_some() && config.optimizer == Optimizer::Adamw,
+                "--momentum",
+                other.clone(),
+            ),
+            (looks_ahead && !is_sgd, "--nesterov", other),
+            (
+                looks_ahead && config.momentum == 0.0,
+                "--nesterov",
+                "with a momentum of 0".to_string(),
+            ),
+            (
+                self.patience.is_some() && config.validation.is_none(),
+                "--patience",
+                "without --validation".to_string(),
+            ),
+        ])?;
         set(&mut config.weight_decay, self.weight_decay);
         set(&mut config.schedule, self.schedule);
         set(&mut config.warmup, self.warmup);
@@ -233,7 +254,21 @@ impl ClassifyArguments {
         set(&mut head.micro_batches, self.head.micro_batches);
         set(&mut head.overlap, self.head.overlap);
         set(&mut head.density, self.head.density);
-        self.image.apply(config)
+        let (embedding, overlap) = (self.head.embedding, self.head.overlap);
+        let (micro_batches, density) = (head.micro_batches, self.head.density);
+        let run = self.image.apply(config)?;
+        let without_net = config.model == ImageModel::None;
+        let of_none = || "with --model none".to_string();
+        refuse_idle(&[
+            (embedding.is_some() && without_net, "--embedding", of_none()),
+            (density.is_some() && without_net, "--density", of_none()),
+            (
+                overlap == Some(true) && micro_batches == 1,
+                "--overlap",
+                "without --micro-batches".to_string(),
+            ),
+        ])?;
+        Ok(run)
     }
 }
 
@@ -246,6 +281,11 @@ impl ImageArguments {
         self.format.apply(&mut config.data);
         set(&mut config.model, self.model);
         set(&mut config.width, self.width);
+        refuse_idle(&[(
+            self.width.is_some() && config.model == ImageModel::None,
+            "--width",
+            "with --model none".to_string(),
+        )])?;
         self.fit.apply(&mut config.fit)?;
         self.pipeline.apply(&mut config.pipeline);
         Ok(self.run)
@@ -314,6 +354,48 @@ impl LanguageArguments {
         config.tied |= self.tied;
         set_option(&mut config.carry, self.carry);
         set(&mut config.parallel, self.parallel);
+        let is_lstm = config.model == LanguageNet::Lstm;
+        let of_model = || format!("with --model {}", config.model);
+        let of_carry = || "with --carry, which reads the text in one piece".to_string();
+        let (carries, pipeline) = (config.carry.is_some(), &self.pipeline);
+        refuse_idle(&[
+            (self.heads.is_some() && is_lstm, "--heads", of_model()),
+            (
+                self.positions.is_some() && is_lstm,
+                "--positions",
+                of_model(),
+            ),
+            (
+                self.embedding.is_some() && !is_lstm,
+                "--embedding",
+                of_model(),
+            ),
+            (self.fit.order.is_some() && carries, "--order", of_carry()),
+            (pipeline.echo.is_some() && carries, "--echo", of_carry()),
+            (
+                pipeline.lengths.is_some() && carries,
+                "--lengths",
+                of_carry(),
+            ),
+            (
+                pipeline.collate.is_some() && carries,
+                "--collate",
+                of_carry(),
+            ),
+            (pipeline.drop_last && carries, "--drop-last", of_carry()),
+            (pipeline.mix.is_some() && carries, "--mix", of_carry()),
+            (pipeline.sample.is_some() && carries, "--sample", of_carry()),
+            (
+                pipeline.epoch_examples.is_some() && carries,
+                "--epoch-examples",
+                of_carry(),
+            ),
+            (
+                pipeline.keep_lengths.is_some() && carries,
+                "--keep-lengths",
+                of_carry(),
+            ),
+        ])?;
         self.fit.apply(&mut config.fit)?;
         self.pipeline.apply(&mut config.pipeline);
         Ok(self.run)

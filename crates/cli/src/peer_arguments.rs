@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use pelton_tools::bench::{PeerConfig, PeerMode};
 
 use crate::bytes::Memory;
+use crate::data_arguments::refuse_idle;
 
 /// What lies between the backend and the feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -26,12 +27,13 @@ pub struct PeerArguments {
     /// (from what is in memory, load by load; by default as few loads an epoch as fit)
     #[arg(long, default_value = "ordered", requires = "cache")]
     pub mode: PeerMode,
-    /// Bytes that --mode opportunistic reads from the backend at once
-    #[arg(long, default_value = "1MiB", requires = "cache")]
-    pub unit_bytes: Memory,
-    /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records
+    /// Bytes that --mode opportunistic reads from the backend at once (default: 1MiB)
     #[arg(long, requires = "cache")]
-    pub anywhere: bool,
+    pub unit_bytes: Option<Memory>,
+    /// Deal out the slots of a batch in runs, instead of to the ranks that hold their records: true or false (default:
+    /// true of nets with batch norm, which are better off with records of all classes, false otherwise)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", requires = "cache")]
+    pub anywhere: Option<bool>,
 }
 
 impl PeerArguments {
@@ -44,12 +46,18 @@ impl PeerArguments {
             Memory::Bytes(bytes) => (bytes, None),
             Memory::Share(share) => (0, Some(share)),
         };
+        refuse_idle(&[(
+            self.unit_bytes.is_some() && self.mode == PeerMode::Ordered,
+            "--unit-bytes",
+            "with --mode ordered".to_string(),
+        )])?;
+        let unit_bytes = self.unit_bytes.map(|bytes| bytes.bytes("--unit-bytes"));
         Ok(Some(PeerConfig {
             memory_bytes,
             memory_share,
             mode: self.mode,
-            unit_bytes: self.unit_bytes.bytes("--unit-bytes")?,
-            near: !self.anywhere,
+            unit_bytes: unit_bytes.transpose()?.unwrap_or(1 << 20),
+            near: self.anywhere.map(|anywhere| !anywhere),
         }))
     }
 }

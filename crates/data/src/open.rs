@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
-    Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Reach, RowLayout, Rows, Scale,
-    is_remote,
+    DataFile, Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Reach, RowLayout, Rows,
+    Scale, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
@@ -194,6 +194,10 @@ fn open_files(
         ..OpenOptions::default()
     };
     let dataset = Arc::new(Dataset::open(&files, &options)?);
+    // Other data for the same model is opened with the settings of its training data.
+    if expected.is_none() {
+        refuse_idle(config, &dataset)?;
+    }
     for note in dataset.notes() {
         observer(Event::Note(note));
     }
@@ -217,6 +221,47 @@ fn open_files(
         of_pairs: config.pair.is_some(),
         cache_dir: folder,
     })
+}
+
+/// Refuses settings that change nothing of these files.
+fn refuse_idle(config: &DataConfig, dataset: &Dataset) -> Result<(), DataError> {
+    let kind = |file: &DataFile| {
+        let spelled = file.kind().to_string();
+        spelled.split(':').next().unwrap_or_default().to_string()
+    };
+    let of_no_file = |kinds: &[&str]| {
+        let mut files = dataset.files().iter();
+        !files.any(|file| kinds.contains(&kind(file).as_str()))
+    };
+    let with = |kinds: &str| {
+        let found = dataset.files().first().map(kind).unwrap_or_default();
+        format!("with {found}, but with {kinds}")
+    };
+    let tables = ["csv", "tsv", "parquet", "arrow"];
+    let file_column = DataConfig::default().file_column;
+    let idle = [
+        (
+            config.zero_based && of_no_file(&["libsvm"]),
+            "zero_based",
+            with("libsvm"),
+        ),
+        (
+            config.missing.is_some() && of_no_file(&tables),
+            "missing",
+            with(&tables.join(", ")),
+        ),
+        (
+            config.file_column != file_column && config.label_file.is_none(),
+            "file_column",
+            "without `label_file`".to_string(),
+        ),
+    ];
+    match idle.into_iter().find(|(is_idle, ..)| *is_idle) {
+        Some((_, setting, with)) => Err(DataError::Config(format!(
+            "`{setting}` does nothing {with}; leave it out"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Folder of derived and generated files.

@@ -37,8 +37,10 @@ pub struct PeerConfig {
     pub mode: PeerMode,
     /// Bytes that the opportunistic mode reads at once.
     pub unit_bytes: u64,
-    /// Whether slots of a batch go to the ranks that hold their records.
-    pub near: bool,
+    /// Whether slots of a batch go to the ranks that hold their records; where absent, they do, unless a job says
+    /// [otherwise](crate::PreparedPipeline::deal_anywhere).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<bool>,
 }
 
 /// In which order records are taken when memory does not hold all of them.
@@ -178,7 +180,7 @@ impl Peers {
             plan,
             cache,
             ranks,
-            near: peers.near,
+            near: peers.near.unwrap_or(true),
             mode: peers.mode,
             epoch_order: RefCell::default(),
         })

@@ -90,6 +90,11 @@ impl PreparedPipeline {
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
         }
+        if config.planar && matches!(decode, DecodeSetting::Text(_) | DecodeSetting::Pairs(_)) {
+            return Err(DataError::Config(format!(
+                "`planar` is for pictures and does nothing with `decode` {decode}; leave it out",
+            )));
+        }
         if opened.of_pairs && !matches!(decode, DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
                 "`pair` makes pairs of sentences, which `decode` {decode} does not take apart; give `decode` pairs",
@@ -225,6 +230,14 @@ impl PreparedPipeline {
         self.terms.memory_bytes = bytes;
         self.options.memory_bytes = bytes;
         self
+    }
+
+    /// Gives ranks a share of each batch that does not depend on which of them hold its records in their memory, unless
+    /// the configuration asks for those that they hold; says whether it does. What a rank holds may be records of a
+    /// few classes.
+    pub fn deal_anywhere(&mut self) -> bool {
+        let near = self.terms.cache.as_mut().map(|cache| &mut cache.near);
+        near.is_some_and(|near| *near.get_or_insert(false))
     }
 
     /// With one more stage, behind the others that run as often as it does.

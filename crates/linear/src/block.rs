@@ -100,6 +100,11 @@ impl Scratch {
                 });
             };
             let q = squared_norm(values) + bias * bias + diagonal;
+            if !q.is_finite() {
+                return Err(LinearError::TooLarge {
+                    record: block.id(i),
+                });
+            }
             self.visits.push(Visit {
                 place,
                 class,

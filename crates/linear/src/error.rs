@@ -63,6 +63,14 @@ pub enum LinearError {
         /// Features of the model.
         expected: usize,
     },
+    /// A row whose length is no f32.
+    #[error(
+        "record {record}: the squares of its features are more than f32 holds; make features smaller, such as by `scale` standard"
+    )]
+    TooLarge {
+        /// Record id.
+        record: u64,
+    },
     /// A row of bytes, which has no features.
     #[error(
         "record {record} holds bytes and no features; turn the data into rows of numbers first"

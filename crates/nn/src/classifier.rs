@@ -245,8 +245,12 @@ impl Trainer for Classifier {
         Ok(self.reported(loss, correct, own))
     }
 
-    fn gradient_norm(&self) -> Result<f64, NnError> {
-        self.net.gradient_norm()
+    /// Of net and head together. The head is one more pass over the classes of the step.
+    fn gradient_norm(&mut self) -> Result<f64, NnError> {
+        let of_net = self.net.gradient_norm()?;
+        let (of_head, took) = timed(|| self.head.gradient_square());
+        self.head_s += took;
+        Ok((of_net.powi(2) + of_head?).sqrt())
     }
 
     fn update(&mut self, update: &Update) -> Result<(), NnError> {
@@ -254,7 +258,7 @@ impl Trainer for Classifier {
         self.features_s += took;
         done?;
         let rule = match update.rule {
-            Rule::Sgd { momentum, .. } => pelton_softmax::Rule::Sgd { momentum },
+            Rule::Sgd { momentum, nesterov } => pelton_softmax::Rule::Sgd { momentum, nesterov },
             Rule::Lars { momentum, trust } => pelton_softmax::Rule::Lars { momentum, trust },
             Rule::AdamW { .. } => {
                 return Err(NnError::Net(
@@ -266,6 +270,7 @@ impl Trainer for Classifier {
             rule,
             rate: update.rate * self.options.head_rate,
             weight_decay: update.weight_decay,
+            scale: update.scale,
         };
         let waited = self.head.communication_seconds();
         let (done, took) = timed(|| self.head.update(&update));

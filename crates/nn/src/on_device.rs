@@ -497,7 +497,7 @@ where
         self.with_comm(|net, comm| net.gradients_with(comm, parts, options))
     }
 
-    fn gradient_norm(&self) -> Result<f64, NnError> {
+    fn gradient_norm(&mut self) -> Result<f64, NnError> {
         let of = |sparse: bool| -> f64 {
             let which = (0..self.gradients.len()).filter(|&at| self.is_sparse(at) == sparse);
             let all: Vec<_> = which.filter_map(|at| self.gradients[at].clone()).collect();

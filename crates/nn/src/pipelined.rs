@@ -408,7 +408,7 @@ where
         self.sum_tied()?;
         Ok(counts)
     }
-    fn gradient_norm(&self) -> Result<f64, NnError> {
+    fn gradient_norm(&mut self) -> Result<f64, NnError> {
         let own = &self.here.gradients[self.own().parameters.clone()];
         let own: Vec<_> = own.iter().flatten().cloned().collect();
         let mut squares = [Inner::<B>::norm(&own).powi(2)];

@@ -69,7 +69,7 @@ pub trait Trainer: Send {
     ) -> Result<Counts, NnError>;
 
     /// The 2-norm of all gradients; not finite where one of them is not. All ranks call it.
-    fn gradient_norm(&self) -> Result<f64, NnError>;
+    fn gradient_norm(&mut self) -> Result<f64, NnError>;
 
     /// Changes the parameters by the gradients, which are zero afterwards.
     fn update(&mut self, update: &Update) -> Result<(), NnError>;

@@ -107,7 +107,7 @@ fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
         mode,
         unit_bytes: file_records * pictures.bytes,
         // Each rank takes its run of a batch, as the paper's do.
-        near: false,
+        near: Some(false),
     };
     let mut all = Vec::new();
     for level in LEVELS {

@@ -70,9 +70,13 @@ fn main() {
         margin: Margin::None,
     };
     let update = Update {
-        rule: Rule::Sgd { momentum: 0.9 },
+        rule: Rule::Sgd {
+            momentum: 0.9,
+            nesterov: false,
+        },
         rate: 0.1,
         weight_decay: 0.0,
+        scale: 1.0,
     };
     let rows = ClassRows::new(0, d, numbers(classes * d, 3));
     let comm = Comm::alone();

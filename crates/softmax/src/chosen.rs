@@ -111,6 +111,15 @@ impl ChosenHead {
         Ok((sums, scored))
     }
 
+    /// Makes one of all micro-batches that were scored.
+    fn gather(&mut self) {
+        let all = self.scored.drain(..).reduce(|mut all, next| {
+            all.append(next);
+            all
+        });
+        self.scored.extend(all);
+    }
+
     /// Of each row the products with all classes of this rank, chunk by chunk; see [`Head::products`].
     pub(crate) fn head(&self) -> &Head {
         &self.head
@@ -213,13 +222,21 @@ impl ClassHead for ChosenHead {
         self.scored[micro_batch].weigh(factor);
     }
 
+    fn gradient_square(&mut self) -> Result<f64, HeadError> {
+        self.gather();
+        match self.scored.first() {
+            Some(scored) => Ok(self.head.squares(scored, &self.comm)?[0]),
+            None => Ok(0.0),
+        }
+    }
+
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {
-        let scored = self.scored.drain(..).reduce(|mut all, next| {
-            all.append(next);
-            all
-        });
-        match scored {
-            Some(scored) => self.head.update(&scored, update, &self.comm),
+        self.gather();
+        match self.scored.pop() {
+            Some(mut scored) => {
+                scored.weigh(update.scale);
+                self.head.update(&scored, update, &self.comm)
+            }
             None => Ok(()),
         }
     }
@@ -513,9 +530,13 @@ mod tests {
         };
         let mut head = ChosenHead::new(&options, Comm::alone());
         let update = Update {
-            rule: crate::rows::Rule::Sgd { momentum: 0.9 },
+            rule: crate::rows::Rule::Sgd {
+                momentum: 0.9,
+                nesterov: false,
+            },
             rate: 0.5,
             weight_decay: 0.0,
+            scale: 1.0,
         };
         let labels = [3, 17, 8];
         for step in 0..6 {

@@ -48,7 +48,13 @@ impl Kernel for MakeUnit<'_> {
 
     #[inline(always)]
     fn run(self) -> f32 {
-        let inverse = 1.0 / dot(self.0, self.0).sqrt().max(SHORTEST);
+        let square = dot(self.0, self.0);
+        // A row that overflows has no direction; as zeros it would count as one that is at right angles to all.
+        let inverse = if square.is_finite() {
+            1.0 / square.sqrt().max(SHORTEST)
+        } else {
+            f32::NAN
+        };
         for x in self.0.iter_mut() {
             *x *= inverse;
         }
@@ -194,6 +200,7 @@ impl Kernel for StepOfRow<'_> {
             of_velocity,
             momentum,
             weight_decay,
+            nesterov,
         } = self.factors;
         let rows = self.weights.iter_mut().zip(self.gradient);
         if self.velocity.is_empty() {
@@ -202,9 +209,12 @@ impl Kernel for StepOfRow<'_> {
             }
             return;
         }
+        let along = self.factors.along();
+        let ahead = if nesterov { of_velocity } else { 0.0 };
         for ((w, g), v) in rows.zip(self.velocity) {
-            *v = normal(momentum * *v + of_gradient * (g + weight_decay * *w));
-            *w -= of_velocity * *v;
+            let g = of_gradient * (g + weight_decay * *w);
+            *v = normal(momentum * *v + g);
+            *w -= along * *v + ahead * g;
         }
     }
 }

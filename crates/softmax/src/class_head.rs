@@ -188,6 +188,10 @@ pub trait ClassHead: Send {
     /// scored with; `micro_batch` is its place among them.
     fn weigh(&mut self, micro_batch: usize, factor: f32);
 
+    /// The sum of squares of the gradient of all ranks' weights by the micro-batches that were scored since the last
+    /// update.
+    fn gradient_square(&mut self) -> Result<f64, HeadError>;
+
     /// Takes one step for all micro-batches that were scored since the last.
     fn update(&mut self, update: &Update) -> Result<(), HeadError>;
 

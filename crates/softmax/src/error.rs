@@ -51,9 +51,9 @@ pub enum HeadError {
         /// Its label.
         label: u64,
     },
-    /// Not a number, or without a direction.
+    /// Features or logits that are no numbers, or too large for f32.
     #[error(
-        "the features of example {example} of the batch are not finite; lower the learning rate"
+        "the features or the logits of example {example} of the batch are not finite; lower the learning rate"
     )]
     NotFinite {
         /// Place in the batch.

@@ -66,8 +66,8 @@ pub struct Scored {
     total: Vec<f64>,
     /// The largest logit of another class, by example.
     best: Vec<f32>,
-    /// Share of the right class, by example.
-    share: Vec<f32>,
+    /// Share of all other classes together, by example: of a sure example far smaller than the roundings of 1.
+    wrong: Vec<f32>,
     /// What its loss counts for, by example.
     weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it.
@@ -149,10 +149,10 @@ impl Head {
             inverse,
             targets,
             right: Vec::new(),
-            shift: vec![self.logits.bound().unwrap_or(f32::MIN); batch],
+            shift: vec![f32::MIN; batch],
             total: vec![0.0; batch],
             best: vec![f32::NEG_INFINITY; batch],
-            share: Vec::new(),
+            wrong: Vec::new(),
             weight: vec![1.0; batch],
             gradient: vec![0.0; batch * d],
             products: Vec::new(),
@@ -214,7 +214,8 @@ impl Head {
                     classes: self.classes,
                 });
             }
-            if !x.iter().all(|x| x.is_finite()) {
+            // The square of the length overflows long before the numbers do.
+            if !x.iter().map(|x| x * x).sum::<f32>().is_finite() {
                 return Err(HeadError::NotFinite { example });
             }
         }
@@ -277,10 +278,7 @@ impl Head {
             *z = f32::NEG_INFINITY;
         }
         chunk::largest(&scratch.products, scale, &mut scored.best);
-        if self.logits.bound().is_none() {
-            let best = scored.best.clone();
-            scored.shift_to(&best);
-        }
+        scored.shift_to_best();
         scratch.exponentials.resize(scratch.products.len(), 0.0);
         chunk::exponentials(
             &scratch.products,
@@ -301,6 +299,8 @@ impl Head {
 
     /// Adds up the sums of all ranks. From here on each loss counts for `weight`, and [`Scored::gradient`] is this rank's
     /// part of the gradient of `weight` · Σ loss by the features.
+    ///
+    /// Errors: a loss that is not a number, the same on all ranks; a lost rank.
     pub fn reduce(&self, scored: &mut Scored, weight: f32, comm: &Comm) -> Result<Sums, HeadError> {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
         comm.all_reduce(&mut scored.best, Reduction::Max)?;
@@ -309,35 +309,38 @@ impl Head {
             sums[batch + example] = f64::from(right.with_margin);
             sums[2 * batch + example] = f64::from(right.plain);
         }
-        if self.logits.bound().is_none() {
-            let best = scored.best.clone();
-            scored.shift_to(&best);
-        }
+        scored.shift_to_best();
         sums[..batch].copy_from_slice(&scored.total);
         comm.all_reduce(&mut sums, Reduction::Sum)?;
         let mut found = Sums::default();
-        scored.share = vec![0.0; batch];
+        scored.wrong = vec![0.0; batch];
         scored.weight = vec![weight; batch];
-        // e^(−shift) over the sum of all, which makes shares of exponentials.
         for i in 0..batch {
             let shift = f64::from(scored.shift[i]);
             let (others, right, plain) = (sums[i], sums[batch + i], sums[2 * batch + i]);
+            // Infinite where the right class is far above the others, or the only one.
             let own = (right - shift).exp();
-            // The right class may be far above the others, or be the only one.
-            let lse = if own.is_finite() && others + own > 0.0 {
-                shift + (others + own).ln()
+            let loss = if right > shift {
+                (others / own).ln_1p()
             } else {
-                right
+                shift - right + (others + own).ln()
             };
-            found.loss += lse - right;
+            if !loss.is_finite() {
+                return Err(HeadError::NotFinite { example: i });
+            }
+            found.loss += loss;
             found.correct += usize::from(plain > f64::from(scored.best[i]));
-            scored.share[i] = (right - lse).exp() as f32;
-            let factor = (shift - lse).exp() as f32;
-            let factor = if factor.is_finite() { factor } else { 0.0 };
+            scored.wrong[i] = if own.is_finite() {
+                (others / (others + own)) as f32
+            } else {
+                0.0
+            };
+            // Makes shares of exponentials.
+            let factor = (1.0 / (others + own)) as f32;
             for g in &mut scored.gradient[i * d..][..d] {
                 *g *= factor;
             }
-            scored.shift[i] = lse as f32;
+            scored.shift[i] = (right + loss) as f32;
         }
         self.add_right(scored);
         let level = Simd::current();
@@ -369,7 +372,7 @@ impl Head {
         for (right, &(place, example)) in scored.right.iter().zip(&scored.targets) {
             let row = scored.row(place);
             chunk::unit_rows(|_| self.rows.row(row), is_cosine, &mut unit, &mut inverse);
-            let factor = (scored.share[example] - 1.0) * right.slope;
+            let factor = -scored.wrong[example] * right.slope;
             for (g, w) in scored.gradient[example * d..][..d].iter_mut().zip(&unit) {
                 *g += factor * w;
             }
@@ -393,18 +396,10 @@ impl Head {
             of_velocity: rate,
             momentum: update.momentum(),
             weight_decay,
+            nesterov: matches!(update.rule, Rule::Sgd { nesterov: true, .. }),
         };
         if let Rule::Lars { trust, .. } = update.rule {
-            let mut squares = [0.0; 2];
-            self.gradients(scored, &mut |head, places, scratch| {
-                let all =
-                    |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-                squares[0] += all(&scratch.gradient);
-                let rows = places.map(|place| all(head.rows.row(scored.row(place))));
-                squares[1] += rows.sum::<f64>();
-            });
-            comm.all_reduce(&mut squares, Reduction::Sum)?;
-            let [g, w] = squares.map(f64::sqrt);
+            let [g, w] = self.squares(scored, comm)?.map(f64::sqrt);
             let lambda = match w > 0.0 && g > 0.0 {
                 true => f64::from(trust) * w / (g + f64::from(weight_decay) * w),
                 false => 1.0,
@@ -422,6 +417,19 @@ impl Head {
         Ok(())
     }
 
+    /// Sums over the active rows of all ranks: squares of the gradient, and of the weights. One more pass over the rows.
+    pub(crate) fn squares(&mut self, scored: &Scored, comm: &Comm) -> Result<[f64; 2], HeadError> {
+        let mut squares = [0.0; 2];
+        self.gradients(scored, &mut |head, places, scratch| {
+            let all = |numbers: &[f32]| numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+            squares[0] += all(&scratch.gradient);
+            let rows = places.map(|place| all(head.rows.row(scored.row(place))));
+            squares[1] += rows.sum::<f64>();
+        });
+        comm.all_reduce(&mut squares, Reduction::Sum)?;
+        Ok(squares)
+    }
+
     /// Gives the gradients of the active rows to `visit`, chunk by chunk.
     fn gradients(
         &mut self,
@@ -429,7 +437,7 @@ impl Head {
         visit: &mut dyn FnMut(&mut Head, Range<usize>, &Scratch),
     ) {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
-        assert_eq!(scored.share.len(), batch, "a batch that was not reduced");
+        assert_eq!(scored.wrong.len(), batch, "a batch that was not reduced");
         let columns = scored
             .products
             .is_empty()
@@ -455,7 +463,7 @@ impl Head {
                 right.next_if(|(_, (place, _))| *place < places.end)
             {
                 shares[(place - places.start) * batch + example] =
-                    factor[example] * right.slope * (scored.share[example] - 1.0);
+                    -factor[example] * right.slope * scored.wrong[example];
             }
             scratch.gradient.resize(places.len() * d, 0.0);
             let shares = Matrix::new(shares, places.len(), batch);
@@ -528,7 +536,7 @@ impl Scored {
         self.unit.extend(other.unit);
         self.inverse.extend(other.inverse);
         self.shift.extend(other.shift);
-        self.share.extend(other.share);
+        self.wrong.extend(other.wrong);
         self.weight.extend(other.weight);
         let shifted = other.targets.iter().map(|&(place, i)| (place, first + i));
         let mine = self.targets.iter().copied().zip(self.right.iter().copied());
@@ -547,10 +555,11 @@ impl Scored {
         }
     }
 
-    /// Exponentials relative to these logits instead.
-    fn shift_to(&mut self, shift: &[f32]) {
+    /// Exponentials relative to the largest logits so far: relative to any other number, such as the largest that can be,
+    /// all of them may be 0 in f32.
+    fn shift_to_best(&mut self) {
         let d = self.unit.len() / self.batch.max(1);
-        for (i, &new) in shift.iter().enumerate() {
+        for (i, &new) in self.best.iter().enumerate() {
             // No other class: a shift from which −∞ can be taken.
             let new = new.max(f32::MIN);
             let old = std::mem::replace(&mut self.shift[i], new);

@@ -1,8 +1,11 @@
 //! What a logit is.
 
-use std::f32::consts::PI;
+use std::f32::consts::{FRAC_PI_2, PI};
 use std::fmt;
 use std::str::FromStr;
+
+/// Beyond this scale the roundings of cosines in f32 move logits by more than a thousandth.
+const LARGEST_SCALE: f32 = 10_000.0;
 
 /// How a logit comes from the features x of an example and the weights w of a class.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,14 +48,6 @@ impl Logits {
     /// Whether features and weights are divided by their lengths.
     pub(crate) fn is_cosine(self) -> bool {
         matches!(self, Logits::Cosine { .. })
-    }
-
-    /// The largest logit that can be, where there is one.
-    pub(crate) fn bound(self) -> Option<f32> {
-        match self {
-            Logits::Product => None,
-            Logits::Cosine { scale, .. } => Some(scale),
-        }
     }
 
     /// The right class's value in place of `z`, and its derivative by `z`.
@@ -117,9 +112,25 @@ impl FromStr for Logits {
             },
             _ => return Err(bad()),
         };
-        match parts.next() {
-            None => Ok(logits),
-            Some(_) => Err(bad()),
+        if parts.next().is_some() {
+            return Err(bad());
+        }
+        let Logits::Cosine { scale, margin } = logits else {
+            return Ok(logits);
+        };
+        if scale > LARGEST_SCALE {
+            return Err(format!(
+                "`{text}`: a scale of {scale} is more than cosines in f32 are exact for; give at most {LARGEST_SCALE}"
+            ));
+        }
+        match margin {
+            Margin::Cosine(m) if m > 2.0 => Err(format!(
+                "`{text}`: cosines differ by at most 2, and the margin is {m}; give a smaller one, such as 0.1"
+            )),
+            Margin::Angle(m) if m > FRAC_PI_2 => Err(format!(
+                "`{text}`: the margin {m} is an angle in radians; give at most {FRAC_PI_2}, such as 0.1"
+            )),
+            _ => Ok(logits),
         }
     }
 }
@@ -157,6 +168,14 @@ mod tests {
         ] {
             let error = wrong.parse::<Logits>().unwrap_err();
             assert!(error.contains("such as cosine:16"), "{error}");
+        }
+        for (wrong, remedy) in [
+            ("cosine:1e5", "give at most 10000"),
+            ("cosface:16:2.5", "such as 0.1"),
+            ("arcface:64:28.6", "in radians"),
+        ] {
+            let error = wrong.parse::<Logits>().unwrap_err();
+            assert!(error.contains(remedy), "{error}");
         }
     }
 }

@@ -44,6 +44,24 @@ impl Buckets {
         let part = 1.0 / probabilities.len() as f32;
         scores.iter_mut().for_each(|score| *score *= part);
     }
+
+    /// The logarithm of the same for one example, which may be too small for f32.
+    fn log_score(self, logarithms: &[Vec<f32>], class: u64, example: usize, batch: usize) -> f64 {
+        let of_repetition = |(repetition, all): (usize, &Vec<f32>)| {
+            f64::from(all[self.of(repetition, class) as usize * batch + example])
+        };
+        let of_repetitions = || logarithms.iter().enumerate().map(of_repetition);
+        let most = of_repetitions().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = of_repetitions().map(|x| (x - most).exp()).sum();
+        most + (sum / logarithms.len() as f64).ln()
+    }
+}
+
+/// Probabilities from their logarithms.
+fn exponentials(mut logarithms: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    let all = logarithms.iter_mut().flatten();
+    all.for_each(|p| *p = p.exp());
+    logarithms
 }
 
 pub(crate) struct Mach {
@@ -88,8 +106,8 @@ impl Mach {
             .collect()
     }
 
-    /// Probabilities of all buckets of each repetition, \[buckets, batch\], on all ranks.
-    fn probabilities(&self, features: &[f32]) -> Result<Vec<Vec<f32>>, HeadError> {
+    /// Logarithms of the probabilities of all buckets of each repetition, \[buckets, batch\], on all ranks.
+    fn log_probabilities(&self, features: &[f32]) -> Result<Vec<Vec<f32>>, HeadError> {
         let batch = features.len() / self.options.d;
         let scale = self.options.logits.scale();
         let of_repetition = |head: &ChosenHead| {
@@ -97,23 +115,23 @@ impl Mach {
             head.head()
                 .products(features, &mut |_, products| own.extend_from_slice(products))?;
             let mut all = self.comm.all_gather_ragged(&own)?.concat();
+            all.iter_mut().for_each(|z| *z *= scale);
             let mut most = vec![f32::NEG_INFINITY; batch];
             let mut sums = vec![0.0f64; batch];
             for row in all.chunks_exact(batch) {
                 most.iter_mut()
                     .zip(row)
-                    .for_each(|(most, z)| *most = most.max(z * scale));
+                    .for_each(|(most, z)| *most = most.max(*z));
             }
-            for row in all.chunks_exact_mut(batch) {
-                for ((z, most), sum) in row.iter_mut().zip(&most).zip(&mut sums) {
-                    *z = (*z * scale - most).exp();
-                    *sum += f64::from(*z);
+            for row in all.chunks_exact(batch) {
+                for ((z, most), sum) in row.iter().zip(&most).zip(&mut sums) {
+                    *sum += f64::from((*z - most).exp());
                 }
             }
             for row in all.chunks_exact_mut(batch) {
-                row.iter_mut()
-                    .zip(&sums)
-                    .for_each(|(p, sum)| *p /= *sum as f32);
+                for ((z, most), sum) in row.iter_mut().zip(&most).zip(&sums) {
+                    *z = (*z - most) - sum.ln() as f32;
+                }
             }
             Ok(all)
         };
@@ -192,6 +210,10 @@ impl ClassHead for Mach {
         heads.for_each(|head| head.weigh(micro_batch, factor));
     }
 
+    fn gradient_square(&mut self) -> Result<f64, HeadError> {
+        self.heads.iter_mut().map(ClassHead::gradient_square).sum()
+    }
+
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {
         self.heads
             .iter_mut()
@@ -212,7 +234,12 @@ impl ClassHead for Mach {
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
             let batch = labels.len();
-            let (probabilities, buckets) = (self.probabilities(features)?, self.buckets);
+            let (logarithms, buckets) = (self.log_probabilities(features)?, self.buckets);
+            let own = labels.iter().enumerate();
+            let own: Vec<f64> = own
+                .map(|(i, &label)| buckets.log_score(&logarithms, label, i, batch))
+                .collect();
+            let probabilities = exponentials(logarithms);
             let of_task = |classes: std::ops::Range<u64>| {
                 let (mut best, mut sum) = (vec![f32::NEG_INFINITY; batch], vec![0.0f64; batch]);
                 let mut scores = vec![0.0; batch];
@@ -240,7 +267,11 @@ impl ClassHead for Mach {
             let mut scores = vec![0.0; batch];
             for (i, &label) in labels.iter().enumerate() {
                 self.buckets.score(&probabilities, label, &mut scores);
-                found.loss -= (f64::from(scores[i]) / sum[i]).max(1e-30).ln();
+                let loss = sum[i].ln() - own[i];
+                if !loss.is_finite() {
+                    return Err(HeadError::NotFinite { example: i });
+                }
+                found.loss += loss;
                 found.correct += usize::from(scores[i] > best[i]);
             }
         }
@@ -252,7 +283,7 @@ impl ClassHead for Mach {
         if batch == 0 {
             return Ok(vec![]);
         }
-        let probabilities = self.probabilities(features)?;
+        let probabilities = exponentials(self.log_probabilities(features)?);
         let mut best = vec![Best::new(k); batch];
         let mut scores = vec![0.0; batch];
         for class in self.own() {
@@ -296,5 +327,89 @@ impl ClassHead for Mach {
             .iter()
             .map(ClassHead::communication_seconds)
             .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelton_comm::run_ranks;
+    use pelton_key::KeyedRng;
+
+    use super::*;
+    use crate::logits::{Logits, Margin};
+
+    /// Losses of any scale against sums in f64 over the weights that the head saves, on several ranks.
+    #[test]
+    fn mach_evaluates_as_in_f64() {
+        let (d, classes, labels) = (6, 40, [3u64, 9, 39, 9]);
+        let mut rng = KeyedRng::new(2);
+        let features: Vec<f32> = (0..labels.len() * d)
+            .map(|_| 2.0 * rng.next_f64() as f32 - 1.0)
+            .collect();
+        for scale in [1.0f32, 60.0, 128.0, 1000.0] {
+            let options = HeadOptions {
+                kind: HeadKind::Full,
+                logits: Logits::Cosine {
+                    scale,
+                    margin: Margin::None,
+                },
+                classes,
+                d,
+                seed: 4,
+                scratch_bytes: 0,
+            };
+            let make = |comm: Comm| Mach::new(&options, 7, 3, comm);
+            let alone = make(Comm::alone()).unwrap();
+            let unit = |x: &[f32]| -> Vec<f64> {
+                let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+                let length = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+                x.iter().map(|x| x / length).collect()
+            };
+            let saved: Vec<Vec<f32>> = alone.save().into_iter().map(|b| b.values).collect();
+            // Of each repetition the logarithm of each bucket's probability.
+            let logarithms = |x: &[f32]| -> Vec<Vec<f64>> {
+                let of_repetition = |weights: &Vec<f32>| -> Vec<f64> {
+                    let x = unit(x);
+                    let rows = weights.chunks_exact(d).map(unit);
+                    let z: Vec<f64> = rows
+                        .map(|w| {
+                            f64::from(scale) * w.iter().zip(&x).map(|(w, x)| w * x).sum::<f64>()
+                        })
+                        .collect();
+                    let most = z.iter().copied().fold(f64::MIN, f64::max);
+                    let lse = most + z.iter().map(|z| (z - most).exp()).sum::<f64>().ln();
+                    z.iter().map(|z| z - lse).collect()
+                };
+                saved.iter().map(of_repetition).collect()
+            };
+            let expected: f64 = features
+                .chunks_exact(d)
+                .zip(labels)
+                .map(|(x, label)| {
+                    let all = logarithms(x);
+                    let score = |class: u64, add: f64| -> f64 {
+                        let of = |(r, p): (usize, &Vec<f64>)| {
+                            (p[alone.buckets.of(r, class) as usize] + add).exp()
+                        };
+                        all.iter().enumerate().map(of).sum()
+                    };
+                    let sum: f64 = (0..classes).map(|class| score(class, 0.0)).sum();
+                    // Of the label relative to e^-600, which f64 holds.
+                    sum.ln() - score(label, 600.0).ln() + 600.0
+                })
+                .sum();
+            for ranks in 1..=4 {
+                let found = run_ranks(ranks, |comm: Comm| make(comm)?.evaluate(&features, &labels));
+                for sums in found.unwrap() {
+                    // Roundings of cosines in f32, times the scale.
+                    let tolerance = 1e-6 * (1.0 + f64::from(scale)) * labels.len() as f64;
+                    assert!(
+                        (sums.loss - expected).abs() < tolerance,
+                        "scale {scale}, {ranks} ranks: {} {expected}",
+                        sums.loss
+                    );
+                }
+            }
+        }
     }
 }

@@ -7,10 +7,12 @@ use rayon::prelude::*;
 /// How class weights change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// v ← m·v + g + βw; w ← w − γ·v.
+    /// g ← g + βw; v ← m·v + g; w ← w − γ·v, or w − γ·(g + m·v) with Nesterov's look ahead.
     Sgd {
         /// m, below 1.
         momentum: f32,
+        /// Whether the step looks ahead.
+        nesterov: bool,
     },
     /// λ = η‖w‖ / (‖g‖ + β‖w‖); v ← m·v + γλ(g + βw); w ← w − v (You et al., 2017). The norms are those of the active
     /// rows of all ranks, which take one more pass over them.
@@ -31,23 +33,35 @@ pub struct Update {
     pub rate: f32,
     /// Weight decay β, for active rows only.
     pub weight_decay: f32,
+    /// What gradients are multiplied by first: clipping.
+    pub scale: f32,
 }
 
 impl Update {
     pub(crate) fn momentum(&self) -> f32 {
         match self.rule {
-            Rule::Sgd { momentum } | Rule::Lars { momentum, .. } => momentum,
+            Rule::Sgd { momentum, .. } | Rule::Lars { momentum, .. } => momentum,
         }
     }
 }
 
-/// How rows take their step: v ← momentum·v + of_gradient·(g + weight_decay·w); w −= of_velocity·v.
+/// How rows take their step: g ← of_gradient·(g + weight_decay·w); v ← momentum·v + g; w −= of_velocity·v, or
+/// of_velocity·(g + momentum·v) with Nesterov's look ahead.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Factors {
     pub(crate) of_gradient: f32,
     pub(crate) of_velocity: f32,
     pub(crate) momentum: f32,
     pub(crate) weight_decay: f32,
+    pub(crate) nesterov: bool,
+}
+
+impl Factors {
+    /// What a row moves along its velocity.
+    pub(crate) fn along(&self) -> f32 {
+        let part = if self.nesterov { self.momentum } else { 1.0 };
+        self.of_velocity * part
+    }
 }
 
 /// Rows `first..first + len` of the class weights \[classes, d\], and their momentum.
@@ -224,10 +238,11 @@ impl ClassRows {
 
     /// Ends a step: rows that took no part have waited for one more.
     pub(crate) fn next_step(&mut self, factors: Factors) {
+        let along = factors.along();
         let moving = self.waits.iter_mut().rev();
         for wait in moving.take_while(|wait| wait.kept > REST) {
             wait.kept *= factors.momentum;
-            wait.moved += factors.of_velocity * wait.kept;
+            wait.moved += along * wait.kept;
         }
         self.waits.push(Wait::NONE);
     }

@@ -88,6 +88,87 @@ impl Case {
         .sum()
     }
 
+    /// Features that lie near the vectors of their classes, whose losses are small.
+    fn sure(mut self) -> Case {
+        let rows = self.features.chunks_exact_mut(D).zip(&self.labels);
+        for (x, &label) in rows {
+            let w = &self.weights[label as usize * D..][..D];
+            x.iter_mut().zip(w).for_each(|(x, w)| *x = w + 0.2 * *x);
+        }
+        self
+    }
+
+    /// Loss, and half its gradient by features and by weights, of all classes, from derivatives in f64.
+    fn exact(&self) -> (f64, Vec<f64>, Vec<f64>) {
+        let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+        let (features, weights) = (wide(&self.features), wide(&self.weights));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let mut found = (0.0, vec![0.0; features.len()], vec![0.0; weights.len()]);
+        for (i, &label) in self.labels.iter().enumerate() {
+            let x = &features[i * D..][..D];
+            let rows: Vec<&[f64]> = weights.chunks_exact(D).collect();
+            let Logits::Cosine { scale, margin } = self.logits else {
+                panic!("cosines");
+            };
+            let scale = f64::from(scale);
+            let cosines: Vec<f64> = rows
+                .iter()
+                .map(|w| dot(x, w) / (dot(x, x) * dot(w, w)).sqrt())
+                .collect();
+            let own = cosines[label as usize];
+            let (with_margin, slope) = match margin {
+                Margin::None => (own, 1.0),
+                Margin::Cosine(m) => (own - f64::from(m), 1.0),
+                Margin::Angle(m) => {
+                    let (angle, m) = (own.acos(), f64::from(m));
+                    if angle + m < std::f64::consts::PI {
+                        ((angle + m).cos(), (angle + m).sin() / angle.sin())
+                    } else {
+                        (own - m * m.sin(), 1.0)
+                    }
+                }
+            };
+            // Σ e^(z − z_y) over the other classes; a case stays below what f64 holds.
+            let relative = |class: usize| (scale * (cosines[class] - with_margin)).exp();
+            let others: f64 = (0..rows.len())
+                .filter(|&class| class != label as usize)
+                .map(relative)
+                .sum();
+            found.0 += if others.is_finite() {
+                others.ln_1p()
+            } else {
+                let most = cosines.iter().copied().fold(f64::MIN, f64::max);
+                let sum: f64 = cosines.iter().map(|z| (scale * (z - most)).exp()).sum();
+                scale * (most - with_margin) + sum.ln()
+            };
+            let most = cosines.iter().copied().fold(with_margin, f64::max);
+            let power = |z: f64| (scale * (z - most)).exp();
+            let sum: f64 = power(with_margin)
+                + (0..rows.len())
+                    .filter(|&class| class != label as usize)
+                    .map(|class| power(cosines[class]))
+                    .sum::<f64>();
+            for (class, w) in rows.iter().enumerate() {
+                let by_cosine = if class == label as usize {
+                    let wrong: f64 = (0..rows.len())
+                        .filter(|&other| other != class)
+                        .map(|other| power(cosines[other]) / sum)
+                        .sum();
+                    -0.5 * scale * wrong * slope
+                } else {
+                    0.5 * scale * power(cosines[class]) / sum
+                };
+                let (long, wide) = (dot(x, x).sqrt(), dot(w, w).sqrt());
+                for j in 0..D {
+                    let (x, w) = (x[j] / long, w[j] / wide);
+                    found.1[i * D + j] += by_cosine * (w - cosines[class] * x) / long;
+                    found.2[class * D + j] += by_cosine * (x - cosines[class] * w) / wide;
+                }
+            }
+        }
+        found
+    }
+
     /// What rank `comm.rank()` of several makes of it: sums, and the features' gradient and the weights of all ranks.
     fn step(&self, comm: &Comm, scratch: usize, update: Update) -> (Sums, Vec<f32>, Vec<f32>) {
         let here = share(self.classes, comm.rank(), comm.size());
@@ -114,9 +195,13 @@ impl Case {
 }
 
 const STEEP: Update = Update {
-    rule: Rule::Sgd { momentum: 0.0 },
+    rule: Rule::Sgd {
+        momentum: 0.0,
+        nesterov: false,
+    },
     rate: 1.0,
     weight_decay: 0.0,
+    scale: 1.0,
 };
 
 fn cosine(margin: Margin) -> Logits {
@@ -177,13 +262,104 @@ fn losses_and_gradients_are_those_of_the_definition() {
     }
 }
 
+/// Scales of logits at which e^(scale·(cos θ − 1)) is nothing in f32, and others: loss and gradients are those of f64, of
+/// examples far from their class and near it.
+#[test]
+fn any_scale_gives_losses_and_gradients_of_f64() {
+    for scale in [1.0, 16.0, 34.0, 60.0, 64.0, 88.0, 128.0, 300.0, 1000.0f32] {
+        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+            // Of few classes no cosine is near 1.
+            for (is_sure, classes) in [(false, 3), (false, 1500), (true, 1500)] {
+                let case = Case::new(Logits::Cosine { scale, margin }, 6, classes, 11);
+                let case = if is_sure { case.sure() } else { case };
+                let (loss, by_features, by_weights) = case.exact();
+                for ranks in 1..=4 {
+                    let what = format!(
+                        "scale {scale}, {margin:?}, {classes} classes, sure {is_sure}, {ranks} ranks"
+                    );
+                    let found = run_ranks(ranks, |comm: Comm| {
+                        Ok::<_, HeadError>(case.step(&comm, 0, STEEP))
+                    });
+                    let (sums, gradient, stepped) = found.unwrap().remove(0);
+                    // A cosine is rounded, and the scale makes that larger; so do margins in angles.
+                    let part = 1e-6 * (8.0 + f64::from(scale));
+                    assert!(
+                        (sums.loss - loss).abs() <= part * loss.min(6.0) + 1e-6 * loss,
+                        "{what}: {} {loss}",
+                        sums.loss
+                    );
+                    let largest = |x: &[f64]| x.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+                    let near = |found: &[f64], exact: &[f64], roundings: f64| {
+                        let most = largest(exact);
+                        for (found, exact) in found.iter().zip(exact) {
+                            assert!(
+                                (found - exact).abs() <= part * most + roundings,
+                                "{what}: {found} {exact}, at most {most}"
+                            );
+                        }
+                    };
+                    let gradient: Vec<f64> = gradient.iter().map(|&g| g.into()).collect();
+                    near(&gradient, &by_features, 1e-30);
+                    let step: Vec<f64> = case
+                        .weights
+                        .iter()
+                        .zip(&stepped)
+                        .map(|(w, s)| f64::from(*w) - f64::from(*s))
+                        .collect();
+                    // A weight of about 1 is rounded when it takes its step.
+                    near(&step, &by_weights, 1.2e-7 * largest(&by_weights).max(1.0));
+                }
+            }
+        }
+    }
+}
+
+/// Numbers that are none, or too large for f32, end a step instead of counting as a loss.
+#[test]
+fn numbers_that_are_none_are_refused() {
+    for logits in all_logits() {
+        for (place, value) in [
+            (0, f32::NAN),
+            (0, f32::INFINITY),
+            (0, 1e38),
+            (40 * D, f32::NAN),
+        ] {
+            for of_features in [true, false] {
+                let mut case = Case::new(logits, 60, 50, 3);
+                case.labels[0] = 0;
+                match of_features {
+                    true => case.features[place] = value,
+                    false => case.weights[place] = value,
+                }
+                // A product with so large a weight is one that f32 holds.
+                if logits == Logits::Product && value == 1e38 && !of_features {
+                    continue;
+                }
+                let rows = ClassRows::new(0, D, case.weights.clone());
+                let head = Head::new(rows, logits, 50, 0);
+                let scored = head.score(&case.features, &case.labels, Active::All);
+                let found =
+                    scored.and_then(|mut scored| head.reduce(&mut scored, 1.0, &Comm::alone()));
+                assert!(
+                    matches!(found, Err(HeadError::NotFinite { .. })),
+                    "{logits:?} {value}: {found:?}"
+                );
+            }
+        }
+    }
+}
+
 /// Several chunks; kept products or not; ranks that divide the classes unequally.
 #[test]
 fn chunks_scratch_and_ranks_change_nothing() {
     let update = Update {
-        rule: Rule::Sgd { momentum: 0.9 },
+        rule: Rule::Sgd {
+            momentum: 0.9,
+            nesterov: false,
+        },
         rate: 0.1,
         weight_decay: 1e-3,
+        scale: 1.0,
     };
     for logits in all_logits() {
         let case = Case::new(logits, 33, 2311, 5).some();
@@ -212,7 +388,11 @@ fn chunks_scratch_and_ranks_change_nothing() {
 #[test]
 fn rows_that_wait_move_with_their_momentum() {
     let (classes, d) = (7, 4);
-    for rule in [Rule::Sgd { momentum: 0.0 }, LARS] {
+    let sgd = |nesterov| Rule::Sgd {
+        momentum: 0.0,
+        nesterov,
+    };
+    for rule in [sgd(false), sgd(true), LARS] {
         let weights = numbers(classes * d, 3);
         let mut head = Head::new(
             ClassRows::new(0, d, weights.clone()),
@@ -233,7 +413,7 @@ fn rows_that_wait_move_with_their_momentum() {
                 [0.9, 0.5, 0.95][step as usize % 3],
             );
             let rule = match rule {
-                Rule::Sgd { .. } => Rule::Sgd { momentum },
+                Rule::Sgd { nesterov, .. } => Rule::Sgd { momentum, nesterov },
                 Rule::Lars { trust, .. } => Rule::Lars { momentum, trust },
             };
             head.wake(Active::Rows(&active));
@@ -256,6 +436,7 @@ fn rows_that_wait_move_with_their_momentum() {
                 rule,
                 rate,
                 weight_decay: 1e-3,
+                scale: 1.0,
             };
             head.update(&scored, &update, &Comm::alone()).unwrap();
             // Of the active rows the gradient is what the step shows.
@@ -266,10 +447,18 @@ fn rows_that_wait_move_with_their_momentum() {
             for row in 0..classes {
                 for i in row * d..(row + 1) * d {
                     v[i] *= f64::from(momentum);
+                    let mut gradient = 0.0;
                     if active.contains(&(row as u32)) {
-                        v[i] = f64::from(head.rows().velocity[i]);
+                        gradient = f64::from(head.rows().velocity[i]) - v[i];
+                        v[i] += gradient;
                     }
-                    w[i] -= factor * v[i];
+                    w[i] -= factor
+                        * match rule {
+                            Rule::Sgd { nesterov: true, .. } => {
+                                gradient + f64::from(momentum) * v[i]
+                            }
+                            _ => v[i],
+                        };
                 }
             }
         }
@@ -331,7 +520,7 @@ fn what_does_not_fit_is_refused() {
     features[D] = f32::NAN;
     let nan = refused(&features, &[1, 4], Active::All);
     assert!(
-        nan.contains("example 1 of the batch are not finite"),
+        nan.contains("the logits of example 1 of the batch are not finite"),
         "{nan}"
     );
 }

@@ -28,16 +28,10 @@ pub enum TrainError {
     #[error(transparent)]
     Net(#[from] pelton_nn::NnError),
     /// Training went astray.
-    #[error(
-        "the loss is not a number any more in epoch {epoch}, step {step} (records {records}, …); {remedy} with a smaller `rate`, a `warmup` or a `clip`"
-    )]
+    #[error("{what}; {remedy} with a smaller `rate`, a `warmup` or a `clip`")]
     NotANumber {
-        /// The epoch, from 1.
-        epoch: u64,
-        /// Steps of the run before it.
-        step: u64,
-        /// The first records of the batch.
-        records: String,
+        /// What is not a number any more, and where in the run.
+        what: String,
         /// Where to go on from.
         remedy: &'static str,
     },
@@ -53,6 +47,17 @@ impl TrainError {
     /// The configuration asks for something that cannot be.
     pub fn config(text: String) -> TrainError {
         DataError::Config(text).into()
+    }
+
+    /// Training went astray; whether there is a checkpoint from before.
+    #[cfg(feature = "nets")]
+    pub(crate) fn not_a_number(what: String, is_saved: bool) -> TrainError {
+        let remedy = if is_saved {
+            "go on from the last checkpoint with `resume`"
+        } else {
+            "there is no checkpoint to go on from: train with `overwrite`"
+        };
+        TrainError::NotANumber { what, remedy }
     }
 
     /// A checkpoint does not fit this run.

@@ -242,6 +242,13 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     source.finish(context.comm, false)?;
     let rows = counts.rows.max(1) as f64;
     let loss = counts.loss / rows;
+    if !loss.is_finite() {
+        return Err(TrainError::config(format!(
+            "{}: the loss on {} is not a number; check that the data is like that of training, or train again with a smaller `rate`",
+            of.model.display(),
+            of.data.paths.join(", ")
+        )));
+    }
     Ok(NetFigures {
         test_accuracy: (!language).then_some(counts.correct as f64 / rows),
         test_loss: loss,
@@ -271,6 +278,12 @@ pub fn predict_lines(
             of.model.display()
         )));
     };
+    if net.trainer.head().is_some() && top == usize::MAX {
+        return Err(TrainError::config(format!(
+            "{}: its head over many classes tells cosines or products, not `probabilities`; give `top` for the scores of so many classes",
+            of.model.display()
+        )));
+    }
     let (data, prepared) = images(of, config, classes, true, context)?;
     let labels = classes.map();
     let mut loader = prepared.loader(None, context.comm)?;
@@ -278,6 +291,7 @@ pub fn predict_lines(
         let Some(batch) = loader.next() else { break };
         let mut batch = batch?;
         let none = vec![0; batch.len()];
+        let ids = std::mem::take(&mut batch.ids);
         let (vectors, images) = match vectors(&mut batch)? {
             Some(values) => (Some(values), None),
             None => (None, Some(pixels(&mut batch)?)),
@@ -303,7 +317,13 @@ pub fn predict_lines(
             }
         } else {
             let logits = net.pool.install(|| net.trainer.logits(input))?;
-            for row in logits.chunks(labels.len()) {
+            for (row, id) in logits.chunks(labels.len()).zip(&ids) {
+                if !row.iter().all(|x| x.is_finite()) {
+                    return Err(TrainError::config(format!(
+                        "{}: the net makes no finite numbers of record {id}; give data such as it was trained on",
+                        of.data.paths.join(", ")
+                    )));
+                }
                 let shares = softmax(row, 1.0);
                 let line: Vec<String> = likeliest(row, top)
                     .into_iter()

@@ -13,10 +13,11 @@ use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
 use pelton_run::{Event, RunContext, RunFolder};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::HeadConfig;
-use crate::deep::{Fit, FitConfig, NetSummary, Prepared, Ready, Targets, fit};
+use crate::deep::{Fit, FitConfig, LAST, NetSummary, Prepared, Ready, Targets, fit};
 use crate::error::TrainError;
 
 /// What is done with images where nothing is said: from 0 to 255 to from -1 to 1.
@@ -76,6 +77,24 @@ impl ImageConfig {
         Ok(self.model.net(input, out, self.width)?)
     }
 
+    /// What saved parameters and state belong to.
+    fn decisive(&self) -> Vec<(&'static str, String)> {
+        let mut all = self.fit.decisive();
+        all.extend([
+            ("model", self.model.to_string()),
+            ("width", self.width.to_string()),
+        ]);
+        match &self.head {
+            Some(head) => all.extend([
+                ("head", head.kind.to_string()),
+                ("logits", head.logits.to_string()),
+                ("embedding", head.embedding.to_string()),
+            ]),
+            None => all.push(("head", "none".to_string())),
+        }
+        all
+    }
+
     /// What trains it.
     pub(crate) fn trainer(
         &self,
@@ -112,8 +131,24 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let mut config = config.clone();
     config.fit.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
+    if !(config.width.is_finite() && config.width > 0.0) {
+        return Err(TrainError::config(format!(
+            "`width` {} is not above 0; give a positive number",
+            config.width
+        )));
+    }
+    if config.pipeline.planar {
+        return Err(TrainError::config(
+            "`planar` puts channels first, and nets take them last; leave it out".to_string(),
+        ));
+    }
     let context = &mut context;
     let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
+    if let Some(image) = data.dataset.fields().get("image")
+        && let Some([height, width, channels]) = image.known().as_deref()
+    {
+        channels_last(*height, *width, *channels)?;
+    }
     let pipeline = resolved(&config.pipeline, &data);
     let held = config.fit.held_out(&data)?;
     let terms = PipelineTerms {
@@ -129,7 +164,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         sampler: None,
         lengths: None,
     };
-    let training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
+    let mut training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     let labels = data.dataset.labels();
     let classes = labels.len();
     let expected = Expected {
@@ -161,6 +196,13 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
     let net = config.net(input, classes)?;
+    if net.normalises_batches() && training.deal_anywhere() && context.comm.size() > 1 {
+        let note = format!(
+            "each rank takes the records that it holds, and {} normalises over those: of files sorted by class they are of few classes, which costs accuracy; leave `anywhere` out",
+            config.model
+        );
+        (context.observer)(Event::Note(&note));
+    }
     let trained = net.trained();
     let operations = 6.0 * net.summary.multiplications as f64;
     let what = match input {
@@ -201,6 +243,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     same_data(context, CLASSES, |file| {
         Classes::read(file).as_ref() == Some(&written)
     })?;
+    same_settings(&config, context, ImageConfig::decisive)?;
     let mut folder = open_folder(&config, context)?;
     if folder.is_written() {
         folder.write_json(CLASSES, &written)?;
@@ -281,6 +324,33 @@ pub(crate) fn same_data(
     }
 }
 
+/// Refuses to go on from a checkpoint whose numbers belong to other settings, as the configuration next to it says.
+pub(crate) fn same_settings<C: DeserializeOwned>(
+    config: &C,
+    context: &RunContext<'_>,
+    decisive: impl Fn(&C) -> Vec<(&'static str, String)>,
+) -> Result<(), TrainError> {
+    let out = &context.folder.out;
+    if !context.folder.resume || !out.join(LAST).exists() {
+        return Ok(());
+    }
+    let file = out.join("run.toml");
+    let before = decisive(&crate::config::read(&file)?);
+    let changed = decisive(config).into_iter().find_map(|(name, now)| {
+        match before.iter().find(|(other, _)| *other == name) {
+            Some((_, then)) if *then == now => None,
+            then => Some((name, then.map_or("none", |(_, then)| then).to_string(), now)),
+        }
+    });
+    match changed {
+        None => Ok(()),
+        Some((name, then, now)) => Err(TrainError::config(format!(
+            "{}: the run began with `{name}` {then} and cannot go on with {now}; give {then}, or begin another run with another `out`",
+            file.display()
+        ))),
+    }
+}
+
 /// The run folder: rank 0's to write.
 pub(crate) fn open_folder(
     config: &impl Serialize,
@@ -340,14 +410,30 @@ pub(crate) fn sizes(input: Flow) -> Vec<usize> {
     }
 }
 
+/// Images of this size.
+///
+/// Errors: fewer rows than channels, which are then those of colours: the channels come first.
+fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, TrainError> {
+    /// Colours and transparency.
+    const MOST: usize = 4;
+    if height <= MOST && channels > MOST {
+        return Err(TrainError::config(format!(
+            "the images are {height}×{width}×{channels}, height by width by channels, and their channels seem to come first; store them last (in NumPy, x.transpose(0, 2, 3, 1))"
+        )));
+    }
+    Ok(Flow::Image(height, width, channels))
+}
+
 /// Sizes of what the pipeline makes: those of its first batch.
+///
+/// Errors: also images whose channels come first.
 pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
     let none = || TrainError::config("the data has no records".to_string());
     let batch = training.first_batch()?.ok_or_else(none)?;
     match Ready::new(batch, Targets::Classes(usize::MAX))? {
         Ready::Images { pixels, .. } => {
             let sizes = &pixels.shape().dims;
-            Ok(Flow::Image(sizes[1], sizes[2], sizes[3]))
+            channels_last(sizes[1], sizes[2], sizes[3])
         }
         Ready::Vectors { values, .. } => Ok(Flow::Row(values.shape().dims[1])),
         Ready::Words(_) => Err(none()),

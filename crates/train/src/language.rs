@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::deep::{Fit, FitConfig, NetSummary, Optimizer, Prepared, Targets, TextStream, fit};
 use crate::error::TrainError;
-use crate::image::{open_folder, same_data};
+use crate::image::{open_folder, same_data, same_settings};
 
 /// Kinds of net.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,6 +187,33 @@ impl LanguageConfig {
         })
     }
 
+    /// What saved parameters and state belong to.
+    fn decisive(&self) -> Vec<(&'static str, String)> {
+        let embedding = self.embedding.unwrap_or(self.hidden);
+        let mut all = self.fit.decisive();
+        all.extend([
+            ("model", self.model.to_string()),
+            ("hidden", self.hidden.to_string()),
+            ("embedding", embedding.to_string()),
+            ("layers", self.layers.to_string()),
+            ("tied", self.tied.to_string()),
+        ]);
+        if self.model == LanguageNet::Transformer {
+            all.extend([
+                ("heads", self.heads.to_string()),
+                ("positions", self.positions.to_string()),
+            ]);
+        }
+        // The place in a text is one in rows of so many words.
+        if let Some(words) = self.carry {
+            all.extend([
+                ("carry", words.to_string()),
+                ("batch", self.fit.batch.to_string()),
+            ]);
+        }
+        all
+    }
+
     fn check(&self) -> Result<(), TrainError> {
         self.fit.check()?;
         if !(0.0..1.0).contains(&self.dropout) {
@@ -312,6 +339,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     same_data(context, VOCABULARY, |file| {
         Vocabulary::load(file).is_ok_and(|old| old.fingerprint() == vocabulary.fingerprint())
     })?;
+    same_settings(config, context, LanguageConfig::decisive)?;
     let mut folder = open_folder(config, context)?;
     if folder.is_written() {
         let file = folder.path().join(VOCABULARY);

@@ -163,6 +163,58 @@ fn sparse_gradients_learn_and_go_on_exactly() {
     }
 }
 
+/// The largest norm is that of net and head together, and the head looks ahead as the net does.
+#[test]
+fn clipping_and_nesterov_reach_the_head() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in KINDS {
+        let mut config = config(folder.path(), kind);
+        // Vectors are features, so that the head alone learns.
+        config.model = "none".parse().unwrap();
+        let mut losses_of = |name: &str, ranks: usize, clip: Option<f64>, nesterov: bool| {
+            config.fit.clip = clip;
+            config.fit.nesterov = nesterov;
+            let out = folder.path().join(format!("{kind}-{name}"));
+            run(&config, &out, ranks, false, None).unwrap();
+            losses(&out)
+        };
+        let ahead = losses_of("ahead", 1, None, true);
+        let plain = losses_of("plain", 1, None, false);
+        assert!(
+            (ahead[0] - plain[0]).abs() > 1e-4,
+            "{kind}: {ahead:?} {plain:?}"
+        );
+        assert!(ahead[1] < ahead[0] - 0.2, "{kind}: {ahead:?}");
+        let still = losses_of("still", 1, Some(1e-6), false);
+        assert!(
+            (still[1] - still[0]).abs() < 0.1 * (plain[0] - plain[1]),
+            "{kind}: {still:?}"
+        );
+        let clipped = losses_of("clipped", 1, Some(0.5), true);
+        assert_close(kind, &clipped, &losses_of("ranks", 3, Some(0.5), true));
+    }
+}
+
+/// Parameters of the head that are no numbers after the last step are not written.
+#[test]
+fn a_head_that_went_astray_is_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["full", "mach:20:3"] {
+        let mut config = config(folder.path(), kind);
+        config.model = "none".parse().unwrap();
+        (config.fit.batch, config.fit.epochs, config.fit.rate) = (1000, 1, 1e300);
+        let out = folder.path().join(kind.replace(':', "-"));
+        let error = run(&config, &out, 2, false, None).unwrap_err().to_string();
+        assert!(
+            error.contains("not finite any more after step 1"),
+            "{error}"
+        );
+        assert!(!out.join("model.safetensors").exists());
+        let files = std::fs::read_dir(out.join("checkpoint")).unwrap().count();
+        assert_eq!(files, 0);
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,6 +249,36 @@ fn what_is_wrong_is_said() {
         &|c| c.model = "resnet20".parse().unwrap(),
         &["resnet20 is for images", "choose mlp"],
     );
+    // Another head, of the same shapes.
+    let begun = config(folder.path(), "full");
+    let out = folder.path().join("begun");
+    let stopped = run(&begun, &out, 2, false, Some(5));
+    assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
+    for (kind, logits, said) in [
+        (
+            "sampled:0.5",
+            "cosine:16",
+            ["`head` full", "with sampled:0.5;"],
+        ),
+        (
+            "full",
+            "cosine:32",
+            ["`logits` cosine:16", "with cosine:32;"],
+        ),
+        (
+            "full",
+            "arcface:16:0.1",
+            ["`logits` cosine:16", "arcface:16:0.1;"],
+        ),
+    ] {
+        let mut other = begun.clone();
+        let head = other.head.as_mut().unwrap();
+        head.kind = kind.parse().unwrap();
+        head.logits = logits.parse().unwrap();
+        let error = run(&other, &out, 2, true, None).unwrap_err().to_string();
+        assert!(said.iter().all(|part| error.contains(part)), "{error}");
+    }
+    run(&begun, &out, 2, true, None).unwrap();
     // A shard of a checkpoint that is gone.
     let config = config(folder.path(), "full");
     let out = folder.path().join("shards");

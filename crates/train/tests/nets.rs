@@ -340,7 +340,7 @@ fn records_from_peers_memory_make_the_same_steps() {
         memory_share: Some(1.0),
         mode: PeerMode::Ordered,
         unit_bytes: 1 << 20,
-        near: true,
+        near: None,
     });
     for ended in on_ranks(2, &peers, false, Some(3), &config) {
         assert!(ended.unwrap_err().is_interruption());
@@ -357,6 +357,90 @@ fn records_from_peers_memory_make_the_same_steps() {
     for ended in on_ranks(1, &folder.path().join("carry"), false, None, &config) {
         assert!(ended.unwrap_err().to_string().contains("`cache`"));
     }
+}
+
+/// Of a file sorted by class a rank holds records of half of the classes. A net with batch norm takes the records that it
+/// would take without peers' memory, to the last bit; one without takes those that a rank holds.
+#[test]
+fn batch_norm_sees_records_of_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sorted: Vec<Vec<u8>> = std::fs::read(cifar(folder.path(), "data_batch_1.bin"))
+        .unwrap()
+        .chunks(3073)
+        .map(<[u8]>::to_vec)
+        .collect();
+    sorted.sort_by_key(|record| record[0]);
+    let mut config = small_image(folder.path());
+    std::fs::write(&config.data.paths[0], sorted.concat()).unwrap();
+    (config.fit.validation, config.fit.test) = (None, vec![]);
+    config.fit.epochs = 1;
+    let trained = |config: &ImageConfig, name: &str| -> (Vec<(String, Vec<f32>)>, bool) {
+        let options = RunOptions {
+            out: folder.path().join(name),
+            resume: false,
+            overwrite: false,
+        };
+        let warned = run_ranks(2, |comm: Comm| {
+            let (interrupt, mut warned) = (Arc::new(AtomicBool::new(false)), false);
+            let observer = &mut |event: Event<'_>| {
+                warned |= matches!(event, Event::Note(text) if text.contains("normalises over"));
+            };
+            let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
+            image::run(config, context)?;
+            Ok::<_, TrainError>(warned)
+        });
+        (model(&options.out), warned.unwrap()[0])
+    };
+    for (net, is_normalised) in [("small", true), ("mlp", false)] {
+        config.model = net.parse().unwrap();
+        config.fit.cache = None;
+        let (files, _) = trained(&config, &format!("{net}-files"));
+        let mut of_peers = |near: Option<bool>| {
+            config.fit.cache = Some(PeerConfig {
+                memory_bytes: 0,
+                memory_share: Some(1.0),
+                mode: PeerMode::Ordered,
+                unit_bytes: 1 << 20,
+                near,
+            });
+            trained(&config, &format!("{net}-{near:?}"))
+        };
+        let (by_default, asked) = (of_peers(None), of_peers(Some(true)));
+        assert_ne!(asked.0, files, "{net}");
+        assert_eq!(asked.1, is_normalised, "{net}");
+        let expected = if is_normalised { &files } else { &asked.0 };
+        assert!(by_default.0 == *expected && !by_default.1, "{net}");
+    }
+}
+
+/// Settings that the saved numbers belong to cannot change; others can.
+#[test]
+fn a_run_goes_on_with_its_own_net_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_language(folder.path());
+    config.model = LanguageNet::Transformer;
+    let out = folder.path().join("run");
+    let stopped = run(out.clone(), false, Some(3), |c| language::run(&config, c));
+    assert!(stopped.unwrap_err().is_interruption());
+    let refused = |change: &dyn Fn(&mut LanguageConfig), parts: [&str; 2]| {
+        let mut config = config.clone();
+        change(&mut config);
+        let error = run(out.clone(), true, None, |c| language::run(&config, c)).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("run.toml: the run began with"), "{error}");
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    refused(&|c| c.heads = 2, ["`heads` 4", "with 2;"]);
+    refused(&|c| c.hidden = 8, ["`hidden` 16", "with 8;"]);
+    refused(&|c| c.fit.seed = 3, ["`seed` 0", "with 3;"]);
+    let adamw = pelton_train::Optimizer::Adamw;
+    refused(
+        &|c| c.fit.optimizer = adamw,
+        ["`optimizer` sgd", "with adamw;"],
+    );
+    config.fit.rate = 0.5;
+    config.fit.clip = None;
+    run(out, true, None, |c| language::run(&config, c)).unwrap();
 }
 
 /// A net can be cut between its layers only.
@@ -389,6 +473,71 @@ fn what_goes_astray_is_said_with_the_step_and_the_records() {
         image::run(&config, c)
     });
     assert!(refused.unwrap_err().to_string().contains("`smoothing`"));
+}
+
+/// The last step made parameters that are no numbers: no model is left, and the last good checkpoint stays.
+#[test]
+fn parameters_that_are_no_numbers_are_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_image(folder.path());
+    config.fit.batch = IMAGES as u64;
+    (config.fit.validation, config.fit.test) = (None, vec![]);
+    config.fit.epochs = 1;
+    config.fit.rate = 1e300;
+    let astray = |text: &str, remedy: &str| {
+        assert!(text.contains("not finite any more after step"), "{text}");
+        assert!(
+            text.contains(remedy) && text.contains("smaller `rate`"),
+            "{text}"
+        );
+    };
+    let left = |out: &Path, name: &str| out.join(name).exists();
+    let out = folder.path().join("image");
+    let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
+    astray(&error.to_string(), "no checkpoint to go on from");
+    assert!(!left(&out, "model.safetensors") && !left(&out, "checkpoint/state.safetensors"));
+    // The second epoch goes astray.
+    config.fit.rate = 0.1;
+    config.fit.epochs = 2;
+    config.fit.schedule = "step:1:1e300".parse().unwrap();
+    let out = folder.path().join("later");
+    let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
+    astray(&error.to_string(), "go on from the last checkpoint");
+    assert!(!left(&out, "model.safetensors"));
+    config.fit.schedule = "constant".parse().unwrap();
+    let summary = run(out.clone(), true, None, |c| image::run(&config, c)).unwrap();
+    assert_eq!(summary.epochs, 2);
+    // A text, on ranks of which one holds each layer.
+    let mut config = small_language(folder.path());
+    (config.fit.batch, config.fit.epochs, config.fit.rate) = (200, 1, 1e300);
+    config.fit.test = vec![];
+    config.parallel = Parallel::Model;
+    let out = folder.path().join("text");
+    for ended in on_ranks(2, &out, false, None, &config) {
+        astray(
+            &ended.unwrap_err().to_string(),
+            "no checkpoint to go on from",
+        );
+    }
+    assert!(!left(&out, "model.safetensors"));
+}
+
+/// Parameters may be finite and so large that no loss is.
+#[test]
+fn a_loss_on_other_data_that_is_no_number_ends_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_image(folder.path());
+    config.fit.batch = IMAGES as u64;
+    config.fit.epochs = 1;
+    config.fit.rate = 1e17;
+    let out = folder.path().join("run");
+    let error = run(out.clone(), false, None, |c| image::run(&config, c)).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("the loss on validation data is not a number any more"),
+        "{text}"
+    );
+    assert!(!out.join("checkpoint/state.safetensors").exists());
 }
 
 #[test]

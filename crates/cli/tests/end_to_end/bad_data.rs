@@ -446,3 +446,25 @@ fn a_packed_file_with_any_byte_flipped_or_cut_is_refused() {
         place.refuses("train linear bad.prow --out run", 2, &["bad.prow"]);
     }
 }
+
+/// Rows whose squares are more than f32 holds: a panic with logistic loss, and a model of zeros with the others.
+#[test]
+fn rows_too_long_for_f32_are_refused() {
+    let place = Place::new();
+    place.write(
+        "large.csv",
+        "1,1e30,2\n0,-1e30,1\n1,2e30,0.5\n0,-3e30,0.1\n",
+    );
+    for loss in ["l1", "l2", "logistic"] {
+        let line = format!(
+            "train linear large.csv --label 1 --loss {loss} --solver coordinate-descent --out {loss}"
+        );
+        place.refuses(
+            &line,
+            2,
+            &["record", "more than f32 holds", "--scale standard"],
+        );
+        assert!(!place.path(loss).join("model.safetensors").exists());
+        place.ok(&format!("{line} --overwrite --scale standard"));
+    }
+}

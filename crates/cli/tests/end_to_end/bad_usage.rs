@@ -350,3 +350,32 @@ fn a_reader_that_closes_the_pipe_ends_predictions_quietly() {
         place.shell("$PELTON predict run train | head -n 1; $PELTON index train --json | true");
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
+
+/// Flags that say what the data is, of data that they say nothing of.
+#[test]
+fn flags_of_other_data_are_refused() {
+    let place = Place::new();
+    place.libsvm("train", 50);
+    place.write("text", "one two\n");
+    for (line, parts) in [
+        (
+            "text --zero-based",
+            ["--zero-based does nothing with text", "libsvm"],
+        ),
+        (
+            "text --missing zero",
+            ["--missing does nothing with text", "parquet"],
+        ),
+        (
+            "train --missing mean",
+            ["--missing does nothing with libsvm", "csv"],
+        ),
+        (
+            "text --file-column 2",
+            ["--file-column does nothing", "without --label-file"],
+        ),
+    ] {
+        place.refuses(&format!("bench {line}"), 2, &parts);
+    }
+    place.ok("bench train --zero-based");
+}

@@ -18,6 +18,8 @@ mod interruption;
 mod kept_classes;
 mod logging;
 mod memory;
+#[cfg(feature = "nets")]
+mod nets;
 mod packed_copies;
 mod peers;
 mod ranks;

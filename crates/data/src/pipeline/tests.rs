@@ -239,6 +239,12 @@ fn settings_that_do_nothing_are_refused() {
         ..PipelineConfig::default()
     };
     check(exif, "`exif` apply does nothing with `decode` none");
+    let planar = PipelineConfig {
+        decode: "words".parse().unwrap(),
+        planar: true,
+        ..PipelineConfig::default()
+    };
+    check(planar, "`planar` is for pictures");
     let vocabulary = PipelineConfig {
         vocabulary: Some("words.bin".into()),
         ..PipelineConfig::default()

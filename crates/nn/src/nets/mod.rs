@@ -44,6 +44,12 @@ impl Net {
         })
     }
 
+    /// Whether what the net makes of an example depends on the others of its batch: it has batch norm.
+    pub fn normalises_batches(&self) -> bool {
+        let mut all = self.summary.parameters.iter();
+        all.any(|p| p.role == crate::layer::Role::Statistic)
+    }
+
     /// Numbers that are trained.
     pub fn trained(&self) -> usize {
         let all = self.summary.parameters.iter();

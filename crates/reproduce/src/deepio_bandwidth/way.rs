@@ -66,7 +66,7 @@ impl Way {
             memory_share: Some(self.memory()),
             mode,
             unit_bytes,
-            near: self != Way::Anywhere,
+            near: Some(self != Way::Anywhere),
         })
     }
 }

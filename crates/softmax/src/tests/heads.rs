@@ -39,6 +39,7 @@ fn trained(kind: HeadKind, ranks: usize, rule: Rule, micro: usize) -> (Vec<f64>,
                 rule,
                 rate: 0.5,
                 weight_decay: 1e-3,
+                scale: 1.0,
             })?;
         }
         let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60])?;
@@ -74,7 +75,10 @@ const KINDS: [HeadKind; 5] = [
     },
 ];
 
-const SGD: Rule = Rule::Sgd { momentum: 0.9 };
+const SGD: Rule = Rule::Sgd {
+    momentum: 0.9,
+    nesterov: false,
+};
 
 /// Sums in another order differ by roundings, which three steps make larger.
 fn assert_close(what: &str, a: &[f64], b: &[f64]) {
@@ -99,6 +103,61 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
                 let (of_ranks, saved) = trained(kind, ranks, rule, 1);
                 assert_close(&what, &figures, &of_ranks);
                 assert_close(&what, &values(&blocks), &values(&saved));
+            }
+        }
+    }
+}
+
+/// Large scales, where all classes may take part: loss, gradient and evaluation do not depend on the kind of head, and
+/// are those of a sum in f64.
+#[test]
+fn every_head_takes_any_scale() {
+    let kinds = ["full", "knn:4:1", "sampled:1", "selective:3:1"];
+    for scale in [1.0, 60.0, 88.0, 128.0, 1000.0] {
+        for margin in [Margin::None, Margin::Cosine(0.2), Margin::Angle(0.5)] {
+            let logits = Logits::Cosine { scale, margin };
+            let mut case = Case::new(logits, 7, 61, 3);
+            for kind in kinds {
+                let options = HeadOptions {
+                    kind: kind.parse().unwrap(),
+                    logits,
+                    classes: 61,
+                    d: D,
+                    seed: 5,
+                    scratch_bytes: 1 << 20,
+                };
+                case.weights = class_head(&options, Comm::alone()).unwrap().save()[0]
+                    .values
+                    .clone();
+                let (loss, by_features, _) = case.exact();
+                let part = 1e-6 * (8.0 + f64::from(scale));
+                for ranks in 1..=4 {
+                    let what = format!("{kind}, {logits}, {ranks} ranks");
+                    let found = run_ranks(ranks, |comm| {
+                        let mut head = class_head(&options, comm.duplicate()?)?;
+                        head.renew(0, &|| false)?;
+                        assert_eq!(head.select(&case.labels, 1)?, 61);
+                        let measured = head.evaluate(&case.features, &case.labels)?;
+                        let (sums, mut gradient) = head.score(&case.features, &case.labels, 0.5)?;
+                        comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
+                        Ok::<_, HeadError>((measured.loss, sums.loss, gradient))
+                    });
+                    let (measured, trained, gradient) = found.unwrap().remove(0);
+                    for found in [measured, trained] {
+                        assert!(
+                            (found - loss).abs() <= part * loss.max(1.0),
+                            "{what}: {found} {loss}"
+                        );
+                    }
+                    let most = by_features.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+                    for (found, exact) in gradient.iter().zip(&by_features) {
+                        let found = f64::from(*found);
+                        assert!(
+                            (found - exact).abs() <= part * most,
+                            "{what}: {found} {exact}"
+                        );
+                    }
+                }
             }
         }
     }
@@ -144,11 +203,83 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
                 rule: SGD,
                 rate: 0.5,
                 weight_decay: 0.0,
+                scale: 1.0,
             };
             head.update(&update).unwrap();
             values(&head.save())
         };
         assert_close(&kind.to_string(), &blocks(true), &blocks(false));
+    }
+}
+
+/// The norm is that of the step that plain descent takes, whatever the ranks and micro-batches; a scale makes the step
+/// smaller.
+#[test]
+fn gradients_have_a_norm_and_a_scale() {
+    for kind in KINDS {
+        let step = |ranks: usize, micro: usize, scale: f32| -> (f64, Vec<f64>) {
+            let options = HeadOptions {
+                kind,
+                logits: cosine(Margin::Angle(0.2)),
+                classes: 61,
+                d: D,
+                seed: 5,
+                scratch_bytes: 1 << 20,
+            };
+            let results = run_ranks(ranks, |comm| {
+                let mut head = class_head(&options, comm.duplicate()?)?;
+                head.renew(0, &|| false)?;
+                let (features, labels) =
+                    (numbers(12 * D, 4), [3, 9, 60, 11, 9, 7, 8, 1, 2, 0, 5, 6]);
+                head.select(&labels, 7)?;
+                let values = |head: &dyn ClassHead| -> Result<Vec<f64>, HeadError> {
+                    let own = head
+                        .save()
+                        .into_iter()
+                        .filter(|b| b.name.ends_with("weights"));
+                    let own: Vec<f32> = own.flat_map(|block| block.values).collect();
+                    let all = comm.all_gather_ragged(&own)?.concat();
+                    Ok(all.into_iter().map(f64::from).collect())
+                };
+                let before = values(head.as_ref())?;
+                let parts = features
+                    .chunks(12 / micro * D)
+                    .zip(labels.chunks(12 / micro));
+                for (features, labels) in parts {
+                    head.score(features, labels, 0.5)?;
+                }
+                let square = head.gradient_square()?;
+                head.update(&Update {
+                    rule: Rule::Sgd {
+                        momentum: 0.0,
+                        nesterov: false,
+                    },
+                    rate: 1.0,
+                    weight_decay: 0.0,
+                    scale,
+                })?;
+                let moved = values(head.as_ref())?;
+                let steps = before.iter().zip(moved).map(|(a, b)| a - b).collect();
+                Ok::<_, HeadError>((square, steps))
+            });
+            results.unwrap().remove(0)
+        };
+        let (square, whole) = step(1, 1, 1.0);
+        let norm: f64 = whole.iter().map(|x| x * x).sum();
+        assert!(
+            (square - norm).abs() < 1e-5 * norm,
+            "{kind}: {square} {norm}"
+        );
+        for (ranks, micro) in [(1, 3), (2, 1), (3, 2), (4, 12)] {
+            let (other, _) = step(ranks, micro, 1.0);
+            assert!(
+                (square - other).abs() < 1e-4 * square,
+                "{kind}: {square} {other}"
+            );
+        }
+        let (_, half) = step(1, 2, 0.5);
+        let whole: Vec<f64> = whole.iter().map(|x| 0.5 * x).collect();
+        assert_close(&kind.to_string(), &whole, &half);
     }
 }
 
@@ -179,6 +310,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                     rule: SGD,
                     rate: 0.5,
                     weight_decay: 0.0,
+                    scale: 1.0,
                 })?;
                 let best = head.top(&numbers(2 * D, 5), 3)?;
                 Ok::<_, HeadError>((sums.loss, best))
@@ -207,12 +339,17 @@ fn lars_takes_the_step_of_its_definition() {
         },
         rate,
         weight_decay: 0.01,
+        scale: 1.0,
     };
     // A step of plain descent says what the gradient is.
     let plain = Update {
-        rule: Rule::Sgd { momentum: 0.0 },
+        rule: Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        },
         rate: 1.0,
         weight_decay: 0.0,
+        scale: 1.0,
     };
     let (_, _, stepped) = case.step(&Comm::alone(), 0, plain);
     let w: Vec<f64> = case.weights.iter().map(|&w| f64::from(w)).collect();

@@ -26,6 +26,16 @@ pub enum Optimizer {
     Lars,
 }
 
+impl fmt::Display for Optimizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Optimizer::Sgd => "sgd",
+            Optimizer::Adamw => "adamw",
+            Optimizer::Lars => "lars",
+        })
+    }
+}
+
 impl FromStr for Optimizer {
     type Err = String;
 
@@ -194,6 +204,14 @@ impl Default for FitConfig {
 }
 
 impl FitConfig {
+    /// What saved state belongs to, by name.
+    pub(crate) fn decisive(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("optimizer", self.optimizer.to_string()),
+            ("seed", self.seed.to_string()),
+        ]
+    }
+
     /// Refuses what cannot be.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         let positive = |what: &str, value: f64| match value.is_finite() && value > 0.0 {
@@ -208,6 +226,22 @@ impl FitConfig {
         positive("epochs", self.epochs as f64)?;
         if let Some(clip) = self.clip {
             positive("clip", clip)?;
+        }
+        if let Some(patience) = self.patience {
+            positive("patience", patience as f64)?;
+        }
+        let decay = self.weight_decay;
+        if !(decay.is_finite() && decay >= 0.0) {
+            return Err(TrainError::config(format!(
+                "`weight_decay` {decay} is below 0 or not a number; give 0 or more"
+            )));
+        }
+        let epochs = self.epochs as f64;
+        if !(0.0..=epochs).contains(&self.warmup) {
+            return Err(TrainError::config(format!(
+                "`warmup` {} is a number of epochs; give 0 to the {epochs} of the run",
+                self.warmup
+            )));
         }
         if !(0.0..1.0).contains(&self.smoothing) || !(0.0..1.0).contains(&self.momentum) {
             return Err(TrainError::config(format!(

@@ -86,7 +86,8 @@ pub(crate) fn fit(
         }
         run.epoch(&mut source, &mut progress, folder, context)?;
         if let Some((validation, steps)) = &mut validation {
-            let counts = run.evaluate(validation, *steps, context)?;
+            let is_saved = progress.feed.is_some();
+            let counts = run.evaluate("validation", validation, *steps, is_saved, context)?;
             progress.epoch.validation(counts);
         }
         progress.epoch.wall_s = run.wall_s();
@@ -113,7 +114,8 @@ pub(crate) fn fit(
         Some(test) => {
             let steps = test.steps(0);
             let mut source = test.source(None, run.of.targets, comm)?;
-            Some(run.evaluate(&mut source, steps, context)?)
+            // The last checkpoint is what is measured.
+            Some(run.evaluate("test", &mut source, steps, false, context)?)
         }
         None => None,
     };
@@ -408,25 +410,41 @@ impl Run<'_, '_> {
 
     fn not_a_number(&self, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
         let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
-        TrainError::NotANumber {
-            epoch: number + 1,
-            step: progress.steps,
-            records: ids.join(", "),
-            remedy: match progress.feed {
-                Some(_) => "go on from the last checkpoint with `resume`",
-                None => "there is no checkpoint yet: train with `overwrite`",
-            },
-        }
+        let what = format!(
+            "the loss is not a number any more in epoch {}, step {} (records {}, …)",
+            number + 1,
+            progress.steps,
+            ids.join(", ")
+        );
+        TrainError::not_a_number(what, progress.feed.is_some())
     }
 
+    /// Losses on data of this name; whether there is a checkpoint of other parameters.
+    ///
+    /// Errors: also a loss that is not a number.
     fn evaluate(
         &mut self,
+        name: &str,
         source: &mut Source,
         steps: u64,
+        is_saved: bool,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
         let trainer = self.of.trainer.as_mut();
-        measure(trainer, self.pool, source, steps, context)
+        let is_lost = |error: &TrainError| {
+            matches!(
+                error,
+                TrainError::Net(NnError::Head(HeadError::NotFinite { .. }))
+            )
+        };
+        match measure(trainer, self.pool, source, steps, context) {
+            Ok(counts) if counts.loss.is_finite() => Ok(counts),
+            Err(error) if !is_lost(&error) => Err(error),
+            _ => {
+                let what = format!("the loss on {name} data is not a number any more");
+                Err(TrainError::not_a_number(what, is_saved))
+            }
+        }
     }
 
     fn tell(&self, record: &NetEpoch, context: &mut RunContext<'_>) {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use pelton_comm::Comm;
+use pelton_comm::{Comm, Reduction};
 use pelton_data::DataError;
 use pelton_key::Digest;
 use pelton_nn::{NamedArray, NnError, Trainer};
@@ -58,6 +58,8 @@ fn json(value: &impl Serialize) -> String {
 
 /// Writes parameters and, with `state`, what else a run goes on from. All ranks call it; rank 0 writes the file of the
 /// net, each its own rows.
+///
+/// Errors: on all ranks where numbers of one are not finite; the file stays as it was.
 pub(super) fn save(
     path: &Path,
     progress: &Progress,
@@ -68,6 +70,24 @@ pub(super) fn save(
     let parameters = trainer.parameters()?;
     let state = if state { trainer.state()? } else { vec![] };
     let blocks = trainer.row_blocks();
+    let arrays = parameters.iter().map(|array| &array.values);
+    let is_sound = arrays
+        .chain(blocks.iter().map(|block| &block.values))
+        .all(|values| is_usable(values))
+        && state
+            .iter()
+            .flat_map(|array| &array.values)
+            .all(|x| x.is_finite());
+    let mut broken = [u64::from(!is_sound)];
+    comm.all_reduce(&mut broken, Reduction::Max)
+        .map_err(DataError::from)?;
+    if broken[0] > 0 {
+        let what = format!(
+            "the parameters are not finite any more after step {}",
+            progress.steps
+        );
+        return Err(TrainError::not_a_number(what, path.exists()));
+    }
     let shards = if blocks.is_empty() { 0 } else { comm.size() };
     if shards > 0 {
         let rows: Vec<Rows> = blocks
@@ -100,6 +120,11 @@ pub(super) fn save(
         }
     }
     Ok(())
+}
+
+/// Whether numbers are finite, and their squares too, without which no layer can use them.
+fn is_usable(values: &[f32]) -> bool {
+    values.iter().all(|x| (x * x).is_finite())
 }
 
 /// The file of a rank's rows.
@@ -157,6 +182,9 @@ impl Shards<'_> {
             };
             let checkpoint = Checkpoint::parse(bytes, &file)?;
             let values: Vec<f32> = checkpoint.required(name, Dtype::F32)?;
+            if !is_usable(&values) {
+                return Err(astray(&checkpoint));
+            }
             let end = block.first + (values.len() / block.width.max(1)) as u64;
             ends = end.max(ends);
             let (from, to) = (rows.start.max(block.first), rows.end.min(end));
@@ -194,6 +222,7 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
                 shape,
                 values,
             }),
+            None if !is_usable(&values) => return Err(astray(checkpoint)),
             None => parameters.push(NamedArray {
                 name,
                 shape,
@@ -327,6 +356,11 @@ fn load(
         taken.map_err(misfit)?;
     }
     Ok(progress)
+}
+
+fn astray(checkpoint: &Checkpoint<'_>) -> TrainError {
+    let problem = "has parameters that are not finite: its training went astray; train again with a smaller `rate`";
+    checkpoint.wrong(problem).into()
 }
 
 fn misfit(checkpoint: &Checkpoint<'_>, error: &NnError) -> RunError {

@@ -246,6 +246,11 @@ fn train<T>(
         AnySession::Descent(session) => session.train(optimum, &mut folder, interrupt, observer),
     };
     let trained = trained.map_err(in_folder)?;
+    if !trained.certificate.primal.is_finite() {
+        return Err(TrainError::config(
+            "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),
+        ));
+    }
     let accuracy = match &test {
         Some(test) => {
             let accuracy = evaluation::accuracy(&setup, test, &trained.weights, ranks);

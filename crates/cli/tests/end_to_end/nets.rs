@@ -1,0 +1,175 @@
+//! Nets: what is wrong with a run, or with what is asked of one, is said and leaves no model.
+
+use crate::command::Place;
+
+/// A step that makes parameters that are no numbers is the last of this run: exit code 2 and no model, where there was
+/// a model and exit code 0.
+#[test]
+fn parameters_that_are_no_numbers_are_no_model() {
+    let place = Place::new();
+    place.refuses(
+        "train image demo:images:60 --model small --epochs 1 --rate 1e300 --out run",
+        2,
+        &[
+            "the parameters are not finite any more after step",
+            "--rate",
+        ],
+    );
+    place.write("text", "one two three\n".repeat(20));
+    place.refuses(
+        "train language text --hidden 8 --epochs 1 --batch 100 --rate 1e300 --out text-run",
+        2,
+        &["the parameters are not finite", "smaller --rate"],
+    );
+    place.refuses(
+        "train classify demo:classes:20:4:16 --model none --epochs 1 --batch 1000 --rate 1e300 --out head-run",
+        2,
+        &["the parameters are not finite", "smaller --rate"],
+    );
+    for run in ["run", "text-run", "head-run"] {
+        assert!(!place.path(run).join("model.safetensors").exists(), "{run}");
+    }
+}
+
+/// Flags that would change nothing are refused, each with what makes it so.
+#[test]
+fn flags_that_change_nothing_are_refused() {
+    let place = Place::new();
+    place.write("text", "one two three\n".repeat(20));
+    for (line, parts) in [
+        (
+            "image demo:images:60 --optimizer adamw --momentum 0.5",
+            ["--momentum does nothing", "--optimizer adamw"],
+        ),
+        (
+            "image demo:images:60 --optimizer lars --nesterov",
+            ["--nesterov does nothing", "--optimizer lars"],
+        ),
+        (
+            "image demo:images:60 --patience 3",
+            ["--patience does nothing", "without --validation"],
+        ),
+        (
+            "language text --nesterov",
+            ["--nesterov does nothing", "momentum of 0"],
+        ),
+        (
+            "language text --heads 2",
+            ["--heads does nothing", "--model lstm"],
+        ),
+        (
+            "language text --positions 20",
+            ["--positions does nothing", "--model lstm"],
+        ),
+        (
+            "language text --model transformer --embedding 8",
+            ["--embedding does nothing", "--model transformer"],
+        ),
+        (
+            "language text --carry 4 --order sequential",
+            ["--order does nothing", "--carry"],
+        ),
+        (
+            "language text --carry 4 --echo read:2",
+            ["--echo does nothing", "--carry"],
+        ),
+        (
+            "language text --carry 4 --drop-last",
+            ["--drop-last does nothing", "--carry"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --model none --embedding 8",
+            ["--embedding does nothing", "--model none"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --model none --width 2",
+            ["--width does nothing", "--model none"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --model none --density 0.1",
+            ["--density does nothing", "--model none"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --overlap",
+            ["--overlap does nothing", "--micro-batches"],
+        ),
+        (
+            "classify demo:classes:20:4:16 --logits cosine:1e6",
+            ["cosine:1e6", "at most 10000"],
+        ),
+        (
+            "image demo:images:60 --cache peers --unit-bytes 4096",
+            ["--unit-bytes does nothing", "--mode ordered"],
+        ),
+        (
+            "image demo:images:60 --warmup 2",
+            ["--warmup 2", "give 0 to the 1 of the run"],
+        ),
+        (
+            "image demo:images:60 --weight-decay -1",
+            ["--weight-decay -1", "give 0 or more"],
+        ),
+        (
+            "image demo:images:60 --width nan",
+            ["--width NaN", "positive"],
+        ),
+        (
+            "language text --planar",
+            ["--planar is for pictures", "leave it out"],
+        ),
+        (
+            "image demo:images:60 --planar",
+            ["--planar puts channels first", "leave it out"],
+        ),
+    ] {
+        place.refuses(&format!("train {line} --epochs 1 --out run"), 2, &parts);
+        assert!(!place.path("run").exists(), "{line}");
+    }
+}
+
+/// A run with another head than the one that it began with does not go on.
+#[test]
+fn another_head_does_not_go_on() {
+    let place = Place::new();
+    let line = "train classify demo:classes:20:4:16 --model mlp --batch 20 --out run";
+    place.ok(&format!("{line} --epochs 1"));
+    place.refuses(
+        &format!("{line} --epochs 2 --resume --head sampled:0.5"),
+        2,
+        &["run.toml", "--head full and cannot go on with sampled:0.5"],
+    );
+    place.refuses(
+        &format!("{line} --epochs 2 --resume --logits cosine:32"),
+        2,
+        &["--logits cosine:16 and cannot go on with cosine:32"],
+    );
+}
+
+/// Pictures whose channels come first are refused, where their rows were taken for channels; a grey one may be low.
+#[test]
+fn channels_come_last() {
+    let place = Place::new();
+    let records = |n: usize, bytes: usize| -> Vec<u8> {
+        let record = |i: usize| {
+            (0..bytes)
+                .map(move |at| (i * at % 251) as u8)
+                .chain([i as u8 % 2])
+        };
+        (0..n).flat_map(record).collect()
+    };
+    place.write("first.bin", records(12, 3 * 16 * 16));
+    place.write("last.bin", records(12, 3 * 16));
+    let train = "--model mlp --epochs 1 --batch 6 --out run";
+    place.refuses(
+        &format!("train image first.bin --format raw:image:u8[3,16,16],label:u8 {train}"),
+        2,
+        &[
+            "3×16×16",
+            "channels seem to come first",
+            "transpose(0, 2, 3, 1)",
+        ],
+    );
+    place.ok(&format!(
+        "train image last.bin --format raw:image:u8[3,16,1],label:u8 {train}"
+    ));
+}
