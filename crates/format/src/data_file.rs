@@ -6,19 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pelton_batch::FieldSpecs;
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{FileSet, Storage};
 
 use crate::codes::Codes;
-use crate::delimited::{DelimitedRules, decode_delimited_line, is_missing, numeric_label};
+use crate::delimited::{
+    DelimitedRules, decode_cells, decode_delimited_line, is_missing, numeric_label,
+};
 use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
-use crate::features::FeatureDecoder;
+use crate::features::{Cells, FeatureDecoder};
 use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
 use crate::labels::{Classes, FileLabels};
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
-use crate::npy::{NpyRules, decode_npy_row};
+use crate::npy::{NpyRules, decode_npy_row, decode_numbers};
+use crate::options::FeatureType;
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::rows::{Layout, Rows};
 use crate::sample::SampleShape;
@@ -86,6 +89,8 @@ impl DataFile {
     pub(crate) fn field_specs(&self) -> FieldSpecs {
         match &self.decoder {
             Decoder::Fields { decoder, .. } => decoder.specs().clone(),
+            Decoder::Delimited { rules, .. } => wide_features(rules.features()),
+            Decoder::Npy { rules, .. } => wide_features(rules.features()),
             _ => FieldSpecs::default(),
         }
     }
@@ -203,6 +208,11 @@ impl DataFile {
     pub fn decompressed(&self) -> Option<&Path> {
         (self.source != self.path).then_some(&self.source)
     }
+}
+
+/// Features of 64 bits as the field of records.
+fn wide_features(width: usize) -> FieldSpecs {
+    FieldSpecs(vec![FieldSpec::new(FEATURES, DType::F64, &[Some(width)])])
 }
 
 /// What reading one record costs.
@@ -546,7 +556,11 @@ fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
         .ok_or(Fault::UnknownLabel { found: label })
 }
 
+/// The field that features are.
+pub(crate) const FEATURES: &str = "features";
+
 thread_local! {
+    static WIDE: RefCell<Vec<f64>> = RefCell::default();
     static ENTRIES: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
     static ROW: RefCell<Vec<u8>> = RefCell::default();
 }
@@ -579,6 +593,46 @@ fn push_entries(
 }
 
 impl Decoder {
+    /// The features of record `record` as f64, without a scale, and its class; `None` where files hold no more than f32.
+    pub(crate) fn decode_wide(
+        &self,
+        record: u64,
+        bytes: &[u8],
+        row: &mut Vec<f64>,
+    ) -> Option<Result<u32, Fault>> {
+        let mut zeros = |width: usize| {
+            row.clear();
+            row.resize(width, 0.0);
+        };
+        Some(match self {
+            Decoder::Delimited { rules, labels } => {
+                zeros(rules.features());
+                let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));
+                decode_cells(bytes, rules, row, class).map(|class| class.unwrap_or(0))
+            }
+            Decoder::Npy { rules, classes } => {
+                zeros(rules.features());
+                let label = decode_numbers(bytes, *rules, row);
+                label.and_then(|label| label.map_or(Ok(0), |label| known(classes, label)))
+            }
+            Decoder::Features {
+                decoder,
+                codes,
+                listed,
+                classes,
+                missing,
+            } => {
+                zeros(decoder.width());
+                let label = decoder.decode(bytes, missing.as_deref(), Cells::Wide(row));
+                label.and_then(|label| match label {
+                    Some(label) => known(classes, label),
+                    None => listed.class(codes.get(record)),
+                })
+            }
+            _ => return None,
+        })
+    }
+
     /// Appends the row that `bytes` hold, which are record `record` of the file; on a fault `rows` is as
     /// before.
     #[inline]
@@ -627,13 +681,38 @@ impl Decoder {
                 classes,
                 missing,
             } => rows.push_dense_with(|row| {
-                match decoder.decode(bytes, missing.as_deref(), row)? {
+                match decoder.decode(bytes, missing.as_deref(), Cells::Narrow(row))? {
                     Some(label) => known(classes, label),
                     None => listed.class(codes.get(record)),
                 }
             }),
             Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
+            }),
+            Decoder::Delimited {
+                rules:
+                    DelimitedRules {
+                        dtype: FeatureType::F64,
+                        ..
+                    },
+                ..
+            }
+            | Decoder::Npy {
+                rules:
+                    NpyRules {
+                        dtype: FeatureType::F64,
+                        ..
+                    },
+                ..
+            } => WIDE.with_borrow_mut(|wide| {
+                let class = self.decode_wide(record, bytes, wide).unwrap_or(Ok(0))?;
+                ROW.with_borrow_mut(|row| {
+                    let mut writer = RowWriter::new(row);
+                    writer.put(FEATURES, Some(DType::F64), &[wide.len()], &[]);
+                    row.extend(wide.iter().flat_map(|value| value.to_le_bytes()));
+                    rows.push_bytes(class, row);
+                });
+                Ok(())
             }),
             Decoder::Delimited { rules, labels } => rows.push_dense_with(|row| {
                 let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));

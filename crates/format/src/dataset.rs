@@ -8,7 +8,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, labels_of, positive_value};
+use crate::common_labels::{common_names, labelled, labels_of, positive_value};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
@@ -21,7 +21,7 @@ use crate::labels::{Classes, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
 use crate::open::open_files;
-use crate::options::OpenOptions;
+use crate::options::{FeatureType, OpenOptions};
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
 use crate::shard_folder::shards;
@@ -31,6 +31,7 @@ use crate::shard_folder::shards;
 pub struct Dataset {
     files: Vec<DataFile>,
     labels: Arc<LabelMap>,
+    labelled: bool,
     layout: Layout,
     contents: Contents,
     features: u64,
@@ -132,7 +133,7 @@ impl Dataset {
             }
         }
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
-        let (mut opened, notes) = open_files(&files, options)?;
+        let (mut opened, mut notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
@@ -145,6 +146,7 @@ impl Dataset {
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
         };
+        let labelled = labelled(&opened, &mut notes);
         let labels = Arc::new(labels_of(&opened, names, positive, options)?);
         let classes = Classes {
             labels: Arc::clone(&labels),
@@ -160,6 +162,7 @@ impl Dataset {
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
+            labelled,
             layout,
             contents,
             features,
@@ -360,6 +363,11 @@ impl Dataset {
         &self.labels
     }
 
+    /// Whether records state labels. Others all count as of the one class there is.
+    pub fn has_labels(&self) -> bool {
+        self.labelled
+    }
+
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
     pub fn labels_are_names(&self) -> bool {
         let is_table = |file: &DataFile| matches!(file.decoder, Decoder::Delimited { .. });
@@ -446,6 +454,11 @@ impl Dataset {
     #[inline]
     pub fn decode(&self, id: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), FormatError> {
         let (_, file) = self.file_of(id);
+        if self.scale.as_ref().is_some_and(|scale| scale.is_coarse())
+            && let Some(decoded) = self.decode_scaled(id, bytes, rows)
+        {
+            return decoded;
+        }
         let decoded = file.decoder.decode(id - file.first_id, bytes, rows);
         decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
         // Scales go by the features' own numbers.
@@ -456,6 +469,37 @@ impl Dataset {
             rows.edit_last(|indices, values| numbers.renumber(indices, values));
         }
         Ok(())
+    }
+
+    /// Appends a row that is decoded as f64 and scaled before it becomes f32; `None` where files hold no more than f32.
+    #[cold]
+    fn decode_scaled(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        rows: &mut Rows,
+    ) -> Option<Result<(), FormatError>> {
+        let mut wide = Vec::new();
+        let decoded = self.decode_wide(id, bytes, &mut wide)?;
+        let scale = self.scale.as_ref()?;
+        Some(decoded.and_then(|class| {
+            rows.push_dense_with(|row| {
+                scale.narrow(&wide, row);
+                Ok(class)
+            })
+        }))
+    }
+
+    /// The features of record `id` as f64, without a scale, and its class; `None` where files hold no more than f32.
+    pub fn decode_wide(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        row: &mut Vec<f64>,
+    ) -> Option<Result<u32, FormatError>> {
+        let (_, file) = self.file_of(id);
+        let decoded = file.decoder.decode_wide(id - file.first_id, bytes, row)?;
+        Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
     }
 
     /// What stands for a missing value of each feature, where means do.
@@ -640,7 +684,7 @@ fn widen_fields(opened: &mut [Opened]) {
 fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
-        if what_of(file) != what_of(first) {
+        if what_of(file) != what_of(first) || wide_of(file) != wide_of(first) {
             return Err(FormatError::MixedLayouts {
                 path: file.path.clone(),
                 found: describe(file),
@@ -662,6 +706,15 @@ fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatE
     Ok(())
 }
 
+/// Features a row, where they are of 64 bits.
+fn wide_of(file: &Opened) -> Option<usize> {
+    match &file.found.reading {
+        Reading::Delimited(rules) if rules.dtype == FeatureType::F64 => Some(rules.features()),
+        Reading::Npy(rules) if rules.dtype == FeatureType::F64 => Some(rules.features()),
+        _ => None,
+    }
+}
+
 /// What the files of a data set must have in common.
 fn what_of(file: &Opened) -> (Layout, Contents, Option<&FieldSpecs>) {
     let specs = match &file.found.reading {
@@ -680,6 +733,9 @@ fn describe(file: &Opened) -> String {
         return format!("the fields {}", fields.join(", "));
     }
     match file.found.layout {
+        _ if let Some(width) = wide_of(file) => {
+            format!("dense rows of {width} features of 64 bits")
+        }
         Layout::Dense { width } => format!("dense rows of {width} features"),
         Layout::Sparse => "sparse rows".into(),
         Layout::Bytes => file.found.contents.to_string(),

@@ -224,6 +224,14 @@ pub enum FormatError {
         /// What is wrong, and the remedy.
         fault: JsonFault,
     },
+    /// A table of classes for what is no folder of images.
+    #[error("{}: is {kind}, and `label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`", path.display())]
+    LabelFileUnused {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        kind: &'static str,
+    },
     /// A label that other formats state.
     #[error("{}: is {kind}, which `label` {wanted} is not for; {remedy}", path.display())]
     LabelElsewhere {
@@ -552,6 +560,16 @@ pub enum Fault {
         column: u64,
         /// The value found.
         found: String,
+    },
+    /// A whole number that the type of features rounds.
+    #[error("column {column} holds {found}, which {remedy}")]
+    Rounded {
+        /// The column.
+        column: u64,
+        /// The value found.
+        found: String,
+        /// What rounds it, and what to do.
+        remedy: &'static str,
     },
     /// A cell with nothing in it.
     #[error("column {column} is empty; `missing` zero or `missing` mean fills such cells in")]

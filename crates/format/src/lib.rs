@@ -62,6 +62,7 @@ mod riegeli;
 mod tfrecord;
 
 mod litdata;
+mod litdata_json;
 mod mds;
 mod shard;
 mod shard_cells;
@@ -118,13 +119,13 @@ pub use members::{Member, Members, members};
 pub use mixture::Mixture;
 pub use npy::{NpyHeader, npy_array};
 pub use npy_numbers::npy_numbers;
-pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
+pub use options::{FeatureType, Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
-pub use scale::Scale;
+pub use scale::{COARSE, Scale};
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

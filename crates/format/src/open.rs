@@ -114,6 +114,12 @@ fn open_file(
         });
     }
     check_label(path, format, options)?;
+    if options.label_file.is_some() {
+        return Err(FormatError::LabelFileUnused {
+            path: path.to_path_buf(),
+            kind: format.name(),
+        });
+    }
     let began = Instant::now();
     let text = Source {
         path,

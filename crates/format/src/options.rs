@@ -81,6 +81,44 @@ impl FromStr for Missing {
     }
 }
 
+/// What numbers features become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FeatureType {
+    /// f32; a whole number that it rounds is a fault.
+    #[default]
+    Checked,
+    /// f32, whatever it rounds.
+    F32,
+    /// f64, of CSV, TSV and `.npy`; a whole number that it rounds is a fault. Jobs that compute with f32 take that.
+    F64,
+}
+
+impl fmt::Display for FeatureType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FeatureType::Checked => "checked",
+            FeatureType::F32 => "f32",
+            FeatureType::F64 => "f64",
+        })
+    }
+}
+
+impl FromStr for FeatureType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FeatureType, String> {
+        match text {
+            "checked" => Ok(FeatureType::Checked),
+            "f32" => Ok(FeatureType::F32),
+            "f64" => Ok(FeatureType::F64),
+            _ => Err(format!(
+                "`{text}` is not a type of features: use f32, f64 or checked"
+            )),
+        }
+    }
+}
+
 /// How a data set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -113,6 +151,8 @@ pub struct OpenOptions {
     pub features: Option<u64>,
     /// What stands for missing cells of CSV and TSV; they are faults where `None`.
     pub missing: Option<Missing>,
+    /// What numbers the features of records become; f32 where `features_only`.
+    pub dtype: FeatureType,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
     pub means: Option<Arc<[f32]>>,
     /// Where decompressed text goes, and sidecars that cannot lie beside the data; the user's cache
@@ -128,6 +168,16 @@ pub struct OpenOptions {
     pub scan_threads: usize,
     /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
+}
+
+impl OpenOptions {
+    /// What numbers features become: who computes with them takes f32, and looks at what that rounds.
+    pub(crate) fn feature_type(&self) -> FeatureType {
+        match self.features_only {
+            true => FeatureType::F32,
+            false => self.dtype,
+        }
+    }
 }
 
 impl Default for OpenOptions {
@@ -146,6 +196,7 @@ impl Default for OpenOptions {
             any_label: false,
             features: None,
             missing: None,
+            dtype: FeatureType::Checked,
             means: None,
             cache_dir: None,
             sidecar: true,

@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use pelton_data::{self as data, DataError, OpenedData};
 use pelton_fetch::FetchOptions;
-use pelton_format::RowLayout;
+use pelton_format::{Dataset, RowLayout};
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
@@ -111,6 +111,7 @@ fn train<T>(
         config.test.clone()
     };
     refuse_untrainable(&config, &data, interrupt)?;
+    scaling::refuse_coarse(&data.dataset, config.scale, paths)?;
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
@@ -375,12 +376,19 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
         setup.data_bytes as f64 / 1e6,
         setup.memory_bytes as f64 / 1e6,
     )));
-    let classes = dataset.labels().len();
-    if classes > MANY_CLASSES {
-        observer(Event::Note(&format!(
-            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
-        )));
+    if let Some(note) = many_classes(dataset) {
+        observer(Event::Note(&note));
     }
+}
+
+/// What to say of data with so many labels that they hardly are classes.
+fn many_classes(dataset: &Dataset) -> Option<String> {
+    let classes = dataset.labels().len();
+    (classes > MANY_CLASSES).then(|| {
+        format!(
+            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
+        )
+    })
 }
 
 #[cfg(test)]

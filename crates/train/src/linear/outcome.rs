@@ -27,6 +27,8 @@ pub struct Fitted {
     pub epochs: u64,
     /// What would make training easier, where something would.
     pub advice: Option<String>,
+    /// What the user may want to know of the data, such as columns that were left out.
+    pub notes: Vec<String>,
 }
 
 /// A run that has come to its end.
@@ -40,7 +42,10 @@ pub(super) struct Ended<'a> {
 
 /// The model for the caller.
 pub(super) fn fitted(ended: Ended<'_>) -> Fitted {
+    let dataset = &ended.setup.data.dataset;
+    let notes = dataset.notes().iter().cloned();
     Fitted {
+        notes: notes.chain(super::many_classes(dataset)).collect(),
         certificate: ended.trained.certificate,
         epochs: ended.trained.epochs.len() as u64,
         advice: ended.trained.advice.clone(),
