@@ -15,6 +15,7 @@ use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp
 use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
+use crate::fields::LABEL;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelMap};
@@ -182,6 +183,11 @@ impl Dataset {
             dataset.add(file, &classes, missing.as_ref(), options);
         }
         dataset.means = missing.and_then(MissingValues::into_means);
+        if labelled && contents == Contents::Fields && dataset.fields().get(LABEL).is_some() {
+            dataset.notes.push(format!(
+                "the field \"{LABEL}\" is left out, because \"{LABEL}\" is what the label is called, which is another field; rename it to have both"
+            ));
+        }
         let (records, nonzeros) = (dataset.records, dataset.nonzeros);
         if layout == Layout::Sparse && options.rows.makes_dense(records, features, nonzeros) {
             let width = usize::try_from(features).unwrap_or(usize::MAX);
@@ -238,6 +244,7 @@ impl Dataset {
                 rules: LibsvmRules {
                     zero_based: options.zero_based,
                     features: options.features.unwrap_or(u64::MAX),
+                    dtype: options.feature_type(),
                 },
                 classes,
             },

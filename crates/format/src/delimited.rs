@@ -299,6 +299,7 @@ fn unusual_value<T: Feature>(
 #[cold]
 pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
     Fault::Rounded {
+        what: "column",
         column,
         found,
         remedy: match T::MOST_EXACT == f32::MOST_EXACT {

@@ -562,9 +562,11 @@ pub enum Fault {
         found: String,
     },
     /// A whole number that the type of features rounds.
-    #[error("column {column} holds {found}, which {remedy}")]
+    #[error("{what} {column} holds {found}, which {remedy}")]
     Rounded {
-        /// The column.
+        /// Whether it is a column or a feature.
+        what: &'static str,
+        /// The column or feature index.
         column: u64,
         /// The value found.
         found: String,
