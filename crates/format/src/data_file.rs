@@ -15,13 +15,13 @@ use crate::delimited::{
 };
 use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
+use crate::feature_type::FeatureType;
 use crate::features::{Cells, FeatureDecoder};
 use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
 use crate::labels::{Classes, FileLabels};
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::npy::{NpyRules, decode_npy_row, decode_numbers};
-use crate::options::FeatureType;
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::rows::{Layout, Rows};
 use crate::sample::SampleShape;

@@ -15,6 +15,7 @@ use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp
 use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
+use crate::feature_type::FeatureType;
 use crate::fields::LABEL;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
@@ -22,7 +23,7 @@ use crate::labels::{Classes, LabelMap};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
 use crate::open::open_files;
-use crate::options::{FeatureType, OpenOptions};
+use crate::options::OpenOptions;
 use crate::rows::{Layout, Rows};
 use crate::scale::Scale;
 use crate::shard_folder::shards;

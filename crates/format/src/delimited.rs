@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Fault, FormatError, bad_number, excerpt};
+use crate::feature_type::FeatureType;
 use crate::json_label::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};
 use crate::number::{Feature, NotANumber, is_rounded, parse_f64};
-use crate::options::FeatureType;
 
 /// Which column of a table is the label, or which key of samples' members `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

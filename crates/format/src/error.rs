@@ -224,6 +224,14 @@ pub enum FormatError {
         /// What is wrong, and the remedy.
         fault: JsonFault,
     },
+    /// Features of 64 bits, of what has none.
+    #[error("{}: is {kind}, and `dtype` f64 is for the features of csv, tsv and npy; leave it out", path.display())]
+    NoWideFeatures {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        kind: &'static str,
+    },
     /// A table of classes for what is no folder of images.
     #[error("{}: is {kind}, and `label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`", path.display())]
     LabelFileUnused {

@@ -8,11 +8,11 @@
 //! the commonest, costs one comparison; all else goes through [`crate::number`].
 
 use crate::error::{Fault, bad_number, excerpt};
+use crate::feature_type::FeatureType;
 use crate::labels::checked_label;
 use crate::number::{
     Feature, digits_to_integer, f32_prefix, is_rounded, leading_digits, parse_f32_slowly, parse_f64,
 };
-use crate::options::FeatureType;
 
 /// How lines are read.
 #[derive(Clone, Copy, Debug)]

@@ -11,11 +11,12 @@ use pelton_storage::RangeRead;
 
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
+use crate::feature_type::FeatureType;
 use crate::features::{Cells, FeatureDecoder};
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading};
 use crate::line_scan::Lines;
-use crate::options::{FeatureType, Missing, OpenOptions};
+use crate::options::{Missing, OpenOptions};
 
 /// The value that stands for a missing one of each feature.
 pub(crate) struct MissingValues {

@@ -11,11 +11,11 @@ use pelton_batch::DType;
 
 use crate::delimited::{LabelColumn, rounded};
 use crate::error::{Fault, FormatError};
+use crate::feature_type::FeatureType;
 use crate::fields::{MOST_DIMENSIONS, element_value};
 use crate::input::Input;
 use crate::labels::checked_label;
 use crate::number::Feature;
-use crate::options::FeatureType;
 
 /// What to do about a file that holds something else than is wanted.
 pub(crate) const REMEDY: &str = "save an array of little-endian numbers in C order: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";

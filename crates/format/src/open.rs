@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
+use crate::feature_type::FeatureType;
 use crate::folder;
-use crate::format::{Format, Opened, Source, scan_threads};
+use crate::format::{Format, Opened, Reading, Source, scan_threads};
 use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head};
 use crate::options::OpenOptions;
@@ -136,6 +137,13 @@ fn open_file(
         true => found.with_pixels_as_features(),
         false => found,
     };
+    let has_wide = matches!(found.reading, Reading::Delimited(_) | Reading::Npy(_));
+    if options.feature_type() == FeatureType::F64 && !has_wide {
+        return Err(FormatError::NoWideFeatures {
+            path: path.to_path_buf(),
+            kind: format.name(),
+        });
+    }
     let scan_seconds = began.elapsed().as_secs_f64();
     if found.records == 0 {
         return Err(FormatError::Empty {

@@ -303,6 +303,12 @@ fn features_of_64_bits() {
     let dataset = open(&matrix, &options(LabelColumn::First, FeatureType::F64)).unwrap();
     let field = shown("features", Some(DType::F64), &[1], &wide(&[16_777_217.0]));
     assert_eq!(records(&dataset), [(vec![field], "7".to_owned())]);
+    let text = file(folder.path(), "t.jsonl", "{\"a\": 1}\n");
+    refuses(
+        &text,
+        &options(LabelColumn::Last, FeatureType::F64),
+        "t.jsonl: is jsonl, and `dtype` f64 is for the features of csv, tsv and npy",
+    );
     let mixed =
         Dataset::open(&[a, matrix], &options(LabelColumn::Last, FeatureType::F64)).unwrap_err();
     assert!(
