@@ -22,6 +22,7 @@ use crate::kind::FormatKind;
 use crate::labels::{Classes, FileLabels};
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
 use crate::npy::{NpyRules, decode_npy_row, decode_numbers};
+use crate::numbering::Numbering;
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::rows::{Layout, Rows};
 use crate::sample::SampleShape;
@@ -244,47 +245,6 @@ pub struct Blocks {
     pub stored_bytes: f64,
     /// Bytes of decoded blocks that stay in memory for all files together.
     pub kept_bytes: u64,
-}
-
-/// How a file numbers its features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Numbering {
-    /// From 0.
-    FromZero,
-    /// From 1.
-    FromOne,
-    /// By columns, which count from 1; one of them is the label, where there is one.
-    Columns {
-        /// The label's column.
-        label: Option<u64>,
-    },
-}
-
-impl Numbering {
-    /// What the file calls the feature that rows call `index`.
-    pub fn of(self, index: u64) -> u64 {
-        match self {
-            Numbering::FromZero => index,
-            Numbering::FromOne => index + 1,
-            Numbering::Columns { label } => {
-                index + 1 + u64::from(label.is_some_and(|label| index + 1 >= label))
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Numbering {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Numbering::FromZero => f.write_str("features from 0, as the file counts"),
-            Numbering::FromOne => f.write_str("features from 1, as the file counts"),
-            Numbering::Columns { label: Some(label) } => {
-                write!(f, "columns from 1; the label is column {label}")
-            }
-            Numbering::Columns { label: None } => f.write_str("columns from 1, without a label"),
-        }
-    }
 }
 
 /// Size and time of last change, which tell whether a file is still the same.
@@ -593,6 +553,16 @@ fn push_entries(
 }
 
 impl Decoder {
+    /// Whether features are a field of f64.
+    fn is_wide(&self) -> bool {
+        let dtype = match self {
+            Decoder::Delimited { rules, .. } => rules.dtype,
+            Decoder::Npy { rules, .. } => rules.dtype,
+            _ => return false,
+        };
+        dtype == FeatureType::F64
+    }
+
     /// The features of record `record` as f64, without a scale, and its class; `None` where files hold no more than f32.
     pub(crate) fn decode_wide(
         &self,
@@ -600,18 +570,15 @@ impl Decoder {
         bytes: &[u8],
         row: &mut Vec<f64>,
     ) -> Option<Result<u32, Fault>> {
-        let mut zeros = |width: usize| {
-            row.clear();
-            row.resize(width, 0.0);
-        };
+        row.clear();
         Some(match self {
             Decoder::Delimited { rules, labels } => {
-                zeros(rules.features());
+                row.resize(rules.features(), 0.0);
                 let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));
                 decode_cells(bytes, rules, row, class).map(|class| class.unwrap_or(0))
             }
             Decoder::Npy { rules, classes } => {
-                zeros(rules.features());
+                row.resize(rules.features(), 0.0);
                 let label = decode_numbers(bytes, *rules, row);
                 label.and_then(|label| label.map_or(Ok(0), |label| known(classes, label)))
             }
@@ -622,7 +589,7 @@ impl Decoder {
                 classes,
                 missing,
             } => {
-                zeros(decoder.width());
+                row.resize(decoder.width(), 0.0);
                 let label = decoder.decode(bytes, missing.as_deref(), Cells::Wide(row));
                 label.and_then(|label| match label {
                     Some(label) => known(classes, label),
@@ -689,31 +656,16 @@ impl Decoder {
             Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
             }),
-            Decoder::Delimited {
-                rules:
-                    DelimitedRules {
-                        dtype: FeatureType::F64,
-                        ..
-                    },
-                ..
-            }
-            | Decoder::Npy {
-                rules:
-                    NpyRules {
-                        dtype: FeatureType::F64,
-                        ..
-                    },
-                ..
-            } => WIDE.with_borrow_mut(|wide| {
-                let class = self.decode_wide(record, bytes, wide).unwrap_or(Ok(0))?;
-                ROW.with_borrow_mut(|row| {
-                    let mut writer = RowWriter::new(row);
-                    writer.put(FEATURES, Some(DType::F64), &[wide.len()], &[]);
-                    row.extend(wide.iter().flat_map(|value| value.to_le_bytes()));
-                    rows.push_bytes(class, row);
-                });
-                Ok(())
-            }),
+            Decoder::Delimited { .. } | Decoder::Npy { .. } if self.is_wide() => WIDE
+                .with_borrow_mut(|wide| {
+                    let class = self.decode_wide(record, bytes, wide).unwrap_or(Ok(0))?;
+                    ROW.with_borrow_mut(|row| {
+                        RowWriter::new(row).put(FEATURES, Some(DType::F64), &[wide.len()], &[]);
+                        row.extend(wide.iter().flat_map(|value| value.to_le_bytes()));
+                        rows.push_bytes(class, row);
+                    });
+                    Ok(())
+                }),
             Decoder::Delimited { rules, labels } => rows.push_dense_with(|row| {
                 let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));
                 let class = decode_delimited_line(bytes, rules, row, class)?;

@@ -298,18 +298,17 @@ fn unusual_value<T: Feature>(
 /// A whole number that features of this type round.
 #[cold]
 pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
-    Fault::Rounded {
-        what: "column",
-        column,
-        found,
-        remedy: match T::MOST_EXACT == f32::MOST_EXACT {
-            true => {
-                "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
-            }
-            false => {
-                "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
-            }
-        },
+    let remedy = match T::MOST_EXACT == f32::MOST_EXACT {
+        true => {
+            "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
+        }
+        false => {
+            "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
+        }
+    };
+    Fault::Column {
+        column: column.to_string(),
+        what: format!("holds {found}, which {remedy}"),
     }
 }
 

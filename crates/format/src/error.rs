@@ -224,21 +224,15 @@ pub enum FormatError {
         /// What is wrong, and the remedy.
         fault: JsonFault,
     },
-    /// Features of 64 bits, of what has none.
-    #[error("{}: is {kind}, and `dtype` f64 is for the features of csv, tsv and npy; leave it out", path.display())]
-    NoWideFeatures {
+    /// A setting that formats of others have a use for.
+    #[error("{}: is {kind}, and {setting}", path.display())]
+    SettingElsewhere {
         /// The file.
         path: PathBuf,
         /// Its format.
         kind: &'static str,
-    },
-    /// A table of classes for what is no folder of images.
-    #[error("{}: is {kind}, and `label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`", path.display())]
-    LabelFileUnused {
-        /// The file.
-        path: PathBuf,
-        /// Its format.
-        kind: &'static str,
+        /// What the setting is for, and the remedy.
+        setting: &'static str,
     },
     /// A label that other formats state.
     #[error("{}: is {kind}, which `label` {wanted} is not for; {remedy}", path.display())]
@@ -568,18 +562,6 @@ pub enum Fault {
         column: u64,
         /// The value found.
         found: String,
-    },
-    /// A whole number that the type of features rounds.
-    #[error("{what} {column} holds {found}, which {remedy}")]
-    Rounded {
-        /// Whether it is a column or a feature.
-        what: &'static str,
-        /// The column or feature index.
-        column: u64,
-        /// The value found.
-        found: String,
-        /// What rounds it, and what to do.
-        remedy: &'static str,
     },
     /// A cell with nothing in it.
     #[error("column {column} is empty; `missing` zero or `missing` mean fills such cells in")]

@@ -189,11 +189,11 @@ fn value_at(bytes: &[u8], at: usize, index: u32) -> Result<(f32, usize), Fault> 
 
 #[cold]
 fn rounded(index: u32, value: &[u8]) -> Fault {
-    Fault::Rounded {
-        what: "feature",
-        column: u64::from(index),
-        found: excerpt(value),
-        remedy: "features of 32 bits round; write the rows as CSV and read them with `dtype` f64, or read them with `dtype` f32 as they are rounded",
+    Fault::Foreign {
+        what: format!(
+            "feature {index} holds {}, which features of 32 bits round; write the rows as CSV and read them with `dtype` f64, or read them with `dtype` f32 as they are rounded",
+            excerpt(value)
+        ),
     }
 }
 

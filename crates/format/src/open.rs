@@ -116,9 +116,10 @@ fn open_file(
     }
     check_label(path, format, options)?;
     if options.label_file.is_some() {
-        return Err(FormatError::LabelFileUnused {
+        return Err(FormatError::SettingElsewhere {
             path: path.to_path_buf(),
             kind: format.name(),
+            setting: "`label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`",
         });
     }
     let began = Instant::now();
@@ -139,9 +140,10 @@ fn open_file(
     };
     let has_wide = matches!(found.reading, Reading::Delimited(_) | Reading::Npy(_));
     if options.feature_type() == FeatureType::F64 && !has_wide {
-        return Err(FormatError::NoWideFeatures {
+        return Err(FormatError::SettingElsewhere {
             path: path.to_path_buf(),
             kind: format.name(),
+            setting: "`dtype` f64 is for the features of csv, tsv and npy; leave it out",
         });
     }
     let scan_seconds = began.elapsed().as_secs_f64();

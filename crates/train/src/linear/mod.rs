@@ -27,7 +27,7 @@ use std::time::Instant;
 
 use pelton_data::{self as data, DataError, OpenedData};
 use pelton_fetch::FetchOptions;
-use pelton_format::{Dataset, RowLayout};
+use pelton_format::RowLayout;
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
@@ -43,12 +43,10 @@ use crate::config::{LinearConfig, Optimum, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 use newton::NewtonSession;
-use outcome::Ended;
+use outcome::{Ended, many_classes};
 use ranks::Ranks;
 use session::Session;
 
-/// More labels than this are pointed out: they may be numbers that are no classes.
-const MANY_CLASSES: usize = 100;
 /// Memory for reading data once more to say what is wrong with it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
 
@@ -379,16 +377,6 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
     if let Some(note) = many_classes(dataset) {
         observer(Event::Note(&note));
     }
-}
-
-/// What to say of data with so many labels that they hardly are classes.
-fn many_classes(dataset: &Dataset) -> Option<String> {
-    let classes = dataset.labels().len();
-    (classes > MANY_CLASSES).then(|| {
-        format!(
-            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
-        )
-    })
 }
 
 #[cfg(test)]
