@@ -229,8 +229,8 @@ pub(crate) fn decode_cells<T: Feature, L>(
     let label_at = rules.label.unwrap_or(usize::MAX);
     // What is larger may be a whole number that is rounded.
     let most = match rules.dtype {
-        FeatureType::F32 => f64::INFINITY,
-        FeatureType::Checked | FeatureType::F64 => T::MOST_EXACT,
+        FeatureType::F32 => T::of(f64::INFINITY),
+        FeatureType::Checked | FeatureType::F64 => T::of(T::MOST_EXACT),
     };
     let mut label_cell = None;
     let mut at = 0;
@@ -242,7 +242,7 @@ pub(crate) fn decode_cells<T: Feature, L>(
         if column != label_at
             && let Some((value, end)) = T::prefix(line, at)
             && (end == line.len() || line[end] == rules.delimiter)
-            && value.wide().abs() < most
+            && value.is_below(most)
         {
             row[feature] = value;
             at = end + 1;

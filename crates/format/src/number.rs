@@ -32,6 +32,9 @@ pub(crate) trait Feature: Copy {
 
     fn wide(self) -> f64;
 
+    /// Whether its magnitude is below this.
+    fn is_below(self, limit: Self) -> bool;
+
     /// The number that starts at `from` and where it ends, where the fast way applies.
     fn prefix(bytes: &[u8], from: usize) -> Option<(Self, usize)>;
 
@@ -50,6 +53,11 @@ impl Feature for f32 {
     #[inline]
     fn wide(self) -> f64 {
         f64::from(self)
+    }
+
+    #[inline]
+    fn is_below(self, limit: f32) -> bool {
+        self.abs() < limit
     }
 
     #[inline]
@@ -73,6 +81,11 @@ impl Feature for f64 {
     #[inline]
     fn wide(self) -> f64 {
         self
+    }
+
+    #[inline]
+    fn is_below(self, limit: f64) -> bool {
+        self.abs() < limit
     }
 
     #[inline]
