@@ -2,6 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use pelton_format::FeatureType;
 use pelton_format::raw::{DelimitedRules, decode_delimited_line};
 
 const FILLED: f32 = 0.5;
@@ -13,6 +14,7 @@ fuzz_target!(|line: &[u8]| {
             delimiter: b',',
             columns,
             label: Some(label),
+            dtype: FeatureType::F32,
             missing: Some(vec![FILLED; columns - 1].into()),
         };
         let mut row = vec![0.0; columns - 1];

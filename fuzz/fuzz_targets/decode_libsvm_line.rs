@@ -2,11 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use pelton_format::FeatureType;
 use pelton_format::raw::{LibsvmRules, decode_libsvm_line};
 
 fuzz_target!(|line: &[u8]| {
     for zero_based in [false, true] {
-        let rules = LibsvmRules { zero_based, features: 1 << 20 };
+        let rules = LibsvmRules { zero_based, features: 1 << 20, dtype: FeatureType::F32 };
         let (mut indices, mut values) = (vec![], vec![]);
         if let Ok(label) = decode_libsvm_line(line, rules, &mut indices, &mut values) {
             assert!(label.is_finite());

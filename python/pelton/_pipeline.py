@@ -30,6 +30,9 @@ for _i, _letter in enumerate("KMGT", start=1):
     _UNITS[f"{_letter}iB"] = 1024**_i
     _UNITS[f"{_letter}B"] = 1000**_i
 
+# Types of features by NumPy's names.
+_DTYPES = {"float32": "f32", "float64": "f64"}
+
 # Lines of a warning about the data.
 MOST_NOTES = 5
 
@@ -56,6 +59,7 @@ def load(
     file_column: str = "first",
     zero_based: bool = False,
     missing: str | None = None,
+    dtype: str | None = None,
     pair: str | os.PathLike[str] | None = None,
     io: str = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
@@ -66,7 +70,9 @@ def load(
 
     Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``label`` is the
     column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; the last one of text, none of
-    NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). ``cache_dir`` keeps indexes of folders
+    NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). The
+    features of CSV, TSV and NumPy matrices are float32, and a whole number that this would round is an error; ``dtype`` is
+    ``"float64"`` to keep more digits, or ``"float32"`` to have them rounded. ``cache_dir`` keeps indexes of folders
     that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may
     hold as well, such as ``"50GB"``, and nothing unless it is given.
     """
@@ -81,6 +87,7 @@ def load(
         "file_column": file_column,
         "zero_based": zero_based,
         "missing": missing,
+        "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
         "pair": pair and os.fspath(pair),
         "io": io,
         "cache_dir": cache_dir and os.fspath(cache_dir),

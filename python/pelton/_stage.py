@@ -14,6 +14,7 @@ Function = Callable[..., dict[str, Any]]
 Field = tuple[str, "str | None", tuple[int, ...], bytes]
 
 _STORED_AS = {"bool": "uint8", "uint64": "int64"}
+_MOST_INT64 = np.iinfo(np.int64).max
 _KNOWN = {"uint8", "int8", "int16", "uint16", "int32", "int64", "uint32", "float16", "float32", "float64"}
 
 
@@ -84,4 +85,6 @@ def _encoded(name: str, value: Any) -> Field:
     kind = _STORED_AS.get(array.dtype.name, array.dtype.name)
     if kind not in _KNOWN:
         raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")
+    if array.dtype == np.uint64 and (array > _MOST_INT64).any():
+        raise ValueError(f"`{name}` holds {array.max()}, which int64 does not hold; return it as two numbers, or as bytes")
     return name, kind, array.shape, np.ascontiguousarray(array, kind).tobytes()

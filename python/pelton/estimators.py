@@ -30,12 +30,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _pelton
-from ._pipeline import load, parse_bytes
+from ._pipeline import load, parse_bytes, warn_of
 
 __all__ = ["LinearClassifier", "LogisticRegression"]
 
 # Values of an array that are handed over at a time.
 _PIECE_VALUES = 2 << 20
+# Rows that are looked at to tell whether float32 keeps enough of a column: whether its mean is more than so many standard
+# deviations from 0. From the next number on, float32 leaves out whole numbers.
+_LOOKED_AT = 4096
+_COARSE = 32768.0
+_MOST_EXACT = 2.0**24
 # Threads that load files, as the command has.
 _LOADING_THREADS = 3
 
@@ -85,7 +90,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._fit_files(X, y, data)
         if data:
             raise TypeError(f"`{next(iter(data))}` says how files are read, and X is an array; leave it out or name files")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float32, np.float64])
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32])
         check_classification_targets(y)
         classes, places = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -94,8 +99,10 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         config = self._config([(str(place), factor) for place, factor in enumerate(factors.tolist())])
         count, features = X.shape
         rows = _pelton.LinearRows(count, features, X.nnz if sparse.issparse(X) else None)
-        _hand_over(rows, X, places.astype(np.uint32))
-        self._take(rows.fit(json.dumps(config), len(classes), self._threads()), classes)
+        centre = self._centre(X)
+        _hand_over(rows, X, places.astype(np.uint32), centre)
+        centre = None if centre is None else centre.tolist()
+        self._take(rows.fit(json.dumps(config), len(classes), self._threads(), centre), classes)
         return self
 
     def _fit_files(self, X: Any, y: Any, data: dict[str, Any]) -> Any:
@@ -118,6 +125,30 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         return self
+
+    def _centre(self, X: Any) -> np.ndarray | None:
+        """What is subtracted from each column before it becomes float32, in which the solver computes: about the mean of
+        columns that would lose too much otherwise. Without the standard scale, which takes it in, such columns are refused.
+        """
+        if sparse.issparse(X) or X.dtype != np.float64 or not len(X):
+            return None
+        looked_at = X[:: -(-len(X) // _LOOKED_AT)]
+        with np.errstate(all="ignore"):
+            about = looked_at - looked_at[0]
+            mean, deviation = looked_at[0] + about.mean(axis=0), about.std(axis=0)
+        is_coarse = np.isfinite(mean) & np.where(
+            deviation > 0, np.abs(mean) > _COARSE * deviation, np.abs(mean) >= _MOST_EXACT
+        )
+        if self.scale != "standard":
+            for column in np.flatnonzero(is_coarse & (deviation > 0)):
+                names = getattr(self, "feature_names_in_", None)
+                raise ValueError(
+                    f"column {column if names is None else repr(names[column])} has values about {mean[column]:.9g} that "
+                    f"differ by about {deviation[column]:.1g}, which the 32 bits in which the solver computes cannot tell "
+                    'apart; give scale="standard", which centres columns in 64 bits, or subtract a constant'
+                )
+            return None
+        return np.where(is_coarse, mean, 0.0) if is_coarse.any() else None
 
     def _config(self, class_weights: list[tuple[Any, float]]) -> dict[str, Any]:
         _check_number("C", self.C, 0.0, np.inf)
@@ -153,7 +184,8 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> None:
         """Takes over what the solver found; ``classes`` are those that it numbered, unless files name theirs."""
-        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice = found
+        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes = found
+        warn_of(notes)
         if classes is None:
             classes = np.array(names) if names else np.array(labels)
             if not names and np.all(classes == np.round(classes)):
@@ -180,7 +212,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Any:
         """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float32, np.float64], reset=False)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
         values = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         return values.ravel() if values.shape[1] == 1 else values
 
@@ -301,13 +333,14 @@ def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) else name
 
 
-def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray) -> None:
+def _hand_over(rows: _pelton.LinearRows, X: Any, places: np.ndarray, centre: np.ndarray | None) -> None:
     """Copies rows piece by piece, with the numbers of their classes, to where the solver reads them."""
     if not sparse.issparse(X):
         step = max(1, _PIECE_VALUES // X.shape[1])
         for start in range(0, X.shape[0], step):
             piece = slice(start, start + step)
-            rows.push_dense(places[piece].tobytes(), _bytes_of(X[piece], np.float32))
+            values = X[piece] if centre is None else X[piece] - centre
+            rows.push_dense(places[piece].tobytes(), _bytes_of(values, np.float32))
         return
     if not X.has_canonical_format:
         X = X.copy()

@@ -117,19 +117,29 @@ impl LinearRows {
         Ok(())
     }
 
-    /// Trains on the rows, which have the classes 0, 1, … below `classes`, and gives them up.
+    /// Trains on the rows, which have the classes 0, 1, … below `classes`, and gives them up; what is in `centre` was
+    /// subtracted from each feature.
+    #[pyo3(signature = (config, classes, threads, centre=None))]
     fn fit(
         &mut self,
         py: Python<'_>,
         config: &str,
         classes: usize,
         threads: usize,
+        centre: Option<Vec<f64>>,
     ) -> PyResult<Found> {
         let config = parse(config)?;
         let segments = std::mem::take(&mut self.segments);
         let (labels, features) = (LabelMap::counted(classes), self.features);
         train(py, threads, move |interrupt| {
-            fit_rows(&config, segments, labels, features, interrupt)
+            fit_rows(
+                &config,
+                segments,
+                labels,
+                features,
+                centre.as_deref(),
+                interrupt,
+            )
         })
     }
 }
@@ -162,7 +172,8 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, and what would make training easier.
+/// primal and dual value, their relative gap, epochs, what would make training easier, and what there is to know of the
+/// data.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -170,6 +181,7 @@ type Found = (
     (f64, f64, f64),
     u64,
     Option<String>,
+    Vec<String>,
 );
 
 /// Trains on the files that a configuration in JSON names.
@@ -212,6 +224,7 @@ fn train(
         (certificate.primal, certificate.dual, gap),
         fitted.epochs,
         fitted.advice,
+        fitted.notes,
     ))
 }
 

@@ -437,3 +437,61 @@ def test_scikit_learn_is_imported_where_it_is_asked_for():
     assert "LinearClassifier" in dir(pelton)
     with pytest.raises(AttributeError, match="no attribute 'Forest'"):
         pelton.Forest
+
+
+def clock(rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of a clock within about a minute, which float32 makes two values of, and a random column."""
+    random = np.random.default_rng(0)
+    seconds = 1_600_000_000 + random.integers(0, 64, rows)
+    return np.column_stack([seconds, random.normal(size=rows)]), (seconds % 64 >= 32).astype(int)
+
+
+def test_columns_far_from_zero_are_centred_before_they_are_rounded(tmp_path):
+    X, y = clock()
+    models = [LogisticRegression(C=100, scale="standard").fit(X, y)]
+    np.savetxt(tmp_path / "t.csv", np.column_stack([X, y]), fmt=["%d", "%.9g", "%d"], delimiter=",")
+    np.save(tmp_path / "t.npy", np.column_stack([X, y]))
+    for name in ("t.csv", "t.npy"):
+        models.append(LogisticRegression(C=100, scale="standard").fit(tmp_path / name))
+    for model in models:
+        assert model.score(X, y) > 0.97 and model.gap_ <= 1e-4
+        # Seconds are whole numbers, which are not rounded either where they are predicted for.
+        assert model.score(X.astype(object), y) > 0.97
+    seconds = X[:, :1].astype(np.int64)
+    assert LogisticRegression(C=100, scale="standard").fit(seconds, y).score(seconds, y) > 0.97
+    # A constant column is what it is without.
+    constant = np.column_stack([X, np.full(len(X), 1.6e9)])
+    assert LogisticRegression(C=100, scale="standard").fit(constant, y).score(constant, y) > 0.97
+
+
+def test_columns_far_from_zero_are_refused_without_centring(tmp_path):
+    X, y = clock()
+    np.savetxt(tmp_path / "t.csv", np.column_stack([X, y]), fmt=["%d", "%.9g", "%d"], delimiter=",")
+    for scale in ("none", "max-abs"):
+        with pytest.raises(ValueError, match="column 0 has values about 1.60000003e.09 that differ by about 2e.01"):
+            LogisticRegression(scale=scale).fit(X, y)
+        with pytest.raises(pelton.ConfigurationError, match="t.csv: column 1 has values about 1.60000003.*`scale` standard"):
+            LogisticRegression(scale=scale).fit(tmp_path / "t.csv")
+    LogisticRegression().fit(X - [1.6e9, 0.0], y)
+    # Large numbers that differ as much are no trouble.
+    LogisticRegression(scale="max-abs").fit(X * [[1e6, 1.0]] * np.arange(1, len(X) + 1)[:, None], y)
+
+
+def test_columns_of_text_are_told_of(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    X, y = problem()
+    columns = {f"x{i}": column for i, column in enumerate(X.T)}
+    parquet.write_table(table({**columns, "sex": np.where(y, "m", "f"), "y": y}), tmp_path / "t.parquet")
+    with pytest.warns(UserWarning, match="the columns sex hold no numbers that could be features and are left out; store"):
+        model = LinearClassifier().fit(tmp_path / "t.parquet", label="y")
+    assert model.n_features_in_ == X.shape[1]
+
+
+def test_a_table_of_classes_goes_with_folders(tmp_path):
+    X, y = problem()
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    with pytest.raises(pelton.DataError, match="X.npy: is npy, and `label_file` holds the classes of a folder's images"):
+        LinearClassifier().fit(tmp_path / "X.npy", label_file=tmp_path / "y.npy")

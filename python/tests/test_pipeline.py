@@ -165,7 +165,7 @@ def test_what_is_left_out_of_the_data_is_warned_of(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_text('{"x": 1, "label": 3}\n{"x": 2}\n')
     pipeline = pelton.load(path).batch(2)
-    with pytest.warns(UserWarning, match='1 of 2 records have no "label"') as told:
+    with pytest.warns(UserWarning, match='1 of 2 records, the first in line 2, have no "label"') as told:
         list(pipeline)
     assert [each.filename for each in told] == [__file__]
     assert len(pipeline.notes) == 1

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_train::{ClassName, DataConfig, IoMode, Missing};
+use pelton_train::{ClassName, DataConfig, FeatureType, IoMode, Missing};
 
 use crate::bytes::size;
 
@@ -38,6 +38,10 @@ pub struct DataArguments {
     /// Arrow: zero, or mean of the column in the training data; without it they are bad records
     #[arg(long)]
     pub missing: Option<Missing>,
+    /// Numbers that the features of CSV, TSV and npy become where records are read as they are: f32, f64, or checked,
+    /// the default: f32, and a whole number that it would round is a bad record
+    #[arg(long)]
+    pub dtype: Option<FeatureType>,
     /// How files are opened: auto, direct, buffered or pread
     #[arg(long)]
     pub io: Option<IoMode>,
@@ -64,6 +68,7 @@ impl DataArguments {
         set(&mut config.file_column, self.file_column);
         set_option(&mut config.positive, self.positive);
         set_option(&mut config.missing, self.missing);
+        set(&mut config.dtype, self.dtype);
         set(&mut config.io, self.io);
         set_option(&mut config.cache_dir, self.cache_dir);
         match self.device_model.as_deref() {

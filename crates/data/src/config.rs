@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pelton_feed::as_text;
-use pelton_format::{ClassName, Missing, RowLayout};
+use pelton_format::{ClassName, FeatureType, Missing, RowLayout};
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,10 @@ pub struct DataConfig {
     pub positive: Option<ClassName>,
     /// What stands for missing cells of CSV and TSV: zero or mean; they are bad records where absent.
     pub missing: Option<Missing>,
+    /// What numbers the features of CSV, TSV and `.npy` become in batches: f32, f64, or checked: f32, and a whole number
+    /// that it rounds is a bad record.
+    #[serde(skip_serializing)]
+    pub dtype: FeatureType,
     /// How files are opened.
     #[serde(with = "as_text")]
     pub io: IoMode,
@@ -61,6 +65,7 @@ impl Default for DataConfig {
             file_column: "first".to_string(),
             positive: None,
             missing: None,
+            dtype: FeatureType::Checked,
             io: IoMode(LocalMode::Auto),
             cache_dir: None,
             remote_cache_bytes: None,

@@ -183,6 +183,7 @@ fn open_files(
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
         missing: config.missing,
+        dtype: config.dtype,
         means: expected.and_then(|expected| expected.means.clone()),
         interrupt: Arc::clone(interrupt),
         cache_dir: Some(folder.clone()),

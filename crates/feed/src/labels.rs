@@ -3,7 +3,7 @@
 use pelton_batch::Array;
 use pelton_format::Dataset;
 
-/// The label of every class: a 64-bit integer, or a number where some labels are none. Functions of one's own are given
+/// The label of every class: a 64-bit integer, or a 64-bit number where some labels are not whole. Custom functions get
 /// the class of a record, and find its label here.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
@@ -12,14 +12,14 @@ pub enum Labels {
     /// Whole numbers as they are.
     Classes(Vec<i64>),
     /// Numbers.
-    Numbers(Vec<f32>),
+    Numbers(Vec<f64>),
 }
 
 impl Labels {
     /// Of a data set; `None` where its records have no labels.
     pub fn of(dataset: &Dataset) -> Option<Labels> {
         let labels = dataset.labels();
-        if !labels.has_names() && labels.len() < 2 {
+        if !dataset.has_labels() {
             return None;
         }
         if labels.is_count() {
@@ -31,7 +31,7 @@ impl Labels {
     fn of_values(values: &[f64]) -> Labels {
         match values.iter().all(|value| value.fract() == 0.0) {
             true => Labels::Classes(values.iter().map(|&value| value as i64).collect()),
-            false => Labels::Numbers(values.iter().map(|&value| value as f32).collect()),
+            false => Labels::Numbers(values.to_vec()),
         }
     }
 
@@ -44,7 +44,7 @@ impl Labels {
                 Array::of(&labels)
             }
             Labels::Numbers(values) => {
-                let labels: Vec<f32> = classes.map(|class| values[class as usize]).collect();
+                let labels: Vec<f64> = classes.map(|class| values[class as usize]).collect();
                 Array::of(&labels)
             }
         }
@@ -59,7 +59,7 @@ mod tests {
     fn whole_numbers_are_classes() {
         let digits = Labels::of_values(&[0.0, 7.0, -1.0]).array([2, 1, 1].into_iter());
         assert_eq!(digits.values::<i64>(), Some(&[-1, 7, 7][..]));
-        let numbers = Labels::of_values(&[0.0, 0.5]).array([1, 0].into_iter());
-        assert_eq!(numbers.values::<f32>(), Some(&[0.5, 0.0][..]));
+        let numbers = Labels::of_values(&[16_777_217.5, 0.1]).array([1, 0].into_iter());
+        assert_eq!(numbers.values::<f64>(), Some(&[0.1, 16_777_217.5][..]));
     }
 }

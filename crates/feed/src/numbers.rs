@@ -103,9 +103,16 @@ fn push(dtype: DType, whole: Option<i64>, real: f64, into: &mut Vec<u8>) -> Resu
         let fits = real.fract() == 0.0 && real.abs() <= MOST_EXACT;
         fits.then_some(real as i64)
     });
-    let refuse = || format!("{real} is no {dtype}; spell another type, as in f32 or i64");
+    let refuse = || {
+        let number = exact.map_or(real.to_string(), |number| number.to_string());
+        format!("{number} is no {dtype}; spell another type, as in f64 or i64")
+    };
+    // A whole number is refused where floating point would round it.
+    let keeps = |rounded: f64| exact.is_none_or(|number| rounded as i128 == i128::from(number));
     match dtype {
-        DType::F64 => into.extend(real.to_ne_bytes()),
+        DType::F64 if keeps(real) => into.extend(real.to_ne_bytes()),
+        DType::F32 if keeps(f64::from(real as f32)) => into.extend((real as f32).to_ne_bytes()),
+        DType::F64 | DType::F32 => return Err(refuse()),
         DType::I64 => into.extend(exact.ok_or_else(refuse)?.to_ne_bytes()),
         DType::I32 => {
             let number = exact.and_then(|number| i32::try_from(number).ok());
@@ -119,4 +126,35 @@ fn push(dtype: DType, whole: Option<i64>, real: f64, into: &mut Vec<u8>) -> Resu
         _ => into.extend((real as f32).to_ne_bytes()),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_not_rounded() {
+        let check = |dtype, text: &str, expected: Result<&[u8], &str>| {
+            let dims = Some(Vec::new());
+            let made = NumbersKind { dtype, dims }.of_text(text.as_bytes());
+            let made = made.map(|value| value.bytes().to_vec());
+            let expected = expected.map(<[u8]>::to_vec).map_err(|number| {
+                format!("{number} is no {dtype}; spell another type, as in f64 or i64")
+            });
+            assert_eq!(made, expected, "{text}");
+        };
+        let exact = 16_777_216f32.to_ne_bytes();
+        check(DType::F32, "16777216", Ok(&exact));
+        check(DType::F32, "16777217", Err("16777217"));
+        check(DType::F32, "0.1", Ok(&0.1f32.to_ne_bytes()));
+        check(DType::F32, "1e30", Ok(&1e30f32.to_ne_bytes()));
+        check(DType::F64, "16777217", Ok(&16_777_217f64.to_ne_bytes()));
+        check(DType::F64, "9007199254740993", Err("9007199254740993"));
+        check(
+            DType::I64,
+            "9007199254740993",
+            Ok(&9_007_199_254_740_993i64.to_ne_bytes()),
+        );
+        check(DType::I64, "0.5", Err("0.5"));
+    }
 }

@@ -102,12 +102,9 @@ impl ClassesSoFar {
         self.codes.push(0);
     }
 
-    /// Labels, names in ascending order, and the codes.
+    /// Labels, none where no record had one, names in ascending order, and the codes.
     pub(crate) fn finish(mut self) -> (Vec<f64>, Vec<String>, Codes) {
         if self.names.is_empty() {
-            if self.labels.is_empty() {
-                self.labels.push(0.0);
-            }
             return (self.labels, Vec::new(), Codes::new(self.codes));
         }
         let mut places = vec![0; self.names.len()];

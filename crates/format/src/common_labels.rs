@@ -45,6 +45,22 @@ pub(crate) fn common_names(
     Ok(Some(names))
 }
 
+/// Whether records state labels; notes the files in which they do not where those of other files do.
+pub(crate) fn labelled(opened: &[Opened], notes: &mut Vec<String>) -> bool {
+    let has = |file: &&Opened| !matches!(file.found.labels, FileLabels::None);
+    let Some(with) = opened.iter().find(has) else {
+        return false;
+    };
+    for without in opened.iter().filter(|file| !has(file)) {
+        notes.push(format!(
+            "{}: its records have no label, where those of {} have one, and count as labelled 0",
+            without.path.display(),
+            with.path.display()
+        ));
+    }
+    true
+}
+
 /// The classes in their order.
 pub(crate) fn labels_of(
     opened: &[Opened],
@@ -63,6 +79,7 @@ pub(crate) fn labels_of(
     }
     let counts = opened.iter().map(|file| match file.found.labels {
         FileLabels::Count(count) => Some(count),
+        FileLabels::None => Some(1),
         FileLabels::Listed(_) => None,
     });
     if let Some(counts) = counts.collect::<Option<Vec<usize>>>() {

@@ -6,19 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pelton_batch::FieldSpecs;
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{FileSet, Storage};
 
 use crate::codes::Codes;
-use crate::delimited::{DelimitedRules, decode_delimited_line, is_missing, numeric_label};
+use crate::delimited::{
+    DelimitedRules, decode_cells, decode_delimited_line, is_missing, numeric_label,
+};
 use crate::elias_fano::EliasFano;
 use crate::error::{Fault, excerpt};
-use crate::features::FeatureDecoder;
+use crate::feature_type::FeatureType;
+use crate::features::{Cells, FeatureDecoder};
 use crate::fields::{FieldDecoder, RowWriter};
 use crate::kind::FormatKind;
 use crate::labels::{Classes, FileLabels};
 use crate::libsvm::{LibsvmRules, decode_libsvm_line};
-use crate::npy::{NpyRules, decode_npy_row};
+use crate::npy::{NpyRules, decode_npy_row, decode_numbers};
+use crate::numbering::Numbering;
 use crate::packed::{IndexCoding, decode_packed_dense, decode_packed_sparse};
 use crate::rows::{Layout, Rows};
 use crate::sample::SampleShape;
@@ -86,6 +90,8 @@ impl DataFile {
     pub(crate) fn field_specs(&self) -> FieldSpecs {
         match &self.decoder {
             Decoder::Fields { decoder, .. } => decoder.specs().clone(),
+            Decoder::Delimited { rules, .. } => wide_features(rules.features()),
+            Decoder::Npy { rules, .. } => wide_features(rules.features()),
             _ => FieldSpecs::default(),
         }
     }
@@ -205,6 +211,11 @@ impl DataFile {
     }
 }
 
+/// Features of 64 bits as the field of records.
+fn wide_features(width: usize) -> FieldSpecs {
+    FieldSpecs(vec![FieldSpec::new(FEATURES, DType::F64, &[Some(width)])])
+}
+
 /// What reading one record costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -234,47 +245,6 @@ pub struct Blocks {
     pub stored_bytes: f64,
     /// Bytes of decoded blocks that stay in memory for all files together.
     pub kept_bytes: u64,
-}
-
-/// How a file numbers its features.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Numbering {
-    /// From 0.
-    FromZero,
-    /// From 1.
-    FromOne,
-    /// By columns, which count from 1; one of them is the label, where there is one.
-    Columns {
-        /// The label's column.
-        label: Option<u64>,
-    },
-}
-
-impl Numbering {
-    /// What the file calls the feature that rows call `index`.
-    pub fn of(self, index: u64) -> u64 {
-        match self {
-            Numbering::FromZero => index,
-            Numbering::FromOne => index + 1,
-            Numbering::Columns { label } => {
-                index + 1 + u64::from(label.is_some_and(|label| index + 1 >= label))
-            }
-        }
-    }
-}
-
-impl std::fmt::Display for Numbering {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Numbering::FromZero => f.write_str("features from 0, as the file counts"),
-            Numbering::FromOne => f.write_str("features from 1, as the file counts"),
-            Numbering::Columns { label: Some(label) } => {
-                write!(f, "columns from 1; the label is column {label}")
-            }
-            Numbering::Columns { label: None } => f.write_str("columns from 1, without a label"),
-        }
-    }
 }
 
 /// Size and time of last change, which tell whether a file is still the same.
@@ -546,7 +516,11 @@ fn known(classes: &Classes, label: f64) -> Result<u32, Fault> {
         .ok_or(Fault::UnknownLabel { found: label })
 }
 
+/// The field that features are.
+pub(crate) const FEATURES: &str = "features";
+
 thread_local! {
+    static WIDE: RefCell<Vec<f64>> = RefCell::default();
     static ENTRIES: RefCell<(Vec<u32>, Vec<f32>)> = RefCell::default();
     static ROW: RefCell<Vec<u8>> = RefCell::default();
 }
@@ -579,6 +553,53 @@ fn push_entries(
 }
 
 impl Decoder {
+    /// Whether features are a field of f64.
+    fn is_wide(&self) -> bool {
+        let dtype = match self {
+            Decoder::Delimited { rules, .. } => rules.dtype,
+            Decoder::Npy { rules, .. } => rules.dtype,
+            _ => return false,
+        };
+        dtype == FeatureType::F64
+    }
+
+    /// The features of record `record` as f64, without a scale, and its class; `None` where files hold no more than f32.
+    pub(crate) fn decode_wide(
+        &self,
+        record: u64,
+        bytes: &[u8],
+        row: &mut Vec<f64>,
+    ) -> Option<Result<u32, Fault>> {
+        row.clear();
+        Some(match self {
+            Decoder::Delimited { rules, labels } => {
+                row.resize(rules.features(), 0.0);
+                let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));
+                decode_cells(bytes, rules, row, class).map(|class| class.unwrap_or(0))
+            }
+            Decoder::Npy { rules, classes } => {
+                row.resize(rules.features(), 0.0);
+                let label = decode_numbers(bytes, *rules, row);
+                label.and_then(|label| label.map_or(Ok(0), |label| known(classes, label)))
+            }
+            Decoder::Features {
+                decoder,
+                codes,
+                listed,
+                classes,
+                missing,
+            } => {
+                row.resize(decoder.width(), 0.0);
+                let label = decoder.decode(bytes, missing.as_deref(), Cells::Wide(row));
+                label.and_then(|label| match label {
+                    Some(label) => known(classes, label),
+                    None => listed.class(codes.get(record)),
+                })
+            }
+            _ => return None,
+        })
+    }
+
     /// Appends the row that `bytes` hold, which are record `record` of the file; on a fault `rows` is as
     /// before.
     #[inline]
@@ -627,7 +648,7 @@ impl Decoder {
                 classes,
                 missing,
             } => rows.push_dense_with(|row| {
-                match decoder.decode(bytes, missing.as_deref(), row)? {
+                match decoder.decode(bytes, missing.as_deref(), Cells::Narrow(row))? {
                     Some(label) => known(classes, label),
                     None => listed.class(codes.get(record)),
                 }
@@ -635,6 +656,16 @@ impl Decoder {
             Decoder::Libsvm { rules, classes } => push_entries(rows, |indices, values| {
                 known(classes, decode_libsvm_line(bytes, *rules, indices, values)?)
             }),
+            Decoder::Delimited { .. } | Decoder::Npy { .. } if self.is_wide() => WIDE
+                .with_borrow_mut(|wide| {
+                    let class = self.decode_wide(record, bytes, wide).unwrap_or(Ok(0))?;
+                    ROW.with_borrow_mut(|row| {
+                        RowWriter::new(row).put(FEATURES, Some(DType::F64), &[wide.len()], &[]);
+                        row.extend(wide.iter().flat_map(|value| value.to_le_bytes()));
+                        rows.push_bytes(class, row);
+                    });
+                    Ok(())
+                }),
             Decoder::Delimited { rules, labels } => rows.push_dense_with(|row| {
                 let class = |cell: &[u8]| labels.class(cell, rules.label.unwrap_or(0));
                 let class = decode_delimited_line(bytes, rules, row, class)?;

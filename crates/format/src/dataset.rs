@@ -8,13 +8,15 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, labels_of, positive_value};
+use crate::common_labels::{common_names, labelled, labels_of, positive_value};
+use crate::common_layout::{check_layouts, widen_fields};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
 use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
+use crate::fields::LABEL;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelMap};
@@ -31,6 +33,7 @@ use crate::shard_folder::shards;
 pub struct Dataset {
     files: Vec<DataFile>,
     labels: Arc<LabelMap>,
+    labelled: bool,
     layout: Layout,
     contents: Contents,
     features: u64,
@@ -132,7 +135,7 @@ impl Dataset {
             }
         }
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
-        let (mut opened, notes) = open_files(&files, options)?;
+        let (mut opened, mut notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
@@ -145,6 +148,7 @@ impl Dataset {
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
         };
+        let labelled = labelled(&opened, &mut notes);
         let labels = Arc::new(labels_of(&opened, names, positive, options)?);
         let classes = Classes {
             labels: Arc::clone(&labels),
@@ -160,6 +164,7 @@ impl Dataset {
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
+            labelled,
             layout,
             contents,
             features,
@@ -179,6 +184,11 @@ impl Dataset {
             dataset.add(file, &classes, missing.as_ref(), options);
         }
         dataset.means = missing.and_then(MissingValues::into_means);
+        if labelled && contents == Contents::Fields && dataset.fields().get(LABEL).is_some() {
+            dataset.notes.push(format!(
+                "the field \"{LABEL}\" is left out, because \"{LABEL}\" is what the label is called, which is another field; rename it to have both"
+            ));
+        }
         let (records, nonzeros) = (dataset.records, dataset.nonzeros);
         if layout == Layout::Sparse && options.rows.makes_dense(records, features, nonzeros) {
             let width = usize::try_from(features).unwrap_or(usize::MAX);
@@ -235,6 +245,7 @@ impl Dataset {
                 rules: LibsvmRules {
                     zero_based: options.zero_based,
                     features: options.features.unwrap_or(u64::MAX),
+                    dtype: options.feature_type(),
                 },
                 classes,
             },
@@ -360,6 +371,11 @@ impl Dataset {
         &self.labels
     }
 
+    /// Whether records state labels. Others all count as of the one class there is.
+    pub fn has_labels(&self) -> bool {
+        self.labelled
+    }
+
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
     pub fn labels_are_names(&self) -> bool {
         let is_table = |file: &DataFile| matches!(file.decoder, Decoder::Delimited { .. });
@@ -446,6 +462,11 @@ impl Dataset {
     #[inline]
     pub fn decode(&self, id: u64, bytes: &[u8], rows: &mut Rows) -> Result<(), FormatError> {
         let (_, file) = self.file_of(id);
+        if self.scale.as_ref().is_some_and(|scale| scale.is_coarse())
+            && let Some(decoded) = self.decode_scaled(id, bytes, rows)
+        {
+            return decoded;
+        }
         let decoded = file.decoder.decode(id - file.first_id, bytes, rows);
         decoded.map_err(|fault| bad_record(file, id - file.first_id, fault))?;
         // Scales go by the features' own numbers.
@@ -456,6 +477,37 @@ impl Dataset {
             rows.edit_last(|indices, values| numbers.renumber(indices, values));
         }
         Ok(())
+    }
+
+    /// Appends a row that is decoded as f64 and scaled before it becomes f32; `None` where files hold no more than f32.
+    #[cold]
+    fn decode_scaled(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        rows: &mut Rows,
+    ) -> Option<Result<(), FormatError>> {
+        let mut wide = Vec::new();
+        let decoded = self.decode_wide(id, bytes, &mut wide)?;
+        let scale = self.scale.as_ref()?;
+        Some(decoded.and_then(|class| {
+            rows.push_dense_with(|row| {
+                scale.narrow(&wide, row);
+                Ok(class)
+            })
+        }))
+    }
+
+    /// The features of record `id` as f64, without a scale, and its class; `None` where files hold no more than f32.
+    pub fn decode_wide(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        row: &mut Vec<f64>,
+    ) -> Option<Result<u32, FormatError>> {
+        let (_, file) = self.file_of(id);
+        let decoded = file.decoder.decode_wide(id - file.first_id, bytes, row)?;
+        Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
     }
 
     /// What stands for a missing value of each feature, where means do.
@@ -612,76 +664,5 @@ impl<'a> Cursor<'a> {
             offset,
             length,
         }
-    }
-}
-
-/// Where the fields of files differ, makes them alike as far as their formats can.
-fn widen_fields(opened: &mut [Opened]) {
-    let mut different: Vec<FieldSpecs> = Vec::new();
-    for file in opened.iter() {
-        if let (.., Some(specs)) = what_of(file)
-            && !different.contains(specs)
-        {
-            different.push(specs.clone());
-        }
-    }
-    if different.len() < 2 {
-        return;
-    }
-    for file in opened {
-        if let Reading::Fields { decoder, .. } = &mut file.found.reading
-            && let Some(wider) = decoder.widened(&different)
-        {
-            *decoder = wider;
-        }
-    }
-}
-
-fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
-    let first = &opened[0];
-    for file in opened {
-        if what_of(file) != what_of(first) {
-            return Err(FormatError::MixedLayouts {
-                path: file.path.clone(),
-                found: describe(file),
-                first: first.path.clone(),
-                expected: describe(first),
-            });
-        }
-        if let (Layout::Dense { .. }, Some(expected)) = (file.found.layout, options.features)
-            && expected != file.found.features
-        {
-            let path = file.path.clone();
-            return Err(FormatError::FeatureCount {
-                path,
-                expected,
-                found: file.found.features,
-            });
-        }
-    }
-    Ok(())
-}
-
-/// What the files of a data set must have in common.
-fn what_of(file: &Opened) -> (Layout, Contents, Option<&FieldSpecs>) {
-    let specs = match &file.found.reading {
-        Reading::Fields { decoder, .. } => Some(decoder.specs()),
-        _ => None,
-    };
-    (file.found.layout, file.found.contents, specs)
-}
-
-fn describe(file: &Opened) -> String {
-    if let (.., Some(specs)) = what_of(file) {
-        let fields = specs.0.iter();
-        let fields: Vec<String> = fields
-            .map(|field| format!("{} ({} {:?})", field.name, field.dtype, field.known()))
-            .collect();
-        return format!("the fields {}", fields.join(", "));
-    }
-    match file.found.layout {
-        Layout::Dense { width } => format!("dense rows of {width} features"),
-        Layout::Sparse => "sparse rows".into(),
-        Layout::Bytes => file.found.contents.to_string(),
     }
 }

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Fault, FormatError, bad_number, excerpt};
+use crate::feature_type::FeatureType;
 use crate::json_label::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};
-use crate::number::{NotANumber, f32_prefix, parse_f32, parse_f64};
+use crate::number::{Feature, NotANumber, is_rounded, parse_f64};
 
 /// Which column of a table is the label, or which key of samples' members `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct DelimitedRules {
     pub label: Option<usize>,
     /// What stands for a missing value, one value a feature; missing values are faults where `None`.
     pub missing: Option<Arc<[f32]>>,
+    /// What numbers features become.
+    pub dtype: FeatureType,
 }
 
 impl DelimitedRules {
@@ -207,12 +210,28 @@ pub fn decode_delimited_line<L>(
     row: &mut [f32],
     read_label: impl FnOnce(&[u8]) -> Result<L, Fault>,
 ) -> Result<Option<L>, Fault> {
+    decode_cells(bytes, rules, row, read_label)
+}
+
+/// The same of features of any type.
+#[inline]
+pub(crate) fn decode_cells<T: Feature, L>(
+    bytes: &[u8],
+    rules: &DelimitedRules,
+    row: &mut [T],
+    read_label: impl FnOnce(&[u8]) -> Result<L, Fault>,
+) -> Result<Option<L>, Fault> {
     assert_eq!(row.len(), rules.features());
     let line = first_line(bytes);
     if line.trim_ascii().is_empty() {
         return Err(Fault::NoRecord);
     }
     let label_at = rules.label.unwrap_or(usize::MAX);
+    // What is larger may be a whole number that is rounded.
+    let most = match rules.dtype {
+        FeatureType::F32 => T::of(f64::INFINITY),
+        FeatureType::Checked | FeatureType::F64 => T::of(T::MOST_EXACT),
+    };
     let mut label_cell = None;
     let mut at = 0;
     for column in 0..rules.columns {
@@ -221,8 +240,9 @@ pub fn decode_delimited_line<L>(
         }
         let feature = column - usize::from(column > label_at);
         if column != label_at
-            && let Some((value, end)) = f32_prefix(line, at)
+            && let Some((value, end)) = T::prefix(line, at)
             && (end == line.len() || line[end] == rules.delimiter)
+            && value.is_below(most)
         {
             row[feature] = value;
             at = end + 1;
@@ -244,20 +264,24 @@ pub fn decode_delimited_line<L>(
 }
 
 /// The value of a cell that is no plain number.
-fn unusual_value(
+fn unusual_value<T: Feature>(
     line: &[u8],
     cell: &[u8],
     column: usize,
     feature: usize,
     rules: &DelimitedRules,
-) -> Result<f32, Fault> {
+) -> Result<T, Fault> {
     let column = column as u64 + 1;
     if !is_missing(cell) {
         let bad = |found| Fault::BadCell { column, found };
-        return parse_f32(cell).map_err(|why| bad_number(why, column, cell, bad));
+        let value = T::parse(cell).map_err(|why| bad_number(why, column, cell, bad))?;
+        if rules.dtype != FeatureType::F32 && is_rounded(cell, value) {
+            return Err(rounded::<T>(column, excerpt(cell)));
+        }
+        return Ok(value);
     }
     if let Some(values) = &rules.missing {
-        return Ok(values[feature]);
+        return Ok(T::of(f64::from(values[feature])));
     }
     // A short row that ends in a delimiter is short rather than empty.
     let fault = ragged(line, rules);
@@ -269,6 +293,23 @@ fn unusual_value(
             found: excerpt(cell),
         },
     })
+}
+
+/// A whole number that features of this type round.
+#[cold]
+pub(crate) fn rounded<T: Feature>(column: u64, found: String) -> Fault {
+    let remedy = match T::MOST_EXACT == f32::MOST_EXACT {
+        true => {
+            "features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
+        }
+        false => {
+            "features of 64 bits round; store the table as Parquet, whose columns keep their types, or read it with `dtype` f32 as it is rounded"
+        }
+    };
+    Fault::Column {
+        column: column.to_string(),
+        what: format!("holds {found}, which {remedy}"),
+    }
 }
 
 #[cold]
@@ -319,10 +360,53 @@ mod tests {
             columns,
             label: Some(label),
             missing: missing.map(Arc::from),
+            dtype: FeatureType::F32,
         };
         let read = |cell: &[u8]| numeric_label(cell, label);
         let label = decode_delimited_line(line.as_bytes(), &rules, &mut row, read)?;
         Ok((label.expect("it has a column"), row))
+    }
+
+    #[test]
+    fn whole_numbers_that_features_round() {
+        let decode = |line: &str, dtype| {
+            let rules = DelimitedRules {
+                delimiter: b',',
+                columns: 2,
+                label: None,
+                missing: None,
+                dtype,
+            };
+            let (mut narrow, mut wide) = ([0.0_f32; 2], [0.0_f64; 2]);
+            let label = |_: &[u8]| Ok(());
+            let decoded = match dtype {
+                FeatureType::F64 => decode_cells(line.as_bytes(), &rules, &mut wide, label),
+                _ => decode_cells(line.as_bytes(), &rules, &mut narrow, label),
+            };
+            let [a, b] = narrow.map(f64::from);
+            decoded.map(|_| {
+                if dtype == FeatureType::F64 {
+                    wide
+                } else {
+                    [a, b]
+                }
+            })
+        };
+        let line = "0.5,16777217\n";
+        let fault = decode(line, FeatureType::Checked).unwrap_err().to_string();
+        assert_eq!(
+            fault,
+            "column 2 holds 16777217, which features of 32 bits round; read them with `dtype` f64, or with `dtype` f32 as they are rounded"
+        );
+        assert_eq!(decode(line, FeatureType::F32), Ok([0.5, 16_777_216.0]));
+        assert_eq!(decode(line, FeatureType::F64), Ok([0.5, 16_777_217.0]));
+        assert!(decode("1, \"123456789\"\n", FeatureType::Checked).is_err());
+        let exact = decode("16777216,-33554432\n", FeatureType::Checked);
+        assert_eq!(exact, Ok([16_777_216.0, -33_554_432.0]));
+        let magnitude = decode("1.23456789e12,123456.789\n", FeatureType::Checked);
+        assert!(magnitude.is_ok());
+        let fault = decode("0,9007199254740993\n", FeatureType::F64).unwrap_err();
+        assert!(fault.to_string().contains("features of 64 bits round"));
     }
 
     fn refuses(line: &str, message: &str) {

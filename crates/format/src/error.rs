@@ -224,6 +224,16 @@ pub enum FormatError {
         /// What is wrong, and the remedy.
         fault: JsonFault,
     },
+    /// A setting that formats of others have a use for.
+    #[error("{}: is {kind}, and {setting}", path.display())]
+    SettingElsewhere {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        kind: &'static str,
+        /// What the setting is for, and the remedy.
+        setting: &'static str,
+    },
     /// A label that other formats state.
     #[error("{}: is {kind}, which `label` {wanted} is not for; {remedy}", path.display())]
     LabelElsewhere {

@@ -11,9 +11,10 @@ use crate::byte_source::ByteSource;
 use crate::classes_so_far::ClassesSoFar;
 use crate::codes::Codes;
 use crate::elias_fano::EliasFano;
+use crate::error::excerpt;
 use crate::example::{Broken, Class, Feature, Features, Kind, class_of, measure};
 use crate::example_fields::ExampleFields;
-use crate::located::Located;
+use crate::located::{Located, words_of};
 
 /// Up to so many bytes a record is looked at as a whole, which is faster than to hop.
 const WHOLE: u64 = 16 << 10;
@@ -25,8 +26,9 @@ pub(crate) struct ExampleScan {
     /// Values and bytes of them, of each feature.
     totals: Vec<(u64, u64)>,
     records: u64,
-    /// Records with a feature that the first has not.
+    /// Records with a feature that the first has not, and the name of the first such feature.
     with_more: u64,
+    more: String,
     met: Vec<Met>,
     name: String,
 }
@@ -66,7 +68,7 @@ impl Scanned {
     /// Of records that are bytes, whose rows take `row_bytes`.
     pub(crate) fn of_bytes(row_bytes: u64) -> Scanned {
         Scanned {
-            labels: vec![0.0],
+            labels: Vec::new(),
             names: Vec::new(),
             codes: Codes::One,
             row_bytes,
@@ -99,6 +101,7 @@ impl ExampleScan {
             classes: ClassesSoFar::default(),
             records: 0,
             with_more: 0,
+            more: String::new(),
             met: Vec::new(),
             name: String::new(),
         }
@@ -192,6 +195,9 @@ impl ExampleScan {
             let found = self.fields.find(place, name);
             place += 1;
             let Some(feature) = found else {
+                if self.with_more == 0 && !rest.has_more {
+                    self.more = excerpt(name);
+                }
                 rest.has_more = true;
                 continue;
             };
@@ -243,13 +249,13 @@ impl ExampleScan {
     pub(crate) fn finish(self) -> Scanned {
         let fields = self.fields.described();
         let (labels, names, codes) = self.classes.finish();
-        let first = std::iter::once(self.with_more);
+        let first = [vec![self.with_more], words_of(&self.more)].concat();
         Scanned {
             labels,
             names,
             codes,
             row_bytes: fields.row_bytes(self.records, &self.totals),
-            tallies: first.chain(fields.words()).collect(),
+            tallies: first.into_iter().chain(fields.words()).collect(),
         }
     }
 }

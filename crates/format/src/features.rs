@@ -4,6 +4,12 @@ use std::fmt;
 
 use crate::error::Fault;
 
+/// Where the features of a record go.
+pub(crate) enum Cells<'a> {
+    Narrow(&'a mut [f32]),
+    Wide(&'a mut [f64]),
+}
+
 /// How the records of a file become rows of features.
 pub(crate) trait FeatureDecoder: fmt::Debug + Send + Sync {
     /// Features of a record.
@@ -18,7 +24,7 @@ pub(crate) trait FeatureDecoder: fmt::Debug + Send + Sync {
         &self,
         bytes: &[u8],
         missing: Option<&[f32]>,
-        row: &mut [f32],
+        row: Cells<'_>,
     ) -> Result<Option<f64>, Fault>;
 
     /// What tells two ways to read the same bytes apart.

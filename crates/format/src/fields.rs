@@ -24,7 +24,7 @@ use crate::input::Input;
 use crate::labels::{LABEL_LIMIT, LabelCollector};
 
 /// The field that is the label unless another is named.
-const LABEL: &str = "label";
+pub(crate) const LABEL: &str = "label";
 
 /// Most dimensions of a field.
 pub(crate) const MOST_DIMENSIONS: usize = 16;

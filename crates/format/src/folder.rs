@@ -119,7 +119,7 @@ pub(crate) fn open(
     let bytes = set.bytes();
     let longest = (0..set.len()).map(|i| set.range(i).1).max().unwrap_or(0);
     let storage: Arc<dyn Storage> = Arc::clone(&set) as _;
-    let labels = (0..names.len().max(1)).map(|class| class as f64).collect();
+    let labels = (0..names.len()).map(|class| class as f64).collect();
     let sample = SampleReading {
         shape: SampleShape::Whole,
         codes,
@@ -232,7 +232,7 @@ fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<St
     }
     match &options.label_file {
         None if listing.names.is_empty() => notes.push(format!(
-            "{}: has no folders for classes, so all images are of class 0; a table names their classes with `label_file`",
+            "{}: has no folders for classes, so images have no label; a table names their classes with `label_file`",
             root.display()
         )),
         Some(table) if remarks.without > 0 => notes.push(format!(

@@ -11,6 +11,7 @@ use crate::example_fields::ExampleFields;
 use crate::fields::{FieldDecoder, RowWriter, overhead};
 use crate::fingerprint::mix;
 use crate::format::Source;
+use crate::located::text_of;
 
 /// The argument that asks for records as they are.
 pub(crate) const AS_BYTES: &str = "bytes";
@@ -103,11 +104,12 @@ impl Payload {
         else {
             return (self, Vec::new());
         };
+        let (more, words) = text_of(words).unwrap_or_default();
         let fields = fields.clone().with_words(words);
         let mut notes = Vec::new();
         if *with_more > 0 {
             notes.push(format!(
-                "{with_more} records have features that the first one has not, and these are left out"
+                "{with_more} records have features that the first one lacks, such as {more:?}, and these are left out; write the same features in every record"
             ));
         }
         let left_out = fields.left_out();

@@ -258,7 +258,7 @@ fn labels_of(
     let Some(path) = places.iter().find(is_there) else {
         if source.options.any_label {
             // Predictions make no use of them.
-            return Ok((vec![0.0], Codes::One, Vec::new()));
+            return Ok((Vec::new(), Codes::One, Vec::new()));
         }
         return Err(refuse(match places.first() {
             Some(place) => format!(

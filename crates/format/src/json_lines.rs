@@ -1,16 +1,19 @@
 //! JSON Lines: an object a line, whose values are the fields of a record.
 //!
-//! Whole numbers become i64, other numbers f64, lists of them (also nested, of equal lengths) arrays, strings bytes. A
-//! field that some record lacks, or has in another kind, is left out with a note, and so is one of objects,
-//! of truth values or of null. The label is an integer or a string under the key `label`, or the one that is named.
+//! Whole numbers become i64, other numbers f64, lists of them (also nested, of equal lengths) arrays, strings bytes. The
+//! keys of all records count. One that some record lacks, or has in another kind, is left out with a note that names the
+//! line, and so is one of objects, of truth values, of null, or of whole numbers that no such type holds exactly. The
+//! label is an integer or a string under the key `label`, or the one that is named.
 //!
 //! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class beside the list of
 //! places.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::Ordering;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::classes_so_far::ClassesSoFar;
@@ -23,13 +26,17 @@ use crate::fingerprint::mix;
 use crate::format::{Format, Found, Match, Source};
 use crate::kind::Head;
 use crate::labels::{MOST_LABELS, checked_label};
-use crate::located::Located;
+use crate::located::{Located, text_of, words_of};
 use crate::sidecar::RecordShape;
 
 /// The key of the label unless another is named.
 const LABEL: &str = "label";
-/// Most fields of a record: their kinds are kept as 4 bits each in 16 words.
-const MOST_FIELDS: usize = 256;
+/// Most keys of all records together.
+const MOST_KEYS: usize = 4096;
+/// Longest name of a field, which is kept with each row behind one byte for its length.
+const MOST_NAME_BYTES: usize = 255;
+/// Up to here every whole number is an f64.
+const MOST_EXACT: u64 = 1 << 53;
 /// Deepest list.
 const MOST_DEPTH: usize = 6;
 /// Longest line.
@@ -65,22 +72,24 @@ impl Format for JsonLines {
         let (located, index) =
             source.located(shape, source.start(), notes, || scan(source, label, must))?;
         let first = located.starts.walk(0).next().unwrap_or(0);
-        let keys = first_keys(source, first, label)?;
-        let decoder = JsonDecoder::new(keys, &located.tallies);
-        let left_out: Vec<&str> = decoder.left_out.iter().map(String::as_str).collect();
-        if !left_out.is_empty() {
+        let schema =
+            Schema::from_words(&located.tallies).ok_or_else(|| FormatError::Malformed {
+                path: source.path.to_path_buf(),
+                offset: first,
+                what: "its index says nothing of its keys".into(),
+                remedy: "remove the index (.pelton-index) next to the file",
+            })?;
+        let path = source.path.display();
+        for (key, why) in &schema.left_out {
             notes.push(format!(
-                "{}: not every record has a number, a list of numbers or a string under {}, so that is left out",
-                source.path.display(),
-                left_out.join(", ")
+                "{path}: the key {key:?} is left out: {why}; write a number, a list of numbers or a string under it in every line"
             ));
         }
+        let decoder = JsonDecoder::new(schema.kinds);
         let records = located.starts.len();
-        let unlabelled = located.tallies.last().copied().unwrap_or(0);
-        if unlabelled > 0 && unlabelled < records {
+        if let Some((unlabelled, line)) = schema.unlabelled {
             notes.push(format!(
-                "{}: {unlabelled} of {records} records have no {label:?} and count as labelled 0",
-                source.path.display()
+                "{path}: {unlabelled} of {records} records, the first in line {line}, have no {label:?} and count as labelled 0"
             ));
         }
         if decoder.kinds.is_empty() && records > 0 {
@@ -105,7 +114,7 @@ impl Format for JsonLines {
 }
 
 /// What a value is, in every record so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     /// Nothing that is a field.
     Other,
@@ -113,8 +122,177 @@ enum Kind {
     /// Numbers in lists so deep, 0 being a number by itself.
     Numbers {
         whole: bool,
+        /// Whether one of them is a whole number that double precision may round.
+        large: bool,
         depth: usize,
     },
+}
+
+/// What is known of the keys of a file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Schema {
+    /// Those that are fields, in ascending order.
+    kinds: Vec<(String, Kind)>,
+    /// Those that are not, and why.
+    left_out: Vec<(String, String)>,
+    /// How many records have no label where others have one, and the line of the first.
+    unlabelled: Option<(u64, u64)>,
+}
+
+impl Schema {
+    fn from_words(words: &[u64]) -> Option<Schema> {
+        serde_json::from_str(&text_of(words)?.0).ok()
+    }
+
+    fn words(&self) -> Vec<u64> {
+        words_of(&serde_json::to_string(self).expect("keys are text"))
+    }
+}
+
+/// A key of the records so far.
+struct Key {
+    kind: Kind,
+    /// In how many records it is.
+    records: u64,
+    /// Bytes of its elements.
+    payload: u64,
+    /// Why it is no field, from the first record that says so.
+    why: Option<String>,
+}
+
+/// The keys of the records so far.
+#[derive(Default)]
+struct Keys {
+    known: BTreeMap<String, Key>,
+    /// The line of the first record.
+    first: u64,
+    records: u64,
+    scratch: (Vec<usize>, Vec<u8>),
+}
+
+impl Keys {
+    /// Looks at the next record, which is the object of a line; what is wrong where there are too many keys.
+    fn add(&mut self, object: &Map<String, Value>, label: &str, line: u64) -> Result<(), Fault> {
+        if self.records == 0 {
+            self.first = line;
+        }
+        for (name, value) in object.iter().filter(|(name, _)| *name != label) {
+            if !self.known.contains_key(name) {
+                self.meet(name, value)?;
+            }
+            let Some(key) = self.known.get_mut(name) else {
+                continue;
+            };
+            key.records += 1;
+            if key.why.is_none() {
+                key.add(value, line, &mut self.scratch);
+            }
+        }
+        self.records += 1;
+        for key in self.known.values_mut() {
+            if key.records < self.records && key.why.is_none() {
+                key.why = Some(format!("line {line} does not have it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a key that no record had before.
+    fn meet(&mut self, name: &str, value: &Value) -> Result<(), Fault> {
+        if self.known.len() >= MOST_KEYS {
+            let what = format!(
+                "with {:?} the records have more than {MOST_KEYS} different keys; put what varies into a string or a list under one key",
+                excerpt(name.as_bytes())
+            );
+            return Err(Fault::Json { what });
+        }
+        let why = match (name.len(), self.records) {
+            (1..=MOST_NAME_BYTES, 0) => None,
+            (1..=MOST_NAME_BYTES, _) => Some(format!("line {} does not have it", self.first)),
+            (bytes, _) => Some(format!(
+                "its name has {bytes} bytes, and a field 1 to {MOST_NAME_BYTES}"
+            )),
+        };
+        let key = Key {
+            kind: Kind::of(value),
+            records: 0,
+            payload: 0,
+            why,
+        };
+        self.known.insert(name.to_owned(), key);
+        Ok(())
+    }
+
+    /// What is known of them, and the bytes that rows take.
+    fn finish(self) -> (Schema, u64) {
+        let mut schema = Schema::default();
+        let mut bytes = 0;
+        for (name, key) in self.known {
+            match key.why {
+                Some(why) => schema.left_out.push((excerpt(name.as_bytes()), why)),
+                None => {
+                    let dimensions = match key.kind {
+                        Kind::Numbers { depth, .. } => depth,
+                        _ => 1,
+                    };
+                    bytes += key.payload + overhead(&name, dimensions) * self.records;
+                    schema.kinds.push((name, key.kind));
+                }
+            }
+        }
+        (schema, bytes + 2 * self.records)
+    }
+}
+
+impl Key {
+    /// Looks at its next value.
+    fn add(&mut self, value: &Value, line: u64, scratch: &mut (Vec<usize>, Vec<u8>)) {
+        let found = Kind::of(value);
+        let before = self.kind;
+        self.kind = before.with(found);
+        match (self.kind, value) {
+            (Kind::Other, _) if found == Kind::Other || self.records == 1 => {
+                self.why = Some(format!("line {line} has {}", described(value)));
+            }
+            (Kind::Other, _) => {
+                let others = before.described();
+                let found = described(value);
+                self.why = Some(format!(
+                    "line {line} has {found} where lines before it have {others}"
+                ));
+            }
+            (Kind::Text, Value::String(text)) => self.payload += text.len() as u64,
+            (Kind::Text, _) => {}
+            (Kind::Numbers { whole, large, .. }, value) => {
+                let (dims, elements) = scratch;
+                dims.clear();
+                elements.clear();
+                let lists = array(value, false, dims, elements);
+                self.payload += elements.len() as u64;
+                if lists.is_none() {
+                    self.why = Some(format!(
+                        "line {line} has lists of unequal lengths in a list"
+                    ));
+                } else if large && !whole {
+                    self.why = Some(format!(
+                        "line {line} mixes fractions with whole numbers beyond 2^53, or has one beyond 2^63, which 64 bits do not hold exactly"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// What a value is, for messages.
+fn described(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(_) => "a truth value".into(),
+        Value::Object(_) => "an object".into(),
+        Value::String(_) => "a string".into(),
+        Value::Number(_) => "a number".into(),
+        Value::Array(_) => format!("the list {}", excerpt(value.to_string().as_bytes())),
+    }
 }
 
 impl Kind {
@@ -123,6 +301,10 @@ impl Kind {
             Value::String(_) => Kind::Text,
             Value::Number(number) => Kind::Numbers {
                 whole: number.is_i64(),
+                large: number.as_u64().is_some_and(|number| number > MOST_EXACT)
+                    || number
+                        .as_i64()
+                        .is_some_and(|number| number.unsigned_abs() > MOST_EXACT),
                 depth: 0,
             },
             Value::Array(values) => {
@@ -130,10 +312,16 @@ impl Kind {
                 // Of an empty list nobody knows what it would hold.
                 match kinds.unwrap_or(Kind::Numbers {
                     whole: true,
+                    large: false,
                     depth: 0,
                 }) {
-                    Kind::Numbers { whole, depth } if depth < MOST_DEPTH => Kind::Numbers {
+                    Kind::Numbers {
                         whole,
+                        large,
+                        depth,
+                    } if depth < MOST_DEPTH => Kind::Numbers {
+                        whole,
+                        large,
                         depth: depth + 1,
                     },
                     _ => Kind::Other,
@@ -147,13 +335,19 @@ impl Kind {
     fn with(self, other: Kind) -> Kind {
         match (self, other) {
             (
-                Kind::Numbers { whole, depth },
+                Kind::Numbers {
+                    whole,
+                    large,
+                    depth,
+                },
                 Kind::Numbers {
                     whole: also,
+                    large: or,
                     depth: same,
                 },
             ) if depth == same => Kind::Numbers {
                 whole: whole && also,
+                large: large || or,
                 depth,
             },
             (Kind::Text, Kind::Text) => Kind::Text,
@@ -161,22 +355,13 @@ impl Kind {
         }
     }
 
-    fn code(self) -> u64 {
+    /// For messages.
+    fn described(self) -> &'static str {
         match self {
-            Kind::Other => 0,
-            Kind::Text => 1,
-            Kind::Numbers { whole, depth } => 2 + 2 * depth as u64 + u64::from(whole),
-        }
-    }
-
-    fn from_code(code: u64) -> Kind {
-        match code {
-            0 => Kind::Other,
-            1 => Kind::Text,
-            code => Kind::Numbers {
-                whole: code % 2 == 1,
-                depth: (code as usize - 2) / 2,
-            },
+            Kind::Other => "something else",
+            Kind::Text => "a string",
+            Kind::Numbers { depth: 0, .. } => "a number",
+            Kind::Numbers { .. } => "a list of numbers of other depth",
         }
     }
 }
@@ -248,24 +433,6 @@ fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     }
 }
 
-/// Keys of the first record's object that may be fields, in ascending order.
-fn first_keys(source: &Source<'_>, start: u64, label: &str) -> Result<Vec<String>, FormatError> {
-    let failed = |e| FormatError::io(source.path, "read it", e);
-    let file = source.input()?;
-    let mut line = Vec::new();
-    let mut lines = BufReader::new(file.from(start).take(MOST_LINE_BYTES));
-    lines.read_until(b'\n', &mut line).map_err(failed)?;
-    let object = object(&line).unwrap_or_default();
-    Ok(keys_of(&object, label))
-}
-
-fn keys_of(object: &Map<String, Value>, label: &str) -> Vec<String> {
-    let mut keys: Vec<String> = object.keys().filter(|key| *key != label).cloned().collect();
-    keys.sort_unstable();
-    keys.truncate(MOST_FIELDS);
-    keys
-}
-
 /// Notes the class of the next record.
 fn add_class(
     classes: &mut ClassesSoFar,
@@ -304,10 +471,11 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     let mut reader = BufReader::with_capacity(1 << 20, file.from(from));
     let mut starts = Vec::new();
     let mut classes = ClassesSoFar::default();
-    let mut kinds: Vec<(String, Kind, u64)> = Vec::new();
-    let (mut at, mut number, mut unlabelled) = (from, 0, 0);
+    let mut keys = Keys::default();
+    let (mut at, mut number) = (from, 0);
+    // How many records have no label, and the line of the first.
+    let (mut unlabelled, mut first_unlabelled) = (0, 0);
     let mut line = Vec::new();
-    let mut scratch = (Vec::new(), Vec::new());
     loop {
         if source.options.interrupt.load(Ordering::Relaxed) {
             return Err(FormatError::Interrupted { path: path() });
@@ -333,7 +501,12 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
             fault,
         };
         let object = object(&line).map_err(wrong)?;
-        unlabelled += u64::from(!object.contains_key(label));
+        if !object.contains_key(label) {
+            unlabelled += 1;
+            if unlabelled == 1 {
+                first_unlabelled = number;
+            }
+        }
         add_class(&mut classes, object.get(label), label, must).map_err(wrong)?;
         if classes.len() > MOST_LABELS {
             let limit = MOST_LABELS;
@@ -342,44 +515,14 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
                 limit,
             });
         }
-        if starts.is_empty() {
-            let keys = keys_of(&object, label).into_iter();
-            let kind = |key: &str| object.get(key).map_or(Kind::Other, Kind::of);
-            kinds = keys
-                .map(|key| (kind(&key), key))
-                .map(|(kind, key)| (key, kind, 0))
-                .collect();
-        }
-        for (key, kind, payload) in &mut kinds {
-            let found = object.get(key).map_or(Kind::Other, Kind::of);
-            *kind = kind.with(found);
-            if let (Kind::Numbers { .. }, Some(value)) = (*kind, object.get(key)) {
-                scratch.0.clear();
-                scratch.1.clear();
-                if array(value, false, &mut scratch.0, &mut scratch.1).is_none() {
-                    *kind = Kind::Other;
-                }
-                *payload += scratch.1.len() as u64;
-            }
-            if let (Kind::Text, Some(Value::String(text))) = (*kind, object.get(key)) {
-                *payload += text.len() as u64;
-            }
-        }
+        keys.add(&object, label, number).map_err(wrong)?;
         starts.push(start);
     }
-    // Kinds, sixteen a number, and how many records have no label.
-    let mut tallies = vec![0; kinds.len().div_ceil(16)];
-    for (i, (_, kind, _)) in kinds.iter().enumerate() {
-        tallies[i / 16] |= kind.code() << (4 * (i % 16));
+    let records = starts.len() as u64;
+    let (mut schema, row_bytes) = keys.finish();
+    if unlabelled > 0 && unlabelled < records {
+        schema.unlabelled = Some((unlabelled, first_unlabelled));
     }
-    tallies.push(unlabelled);
-    // What the rows take, for whoever makes room for them.
-    let row = |kind: &(String, Kind, u64)| match kind.1 {
-        Kind::Other => 0,
-        Kind::Text => kind.2 + overhead(&kind.0, 1) * starts.len() as u64,
-        Kind::Numbers { depth, .. } => kind.2 + overhead(&kind.0, depth) * starts.len() as u64,
-    };
-    let payload: u64 = kinds.iter().map(row).sum();
     let longest = starts.iter().skip(1).chain([&end]).zip(&starts);
     let longest = longest.map(|(next, start)| next - start).max();
     let mean = (end - from) / (starts.len() as u64).max(1);
@@ -387,7 +530,10 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
     for start in &starts {
         builder.push(*start);
     }
-    let (labels, names, codes) = classes.finish();
+    let (mut labels, names, codes) = classes.finish();
+    if unlabelled == records {
+        labels.clear();
+    }
     Ok(Located {
         starts: builder.finish(end),
         end,
@@ -395,9 +541,9 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
         names,
         codes,
         index_end: 0,
-        nonzeros: payload + 2 * starts.len() as u64,
+        nonzeros: row_bytes,
         longest: longest.unwrap_or(0),
-        tallies,
+        tallies: schema.words(),
     })
 }
 
@@ -405,24 +551,13 @@ fn scan(source: &Source<'_>, label: &str, must: bool) -> Result<Located, FormatE
 #[derive(Debug)]
 struct JsonDecoder {
     kinds: Vec<(String, Kind)>,
-    left_out: Vec<String>,
     specs: FieldSpecs,
 }
 
 impl JsonDecoder {
-    fn new(keys: Vec<String>, tallies: &[u64]) -> JsonDecoder {
-        let kind = |i: usize| {
-            let word = tallies.get(i / 16).copied().unwrap_or(0);
-            Kind::from_code(word >> (4 * (i % 16)) & 15)
-        };
-        let all = keys.into_iter().enumerate();
-        let all: Vec<(String, Kind)> = all.map(|(i, key)| (key, kind(i))).collect();
-        // A name is kept with each row, behind one byte for its length.
-        let fits =
-            |(key, kind): &(String, Kind)| *kind != Kind::Other && (1..=255).contains(&key.len());
-        let (kinds, others): (Vec<_>, Vec<_>) = all.into_iter().partition(fits);
+    fn new(kinds: Vec<(String, Kind)>) -> JsonDecoder {
         let specs = kinds.iter().map(|(key, kind)| match *kind {
-            Kind::Numbers { whole, depth } => {
+            Kind::Numbers { whole, depth, .. } => {
                 let dtype = if whole { DType::I64 } else { DType::F64 };
                 FieldSpec::new(key, dtype, &vec![None; depth])
             }
@@ -430,7 +565,6 @@ impl JsonDecoder {
         });
         JsonDecoder {
             specs: FieldSpecs(specs.collect()),
-            left_out: others.into_iter().map(|(key, _)| key).collect(),
             kinds,
         }
     }
@@ -449,7 +583,7 @@ impl FieldDecoder for JsonDecoder {
                 (Kind::Text, Some(Value::String(text))) => {
                     row.put(key, None, &[text.len()], text.as_bytes());
                 }
-                (Kind::Numbers { whole, depth }, Some(value)) => {
+                (Kind::Numbers { whole, depth, .. }, Some(value)) => {
                     dims.clear();
                     elements.clear();
                     array(value, whole, &mut dims, &mut elements).ok_or(Fault::NoRecord)?;
@@ -473,12 +607,11 @@ pub fn decode_json_line(line: &[u8], row: &mut Vec<u8>) -> bool {
     let Ok(object) = object(line) else {
         return false;
     };
-    let keys = keys_of(&object, LABEL);
-    let mut tallies = vec![0; keys.len().div_ceil(16)];
-    for (i, key) in keys.iter().enumerate() {
-        tallies[i / 16] |= Kind::of(&object[key]).code() << (4 * (i % 16));
+    let mut keys = Keys::default();
+    if keys.add(&object, LABEL, 1).is_err() {
+        return false;
     }
-    let decoder = JsonDecoder::new(keys, &tallies);
+    let decoder = JsonDecoder::new(keys.finish().0.kinds);
     decoder.decode(0, line, &mut RowWriter::new(row)).is_ok()
 }
 
@@ -487,9 +620,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_and_back() {
+    fn kinds_of_values() {
         let kind = |json: &str| Kind::of(&serde_json::from_str(json).unwrap());
-        let numbers = |whole, depth| Kind::Numbers { whole, depth };
+        let numbers = |whole, depth| Kind::Numbers {
+            whole,
+            large: false,
+            depth,
+        };
         for (json, expected) in [
             ("1", numbers(true, 0)),
             ("1.5", numbers(false, 0)),
@@ -506,8 +643,6 @@ mod tests {
             ("[[[[[[[1]]]]]]]", Kind::Other),
         ] {
             assert_eq!(kind(json), expected, "{json}");
-            assert_eq!(Kind::from_code(expected.code()), expected);
-            assert!(expected.code() < 16);
         }
         assert_eq!(kind("1").with(kind("2.5")), numbers(false, 0));
         assert_eq!(kind("1").with(kind("[1]")), Kind::Other);

@@ -210,20 +210,27 @@ impl LabelMap {
 /// The label values that a file has.
 #[derive(Clone, Debug)]
 pub(crate) enum FileLabels {
+    /// Its records state no label; each counts as labelled 0 where a job needs one.
+    None,
     /// 0, 1, 2 … below this, which may be hundreds of millions.
     Count(usize),
     Listed(Vec<f64>),
 }
 
 impl From<Vec<f64>> for FileLabels {
+    /// A scan that met no label leaves an empty list.
     fn from(values: Vec<f64>) -> FileLabels {
-        FileLabels::Listed(values)
+        match values.is_empty() {
+            true => FileLabels::None,
+            false => FileLabels::Listed(values),
+        }
     }
 }
 
 impl FileLabels {
     pub(crate) fn iter(&self) -> impl Iterator<Item = f64> + Clone + '_ {
         let (count, listed) = match self {
+            FileLabels::None => (1, &[][..]),
             FileLabels::Count(count) => (*count, &[][..]),
             FileLabels::Listed(values) => (0, &values[..]),
         };

@@ -25,6 +25,7 @@ mod system_error;
 
 mod bad_record;
 mod common_labels;
+mod common_layout;
 mod data_file;
 mod dataset;
 mod open;
@@ -38,11 +39,13 @@ mod missing;
 mod npy;
 mod npy_numbers;
 mod number;
+mod numbering;
 mod packed;
 mod packed_copy;
 mod packed_reader;
 mod packed_writer;
 
+mod feature_type;
 mod features;
 mod gaussian_mixture;
 mod mixture;
@@ -62,6 +65,7 @@ mod riegeli;
 mod tfrecord;
 
 mod litdata;
+mod litdata_json;
 mod mds;
 mod shard;
 mod shard_cells;
@@ -104,10 +108,11 @@ mod token_scan;
 
 pub use class_name::ClassName;
 pub use contents::Contents;
-pub use data_file::{Blocks, DataFile, IndexSource, Numbering, Reach};
+pub use data_file::{Blocks, DataFile, IndexSource, Reach};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
 pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
+pub use feature_type::FeatureType;
 pub use fields::{Field, element_value, fields};
 pub use idx_writer::IdxWriter;
 pub use in_place::{InPlace, InPlaceClass};
@@ -118,13 +123,14 @@ pub use members::{Member, Members, members};
 pub use mixture::Mixture;
 pub use npy::{NpyHeader, npy_array};
 pub use npy_numbers::npy_numbers;
+pub use numbering::Numbering;
 pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
-pub use scale::Scale;
+pub use scale::{COARSE, Scale};
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

@@ -8,8 +8,11 @@
 //! the commonest, costs one comparison; all else goes through [`crate::number`].
 
 use crate::error::{Fault, bad_number, excerpt};
+use crate::feature_type::FeatureType;
 use crate::labels::checked_label;
-use crate::number::{digits_to_integer, f32_prefix, leading_digits, parse_f32_slowly, parse_f64};
+use crate::number::{
+    Feature, digits_to_integer, f32_prefix, is_rounded, leading_digits, parse_f32_slowly, parse_f64,
+};
 
 /// How lines are read.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +21,8 @@ pub struct LibsvmRules {
     pub zero_based: bool,
     /// Features from this one on (counted from 0) are dropped.
     pub features: u64,
+    /// What numbers features become: f32, in any case.
+    pub dtype: FeatureType,
 }
 
 #[inline]
@@ -97,6 +102,11 @@ fn decode_entries(
     let first = u32::from(!rules.zero_based);
     // The smallest index that may come next, as written; above u32::MAX after the largest.
     let mut least = u64::from(first);
+    // What is larger may be a whole number that is rounded.
+    let most = match rules.dtype {
+        FeatureType::F32 => f64::INFINITY,
+        FeatureType::Checked | FeatureType::F64 => f32::MOST_EXACT,
+    };
     loop {
         while bytes.get(at).is_some_and(|&byte| is_blank(byte)) {
             at += 1;
@@ -116,6 +126,9 @@ fn decode_entries(
             Some(value) => (value, after + 1),
             None => value_at(bytes, after, written)?,
         };
+        if value.wide().abs() >= most && is_rounded(&bytes[after..end], value) {
+            return Err(rounded(written, token(bytes, after)));
+        }
         at = end;
         let index = written - first;
         if u64::from(index) < rules.features {
@@ -175,6 +188,16 @@ fn value_at(bytes: &[u8], at: usize, index: u32) -> Result<(f32, usize), Fault> 
 }
 
 #[cold]
+fn rounded(index: u32, value: &[u8]) -> Fault {
+    Fault::Foreign {
+        what: format!(
+            "feature {index} holds {}, which features of 32 bits round; write the rows as CSV and read them with `dtype` f64, or read them with `dtype` f32 as they are rounded",
+            excerpt(value)
+        ),
+    }
+}
+
+#[cold]
 fn bad_order(written: u32, least: u64) -> Fault {
     let previous = (least - 1) as u32;
     if written == 0 && least == 1 {
@@ -220,6 +243,7 @@ mod tests {
         let rules = LibsvmRules {
             zero_based,
             features,
+            dtype: FeatureType::F32,
         };
         decode_libsvm_line(line.as_bytes(), rules, &mut indices, &mut values)
             .map(|label| (label, indices, values))
@@ -235,6 +259,22 @@ mod tests {
     fn refuses(line: &str, message: &str) {
         let fault = decode(line, false, u64::MAX).expect_err(line).to_string();
         assert!(fault.contains(message), "{line}: {fault}");
+    }
+
+    #[test]
+    fn whole_numbers_that_features_round() {
+        let decode = |dtype| {
+            let rules = LibsvmRules {
+                zero_based: false,
+                features: u64::MAX,
+                dtype,
+            };
+            let line = b"1 2:16777216 7:16777217\n";
+            decode_libsvm_line(line, rules, &mut vec![], &mut vec![])
+        };
+        assert_eq!(decode(FeatureType::F32), Ok(1.0));
+        let fault = decode(FeatureType::Checked).unwrap_err().to_string();
+        assert!(fault.starts_with("feature 7 holds 16777217, which features of 32 bits round"));
     }
 
     #[test]

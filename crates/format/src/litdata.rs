@@ -79,6 +79,7 @@ fn columns_of(config: Config) -> Result<Vec<Column>, String> {
     let columns = columns.map(|(name, format)| Column {
         name,
         cell: cell_of(format),
+        encoding: format.clone(),
         fixed: None,
     });
     Ok(columns.collect())
@@ -93,7 +94,8 @@ fn cell_of(format: &str) -> Cell {
     };
     let number = |name| Element::of(name).map_or(Cell::Out, Cell::Number);
     match kind {
-        "str" | "text" | "bytes" | "json" | "jpeg" | "image" | "file" => Cell::Text,
+        "json" => Cell::Nested,
+        "str" | "text" | "bytes" | "jpeg" | "image" | "file" => Cell::Text,
         "int" => number("int64"),
         "float" => number("float64"),
         "bool" => number("bool"),

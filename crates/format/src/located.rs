@@ -22,6 +22,44 @@ pub(crate) struct Located {
     pub(crate) nonzeros: u64,
     /// Bytes of the longest record.
     pub(crate) longest: u64,
-    /// Counts that notes are made of; what they mean is the format's affair.
+    /// Counts that notes are made of, or text (see [`words_of`]); what they mean is the format's affair.
     pub(crate) tallies: Vec<u64>,
+}
+
+/// Text as tallies: its length, then its bytes, filled up with zeros.
+pub(crate) fn words_of(text: &str) -> Vec<u64> {
+    let mut words = vec![text.len() as u64];
+    words.extend(text.as_bytes().chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    }));
+    words
+}
+
+/// The text at the start of tallies, and those behind it.
+pub(crate) fn text_of(words: &[u64]) -> Option<(String, &[u64])> {
+    let (length, words) = words.split_first()?;
+    let length = usize::try_from(*length).ok()?;
+    let (text, rest) = words.split_at_checked(length.div_ceil(8))?;
+    let mut bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bytes.truncate(length);
+    Some((String::from_utf8(bytes).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_among_tallies() {
+        for text in ["", "a", "12345678", "ä longer one"] {
+            let words = [words_of(text), vec![7]].concat();
+            assert_eq!(text_of(&words), Some((text.to_owned(), &[7][..])));
+            assert_eq!(text_of(&words[..words.len() - 2]), None);
+        }
+        assert_eq!(text_of(&[]), None);
+        assert_eq!(text_of(&[u64::MAX, 0]), None);
+        assert_eq!(text_of(&[1, 0xff]), None);
+    }
 }

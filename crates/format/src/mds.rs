@@ -66,6 +66,7 @@ pub(crate) fn columns_of(config: &[u8]) -> Result<Vec<Column>, String> {
     let columns = columns.map(|(name, (encoding, fixed))| Column {
         name,
         cell: cell_of(encoding),
+        encoding: encoding.to_owned(),
         fixed,
     });
     Ok(columns.collect())

@@ -11,7 +11,8 @@ use pelton_storage::RangeRead;
 
 use crate::delimited::{DelimitedRules, decode_delimited_line};
 use crate::error::FormatError;
-use crate::features::FeatureDecoder;
+use crate::feature_type::FeatureType;
+use crate::features::{Cells, FeatureDecoder};
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading};
 use crate::line_scan::Lines;
@@ -105,6 +106,7 @@ fn lines_of(
     let mut row = vec![0.0; rules.features()];
     let rules = DelimitedRules {
         missing: Some(vec![f32::NAN; row.len()].into()),
+        dtype: FeatureType::F32,
         ..rules.clone()
     };
     let read_error = |e| FormatError::io(&file.path, "read it", e);
@@ -148,7 +150,10 @@ fn rows_of(
         for (at, length) in &records {
             let begin = (at - from) as usize;
             let bytes = &buffer[begin..begin + *length as usize];
-            if decoder.decode(bytes, Some(&missing), &mut row).is_ok() {
+            if decoder
+                .decode(bytes, Some(&missing), Cells::Narrow(&mut row))
+                .is_ok()
+            {
                 add(&row);
             }
         }

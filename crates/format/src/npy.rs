@@ -9,11 +9,13 @@ use std::path::Path;
 
 use pelton_batch::DType;
 
-use crate::delimited::LabelColumn;
+use crate::delimited::{LabelColumn, rounded};
 use crate::error::{Fault, FormatError};
+use crate::feature_type::FeatureType;
 use crate::fields::{MOST_DIMENSIONS, element_value};
 use crate::input::Input;
 use crate::labels::checked_label;
+use crate::number::Feature;
 
 /// What to do about a file that holds something else than is wanted.
 pub(crate) const REMEDY: &str = "save an array of little-endian numbers in C order: i1, i2, i4, i8, u1, u2, u4, f2, f4 or f8, and for features a matrix";
@@ -66,6 +68,8 @@ pub struct NpyRules {
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
     pub label: Option<usize>,
+    /// What numbers features become.
+    pub dtype: FeatureType,
 }
 
 impl NpyRules {
@@ -181,12 +185,27 @@ pub fn decode_npy_row(
     rules: NpyRules,
     row: &mut [f32],
 ) -> Result<Option<f64>, Fault> {
+    decode_numbers(bytes, rules, row)
+}
+
+/// The same of features of any type.
+#[inline]
+pub(crate) fn decode_numbers<T: Feature>(
+    bytes: &[u8],
+    rules: NpyRules,
+    row: &mut [T],
+) -> Result<Option<f64>, Fault> {
     let size = rules.number.bytes();
     if bytes.len() != size * rules.columns || row.len() != rules.features() {
         return Err(Fault::Malformed {
             what: "the row is not as long as its columns",
         });
     }
+    // What is larger may be a whole number that is rounded.
+    let most = match rules.dtype {
+        FeatureType::F32 => f64::INFINITY,
+        FeatureType::Checked | FeatureType::F64 => T::MOST_EXACT,
+    };
     let mut label = None;
     let label_at = rules.label.unwrap_or(usize::MAX);
     for (column, cell) in bytes.chunks_exact(size).enumerate() {
@@ -205,14 +224,37 @@ pub fn decode_npy_row(
             }
             label = Some(checked_label(wide, || wide.to_string())?);
         } else {
-            let value = wide as f32;
-            if !value.is_finite() {
+            let value = T::of(wide);
+            if !value.wide().is_finite() {
                 return Err(not_finite());
+            }
+            if wide.abs() >= most && rounds(rules.number, cell, value) {
+                return Err(rounded::<T>(column as u64 + 1, written(rules.number, cell)));
             }
             row[column - usize::from(column > label_at)] = value;
         }
     }
     Ok(label)
+}
+
+/// Whether a feature is another whole number than that of its cell. Beyond 2^53 those of floating point are magnitudes.
+#[cold]
+fn rounds<T: Feature>(number: DType, cell: &[u8], value: T) -> bool {
+    match (number, cell.try_into()) {
+        (DType::I64, Ok(cell)) => i128::from(i64::from_le_bytes(cell)) != value.wide() as i128,
+        _ => {
+            let wide = element_value(number, cell);
+            wide.fract() == 0.0 && wide.abs() <= f64::MOST_EXACT && wide != value.wide()
+        }
+    }
+}
+
+/// The number of a cell, for a message.
+fn written(number: DType, cell: &[u8]) -> String {
+    match (number, cell.try_into()) {
+        (DType::I64, Ok(cell)) => i64::from_le_bytes(cell).to_string(),
+        _ => element_value(number, cell).to_string(),
+    }
 }
 
 /// Header of an `.npy` file, checked against its size.
@@ -339,6 +381,7 @@ mod tests {
             number: DType::F64,
             columns: 3,
             label: Some(1),
+            dtype: FeatureType::Checked,
         };
         let mut row = [0.0; 2];
         assert_eq!(
@@ -355,10 +398,21 @@ mod tests {
         assert!(fault(&[1.0, 1.0, f64::INFINITY]).contains("column 3"));
         assert!(fault(&[1e300, 1.0, 0.0]).contains("beyond 32-bit"));
         assert!(fault(&[1.0]).contains("not as long"));
+        // The seconds of a clock.
+        assert!(fault(&[0.0, 1.0, 1.6e9 + 1.0]).contains("column 3 holds 1600000001, which"));
+        assert!(decode_npy_row(&cells(&[1e9 + 0.5, 1.0, 1e30]), rules, &mut row).is_ok());
+        let wide = NpyRules {
+            dtype: FeatureType::F64,
+            ..rules
+        };
+        let mut all = [0.0_f64; 2];
+        let decoded = decode_numbers(&cells(&[0.0, 1.0, 1.6e9 + 1.0]), wide, &mut all);
+        assert_eq!((decoded, all), (Ok(Some(1.0)), [0.0, 1.6e9 + 1.0]));
         let rules = NpyRules {
             number: DType::I64,
             columns: 2,
             label: Some(0),
+            dtype: FeatureType::Checked,
         };
         let bytes: Vec<u8> = [7i64, -9].iter().flat_map(|v| v.to_le_bytes()).collect();
         let mut row = [0.0];

@@ -69,7 +69,7 @@ impl Format for Npz {
         }
         let names: Vec<&str> = arrays.iter().map(|array| array.name.as_str()).collect();
         let label = fields::label_field(source.path, &names, &source.options.label)?;
-        let mut labels = vec![0.0];
+        let mut labels = Vec::new();
         if let Some(at) = label {
             let array = &arrays[at];
             if array.header.shape.len() != 1 {

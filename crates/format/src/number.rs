@@ -22,6 +22,97 @@ const POWERS_OF_TEN: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
+/// What features are decoded to: f32, or f64 where f32 would round too much.
+pub(crate) trait Feature: Copy {
+    /// Up to here every whole number is one.
+    const MOST_EXACT: f64;
+
+    /// The nearest to a number.
+    fn of(value: f64) -> Self;
+
+    fn wide(self) -> f64;
+
+    /// Whether its magnitude is below this.
+    fn is_below(self, limit: Self) -> bool;
+
+    /// The number that starts at `from` and where it ends, where the fast way applies.
+    fn prefix(bytes: &[u8], from: usize) -> Option<(Self, usize)>;
+
+    /// A whole token.
+    fn parse(token: &[u8]) -> Result<Self, NotANumber>;
+}
+
+impl Feature for f32 {
+    const MOST_EXACT: f64 = 16_777_216.0;
+
+    #[inline]
+    fn of(value: f64) -> f32 {
+        value as f32
+    }
+
+    #[inline]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+
+    #[inline]
+    fn is_below(self, limit: f32) -> bool {
+        self.abs() < limit
+    }
+
+    #[inline]
+    fn prefix(bytes: &[u8], from: usize) -> Option<(f32, usize)> {
+        f32_prefix(bytes, from)
+    }
+
+    fn parse(token: &[u8]) -> Result<f32, NotANumber> {
+        parse_f32(token)
+    }
+}
+
+impl Feature for f64 {
+    const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
+    #[inline]
+    fn of(value: f64) -> f64 {
+        value
+    }
+
+    #[inline]
+    fn wide(self) -> f64 {
+        self
+    }
+
+    #[inline]
+    fn is_below(self, limit: f64) -> bool {
+        self.abs() < limit
+    }
+
+    #[inline]
+    fn prefix(bytes: &[u8], from: usize) -> Option<(f64, usize)> {
+        let (decimal, end) = Decimal::prefix(bytes, from)?;
+        (decimal.mantissa < 1 << 53).then(|| (decimal.to_f64(), end))
+    }
+
+    fn parse(token: &[u8]) -> Result<f64, NotANumber> {
+        parse_f64(token)
+    }
+}
+
+/// Whether `value`, which `token` was parsed as, is another whole number than the token spells. One with a power of ten
+/// is a magnitude and spells none.
+#[cold]
+pub(crate) fn is_rounded<T: Feature>(token: &[u8], value: T) -> bool {
+    let value = value.wide();
+    if value.abs() < T::MOST_EXACT || token.iter().any(|byte| matches!(byte, b'e' | b'E')) {
+        return false;
+    }
+    let whole = token.split(|byte| *byte == b'.').next().unwrap_or_default();
+    let whole = std::str::from_utf8(whole).ok().map(str::parse::<i128>);
+    // Beyond i128 a number is rounded in any case.
+    whole.is_none_or(|whole| whole.ok() != Some(value as i128))
+}
+
 /// A whole token as f32.
 pub(crate) fn parse_f32(token: &[u8]) -> Result<f32, NotANumber> {
     match f32_prefix(token, 0) {
@@ -231,6 +322,28 @@ pub(crate) fn digits_to_integer(word: u64, count: u32) -> u32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn whole_numbers_that_are_rounded() {
+        let check = |text: &str, narrow: bool, wide: bool| {
+            let rounded = is_rounded(text.as_bytes(), parse_f32(text.as_bytes()).unwrap());
+            assert_eq!(rounded, narrow, "{text}");
+            let rounded = is_rounded(text.as_bytes(), parse_f64(text.as_bytes()).unwrap());
+            assert_eq!(rounded, wide, "{text}");
+        };
+        check("16777215", false, false);
+        check("16777216", false, false);
+        check("16777217", true, false);
+        check("-16777217.0", true, false);
+        check("16777218", false, false);
+        check("+123456789", true, false);
+        check("1.6777217e7", false, false);
+        check("1e30", false, false);
+        check("0.1", false, false);
+        check("9007199254740992", false, false);
+        check("9007199254740993", true, true);
+        check("1000000000000000000000000000000000000", true, true);
+    }
 
     fn agrees(text: &str) {
         let expected: f32 = text.parse().expect("a number");

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
+use crate::feature_type::FeatureType;
 use crate::folder;
-use crate::format::{Format, Opened, Source, scan_threads};
+use crate::format::{Format, Opened, Reading, Source, scan_threads};
 use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head};
 use crate::options::OpenOptions;
@@ -114,6 +115,13 @@ fn open_file(
         });
     }
     check_label(path, format, options)?;
+    if options.label_file.is_some() {
+        return Err(FormatError::SettingElsewhere {
+            path: path.to_path_buf(),
+            kind: format.name(),
+            setting: "`label_file` holds the classes of a folder's images; leave it out, and name the label in the data with `label`",
+        });
+    }
     let began = Instant::now();
     let text = Source {
         path,
@@ -130,6 +138,14 @@ fn open_file(
         true => found.with_pixels_as_features(),
         false => found,
     };
+    let has_wide = matches!(found.reading, Reading::Delimited(_) | Reading::Npy(_));
+    if options.feature_type() == FeatureType::F64 && !has_wide {
+        return Err(FormatError::SettingElsewhere {
+            path: path.to_path_buf(),
+            kind: format.name(),
+            setting: "`dtype` f64 is for the features of csv, tsv and npy; leave it out",
+        });
+    }
     let scan_seconds = began.elapsed().as_secs_f64();
     if found.records == 0 {
         return Err(FormatError::Empty {

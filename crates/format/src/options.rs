@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
+use crate::feature_type::FeatureType;
 use crate::kind::FormatKind;
 use crate::labels::LabelMap;
 use crate::remote::OpenRemote;
@@ -113,6 +114,8 @@ pub struct OpenOptions {
     pub features: Option<u64>,
     /// What stands for missing cells of CSV and TSV; they are faults where `None`.
     pub missing: Option<Missing>,
+    /// What numbers the features of records become; f32 where `features_only`.
+    pub dtype: FeatureType,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
     pub means: Option<Arc<[f32]>>,
     /// Where decompressed text goes, and sidecars that cannot lie beside the data; the user's cache
@@ -128,6 +131,16 @@ pub struct OpenOptions {
     pub scan_threads: usize,
     /// Set by whoever wants opening to end early, with [`FormatError::Interrupted`](crate::FormatError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
+}
+
+impl OpenOptions {
+    /// What numbers features become: who computes with them takes f32, and looks at what that rounds.
+    pub(crate) fn feature_type(&self) -> FeatureType {
+        match self.features_only {
+            true => FeatureType::F32,
+            false => self.dtype,
+        }
+    }
 }
 
 impl Default for OpenOptions {
@@ -146,6 +159,7 @@ impl Default for OpenOptions {
             any_label: false,
             features: None,
             missing: None,
+            dtype: FeatureType::Checked,
             means: None,
             cache_dir: None,
             sidecar: true,

@@ -21,6 +21,7 @@ use crate::json_label::{JsonClass, JsonKey, json_class};
 pub use crate::json_lines::decode_json_line;
 use crate::label_table::LabelTable;
 pub use crate::libsvm::{LibsvmRules, decode_libsvm_line};
+use crate::located::text_of;
 use crate::members::check_group;
 pub use crate::npy::{NpyHeader, NpyRules, decode_npy_row, parse_npy_header};
 pub use crate::npz::{ZipEntry, read_entries};
@@ -211,7 +212,8 @@ pub fn load_tar(bytes: &[u8]) -> Option<Vec<(std::ops::Range<usize>, f64)>> {
     let ends = located.starts.walk(0).skip(1).chain([located.end]);
     let ranges = located.starts.walk(0).zip(ends);
     let samples = (0..).zip(ranges).map(|(i, (start, end))| {
-        let label = located.labels[located.codes.get(i) as usize];
+        let code = located.codes.get(i) as usize;
+        let label = located.labels.get(code).copied().unwrap_or(0.0);
         (start as usize..end as usize, label)
     });
     Some(samples.collect())
@@ -256,11 +258,12 @@ pub fn decode_examples(examples: &[&[u8]]) -> Option<Vec<LabelledRow>> {
         scan.add(&mut example, range, |_| Ok(true)).ok()?;
     }
     let scanned = scan.finish();
-    let fields = fields.with_words(&scanned.tallies[1..]);
+    let fields = fields.with_words(text_of(&scanned.tallies[1..])?.1);
     let rows = (0..).zip(examples).map(|(i, example)| {
         let mut row = Vec::new();
         let decoded = fields.decode(example, &mut RowWriter::new(&mut row));
-        let label = scanned.labels[scanned.codes.get(i) as usize];
+        let code = scanned.codes.get(i) as usize;
+        let label = scanned.labels.get(code).copied().unwrap_or(0.0);
         decoded.ok().map(|()| (row, label))
     });
     Some(rows.collect())

@@ -58,7 +58,7 @@ impl Format for RawRecords {
         }
         let names: Vec<&str> = fields.iter().map(|field| &*field.spec.name).collect();
         let label = fields::label_field(source.path, &names, &source.options.label)?;
-        let mut labels = vec![0.0];
+        let mut labels = Vec::new();
         if let Some(at) = label {
             let field = &fields[at];
             if !field.spec.dims.is_empty() {

@@ -6,7 +6,12 @@ pub struct Scale {
     factors: Vec<f64>,
     /// Empty where no feature is shifted.
     shifts: Vec<f64>,
+    /// Whether some feature is so far from 0 that f32 would keep too little of it.
+    coarse: bool,
 }
+
+/// From this ratio of a mean to a standard deviation on, values of f32 lie a 256th of the deviation apart or more.
+pub const COARSE: f64 = 32_768.0;
 
 impl Scale {
     /// From a positive factor for each feature, and as many shifts or none; `None` where one of them is
@@ -17,7 +22,26 @@ impl Scale {
             .all(|factor| factor.is_finite() && *factor > 0.0)
             && shifts.iter().all(|shift| shift.is_finite())
             && (shifts.is_empty() || shifts.len() == factors.len());
-        sound.then_some(Scale { factors, shifts })
+        let mut both = factors.iter().zip(&shifts);
+        let coarse = both.any(|(factor, shift)| shift.abs() * factor > COARSE);
+        sound.then_some(Scale {
+            factors,
+            shifts,
+            coarse,
+        })
+    }
+
+    /// Whether features have to be decoded as f64 before they are scaled.
+    pub fn is_coarse(&self) -> bool {
+        self.coarse
+    }
+
+    /// Scales a row that was decoded as f64.
+    pub(crate) fn narrow(&self, wide: &[f64], row: &mut [f32]) {
+        let scale = self.factors.iter().zip(&self.shifts);
+        for ((value, wide), (factor, shift)) in row.iter_mut().zip(wide).zip(scale) {
+            *value = narrow((wide - shift) * factor);
+        }
     }
 
     /// The factor of each feature.
@@ -63,4 +87,25 @@ impl Scale {
 /// The nearest finite f32: a value far beyond those that a scale was fitted to may pass all of them.
 fn narrow(value: f64) -> f32 {
     (value as f32).clamp(f32::MIN, f32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_far_from_zero_are_coarse() {
+        let check = |factor: f64, shift: f64, expected: bool| {
+            let scale = Scale::new(vec![1.0, factor], vec![0.0, shift]).unwrap();
+            assert_eq!(scale.is_coarse(), expected, "{factor} {shift}");
+        };
+        check(1.0 / 18.0, 1.6e9, true);
+        check(1.0 / 5e5, 1.6e9, false);
+        check(1e4, 1.0, false);
+        assert!(!Scale::new(vec![1e-9], Vec::new()).unwrap().is_coarse());
+        let scale = Scale::new(vec![0.5, 1.0], vec![1.6e9, 0.0]).unwrap();
+        let mut row = [0.0; 2];
+        scale.narrow(&[1.6e9 + 3.0, 7.0], &mut row);
+        assert_eq!(row, [1.5, 7.0]);
+    }
 }

@@ -25,6 +25,7 @@ use crate::fields::{self, FieldDecoder, RowWriter, check_name, overhead};
 use crate::fingerprint::mix;
 use crate::format::{Found, Source};
 use crate::labels::{LABEL_LIMIT, MOST_LABELS};
+use crate::litdata_json::json_text;
 use crate::shard_cells::{Cell, Shape};
 use crate::sidecar::RecordShape;
 
@@ -41,6 +42,8 @@ const FETCH: &str = "the file is damaged or of another kind: fetch it again";
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) cell: Cell,
+    /// What the file calls its encoding.
+    pub(crate) encoding: String,
     /// Bytes of every cell, where samples do not say so.
     pub(crate) fixed: Option<u32>,
 }
@@ -272,7 +275,7 @@ impl ShardDecoder {
             if check_name(name, &self.specs.0).is_err() || *cell == Cell::Out {
                 continue;
             }
-            if *cell == Cell::Text {
+            if matches!(cell, Cell::Text | Cell::Nested) {
                 self.forms[i] = Form::Text;
                 let spec = FieldSpec::new(name, DType::U8, &[None]);
                 self.specs.0.push(spec);
@@ -299,10 +302,12 @@ impl ShardDecoder {
         }
     }
 
-    fn left_out(&self) -> Vec<&str> {
+    /// Each with its encoding.
+    fn left_out(&self) -> Vec<String> {
         let all = self.columns.iter().zip(&self.forms);
         let out = all.filter(|(_, form)| **form == Form::Out);
-        out.map(|(column, _)| column.name.as_str()).collect()
+        out.map(|(column, _)| format!("{} ({})", column.name, column.encoding))
+            .collect()
     }
 
     /// Bytes of all rows, or some more where cells have heads that rows have not.
@@ -314,6 +319,13 @@ impl ShardDecoder {
         let others = others.filter_map(|(column, _)| column.fixed.map(u64::from));
         let others = others.sum::<u64>() + self.sizes_bytes as u64;
         let rows = sample_bytes.saturating_sub(records.saturating_mul(others));
+        // As text a number takes up to so many times its bytes.
+        const TEXT: u64 = 3;
+        let nested = self
+            .columns
+            .iter()
+            .any(|column| column.cell == Cell::Nested);
+        let rows = rows.saturating_mul(if nested { TEXT } else { 1 });
         rows + records * (2 + overheads.sum::<u64>())
     }
 
@@ -359,6 +371,12 @@ impl ShardDecoder {
                 Some(_) => Ok(()),
                 None => Err("is no label: one number below 2^53, or one name"),
             },
+            Form::Text if *kind == Cell::Nested => {
+                let text =
+                    json_text(cell).ok_or("is no list or dictionary as LitData writes it")?;
+                row.put(name, None, &[text.len()], &text);
+                Ok(())
+            }
             Form::Text => {
                 row.put(name, None, &[cell.len()], cell);
                 Ok(())

@@ -74,6 +74,8 @@ pub(crate) enum Cell {
     Out,
     /// A string of bytes.
     Text,
+    /// A list or dictionary of LitData's, which becomes JSON text.
+    Nested,
     Number(Element),
     Array(Option<Element>, Shape),
     /// Pixels as Pillow's `tobytes` gives them, behind width, height, length of the mode, and the mode.

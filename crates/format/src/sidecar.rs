@@ -21,7 +21,7 @@ use crate::packed_reader::without_checksum;
 use crate::scan_chunk::LineShape;
 
 /// First bytes of a sidecar; the last one is its version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x04";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x05";
 
 /// What the records of a scanned file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub(crate) enum RecordShape {
     Tokens(NonZeroU32),
 }
 
-/// Most counts kept: one a field, and some for notes.
-const MOST_TALLIES: u64 = 1 << 13;
+/// Most counts and words of text kept: one a field, some for notes, or what is known of some thousands of keys.
+const MOST_TALLIES: u64 = 1 << 18;
 
 /// What a sidecar must agree with.
 #[derive(Clone, Copy, Debug)]

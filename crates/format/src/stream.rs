@@ -54,7 +54,7 @@ impl Format for Tokens {
             ..Found::samples(
                 Contents::Tokens { length },
                 located.nonzeros,
-                vec![0.0],
+                Vec::new(),
                 SampleReading::one_class(SampleShape::Tokens { length }),
             )
         })
@@ -94,7 +94,7 @@ impl Format for Bytes {
             ..Found::samples(
                 Contents::Bytes { length },
                 size,
-                vec![0.0],
+                Vec::new(),
                 SampleReading::one_class(SampleShape::Bytes { length }),
             )
         })

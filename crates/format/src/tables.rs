@@ -2,12 +2,14 @@
 
 use crate::codes::Codes;
 use crate::contents::Contents;
-use crate::data_file::{IN_FILE, IndexSource, LINE_ENDS, Places, Reach};
+use crate::data_file::{FEATURES, IN_FILE, IndexSource, LINE_ENDS, Places, Reach};
 use crate::delimited::{DelimitedRules, Heading, LabelColumn};
 use crate::error::FormatError;
-use crate::fields::{Column, scan_labels};
+use crate::feature_type::FeatureType;
+use crate::fields::{Column, overhead, scan_labels};
 use crate::format::{Format, Found, Match, Reading, Source};
 use crate::kind::{Head, Look};
+use crate::labels::FileLabels;
 use crate::line_scan::first_line_from;
 use crate::located::Located;
 use crate::npy::{self, NpyRules};
@@ -120,16 +122,14 @@ impl Format for Delimited {
             columns,
             label,
             missing: None,
+            dtype: source.options.feature_type(),
         };
         let width = rules.features();
         let (layout, reading) = (Layout::Dense { width }, Reading::Delimited(rules));
-        Ok(lines_found(
-            source,
-            contents,
-            index,
-            layout,
-            width as u64,
-            reading,
+        Ok(with_wide_features(
+            source.options,
+            width,
+            lines_found(source, contents, index, layout, width as u64, reading),
         ))
     }
 }
@@ -152,13 +152,29 @@ fn lines_found(
         layout,
         contents: Contents::Features,
         features,
-        labels: contents.labels.into(),
+        // Tables have a label, even where every cell of it is bad.
+        labels: FileLabels::Listed(contents.labels),
         names: contents.names,
         reading,
         index,
         storage: None,
         reach: Reach::AsItLies,
         places: Places::listed(contents.starts, end, LINE_ENDS),
+    }
+}
+
+/// The same, as records of a field of f64 where that is wanted.
+fn with_wide_features(options: &OpenOptions, width: usize, found: Found) -> Found {
+    if options.feature_type() != FeatureType::F64 {
+        return found;
+    }
+    let row = 2 + overhead(FEATURES, 1) + 8 * width as u64;
+    Found {
+        layout: Layout::Bytes,
+        contents: Contents::Fields,
+        features: 0,
+        nonzeros: found.records.saturating_mul(row),
+        ..found
     }
 }
 
@@ -207,7 +223,7 @@ impl Format for Npy {
                             bytes: row_bytes,
                         },
                         ..Found::fields(
-                            vec![0.0],
+                            Vec::new(),
                             rows,
                             Codes::One,
                             RawDecoder::packed(&[array], None),
@@ -247,29 +263,34 @@ impl Format for Npy {
             number: header.number,
             columns,
             label,
+            dtype: options.feature_type(),
         };
         let features = rules.features() as u64;
-        Ok(Found {
-            places: Places::Fixed {
-                from,
-                bytes: row_bytes,
+        Ok(with_wide_features(
+            options,
+            rules.features(),
+            Found {
+                places: Places::Fixed {
+                    from,
+                    bytes: row_bytes,
+                },
+                records: rows,
+                bytes: rows * row_bytes,
+                longest: row_bytes,
+                nonzeros: rows.saturating_mul(features),
+                layout: Layout::Dense {
+                    width: rules.features(),
+                },
+                contents: Contents::Features,
+                features,
+                labels: FileLabels::Listed(labels),
+                names: Vec::new(),
+                reading: Reading::Npy(rules),
+                index: IndexSource::Arithmetic,
+                storage: None,
+                reach: Reach::AsItLies,
             },
-            records: rows,
-            bytes: rows * row_bytes,
-            longest: row_bytes,
-            nonzeros: rows.saturating_mul(features),
-            layout: Layout::Dense {
-                width: rules.features(),
-            },
-            contents: Contents::Features,
-            features,
-            labels: labels.into(),
-            names: Vec::new(),
-            reading: Reading::Npy(rules),
-            index: IndexSource::Arithmetic,
-            storage: None,
-            reach: Reach::AsItLies,
-        })
+        ))
     }
 }
 

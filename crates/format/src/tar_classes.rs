@@ -28,12 +28,15 @@ pub(crate) struct TarClasses<'a> {
     names: HashMap<String, u32>,
     /// Whether the last sample states its class.
     has_class: bool,
+    /// Whether some sample does.
+    any: bool,
     /// What the first class was: an integer or a string.
     kind: Option<&'static str>,
 }
 
 /// What was met.
 pub(crate) struct ClassesFound {
+    /// None where no sample states a class.
     pub(crate) labels: Vec<f64>,
     /// One a label where classes have names, in ascending order.
     pub(crate) names: Vec<String>,
@@ -49,6 +52,7 @@ impl<'a> TarClasses<'a> {
             known: HashMap::from([(bits(0.0), 0)]),
             names: HashMap::new(),
             has_class: true,
+            any: false,
             kind: None,
         }
     }
@@ -104,7 +108,7 @@ impl<'a> TarClasses<'a> {
         if let Some(last) = self.codes.last_mut() {
             *last = code;
         }
-        self.has_class = true;
+        (self.has_class, self.any) = (true, true);
         Ok(())
     }
 
@@ -161,7 +165,9 @@ impl<'a> TarClasses<'a> {
             return self.named();
         }
         // Class 0 is listed first for samples without a class; where none is of it, it is no class.
-        if !self.codes.contains(&0) && self.labels.len() > 1 {
+        if !self.any {
+            self.labels.clear();
+        } else if !self.codes.contains(&0) && self.labels.len() > 1 {
             self.labels.remove(0);
             for code in &mut self.codes {
                 *code -= 1;

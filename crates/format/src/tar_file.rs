@@ -103,7 +103,7 @@ impl Tallies {
         }
         if self.unlabelled == records {
             notes.push(format!(
-                "{path}: no sample has a member .cls, so all are of class 0"
+                "{path}: no sample has a member .cls, so none has a label"
             ));
         } else if self.unlabelled > 0 {
             let count = self.unlabelled;

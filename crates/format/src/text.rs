@@ -40,7 +40,7 @@ impl Format for Text {
             ..Found::samples(
                 Contents::Text,
                 located.nonzeros,
-                vec![0.0],
+                Vec::new(),
                 SampleReading::one_class(SampleShape::Line),
             )
         })

@@ -155,7 +155,10 @@ fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     if config.file_column == default.file_column {
         config.file_column.clone_from(&run.file_column);
     }
-    config.label_file = config.label_file.or_else(|| run.label_file.clone());
+    // It holds the classes of a folder's images.
+    if given.paths.iter().all(|path| Path::new(path).is_dir()) {
+        config.label_file = config.label_file.or_else(|| run.label_file.clone());
+    }
     config.positive = config.positive.or_else(|| run.positive.clone());
     config.cache_dir = config.cache_dir.or_else(|| run.cache_dir.clone());
     config

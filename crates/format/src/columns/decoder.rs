@@ -7,10 +7,11 @@ use pelton_batch::{FieldSpec, FieldSpecs};
 use super::column::ColumnKind;
 use super::record::RecordLayout;
 use crate::error::Fault;
-use crate::features::FeatureDecoder;
+use crate::features::{Cells, FeatureDecoder};
 use crate::fields::{FieldDecoder, RowWriter, element_value, overhead};
 use crate::fingerprint::mix;
 use crate::labels::checked_label;
+use crate::number::Feature;
 
 /// Columns as fields of a row.
 #[derive(Debug)]
@@ -135,23 +136,12 @@ impl ColumnFeatures {
             label,
         }
     }
-}
 
-impl FeatureDecoder for ColumnFeatures {
-    fn width(&self) -> usize {
-        self.width
-    }
-
-    fn label_column(&self) -> Option<usize> {
-        let columns = self.layout.columns().len();
-        self.label.filter(|_| self.width + 1 == columns)
-    }
-
-    fn decode(
+    fn decode_to<T: Feature>(
         &self,
         bytes: &[u8],
         missing: Option<&[f32]>,
-        row: &mut [f32],
+        row: &mut [T],
     ) -> Result<Option<f64>, Fault> {
         let (mut label, mut filled) = (None, 0);
         let read = self.layout.each(bytes, |i, value| {
@@ -169,16 +159,20 @@ impl FeatureDecoder for ColumnFeatures {
             let stand_in = missing.and_then(|missing| missing.get(filled..filled + count));
             filled += count;
             let Some(value) = value else {
-                cells.copy_from_slice(stand_in.ok_or_else(|| FeatureFault::Null.of(&column.name))?);
+                let stand_in = stand_in.ok_or_else(|| FeatureFault::Null.of(&column.name))?;
+                for (cell, value) in cells.iter_mut().zip(stand_in) {
+                    *cell = T::of(f64::from(*value));
+                }
                 return Ok(());
             };
             let dtype = element.dtype();
             let values = value.chunks_exact(dtype.bytes());
             for (j, (cell, value)) in cells.iter_mut().zip(values).enumerate() {
                 let wide = element_value(dtype, value);
-                *cell = match (wide as f32, stand_in) {
-                    (narrow, _) if narrow.is_finite() => narrow,
-                    (narrow, Some(stand_in)) if narrow.is_nan() => stand_in[j],
+                let value = T::of(wide);
+                *cell = match stand_in {
+                    _ if value.wide().is_finite() => value,
+                    Some(stand_in) if wide.is_nan() => T::of(f64::from(stand_in[j])),
                     _ => return Err(FeatureFault::Number(wide).of(&column.name)),
                 };
             }
@@ -188,6 +182,29 @@ impl FeatureDecoder for ColumnFeatures {
         match filled == row.len() {
             true => Ok(label),
             false => Err(Fault::NoRecord),
+        }
+    }
+}
+
+impl FeatureDecoder for ColumnFeatures {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn label_column(&self) -> Option<usize> {
+        let columns = self.layout.columns().len();
+        self.label.filter(|_| self.width + 1 == columns)
+    }
+
+    fn decode(
+        &self,
+        bytes: &[u8],
+        missing: Option<&[f32]>,
+        row: Cells<'_>,
+    ) -> Result<Option<f64>, Fault> {
+        match row {
+            Cells::Narrow(row) => self.decode_to(bytes, missing, row),
+            Cells::Wide(row) => self.decode_to(bytes, missing, row),
         }
     }
 

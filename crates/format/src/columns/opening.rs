@@ -257,9 +257,10 @@ fn choose(
             false => "nothing that a record can hold",
         };
         notes.push(format!(
-            "{}: {} hold {what} and are left out",
+            "{}: the columns {} hold {what} and are left out; store numbers in their place, or choose columns with `format`, as in {}:NAME,NAME",
             path.display(),
-            listed(&left_out)
+            listed(&left_out),
+            source.kind.name()
         ));
     }
     let mut specs: Vec<pelton_batch::FieldSpec> = Vec::new();
@@ -383,7 +384,7 @@ fn found(
                 let size = size.ok_or_else(too_long)?;
                 let (labels, names, codes) = match located {
                     Some((located, _)) => (located.labels, located.names, located.codes),
-                    None => (vec![0.0], Vec::new(), Codes::One),
+                    None => (Vec::new(), Vec::new(), Codes::One),
                 };
                 let places = Places::Fixed { from: 0, bytes };
                 (
@@ -570,7 +571,7 @@ fn scan(
     if names.is_empty() {
         labels = match wanted.label {
             Some(_) => numbers.into_values(),
-            None => vec![0.0],
+            None => Vec::new(),
         };
     }
     let end = match wanted.variable.is_empty() {

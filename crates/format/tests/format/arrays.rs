@@ -3,7 +3,7 @@
 use crate::support::fields::{open, records, refuses, shown, with};
 use crate::support::{file, rows};
 use pelton_batch::DType;
-use pelton_format::{Dataset, FormatError, IndexSource, OpenOptions};
+use pelton_format::{Dataset, FeatureType, FormatError, IndexSource, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
 #[test]
@@ -142,8 +142,10 @@ fn objects_a_line() {
         assert_eq!(dataset.index_report().source, source);
         assert_eq!(records(&dataset), expected);
         assert_eq!(dataset.labels().names(), ["cat", "dog"]);
-        let note = dataset.notes().join(" ");
-        assert!(note.contains("under o, so"), "{note}");
+        let notes = dataset.notes();
+        assert!(notes[0].contains("the key \"more\" is left out: line 1 does not have it;"));
+        assert!(notes[1].contains("the key \"o\" is left out: line 1 has an object;"));
+        assert_eq!(notes.len(), 2);
     }
     // Labels that are missing are told of.
     let some = file(
@@ -155,7 +157,11 @@ fn objects_a_line() {
         let dataset = open(&some, &with(&folder, None, None)).unwrap();
         assert_eq!(dataset.labels().values(), [0.0, 3.0]);
         let note = dataset.notes().join(" ");
-        assert!(note.contains("1 of 2 records have no \"label\""), "{note}");
+        assert!(
+            note.contains("1 of 2 records, the first in line 2, have no \"label\""),
+            "{note}"
+        );
+        assert!(dataset.has_labels());
     }
     // Another label is another index; what was the label is a field then.
     let dataset = open(&path, &with(&folder, None, Some("x"))).unwrap();
@@ -163,6 +169,152 @@ fn objects_a_line() {
     let names: Vec<String> = records(&dataset)[0].0.iter().map(|f| f.0.clone()).collect();
     assert_eq!(names, ["label", "m", "text", "v"]);
     assert_eq!(dataset.index_report().source, IndexSource::Built);
+}
+
+/// A key that is not in every record, or not alike in all, is told of with the line.
+#[test]
+fn keys_that_are_left_out() {
+    let folder = tempdir().unwrap();
+    let check = |lines: &[&str], expected: &str| {
+        let text = lines.join("\n");
+        let path = file(folder.path(), "k.jsonl", &text);
+        for source in [IndexSource::Built, IndexSource::Sidecar] {
+            let dataset = open(&path, &with(&folder, None, None)).unwrap();
+            assert_eq!(dataset.index_report().source, source);
+            let note = dataset.notes().join(" ");
+            let expected = format!("the key \"k\" is left out: {expected}; write");
+            assert!(note.contains(&expected), "{text}: {note}");
+        }
+        std::fs::remove_file(folder.path().join("k.jsonl.pelton-index")).unwrap();
+    };
+    let [with_key, without] = [r#"{"a": 1, "k": "x"}"#, r#"{"a": 2}"#];
+    check(&[without, "", with_key], "line 1 does not have it");
+    check(&[with_key, "", without], "line 3 does not have it");
+    check(&[with_key, r#"{"a": 2, "k": null}"#], "line 2 has null");
+    check(&[r#"{"a": 2, "k": true}"#], "line 1 has a truth value");
+    check(
+        &[with_key, r#"{"a": 2, "k": 1}"#],
+        "line 2 has a number where lines before it have a string",
+    );
+    check(&[r#"{"a": 1, "k": ["x"]}"#], r#"line 1 has the list ["x"]"#);
+    check(
+        &[r#"{"a": 1, "k": [[1], [1, 2]]}"#],
+        "line 1 has lists of unequal lengths in a list",
+    );
+    // Whole numbers that neither i64 nor f64 holds.
+    check(
+        &[
+            r#"{"a": 1, "k": 1}"#,
+            r#"{"a": 1, "k": 9223372036854775808}"#,
+        ],
+        "line 2 mixes fractions with whole numbers beyond 2^53, or has one beyond 2^63, which 64 bits do not hold exactly",
+    );
+    check(
+        &[
+            r#"{"a": 1, "k": 9007199254740993}"#,
+            r#"{"a": 1, "k": 0.5}"#,
+        ],
+        "line 2 mixes fractions with whole numbers beyond 2^53, or has one beyond 2^63, which 64 bits do not hold exactly",
+    );
+    let many: Vec<String> = (0..5000).map(|i| format!("{{\"{i}\": 1}}")).collect();
+    let path = file(folder.path(), "many.jsonl", many.join("\n"));
+    refuses(
+        &path,
+        &with(&folder, None, None),
+        "line 4097: with \"4096\"",
+    );
+}
+
+/// Records whose labels are all equal have labels, and those without any have none.
+#[test]
+fn one_class_is_a_label() {
+    let folder = tempdir().unwrap();
+    let check = |name: &str, text: &str, expected: Option<f64>| {
+        let path = file(folder.path(), name, text);
+        for _ in 0..2 {
+            let dataset = open(&path, &with(&folder, None, None)).unwrap();
+            assert_eq!(dataset.has_labels(), expected.is_some(), "{text}");
+            assert_eq!(dataset.labels().values(), [expected.unwrap_or(0.0)]);
+        }
+    };
+    check("a.jsonl", "{\"x\": 1, \"label\": 5}\n", Some(5.0));
+    check("b.jsonl", "{\"x\": 1, \"label\": 0}\n", Some(0.0));
+    check("c.jsonl", "{\"x\": 1, \"label\": 0.5}\n", Some(0.5));
+    check("d.jsonl", "{\"x\": 1}\n", None);
+    check("e.csv", "a,y\n1,5\n2,5\n", Some(5.0));
+    check("f.txt", "words without a label\n", None);
+    let paths = ["a.jsonl", "d.jsonl"].map(|name| folder.path().join(name));
+    let dataset = Dataset::open(&paths, &with(&folder, None, None)).unwrap();
+    assert!(dataset.has_labels());
+    let note = dataset.notes().join(" ");
+    assert!(
+        note.contains("d.jsonl: its records have no label, where those of"),
+        "{note}"
+    );
+}
+
+/// Features of 64 bits are a field of that type, and keep what 32 bits would round.
+#[test]
+fn features_of_64_bits() {
+    let folder = tempdir().unwrap();
+    let options = |label, dtype| OpenOptions {
+        dtype,
+        label,
+        ..with(&folder, None, None)
+    };
+    let wide =
+        |values: &[f64]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    let a = file(
+        folder.path(),
+        "a.csv",
+        "user,x,y\n16777217,0.1,no\n123456789,2,yes\n",
+    );
+    let b = file(folder.path(), "b.csv", "user,x,y\n5,6,maybe\n");
+    let paths = [a.clone(), b];
+    let dataset = Dataset::open(&paths, &options(LabelColumn::Last, FeatureType::F64)).unwrap();
+    let spec = &dataset.fields().0[0];
+    let dims: &[Option<usize>] = &[Some(2)];
+    assert_eq!(
+        (&*spec.name, spec.dtype, &spec.dims[..]),
+        ("features", DType::F64, dims)
+    );
+    let row = |values: &[f64], label: &str| {
+        let field = shown("features", Some(DType::F64), &[2], &wide(values));
+        (vec![field], label.to_owned())
+    };
+    let expected = [
+        row(&[16_777_217.0, 0.1], "no"),
+        row(&[123_456_789.0, 2.0], "yes"),
+        row(&[5.0, 6.0], "maybe"),
+    ];
+    assert_eq!(records(&dataset), expected);
+    let checked = open(&a, &options(LabelColumn::Last, FeatureType::Checked)).unwrap();
+    let fault = rows(&checked).unwrap_err().to_string();
+    assert!(
+        fault.contains("a.csv: line 2: column 1 holds 16777217, which features of 32 bits round"),
+        "{fault}"
+    );
+    let matrix = npy(
+        "<i8",
+        "(1, 2)",
+        &[7i64.to_le_bytes(), 16_777_217i64.to_le_bytes()].concat(),
+    );
+    let matrix = file(folder.path(), "m.npy", matrix);
+    let dataset = open(&matrix, &options(LabelColumn::First, FeatureType::F64)).unwrap();
+    let field = shown("features", Some(DType::F64), &[1], &wide(&[16_777_217.0]));
+    assert_eq!(records(&dataset), [(vec![field], "7".to_owned())]);
+    let text = file(folder.path(), "t.jsonl", "{\"a\": 1}\n");
+    refuses(
+        &text,
+        &options(LabelColumn::Last, FeatureType::F64),
+        "t.jsonl: is jsonl, and `dtype` f64 is for the features of csv, tsv and npy",
+    );
+    let mixed =
+        Dataset::open(&[a, matrix], &options(LabelColumn::Last, FeatureType::F64)).unwrap_err();
+    assert!(
+        mixed.to_string().contains("rows of 1 features of 64 bits"),
+        "{mixed}"
+    );
 }
 
 #[test]

@@ -461,7 +461,7 @@ fn bad_folders() {
     fs::write(root.join("1.png"), "one").unwrap();
     let flat = open(root.clone(), &options).unwrap();
     assert!(
-        flat.notes()[0].contains("all images are of class 0"),
+        flat.notes()[0].contains("images have no label"),
         "{:?}",
         flat.notes()
     );

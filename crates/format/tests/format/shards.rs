@@ -118,7 +118,7 @@ fn shards_of_mosaicml_streaming() {
                 dataset
                     .notes()
                     .iter()
-                    .any(|note| note.ends_with("are left out: pickled"))
+                    .any(|note| note.ends_with("are left out: pickled (pkl)"))
             );
         }
     }
@@ -217,7 +217,7 @@ fn chunks_of_litdata() {
             dataset
                 .notes()
                 .iter()
-                .any(|note| note.ends_with("are left out: pickled"))
+                .any(|note| note.ends_with("are left out: pickled (pickle)"))
         );
     }
     let batches = copied(&folder, "litdata_batches");

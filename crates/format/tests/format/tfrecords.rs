@@ -287,7 +287,10 @@ fn features_that_differ() {
     let found = records(&dataset);
     let names: Vec<&str> = found[1].0.iter().map(|field| field.0.as_str()).collect();
     assert_eq!((names, &found[1].0[0].3), (vec!["a", "b"], &i64s(&[4])));
-    assert!(dataset.notes()[0].contains("1 records have features that the first one has not"));
+    assert!(
+        dataset.notes()[0]
+            .contains("1 records have features that the first one lacks, such as \"more\"")
+    );
     // Empty lists are of any kind, and what never has values is left out.
     let path = written(
         &folder,

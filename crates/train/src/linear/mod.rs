@@ -43,13 +43,11 @@ use crate::config::{LinearConfig, Optimum, Solver};
 use crate::error::TrainError;
 use crate::summary::LinearSummary;
 use newton::NewtonSession;
-use outcome::Ended;
+use outcome::{Ended, many_classes};
 use ranks::Ranks;
 use resume::Before;
 use session::Session;
 
-/// More labels than this are pointed out: they may be numbers that are no classes.
-const MANY_CLASSES: usize = 100;
 /// Memory for reading data once more to say what is wrong with it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
 
@@ -113,6 +111,7 @@ fn train<T>(
         config.test.clone()
     };
     refuse_untrainable(&config, &data, interrupt)?;
+    scaling::refuse_coarse(&data.dataset, config.scale, paths)?;
     let records = data.dataset.records();
     if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
         return Err(TrainError::config(format!(
@@ -387,11 +386,8 @@ fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observ
         setup.data_bytes as f64 / 1e6,
         setup.memory_bytes as f64 / 1e6,
     )));
-    let classes = dataset.labels().len();
-    if classes > MANY_CLASSES {
-        observer(Event::Note(&format!(
-            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
-        )));
+    if let Some(note) = many_classes(dataset) {
+        observer(Event::Note(&note));
     }
 }
 

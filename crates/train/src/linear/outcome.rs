@@ -2,6 +2,7 @@
 //! a caller who wants no folder.
 
 use pelton_data::plan_of;
+use pelton_format::Dataset;
 use pelton_linear::{Certificate, Model};
 use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
@@ -16,6 +17,9 @@ use crate::summary::LinearSummary;
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
 
+/// More labels than this are pointed out: they may be numbers that are no classes.
+const MANY_CLASSES: usize = 100;
+
 /// A trained model and the proof of how good it is.
 #[derive(Clone, Debug)]
 pub struct Fitted {
@@ -27,6 +31,8 @@ pub struct Fitted {
     pub epochs: u64,
     /// What would make training easier, where something would.
     pub advice: Option<String>,
+    /// What the user may want to know of the data, such as columns that were left out.
+    pub notes: Vec<String>,
 }
 
 /// A run that has come to its end.
@@ -40,12 +46,25 @@ pub(super) struct Ended<'a> {
 
 /// The model for the caller.
 pub(super) fn fitted(ended: Ended<'_>) -> Fitted {
+    let dataset = &ended.setup.data.dataset;
+    let notes = dataset.notes().iter().cloned();
     Fitted {
+        notes: notes.chain(many_classes(dataset)).collect(),
         certificate: ended.trained.certificate,
         epochs: ended.trained.epochs.len() as u64,
         advice: ended.trained.advice.clone(),
         model: model(ended.config, ended.setup, ended.trained),
     }
+}
+
+/// What to say of data with so many labels that they hardly are classes.
+pub(super) fn many_classes(dataset: &Dataset) -> Option<String> {
+    let classes = dataset.labels().len();
+    (classes > MANY_CLASSES).then(|| {
+        format!(
+            "{classes} labels: a model each, {classes} times the work; pass `positive` LABEL for one of them, or another `label` column if these are no classes"
+        )
+    })
 }
 
 /// Writes `model.txt` (LIBLINEAR's format), `model.safetensors`, `summary.json` and `report.html`;

@@ -17,6 +17,7 @@ use pelton_storage::StorageError;
 
 use super::first_pass::first_pass;
 use super::ranks::Ranks;
+use super::scaling::needs_files;
 use super::setup::{Setup, set_up_share};
 use crate::config::LinearConfig;
 use crate::error::TrainError;
@@ -37,6 +38,7 @@ pub(super) fn pays(config: &LinearConfig, setup: &Setup, ranks: Ranks<'_>) -> bo
         && dataset.files().iter().all(DataFile::is_text_of_numbers)
         && PackedCopy::bytes_for(dataset)
             .is_some_and(|bytes| bytes <= dataset.bytes())
+        && !needs_files(dataset, config.scale)
 }
 
 /// Sets up the run over a packed copy, or says why it goes on from text.

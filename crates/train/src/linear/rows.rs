@@ -20,8 +20,9 @@ use crate::error::TrainError;
 /// What a solver found: weights, their certificate, and the epochs or passes that it took.
 type Solved = (Weights, Certificate, u64);
 
-/// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in place. Of
-/// the configuration nothing is looked at that is about files, orders or blocks.
+/// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in place. What
+/// is in `centre` was subtracted from each feature before it became f32, for the standard scale to take in. Of the
+/// configuration nothing is looked at that is about files, orders or blocks.
 ///
 /// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.
 pub fn fit_rows(
@@ -29,6 +30,7 @@ pub fn fit_rows(
     mut segments: Vec<Rows>,
     labels: LabelMap,
     features: usize,
+    centre: Option<&[f64]>,
     interrupt: &Interrupt,
 ) -> Result<Fitted, TrainError> {
     super::check(config)?;
@@ -62,6 +64,10 @@ pub fn fit_rows(
     if let Some(scale) = &scale {
         segments.iter_mut().for_each(|rows| rows.scale(scale));
     }
+    let scale = scale.and_then(|scale| match centre {
+        Some(centre) => scaling::moved(&scale, centre),
+        None => Some(scale),
+    });
     let mut rows = table(segments);
     let advice = match &scale {
         Some(_) => None,
@@ -85,6 +91,7 @@ pub fn fit_rows(
         certificate,
         epochs,
         advice,
+        notes: Vec::new(),
     })
 }
 

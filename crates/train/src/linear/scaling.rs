@@ -1,10 +1,14 @@
 //! Fits the scale of the features in a pass of its own before training, and says where one is missing.
+//!
+//! A feature whose mean is more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, keeps too
+//! little in f32. A few records, read as f64, tell. The standard scale is then fitted to distances from about the mean,
+//! which are taken in f64; without it such a feature is refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pelton_data::OpenedData;
-use pelton_format::{Layout, Row, RowTable};
+use pelton_data::{OpenedData, fetch_bytes};
+use pelton_format::{COARSE, Dataset, Layout, Row, RowTable, Scale};
 use pelton_linear::{FeatureSums, Scaling};
 use pelton_run::Observer;
 
@@ -21,6 +25,23 @@ pub(super) fn scale(
     observer: Observer<'_>,
 ) -> Result<Setup, TrainError> {
     let dataset = &setup.data.dataset;
+    let centre = coarse_centre(dataset).filter(|_| scaling == Scaling::Standard);
+    let about = centre.as_ref().and_then(|centre| {
+        let scale = Scale::new(vec![1.0; centre.len()], centre.clone())?;
+        Some(Arc::new(dataset.scaled(Arc::new(scale))))
+    });
+    let plain = Arc::clone(dataset);
+    let setup = match about {
+        Some(dataset) => Setup {
+            data: OpenedData {
+                dataset,
+                ..setup.data
+            },
+            ..setup
+        },
+        None => setup,
+    };
+    let dataset = &setup.data.dataset;
     // The problem was set up, so there is memory for several such tables.
     let mut sums = FeatureSums::new(dataset.features() as usize);
     let fitting = first_pass(&setup, "fitting the scale", ranks, observer, |batch| {
@@ -29,19 +50,127 @@ pub(super) fn scale(
     })?;
     let layout = dataset.layout();
     let scale = ranks.together(|peers| sums.scale(scaling, layout, peers))?;
-    let Some(scale) = scale.map(Arc::new) else {
-        return Ok(setup);
-    };
+    let scale = scale.and_then(|scale| match &centre {
+        Some(centre) => moved(&scale, centre),
+        None => Some(scale),
+    });
+    let scale = scale.map(Arc::new);
     let data = OpenedData {
-        dataset: Arc::new(dataset.scaled(Arc::clone(&scale))),
+        dataset: match &scale {
+            Some(scale) => Arc::new(plain.scaled(Arc::clone(scale))),
+            None => plain,
+        },
         ..setup.data
     };
     Ok(Setup {
         data,
-        scale: Some(scale),
+        scale,
         before: setup.before.plus(&fitting),
         ..setup
     })
+}
+
+/// The same scale of features from which a centre was not taken before it was fitted. Constant features stay as they are.
+pub(super) fn moved(scale: &Scale, centre: &[f64]) -> Option<Scale> {
+    let shifts = scale.shifts().iter().zip(scale.factors()).zip(centre);
+    let shifts = shifts.map(|((&shift, &factor), centre)| match (shift, factor) {
+        (0.0, 1.0) => 0.0,
+        _ => shift + centre,
+    });
+    Scale::new(scale.factors().to_vec(), shifts.collect())
+}
+
+/// Refuses features of which f32 keeps too little, where nothing centres them before they become that.
+pub(super) fn refuse_coarse(
+    dataset: &Dataset,
+    scaling: Scaling,
+    paths: &[String],
+) -> Result<(), TrainError> {
+    if scaling == Scaling::Standard {
+        return Ok(());
+    }
+    let Some((feature, (mean, deviation))) = moments(dataset).and_then(|moments| {
+        let mut all = moments.into_iter().enumerate();
+        all.find(|(_, (mean, deviation))| *deviation > 0.0 && is_coarse(*mean, *deviation))
+    }) else {
+        return Ok(());
+    };
+    let column = dataset.files()[0].numbering().of(feature as u64);
+    Err(TrainError::config(format!(
+        "{}: column {column} has values about {mean:.9e} that differ by about {deviation:.1e}, which 32-bit floating point, in which the solver computes, cannot tell apart; give `scale` standard, which centres features in 64 bits, or subtract a constant",
+        paths.join(", ")
+    )))
+}
+
+/// Whether the standard scale has to be fitted to the files themselves, not to rows of f32.
+pub(super) fn needs_files(dataset: &Dataset, scaling: Scaling) -> bool {
+    scaling == Scaling::Standard && coarse_centre(dataset).is_some()
+}
+
+/// About the mean of each feature of which f32 keeps too little, and 0 of others; `None` where there is no such feature.
+fn coarse_centre(dataset: &Dataset) -> Option<Vec<f64>> {
+    let centre = moments(dataset)?.into_iter().map(|(mean, deviation)| {
+        if is_coarse(mean, deviation) {
+            mean
+        } else {
+            0.0
+        }
+    });
+    let centre: Vec<f64> = centre.collect();
+    centre.iter().any(|mean| *mean != 0.0).then_some(centre)
+}
+
+/// Whether f32 keeps too little of values with this mean and standard deviation.
+fn is_coarse(mean: f64, deviation: f64) -> bool {
+    /// From here on f32 leaves out whole numbers, so that what differs elsewhere may be equal among a few records.
+    const LEAST: f64 = 16_777_216.0;
+    match deviation > 0.0 {
+        true => mean.abs() > COARSE * deviation,
+        false => mean.abs() >= LEAST,
+    }
+}
+
+/// Mean and standard deviation of each feature over a few records in some places of the data, read as f64; `None` where
+/// files hold no more than f32, or records cannot be read, which training says better.
+fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
+    /// Places, and records that lie together in each: a block of a table is decoded as a whole.
+    const PLACES: u64 = 8;
+    const TOGETHER: u64 = 16;
+    let records = dataset.records();
+    let mut ids: Vec<u64> = (0..PLACES)
+        .flat_map(|place| {
+            let first = records.saturating_sub(TOGETHER) * place / (PLACES - 1);
+            first..records.min(first + TOGETHER)
+        })
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut row = Vec::new();
+    // About the first value, so that a mean far from 0 costs no digits.
+    let mut pivots = Vec::new();
+    let mut sums: Vec<(f64, f64)> = Vec::new();
+    let mut count = 0.0;
+    for id in ids {
+        let bytes = fetch_bytes(dataset, id).ok()?;
+        if dataset.decode_wide(id, &bytes, &mut row)?.is_err() {
+            continue;
+        }
+        if pivots.is_empty() {
+            pivots.clone_from(&row);
+            sums.resize(row.len(), (0.0, 0.0));
+        }
+        for ((sum, square), (value, pivot)) in sums.iter_mut().zip(row.iter().zip(&pivots)) {
+            let distance = value - pivot;
+            *sum += distance;
+            *square += distance * distance;
+        }
+        count += 1.0;
+    }
+    let of = |(pivot, (sum, square)): (&f64, &(f64, f64))| {
+        let mean = sum / count;
+        (pivot + mean, (square / count - mean * mean).max(0.0).sqrt())
+    };
+    (count > 1.0).then(|| pivots.iter().zip(&sums).map(of).collect())
 }
 
 /// Sizes that differ by more than this slow training down.
