@@ -291,11 +291,12 @@ pub struct PredictArguments {
     /// Memory for the data
     #[arg(long, default_value = "256MiB")]
     pub memory: Memory,
-    /// Print probabilities of every class as well (logistic models)
+    /// Print the probability of every class as well (logistic models, and nets without a head over many classes): a
+    /// first line names the columns, `label` and then each class, with tabs between
     #[arg(long)]
     pub probabilities: bool,
     /// Of a net: print so many of the likeliest classes with their probabilities
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", conflicts_with = "probabilities")]
     pub top: Option<usize>,
     /// File to write instead of standard output
     #[arg(short, long)]

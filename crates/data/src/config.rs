@@ -7,6 +7,8 @@ use pelton_format::{ClassName, Missing, RowLayout};
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Serialize};
 
+use crate::class_setting::ClassSetting;
+
 /// Where the data lies and how it is read as rows with labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -27,6 +29,9 @@ pub struct DataConfig {
     pub file_column: String,
     /// Label that is taken for +1 against all others.
     pub positive: Option<ClassName>,
+    /// The classes in the order of their numbers; those of the data where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassSetting>,
     /// What stands for missing cells of CSV and TSV: zero or mean; they are bad records where absent.
     pub missing: Option<Missing>,
     /// How files are opened.
@@ -47,6 +52,9 @@ pub struct DataConfig {
     /// Whether sparse rows become dense, as jobs that compute with them want it.
     #[serde(skip)]
     pub rows: RowLayout,
+    /// Whether classes without names keep the order of their numbers, as nets have them.
+    #[serde(skip)]
+    pub by_number: bool,
 }
 
 impl Default for DataConfig {
@@ -60,6 +68,7 @@ impl Default for DataConfig {
             label_file: None,
             file_column: "first".to_string(),
             positive: None,
+            classes: None,
             missing: None,
             io: IoMode(LocalMode::Auto),
             cache_dir: None,
@@ -68,6 +77,7 @@ impl Default for DataConfig {
             bytes_too: false,
             whole_arrays: false,
             rows: RowLayout::Stored,
+            by_number: false,
         }
     }
 }
@@ -78,6 +88,14 @@ impl DataConfig {
         DataConfig {
             rows,
             ..self.clone()
+        }
+    }
+
+    /// The same as nets read it: rows of bytes are accepted, and classes keep the order of their numbers.
+    pub fn for_nets(&self) -> DataConfig {
+        DataConfig {
+            by_number: true,
+            ..self.with_bytes()
         }
     }
 

@@ -8,7 +8,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, labels_of, positive_value};
+use crate::common_labels::{common_names, known_classes, labels_of, positive_value};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
@@ -17,7 +17,7 @@ use crate::elias_fano::Walk;
 use crate::error::FormatError;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
-use crate::labels::{Classes, LabelMap};
+use crate::labels::{ClassMap, Classes};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
 use crate::open::open_files;
@@ -30,7 +30,9 @@ use crate::shard_folder::shards;
 #[derive(Clone, Debug)]
 pub struct Dataset {
     files: Vec<DataFile>,
-    labels: Arc<LabelMap>,
+    labels: Arc<ClassMap>,
+    /// Whether a file has a class that is not among them.
+    unknown_class: bool,
     layout: Layout,
     contents: Contents,
     features: u64,
@@ -132,12 +134,16 @@ impl Dataset {
             }
         }
         allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
-        let (mut opened, notes) = open_files(&files, options)?;
+        let (mut opened, mut notes) = open_files(&files, options)?;
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
         check_layouts(&opened, options)?;
-        let names = common_names(&mut opened, options)?;
+        let known = known_classes(&opened, options);
+        if let (Some(known), false) = (&known, options.any_label) {
+            notes.extend(by_position(&opened, known));
+        }
+        let names = common_names(&mut opened, known.as_ref())?;
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
             // Without a look at labels it does not matter which of them is taken for +1.
@@ -145,7 +151,9 @@ impl Dataset {
             Some(class) => Some(positive_value(&opened, class, names.as_deref(), options)?),
             None => None,
         };
-        let labels = Arc::new(labels_of(&opened, names, positive, options)?);
+        let given = known.as_ref().map_or(0, ClassMap::fingerprint);
+        let labels = labels_of(&opened, names, positive, known, options.by_number)?;
+        let labels = Arc::new(labels);
         let classes = Classes {
             labels: Arc::clone(&labels),
             positive,
@@ -160,6 +168,7 @@ impl Dataset {
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
+            unknown_class: false,
             layout,
             contents,
             features,
@@ -167,7 +176,7 @@ impl Dataset {
             bytes: 0,
             longest: 0,
             nonzeros: 0,
-            fingerprint: 0,
+            fingerprint: given,
             index: IndexSource::Arithmetic,
             scan_seconds: 0.0,
             notes,
@@ -220,6 +229,8 @@ impl Dataset {
         ] {
             self.fingerprint = mix(self.fingerprint, value);
         }
+        let is_unknown = |label| classes.class_of(label).is_none();
+        self.unknown_class |= file.labels.iter().any(is_unknown);
         let has_missing = matches!(
             file.reading,
             Reading::Delimited(_) | Reading::Features { .. }
@@ -246,9 +257,10 @@ impl Dataset {
                 labels: {
                     // Names mean nothing to a model of numbers, nor numbers to one of names.
                     let named = match &options.labels {
-                        Some(known) if classes.positive.is_none() => known.has_names(),
+                        Some(_) if classes.positive.is_none() => classes.labels.has_names(),
                         _ => !file.names.is_empty(),
                     };
+                    self.unknown_class |= named && file.names.is_empty() && !options.any_label;
                     match named {
                         _ if options.any_label => CellLabels::Unread,
                         true => CellLabels::named(file.labels, file.names, &classes),
@@ -356,8 +368,13 @@ impl Dataset {
     }
 
     /// The classes.
-    pub fn labels(&self) -> &LabelMap {
+    pub fn labels(&self) -> &ClassMap {
         &self.labels
+    }
+
+    /// Whether a file has a class that is not among [`Dataset::labels`]: records of it cannot be decoded.
+    pub fn has_unknown_class(&self) -> bool {
+        self.unknown_class
     }
 
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
@@ -613,6 +630,22 @@ impl<'a> Cursor<'a> {
             length,
         }
     }
+}
+
+/// What there is to say where files number classes that are known by name.
+fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
+    let numbered = |file: &&Opened| {
+        file.found.names.is_empty()
+            && !file.names_decorate_numbers()
+            && !matches!(file.found.reading, Reading::Delimited(_))
+            && file.found.labels.iter().nth(1).is_some()
+    };
+    let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
+    Some(format!(
+        "{}: its labels are numbers, which are taken for places among the classes {}, from 0 on",
+        file.path.display(),
+        known.listed()
+    ))
 }
 
 /// Where the fields of files differ, makes them alike as far as their formats can.
