@@ -140,10 +140,12 @@ impl Dataset {
         widen_fields(&mut opened);
         check_layouts(&opened, options)?;
         let known = known_classes(&opened, options);
-        if let (Some(known), false) = (&known, options.any_label) {
+        // With a positive label, two classes are known, and the files' own are another matter.
+        let own = known.as_ref().filter(|_| options.positive.is_none());
+        if let (Some(known), false) = (own, options.any_label) {
             notes.extend(by_position(&opened, known));
         }
-        let names = common_names(&mut opened, known.as_ref())?;
+        let names = common_names(&mut opened, own)?;
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
             // Without a look at labels it does not matter which of them is taken for +1.

@@ -138,7 +138,7 @@ impl EvaluateConfig {
     }
 }
 
-/// Accuracy and primal value of a model on data with labels.
+/// Accuracy of a model on data with labels, and its primal value where it says its cost.
 pub fn eval(
     config: &EvaluateConfig,
     mut context: RunContext<'_>,
@@ -156,7 +156,8 @@ pub fn eval(
     )?;
     let meters = &evaluation.meters;
     Ok(LinearSummary {
-        primal: Some(evaluation.losses.primal(weights)),
+        // Of a model that does not say its cost there is none.
+        primal: (trained.model.cost).map(|_| evaluation.losses.primal(weights)),
         test_accuracy: Some(evaluation.losses.accuracy()),
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),

@@ -28,12 +28,15 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         return print_json(&summary);
     }
     print_with(|out| {
+        let accuracy = 100.0 * summary.test_accuracy.unwrap_or(f64::NAN);
+        let primal = summary
+            .primal
+            .map(|primal| format!(", primal {primal:.6e}"));
         writeln!(
             out,
-            "accuracy {:.4} % of {} examples, primal {:.6e}",
-            100.0 * summary.test_accuracy.unwrap_or(f64::NAN),
+            "accuracy {accuracy:.4} % of {} examples{}",
             summary.records,
-            summary.primal.unwrap_or(f64::NAN)
+            primal.unwrap_or_default()
         )
     })
 }
