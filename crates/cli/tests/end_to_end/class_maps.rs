@@ -5,17 +5,23 @@ use serde_json::Value;
 
 use crate::command::{Place, number};
 
-/// Rows of two features around a place of its own for each label.
-fn rows(labels: &[&str], count: usize) -> String {
+/// Rows of two features around a place of its own for each label, by turns from the label numbered `first` on.
+fn spread(labels: &[&str], first: usize, count: usize, distance: f64) -> String {
     let row = |i: usize| {
-        let class = i % labels.len();
-        let (a, b) = [(4.0, 0.0), (0.0, 4.0), (-4.0, 0.0), (0.0, -4.0)][class];
+        let class = first + i % (labels.len() - first);
+        let (a, b) = [(1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0)][class];
         let noise = (i * 7 % 11) as f64 / 11.0;
-        format!("{},{},{}\n", a + noise, b - noise, labels[class])
+        let (a, b) = (distance * a + noise, distance * b - noise);
+        format!("{a},{b},{}\n", labels[class])
     };
     (0..count).map(row).collect()
 }
 
+fn rows(labels: &[&str], count: usize) -> String {
+    spread(labels, 0, count, 4.0)
+}
+
+#[cfg(feature = "nets")]
 fn predicted(place: &Place, line: &str) -> Vec<String> {
     let lines = place.ok(line).stdout;
     lines
@@ -38,7 +44,7 @@ fn nets_take_labels_as_they_are() {
     ] {
         place.write("train.csv", rows(&labels, 120));
         // Another order, and not all classes.
-        place.write("test.csv", rows(&labels[1..], 40));
+        place.write("test.csv", spread(&labels, 1, 40, 4.0));
         for (job, more) in [("image", "--model mlp"), ("classify", "")] {
             let out = format!("{name}-{job}");
             let figures = place.json(&format!(
@@ -163,8 +169,7 @@ fn classes_can_be_listed() {
 #[test]
 fn the_primal_is_the_objective() {
     let place = Place::new();
-    let text = rows(&["b", "a", "c"], 60).replace("4", "1.3");
-    place.write("data.csv", &text);
+    place.write("data.csv", spread(&["b", "a", "c"], 0, 60, 0.6));
     for loss in ["l1", "l2", "logistic"] {
         for weights in ["", "--class-weight a=5 --class-weight c=0.25"] {
             for scale in ["none", "standard"] {
