@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::class_name::ClassName;
 use crate::error::FormatError;
-use crate::format::Opened;
+use crate::format::{Opened, Reading};
 use crate::labels::{ClassMap, FileLabels, LabelCollector};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
@@ -16,6 +16,22 @@ pub(crate) fn known_classes(opened: &[Opened], options: &OpenOptions) -> Option<
         .labels
         .as_ref()
         .map(|known| known.for_files(have_names))
+}
+
+/// What there is to say where files number classes that are known by name.
+pub(crate) fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
+    let numbered = |file: &&Opened| {
+        file.found.names.is_empty()
+            && !file.names_decorate_numbers()
+            && !matches!(file.found.reading, Reading::Delimited(_))
+            && file.found.labels.iter().nth(1).is_some()
+    };
+    let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
+    Some(format!(
+        "{}: its labels are numbers, which are taken for places among the classes {}, from 0 on",
+        file.path.display(),
+        known.listed()
+    ))
 }
 
 /// The names of the classes of all files in order, where they have names; each file's label values

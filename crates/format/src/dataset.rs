@@ -8,7 +8,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, known_classes, labels_of, positive_value};
+use crate::common_labels::{by_position, common_names, known_classes, labels_of, positive_value};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
@@ -632,22 +632,6 @@ impl<'a> Cursor<'a> {
             length,
         }
     }
-}
-
-/// What there is to say where files number classes that are known by name.
-fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
-    let numbered = |file: &&Opened| {
-        file.found.names.is_empty()
-            && !file.names_decorate_numbers()
-            && !matches!(file.found.reading, Reading::Delimited(_))
-            && file.found.labels.iter().nth(1).is_some()
-    };
-    let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
-    Some(format!(
-        "{}: its labels are numbers, which are taken for places among the classes {}, from 0 on",
-        file.path.display(),
-        known.listed()
-    ))
 }
 
 /// Where the fields of files differ, makes them alike as far as their formats can.
