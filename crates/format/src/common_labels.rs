@@ -9,17 +9,22 @@ use crate::labels::{ClassMap, FileLabels, LabelCollector};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 
-/// The classes that are known from before, for these files.
-pub(crate) fn known_classes(opened: &[Opened], options: &OpenOptions) -> Option<ClassMap> {
+/// The classes that are known from before, for these files; what there is to say of it is added to `notes`.
+pub(crate) fn known_classes(
+    opened: &[Opened],
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Option<ClassMap> {
     let have_names = opened.iter().any(|file| !file.found.names.is_empty());
-    options
-        .labels
-        .as_ref()
-        .map(|known| known.for_files(have_names))
+    let known = options.labels.as_ref()?.for_files(have_names);
+    if options.positive.is_none() && !options.any_label {
+        notes.extend(by_position(opened, &known));
+    }
+    Some(known)
 }
 
 /// What there is to say where files number classes that are known by name.
-pub(crate) fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
+fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     let numbered = |file: &&Opened| {
         file.found.names.is_empty()
             && !file.names_decorate_numbers()

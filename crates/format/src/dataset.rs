@@ -8,7 +8,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{by_position, common_names, known_classes, labels_of, positive_value};
+use crate::common_labels::{common_names, known_classes, labels_of, positive_value};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
 use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp, StoredClasses};
@@ -32,7 +32,7 @@ pub struct Dataset {
     files: Vec<DataFile>,
     labels: Arc<ClassMap>,
     /// Whether a file has a class that is not among them.
-    unknown_class: bool,
+    pub(crate) unknown_class: bool,
     layout: Layout,
     contents: Contents,
     features: u64,
@@ -139,12 +139,9 @@ impl Dataset {
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
         check_layouts(&opened, options)?;
-        let known = known_classes(&opened, options);
+        let known = known_classes(&opened, options, &mut notes);
         // With a positive label, two classes are known, and the files' own are another matter.
         let own = known.as_ref().filter(|_| options.positive.is_none());
-        if let (Some(known), false) = (own, options.any_label) {
-            notes.extend(by_position(&opened, known));
-        }
         let names = common_names(&mut opened, own)?;
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
@@ -372,11 +369,6 @@ impl Dataset {
     /// The classes.
     pub fn labels(&self) -> &ClassMap {
         &self.labels
-    }
-
-    /// Whether a file has a class that is not among [`Dataset::labels`]: records of it cannot be decoded.
-    pub fn has_unknown_class(&self) -> bool {
-        self.unknown_class
     }
 
     /// Whether records state their labels by name, so that the labels' numbers are of our making.
