@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         let weights = &model.weights;
-        let vectors = if model.labels.len() == 2 { 1 } else { model.labels.len() };
+        let vectors = match model.classes.len() { 2 => 1, classes => classes };
         assert_eq!(weights.subproblems(), vectors);
         for number in 0..vectors {
             assert!(weights.vector(number).iter().all(|value| value.is_finite()));

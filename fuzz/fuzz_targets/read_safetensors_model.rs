@@ -5,7 +5,7 @@
 mod edits;
 
 use libfuzzer_sys::fuzz_target;
-use pelton_format::Scale;
+use pelton_format::{ClassMap, Scale};
 use pelton_linear::raw::{read_safetensors, write_safetensors};
 use pelton_linear::{Loss, Model, Weights};
 
@@ -13,8 +13,8 @@ fn good() -> Vec<u8> {
     write_safetensors(&Model {
         loss: Loss::SquaredHinge,
         cost: Some(0.5),
-        labels: vec![0.0, 1.0, 2.0],
-        names: ["a", "b", "c"].map(String::from).to_vec(),
+        class_weights: vec![1.0, 2.0, 0.5],
+        classes: ClassMap::named(["a", "b", "c"].map(String::from).to_vec()),
         means: Some(vec![0.5, -1.0]),
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
         scale: Scale::new(vec![2.0, 0.5], vec![0.0, -1.0]),
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
             continue;
         };
         let weights = &model.weights;
-        let vectors = if model.labels.len() == 2 { 1 } else { model.labels.len() };
+        let vectors = match model.classes.len() { 2 => 1, classes => classes };
         assert_eq!(weights.subproblems(), vectors);
         for number in 0..vectors {
             assert!(weights.vector(number).iter().all(|value| value.is_finite()));

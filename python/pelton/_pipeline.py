@@ -12,18 +12,22 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch
+from ._classes import class_names, class_setting, given_words, warn_of_other_classes, warn_of_other_words, word_list
 from ._dataset import Dataset
 from ._run import Loop, Run
 from ._stage import Caller, Function
 from ._workers import Told
 from ._world import ALONE, World, find_world, handed_on
+
+if TYPE_CHECKING:
+    from ._classes import Classes, Words
 
 _UNITS = {"": 1, "B": 1}
 for _i, _letter in enumerate("KMGT", start=1):
@@ -57,6 +61,7 @@ def load(
     label: str | int | None = None,
     label_file: str | os.PathLike[str] | None = None,
     file_column: str = "first",
+    classes: Classes | None = None,
     zero_based: bool = False,
     missing: str | None = None,
     dtype: str | None = None,
@@ -75,9 +80,14 @@ def load(
     ``"float64"`` to keep more digits, or ``"float32"`` to have them rounded. ``cache_dir`` keeps indexes of folders
     that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may
     hold as well, such as ``"50GB"``, and nothing unless it is given.
+
+    ``classes`` says which number is which class: a list of names or of labels, a file with one a line, or another pipeline,
+    such as that of the training data. The label of a record is then its class's place in the list, or, of a pipeline, what
+    it is there; a record of another class is a bad record. A number of classes, such as ``10``, stands for 0 to 9.
     """
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
+    setting, by_class = class_setting(classes)
     data = {
         "paths": [os.fspath(path) for path in paths],
         "format": format,
@@ -85,6 +95,7 @@ def load(
         "whole_arrays": True if label is None else None,
         "label_file": label_file and os.fspath(label_file),
         "file_column": file_column,
+        "classes": setting,
         "zero_based": zero_based,
         "missing": missing,
         "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
@@ -96,7 +107,8 @@ def load(
     }
     if not data["paths"]:
         raise ConfigurationError("no data is named: give `paths` at least one file")
-    return Pipeline({name: value for name, value in data.items() if value is not None})
+    pipeline = Pipeline({name: value for name, value in data.items() if value is not None})
+    return pipeline._with(terms={"by_class": True}) if by_class else pipeline
 
 
 class Pipeline:
@@ -119,6 +131,7 @@ class Pipeline:
         self._terms: dict[str, Any] = {"order": "sequential", "seed": 0}
         self._maps: dict[bool, list[Function]] = {True: [], False: []}
         self._draws: np.ndarray | None = None
+        self._vocabulary: list[bytes] | Pipeline | None = None
         self._lengths: np.ndarray | Callable[[dict[str, Any]], int] | None = None
         self._batch_maps: list[Callable[[Batch], Any]] = []
         self._given: World | None = None
@@ -192,13 +205,22 @@ class Pipeline:
 
     # What happens to a record.
 
-    def decode(self, kind: str, *, vocabulary: str | os.PathLike[str] | None = None, exif: str = "ignore") -> Pipeline:
+    def decode(self, kind: str, *, vocabulary: Words | None = None, exif: str = "ignore") -> Pipeline:
         """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
-        numbers of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample."""
-        config: dict[str, Any] = {"decode": kind, "exif": exif}
-        if vocabulary is not None:
-            config["vocabulary"] = os.fspath(vocabulary)
-        return self._with(config=config)
+        numbers of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
+
+        ``vocabulary`` says which number is which word: a file that ``pelton vocabulary`` wrote, a list of words, or another
+        pipeline, such as that of the training data; otherwise it is all words of this data. Words of a list have the numbers
+        from 4 on, behind ``<pad>``, ``<unk>``, ``<bos>`` and ``<eos>``, which it may begin with.
+        """
+        made = self._with(config={"decode": kind, "exif": exif})
+        made._config.pop("vocabulary", None)
+        made._vocabulary = None
+        if isinstance(vocabulary, (str, os.PathLike)):
+            made._config["vocabulary"] = os.fspath(vocabulary)
+        elif vocabulary is not None:
+            made._vocabulary = vocabulary if isinstance(vocabulary, Pipeline) else word_list(vocabulary)
+        return made
 
     def augment(self, steps: str) -> Pipeline:
         """Augmentation of pictures, drawn anew for every appearance, such as ``"rrc:224,flip,normalise"``."""
@@ -404,9 +426,10 @@ class Pipeline:
         return len(self._running().source)
 
     @property
-    def classes(self) -> list[str]:
-        """Names of the classes in the order of their numbers; empty where labels are numbers."""
-        return self._running().source.classes
+    def classes(self) -> list[Any]:
+        """The classes in the order of their numbers: names, or what ``classes`` of `load` lists; otherwise empty where labels
+        are numbers."""
+        return class_names(self._running().source, bool(self._terms.get("by_class")))
 
     @property
     def vocabulary(self) -> list[str] | None:
@@ -515,16 +538,19 @@ class Pipeline:
         }
         source = _pelton.Source(json.dumps(self._data))
         warn_of(source.notes)
+        warn_of_other_classes(self._data, source)
         lengths = self._lengths
         if callable(lengths):
             lengths = lengths_by(lengths, self)
-        native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths)
+        words = given_words(self._vocabulary)
+        native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words)
+        warn_of_other_words(self._data, native, words is not None or self._config.get("vocabulary") is not None)
         before, behind = self._maps[True], self._maps[False]
         if not self._augment:
             before, behind = [], [*before, *behind]
         for functions in (before, behind):
             if functions:
-                caller = Caller(functions, source.whole_labels)
+                caller = Caller(functions, source.whole_labels or bool(terms.get("by_class")))
                 native = native.with_functions(caller, functions is before)
         batched = "batch" in self._terms or "buckets" in self._config
         return Run(source, native, self._batch_maps, batched, self._told)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
+from scipy.special import log_expit, logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, compute_class_weight
@@ -308,14 +308,16 @@ class LogisticRegression(_LinearModel):
 
     def predict_proba(self, X: Any) -> Any:
         """The probability of each class, a column each; of more than two classes each one's own over their sum."""
-        shares = expit(self.decision_function(X))
-        if shares.ndim == 1:
-            return np.column_stack([1.0 - shares, shares])
-        return shares / shares.sum(axis=1, keepdims=True)
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Any:
         """Their logarithms."""
-        return np.log(self.predict_proba(X))
+        values = self.decision_function(X)
+        if values.ndim == 1:
+            return log_expit(np.column_stack([-values, values]))
+        # Of low values all shares may be smaller than numbers can be, but not their ratios.
+        shares = log_expit(values)
+        return shares - logsumexp(shares, axis=1, keepdims=True)
 
 
 def _names_files(X: Any) -> bool:

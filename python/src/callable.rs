@@ -22,6 +22,8 @@ pub(crate) struct Callable {
     pub when: When,
     pub dataset: Arc<Dataset>,
     pub raised: Raised,
+    /// Whether labels are numbers of classes, whatever the data calls these.
+    pub by_class: bool,
 }
 
 impl Callable {
@@ -57,7 +59,10 @@ impl Callable {
             let dims = PyTuple::new(py, value.dims())?;
             fields.append((&**name, dtype, dims, PyBytes::new(py, value.bytes())))?;
         }
-        let label = self.dataset.labels().value(at.label);
+        let label = match self.by_class {
+            true => f64::from(at.label),
+            false => self.dataset.labels().value(at.label),
+        };
         self.caller
             .call1(py, (fields, label, at.id, at.key))?
             .extract(py)

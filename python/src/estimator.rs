@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use bytemuck::Pod;
 use pelton_comm::Comm;
 use pelton_data::DataError as JobError;
-use pelton_format::{FormatError, LabelMap, Layout, RowLayout, Rows};
+use pelton_format::{ClassMap, FormatError, Layout, RowLayout, Rows};
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_train::linear::{Fitted, fit, fit_rows};
 use pelton_train::{LinearConfig, TrainError};
@@ -130,7 +130,7 @@ impl LinearRows {
     ) -> PyResult<Found> {
         let config = parse(config)?;
         let segments = std::mem::take(&mut self.segments);
-        let (labels, features) = (LabelMap::counted(classes), self.features);
+        let (labels, features) = (ClassMap::counted(classes), self.features);
         train(py, threads, move |interrupt| {
             fit_rows(
                 &config,
@@ -218,8 +218,8 @@ fn train(
     let vectors = vectors.collect();
     let gap = certificate.relative_gap();
     Ok((
-        fitted.model.labels,
-        fitted.model.names,
+        fitted.model.classes.values().to_vec(),
+        fitted.model.classes.names().to_vec(),
         vectors,
         (certificate.primal, certificate.dual, gap),
         fitted.epochs,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use numpy::PyReadonlyArray1;
 use pelton_comm::Comm;
-use pelton_data::{OpenedData, PipelineTerms, PreparedPipeline};
+use pelton_data::{OpenedData, PipelineTerms, PreparedPipeline, Vocabulary};
 use pelton_feed::{LoaderState, PipelineConfig, When, as_text};
 use pelton_fetch::Access;
 use pelton_format::Dataset;
@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use serde::Deserialize;
 
 use crate::callable::{Callable, Raised};
-use crate::error::{of_feed, of_job, of_settings};
+use crate::error::{configuration, of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::loader::Loader;
 use crate::process::OfProcess;
@@ -33,6 +33,9 @@ struct Terms {
     threads: usize,
     #[serde(with = "as_text")]
     access: Access,
+    /// Whether labels are numbers of classes, whatever the data calls these.
+    #[serde(default)]
+    by_class: bool,
 }
 
 /// Which rank of how many, and, in a worker of another library's loader, which worker of how many.
@@ -44,6 +47,7 @@ pub(crate) struct Pipeline {
     prepared: OfProcess<PreparedPipeline>,
     dataset: Arc<Dataset>,
     raised: Raised,
+    by_class: bool,
 }
 
 /// What Python says of which records an epoch uses, and of their lengths.
@@ -55,13 +59,39 @@ enum Draws<'py> {
     Weights(PyReadonlyArray1<'py, f64>),
 }
 
+/// What Python says of the numbers of words: those of another pipeline, or a list.
+#[derive(FromPyObject)]
+enum Words<'py> {
+    #[pyo3(transparent)]
+    Of(PyRef<'py, Pipeline>),
+    #[pyo3(transparent)]
+    Listed(Vec<Vec<u8>>),
+}
+
+impl Words<'_> {
+    fn vocabulary(&self) -> PyResult<Arc<Vocabulary>> {
+        match self {
+            Words::Of(pipeline) => pipeline.prepared.vocabulary().cloned().ok_or_else(|| {
+                configuration(
+                    "`vocabulary` is a pipeline that decodes no words; give it `decode` words",
+                )
+            }),
+            Words::Listed(words) => {
+                let vocabulary = Vocabulary::from_words(words);
+                vocabulary.map(Arc::new).map_err(configuration)
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl Pipeline {
     /// Prepares the pipeline that a configuration in JSON describes; words and lengths are counted where it needs them.
     ///
-    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every record.
+    /// `draws` are the ids of an epoch (uint64) or a weight for every record (float64); `lengths` one for every record; `words` the
+    /// pipeline whose vocabulary it has, or a list of words.
     #[new]
-    #[pyo3(signature = (source, config, terms, draws=None, lengths=None))]
+    #[pyo3(signature = (source, config, terms, draws=None, lengths=None, words=None))]
     fn new(
         py: Python<'_>,
         source: &Source,
@@ -69,6 +99,7 @@ impl Pipeline {
         terms: &str,
         draws: Option<Draws<'_>>,
         lengths: Option<PyReadonlyArray1<'_, u32>>,
+        words: Option<Words<'_>>,
     ) -> PyResult<Pipeline> {
         let config: PipelineConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
@@ -92,6 +123,8 @@ impl Pipeline {
             threads: terms.threads,
             access: terms.access,
             cache: None,
+            by_class: terms.by_class,
+            vocabulary: words.map(|words| words.vocabulary()).transpose()?,
         };
         let opened: &OpenedData = &source.opened;
         let prepared = interruptible(py, |interrupt| {
@@ -105,6 +138,7 @@ impl Pipeline {
             prepared: OfProcess::new(prepared),
             dataset: Arc::clone(&source.opened.dataset),
             raised: Raised::default(),
+            by_class: terms.by_class,
         })
     }
 
@@ -119,11 +153,13 @@ impl Pipeline {
             },
             dataset: Arc::clone(&dataset),
             raised: Arc::clone(&raised),
+            by_class: self.by_class,
         };
         Pipeline {
             prepared: OfProcess::new((*self.prepared).clone().with_stage(Arc::new(stage))),
             dataset,
             raised,
+            by_class: self.by_class,
         }
     }
 
@@ -171,6 +207,13 @@ impl Pipeline {
         let word = |id| vocabulary.token(id).unwrap_or_default();
         let words = (0..vocabulary.size()).map(|id| String::from_utf8_lossy(word(id)).into_owned());
         Some(words.collect())
+    }
+
+    /// A fingerprint of that vocabulary, and how many words it numbers.
+    #[getter]
+    fn vocabulary_digest(&self) -> Option<(u64, u32)> {
+        let vocabulary = self.prepared.vocabulary()?;
+        Some((vocabulary.fingerprint(), vocabulary.size()))
     }
 
     /// Samples by number, as the loaders of a rank make them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use pelton_comm::Comm;
-use pelton_data::{DataConfig, OpenedData, open};
+use pelton_data::{ClassSetting, DataConfig, OpenedData, open};
 use pelton_format::Contents;
 use pelton_run::{Event, Interrupt, RunContext};
 use pyo3::prelude::*;
@@ -82,6 +82,19 @@ impl Source {
     #[getter]
     fn classes(&self) -> Vec<String> {
         self.opened.dataset.labels().names().to_vec()
+    }
+
+    /// The classes as the setting `classes` spells them, in JSON; none where records have no labels.
+    #[getter]
+    fn class_setting(&self) -> Option<String> {
+        let labels = self.opened.dataset.labels();
+        let setting = match (labels.has_names(), labels.is_count()) {
+            (true, _) => ClassSetting::Names(labels.names().to_vec()),
+            (false, _) if labels.len() < 2 => return None,
+            (false, true) => ClassSetting::Count(labels.len() as u32),
+            (false, false) => ClassSetting::Numbers(labels.values().to_vec()),
+        };
+        serde_json::to_string(&setting).ok()
     }
 
     /// Whether labels are whole numbers, as those of classes are.

@@ -268,6 +268,29 @@ def test_probabilities():
     assert not hasattr(LinearClassifier(), "predict_proba")
 
 
+def test_probabilities_far_from_all_classes():
+    X, y = problem(classes=3)
+    for classes in (2, 3):
+        model = LogisticRegression().fit(X[y < classes], y[y < classes])
+        for far in (1e3 * model.coef_.sum(axis=0), -1e3 * model.coef_.sum(axis=0)):
+            shares = model.predict_proba(1e3 * far[None])
+            assert np.isfinite(shares).all() and np.isfinite(model.predict_log_proba(1e3 * far[None])).all()
+            np.testing.assert_allclose(shares.sum(), 1.0)
+            assert model.classes_[shares.argmax()] == model.predict(1e3 * far[None])[0]
+
+
+def test_classes_of_files_are_those_that_are_listed(tmp_path):
+    X, y = problem(classes=3)
+    names = np.array(["a", "b", "c"])[y]
+    (tmp_path / "rows.csv").write_text("".join(",".join(map(str, row)) + f",{name}\n" for row, name in zip(X, names)))
+    own = LinearClassifier().fit(tmp_path / "rows.csv")
+    listed = LinearClassifier().fit(tmp_path / "rows.csv", classes=["c", "a", "b"])
+    np.testing.assert_array_equal(listed.classes_, own.classes_)
+    np.testing.assert_allclose(listed.coef_, own.coef_, rtol=1e-2, atol=1e-3)
+    with pytest.raises(Exception, match='class "b"'):
+        LinearClassifier().fit(tmp_path / "rows.csv", classes=["c", "a"])
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_weight_of_a_class_is_its_rows_so_many_times(loss):
     X, y = problem(rows=300)

@@ -291,7 +291,8 @@ pub struct PredictArguments {
     /// Memory for the data
     #[arg(long, default_value = "256MiB")]
     pub memory: Memory,
-    /// Print probabilities of every class as well (logistic models)
+    /// Print the probability of every class as well (logistic models, and nets without a head over many classes): a
+    /// first line names the columns, `label` and then each class, with tabs between
     #[arg(long)]
     pub probabilities: bool,
     /// Of a net: print so many of the likeliest classes with their probabilities

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_train::{ClassName, DataConfig, FeatureType, IoMode, Missing};
+use pelton_train::{ClassName, ClassSetting, DataConfig, FeatureType, IoMode, Missing};
 
 use crate::bytes::size;
 
@@ -34,6 +34,10 @@ pub struct DataArguments {
     /// Take this label for +1 against all others: a number, or a name where classes have names
     #[arg(long)]
     pub positive: Option<ClassName>,
+    /// Classes in the order of their numbers, in a file with one a line, or separated by commas (default: those of the
+    /// data); records of other classes are bad
+    #[arg(long, value_name = "CLASSES")]
+    pub classes: Option<ClassSetting>,
     /// Fill missing cells of CSV and TSV in (empty, NA, NaN, null, ?), and null and NaN of features in Parquet and
     /// Arrow: zero, or mean of the column in the training data; without it they are bad records
     #[arg(long)]
@@ -67,6 +71,7 @@ impl DataArguments {
         set_option(&mut config.label_file, self.label_file);
         set(&mut config.file_column, self.file_column);
         set_option(&mut config.positive, self.positive);
+        set_option(&mut config.classes, self.classes);
         set_option(&mut config.missing, self.missing);
         set(&mut config.dtype, self.dtype);
         set(&mut config.io, self.io);

@@ -7,6 +7,8 @@ use pelton_format::{ClassName, FeatureType, Missing, RowLayout};
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Serialize};
 
+use crate::class_setting::ClassSetting;
+
 /// Where the data lies and how it is read as rows with labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -27,6 +29,9 @@ pub struct DataConfig {
     pub file_column: String,
     /// Label that is taken for +1 against all others.
     pub positive: Option<ClassName>,
+    /// The classes in the order of their numbers; those of the data where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ClassSetting>,
     /// What stands for missing cells of CSV and TSV: zero or mean; they are bad records where absent.
     pub missing: Option<Missing>,
     /// What numbers the features of CSV, TSV and `.npy` become in batches: f32, f64, or checked: f32, and a whole number
@@ -51,6 +56,9 @@ pub struct DataConfig {
     /// Whether sparse rows become dense, as jobs that compute with them want it.
     #[serde(skip)]
     pub rows: RowLayout,
+    /// Whether classes without names keep the order of their numbers, as nets have them.
+    #[serde(skip)]
+    pub by_number: bool,
 }
 
 impl Default for DataConfig {
@@ -64,6 +72,7 @@ impl Default for DataConfig {
             label_file: None,
             file_column: "first".to_string(),
             positive: None,
+            classes: None,
             missing: None,
             dtype: FeatureType::Checked,
             io: IoMode(LocalMode::Auto),
@@ -73,6 +82,7 @@ impl Default for DataConfig {
             bytes_too: false,
             whole_arrays: false,
             rows: RowLayout::Stored,
+            by_number: false,
         }
     }
 }
@@ -83,6 +93,14 @@ impl DataConfig {
         DataConfig {
             rows,
             ..self.clone()
+        }
+    }
+
+    /// The same as nets read it: rows of bytes are accepted, and classes keep the order of their numbers.
+    pub fn for_nets(&self) -> DataConfig {
+        DataConfig {
+            by_number: true,
+            ..self.with_bytes()
         }
     }
 

@@ -55,19 +55,27 @@ pub(crate) fn pipeline_vocabulary(
 
 /// The vocabulary of a file, whose tokens must be those of `tokenizer`.
 fn saved(path: &Path, tokenizer: Tokenizer) -> Result<Vocabulary, DataError> {
-    let name = |tokenizer| match tokenizer {
+    let vocabulary = Vocabulary::load(path)?;
+    of_tokens(vocabulary, tokenizer, &path.display().to_string())
+}
+
+/// A vocabulary, called `name` in messages, whose tokens must be those of `tokenizer`.
+pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
+    vocabulary: V,
+    tokenizer: Tokenizer,
+    name: &str,
+) -> Result<V, DataError> {
+    let called = |tokenizer| match tokenizer {
         Tokenizer::Whitespace => "words",
         Tokenizer::Bytes => "bytes",
     };
-    let vocabulary = Vocabulary::load(path)?;
-    match vocabulary.tokenizer() {
+    match vocabulary.borrow().tokenizer() {
         found if found == tokenizer => Ok(vocabulary),
         found => Err(DataError::Config(format!(
-            "{}: numbers {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
-            path.display(),
-            name(found),
-            name(tokenizer),
-            name(found)
+            "{name}: numbers {}, and `decode` asks for {}; give `decode` {}, or another vocabulary",
+            called(found),
+            called(tokenizer),
+            called(found)
         ))),
     }
 }

@@ -3,6 +3,7 @@
 //! [`open`] turns a [`DataConfig`] into an [`OpenedData`]. [`for_each_batch`] and [`Pass`] read all of it once, [`plan_of`] makes the plan of an
 //! order over it. A [`PreparedPipeline`] takes its records through stages to batches.
 
+mod class_setting;
 mod config;
 mod demo;
 mod error;
@@ -37,6 +38,7 @@ mod pipeline;
 
 pub use bad_records::{check_limit, check_limit_on, check_some_left, met_by_all, problem_of};
 pub use batches::{for_each_batch, hold_rows, stripe_records};
+pub use class_setting::ClassSetting;
 pub use config::{DataConfig, IoMode};
 pub use demo::{DemoError, DemoSpec, cache_folder};
 pub use error::DataError;
@@ -46,7 +48,9 @@ pub use open::{Expected, OpenedData, check_scratch, check_threads, fetch_rows, o
 pub use pass::Pass;
 pub use peers::{Filling, PeerConfig, PeerFigures, PeerMode, Peers};
 pub use pelton_feed::as_text;
+pub use pelton_text::Vocabulary;
 pub use pipeline::{PipelineLoader, PipelineTerms, PreparedPipeline};
 pub use plan::{plan_of, units_of};
 pub use record_bytes::fetch_bytes;
+pub use record_classes::check_classes;
 pub use texts::Texts;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
-    DataFile, Dataset, FormatKind, LabelColumn, LabelMap, OpenOptions, Reach, RowLayout, Rows,
+    ClassMap, DataFile, Dataset, FormatKind, LabelColumn, OpenOptions, Reach, RowLayout, Rows,
     Scale, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
@@ -39,6 +39,21 @@ pub struct OpenedData {
     pub of_pairs: bool,
     /// Folder of what is derived from the data and kept.
     pub cache_dir: PathBuf,
+}
+
+impl Expected {
+    /// Refuses a setting `classes` that contradicts the classes of a model.
+    pub fn check(&self, config: &DataConfig) -> Result<(), DataError> {
+        match &config.classes {
+            Some(setting) if !setting.map()?.reads_as(&self.labels) => {
+                Err(DataError::Config(format!(
+                    "`classes` names others than the model has, which are {}; leave it out",
+                    self.labels.listed()
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl OpenedData {
@@ -111,7 +126,7 @@ pub fn row_layout(scale: Option<&Scale>) -> RowLayout {
 #[derive(Clone, Debug)]
 pub struct Expected {
     /// Labels in class order.
-    pub labels: LabelMap,
+    pub labels: ClassMap,
     /// Whether other labels are accepted, because labels are not used.
     pub any_label: bool,
     /// Features of the model.
@@ -168,6 +183,17 @@ fn open_files(
         files = vec![pairs::joined(first, second, &folder, interrupt)?];
         format = Some("text");
     }
+    let classes = match (&config.classes, expected) {
+        (Some(_), None) if config.positive.is_some() => {
+            return Err(DataError::Config(
+                "`positive` makes two classes of all, and `classes` names them; leave one of the two out"
+                    .to_owned(),
+            ));
+        }
+        (_, Some(expected)) => Some(expected.labels.clone()),
+        (Some(setting), None) => Some(setting.map()?),
+        (None, None) => None,
+    };
     let options = OpenOptions {
         format: format.map(format_kind).transpose()?,
         zero_based: config.zero_based,
@@ -179,7 +205,8 @@ fn open_files(
         label_file: config.label_file.clone(),
         file_column: column(&config.file_column),
         positive: config.positive.clone(),
-        labels: expected.map(|expected| expected.labels.clone()),
+        labels: classes,
+        by_number: config.by_number,
         any_label: expected.is_some_and(|expected| expected.any_label),
         features: expected.map(|expected| expected.features),
         missing: config.missing,

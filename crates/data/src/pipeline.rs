@@ -11,9 +11,9 @@ use std::time::Duration;
 use pelton_batch::Batch;
 use pelton_comm::{Alike, Comm};
 use pelton_feed::{
-    AugmentImages, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError, LengthSetting,
-    LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage, Stages,
-    TakeMember, Tokenise,
+    AugmentImages, BadExamples, DecodeFields, DecodeImages, DecodeSetting, Exif, FeedError,
+    LengthSetting, LengthsOf, Loader, LoaderOptions, LoaderState, PipelineConfig, Samples, Stage,
+    Stages, TakeMember, Tokenise,
 };
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
@@ -24,10 +24,11 @@ use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
-use crate::kept_vocabulary::pipeline_vocabulary;
+use crate::kept_vocabulary::{of_tokens, pipeline_vocabulary};
 use crate::open::{OpenedData, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
+use crate::record_classes::check_classes;
 use crate::texts::text_field;
 
 /// Examples of a batch where nothing is said.
@@ -46,6 +47,10 @@ pub struct PipelineTerms {
     pub lengths: Option<Arc<[u32]>>,
     /// Examples of a batch of all ranks; where `None`, 64, or as many as fit three times into a load of peers' memory.
     pub batch: Option<u64>,
+    /// Whether the label of an example is the number of its class, as nets take it, whatever the data calls it.
+    pub by_class: bool,
+    /// A vocabulary that a program gives; where absent, that of the configuration.
+    pub vocabulary: Option<Arc<Vocabulary>>,
     /// The seed.
     pub seed: u64,
     /// Epochs; `None` goes on for ever.
@@ -102,8 +107,17 @@ impl PreparedPipeline {
         }
         let vocabulary = match (decode, config.vocabulary.as_deref()) {
             (DecodeSetting::Text(tokenizer) | DecodeSetting::Pairs(tokenizer), file) => {
-                let vocabulary = pipeline_vocabulary(opened, *tokenizer, file, context)?;
-                Some(Arc::new(vocabulary))
+                Some(match &terms.vocabulary {
+                    Some(given) => {
+                        of_tokens(Arc::clone(given), *tokenizer, "the given vocabulary")?
+                    }
+                    None => pipeline_vocabulary(opened, *tokenizer, file, context)?.into(),
+                })
+            }
+            (_, None) if terms.vocabulary.is_some() => {
+                return Err(DataError::Config(format!(
+                    "a vocabulary does nothing with `decode` {decode}; give `decode` words, or leave it out",
+                )));
             }
             (_, Some(file)) => {
                 return Err(DataError::Config(format!(
@@ -123,6 +137,10 @@ impl PreparedPipeline {
         vocabulary: Option<Arc<Vocabulary>>,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
+        // Records of other classes that are to be left out are so one by one.
+        if config.bad_examples == BadExamples::Fail && config.keep_classes.is_empty() {
+            check_classes(&opened.dataset, context)?;
+        }
         let stages = stages_of(config, opened, vocabulary.as_ref())?;
         let stages = stages.with_lengths_of(match (&config.lengths, &terms.lengths) {
             (Some(LengthSetting::Field(name)), _) => LengthsOf::Field(name.as_str().into()),
@@ -162,6 +180,7 @@ impl PreparedPipeline {
                 .unwrap_or_else(|| read_threads(&opened.dataset)),
             access: terms.access,
             bad_examples: config.bad_examples,
+            by_class: terms.by_class,
             echo_point: config.echo.map(|echo| echo.point()).unwrap_or_default(),
             auto_echo: config.echo.and_then(|echo| echo.auto()),
             end_epoch: terms.epochs,

@@ -15,9 +15,6 @@ use pelton_run::RunContext;
 use crate::error::DataError;
 use crate::pass::Pass;
 
-/// Classes that a message names.
-const MOST_NAMED: usize = 20;
-
 /// In the place of a class that cannot be told.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -65,20 +62,24 @@ pub(crate) fn several_classes(
     Ok(classes)
 }
 
+/// Refuses data with a record of a class that is not among those of [`Dataset::labels`], so that it is told before the
+/// work. Cost: nothing where all are known, otherwise up to a pass before the error.
+pub fn check_classes(
+    dataset: &Arc<Dataset>,
+    context: &mut RunContext<'_>,
+) -> Result<(), DataError> {
+    if dataset.has_unknown_class() {
+        classes(dataset, BadExamples::Fail, context)?;
+    }
+    Ok(())
+}
+
 fn class_called(dataset: &Dataset, name: &ClassName) -> Result<u32, DataError> {
     let labels = dataset.labels();
     labels.class_called(name).ok_or_else(|| {
-        let named = labels.len().min(MOST_NAMED);
-        let known: Vec<String> = (0..named as u32)
-            .map(|class| labels.describe(class))
-            .collect();
-        let more = match labels.len() - named {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
         DataError::Config(format!(
-            "`keep_classes` {name}: the data has no such class; its classes are {}{more}",
-            known.join(", ")
+            "`keep_classes` {name}: the data has no such class; its classes are {}",
+            labels.listed()
         ))
     })
 }

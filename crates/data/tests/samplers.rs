@@ -54,6 +54,8 @@ fn terms(order: Order, sampler: Option<Sampler>) -> PipelineTerms {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        by_class: false,
+        vocabulary: None,
     }
 }
 

@@ -82,6 +82,8 @@ fn sentences_have_the_tokens_that_are_reported_of_them() {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        by_class: false,
+        vocabulary: None,
     };
     let mut figures = |decode: &str| {
         let config = PipelineConfig {

@@ -16,13 +16,13 @@ pub enum Labels {
 }
 
 impl Labels {
-    /// Of a data set; `None` where its records have no labels.
-    pub fn of(dataset: &Dataset) -> Option<Labels> {
+    /// Of a data set, the numbers of classes alone where `by_class`; `None` where its records have no labels.
+    pub fn of(dataset: &Dataset, by_class: bool) -> Option<Labels> {
         let labels = dataset.labels();
         if !dataset.has_labels() {
             return None;
         }
-        if labels.is_count() {
+        if labels.is_count() || by_class {
             return Some(Labels::Same);
         }
         Some(Labels::of_values(labels.values()))

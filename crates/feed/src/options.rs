@@ -140,6 +140,8 @@ pub struct LoaderOptions {
     pub look_ahead: Option<u64>,
     /// What happens to bad examples.
     pub bad_examples: BadExamples,
+    /// Whether the label of an example is the number of its class, whatever the data calls it.
+    pub by_class: bool,
     /// Where repeats of the plan's echo come in.
     pub echo_point: EchoPoint,
     /// Repeats by waiting, beside those of the plan.
@@ -180,6 +182,7 @@ impl LoaderOptions {
             access: Access::Auto,
             look_ahead: None,
             bad_examples: BadExamples::Fail,
+            by_class: false,
             echo_point: EchoPoint::BeforeAugment,
             auto_echo: None,
             start: Cursor::default(),

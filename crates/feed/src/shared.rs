@@ -112,6 +112,7 @@ impl Shared {
         let arrays = fields.fixed.len() + fields.others.len();
         Shared {
             contents: dataset.contents(),
+            labels: Labels::of(&dataset, options.by_class),
             options,
             counters: StageCounters::of(stages.list().len()),
             pool: Pool::new((room + 1) * arrays.max(1)),
@@ -130,7 +131,6 @@ impl Shared {
             open: fields.open,
             copies: stages.list().is_empty() && as_stored(dataset.contents(), &stages),
             one_shape: stages.list().iter().any(|stage| stage.makes_one_shape()),
-            labels: Labels::of(&dataset),
             in_place,
             feed_meters: Mutex::new(None),
             dataset,

@@ -4,16 +4,46 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::class_name::ClassName;
 use crate::error::FormatError;
-use crate::format::Opened;
-use crate::labels::{FileLabels, LabelCollector, LabelMap};
+use crate::format::{Opened, Reading};
+use crate::labels::{ClassMap, FileLabels, LabelCollector};
 use crate::options::OpenOptions;
 use crate::rows::Layout;
 
+/// The classes that are known from before, for these files; what there is to say of it is added to `notes`.
+pub(crate) fn known_classes(
+    opened: &[Opened],
+    options: &OpenOptions,
+    notes: &mut Vec<String>,
+) -> Option<ClassMap> {
+    let have_names = opened.iter().any(|file| !file.found.names.is_empty());
+    let known = options.labels.as_ref()?.for_files(have_names);
+    if options.positive.is_none() && !options.any_label {
+        notes.extend(by_position(opened, &known));
+    }
+    Some(known)
+}
+
+/// What there is to say where files number classes that are known by name.
+fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
+    let numbered = |file: &&Opened| {
+        file.found.names.is_empty()
+            && !file.names_decorate_numbers()
+            && !matches!(file.found.reading, Reading::Delimited(_))
+            && file.found.labels.iter().nth(1).is_some()
+    };
+    let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
+    Some(format!(
+        "{}: its labels are numbers, which are taken for places among the classes {}, from 0 on",
+        file.path.display(),
+        known.listed()
+    ))
+}
+
 /// The names of the classes of all files in order, where they have names; each file's label values
-/// become numbers in that list, and a name that is not known no number.
+/// become numbers in that list, or in that of the `known` classes, and a name that is not known no number.
 pub(crate) fn common_names(
     opened: &mut [Opened],
-    options: &OpenOptions,
+    known: Option<&ClassMap>,
 ) -> Result<Option<Vec<String>>, FormatError> {
     let Some(named) = opened.iter().find(|file| !file.found.names.is_empty()) else {
         return Ok(None);
@@ -26,9 +56,20 @@ pub(crate) fn common_names(
             expected: "classes by name".into(),
         });
     }
-    let names: Vec<String> = match &options.labels {
-        Some(known) if known.has_names() => known.names().to_vec(),
-        _ => {
+    if known.is_some_and(|known| !known.has_names()) {
+        // Names of classes that are known by number are numbers, or decorate those of the file.
+        for file in opened {
+            if !file.names_decorate_numbers() {
+                let number = |name: &String| name.parse::<f64>().unwrap_or(f64::NAN);
+                let numbers: Vec<f64> = file.found.names.iter().map(number).collect();
+                file.found.labels = numbers.into();
+            }
+        }
+        return Ok(None);
+    }
+    let names: Vec<String> = match known {
+        Some(known) => known.names().to_vec(),
+        None => {
             let all: BTreeSet<&String> = opened.iter().flat_map(|file| &file.found.names).collect();
             all.into_iter().cloned().collect()
         }
@@ -66,16 +107,17 @@ pub(crate) fn labels_of(
     opened: &[Opened],
     names: Option<Vec<String>>,
     positive: Option<f64>,
-    options: &OpenOptions,
-) -> Result<LabelMap, FormatError> {
-    if let Some(labels) = &options.labels {
-        return Ok(labels.clone());
+    known: Option<ClassMap>,
+    by_number: bool,
+) -> Result<ClassMap, FormatError> {
+    if let Some(known) = known {
+        return Ok(known);
     }
     if positive.is_some() {
-        return Ok(LabelMap::new(vec![1.0, -1.0]));
+        return Ok(ClassMap::new(vec![1.0, -1.0]));
     }
     if let Some(names) = names {
-        return Ok(LabelMap::named(names));
+        return Ok(ClassMap::named(names));
     }
     let counts = opened.iter().map(|file| match file.found.labels {
         FileLabels::Count(count) => Some(count),
@@ -83,7 +125,7 @@ pub(crate) fn labels_of(
         FileLabels::Listed(_) => None,
     });
     if let Some(counts) = counts.collect::<Option<Vec<usize>>>() {
-        return Ok(LabelMap::counted(counts.into_iter().max().unwrap_or(0)));
+        return Ok(ClassMap::counted(counts.into_iter().max().unwrap_or(0)));
     }
     let mut collector = LabelCollector::default();
     for file in opened {
@@ -98,12 +140,12 @@ pub(crate) fn labels_of(
         }
     }
     let mut values = collector.into_values();
-    if opened.iter().any(|file| file.found.layout == Layout::Bytes) {
+    if by_number || opened.iter().any(|file| file.found.layout == Layout::Bytes) {
         // Classes of images and samples are told by number, so they keep the order of their numbers.
         values.sort_by(f64::total_cmp);
-        return Ok(LabelMap::new(values));
+        return Ok(ClassMap::new(values));
     }
-    Ok(LabelMap::from_first_appearance(values))
+    Ok(ClassMap::from_first_appearance(values))
 }
 
 /// The label value that stands for +1. Unless labels are known from before, some records must have it, and some

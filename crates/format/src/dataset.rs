@@ -8,7 +8,9 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{common_names, labelled, labels_of, positive_value};
+use crate::common_labels::{
+    common_names, known_classes, labelled, labels_of, positive_value,
+};
 use crate::common_layout::{check_layouts, widen_fields};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;
@@ -19,7 +21,7 @@ use crate::error::FormatError;
 use crate::fields::LABEL;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
-use crate::labels::{Classes, LabelMap};
+use crate::labels::{ClassMap, Classes};
 use crate::libsvm::LibsvmRules;
 use crate::missing::MissingValues;
 use crate::open::open_files;
@@ -32,8 +34,10 @@ use crate::shard_folder::shards;
 #[derive(Clone, Debug)]
 pub struct Dataset {
     files: Vec<DataFile>,
-    labels: Arc<LabelMap>,
+    labels: Arc<ClassMap>,
     labelled: bool,
+    /// Whether a file has a class that is not among them.
+    pub(crate) unknown_class: bool,
     layout: Layout,
     contents: Contents,
     features: u64,
@@ -140,7 +144,10 @@ impl Dataset {
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
         check_layouts(&opened, options)?;
-        let names = common_names(&mut opened, options)?;
+        let known = known_classes(&opened, options, &mut notes);
+        // With a positive label, two classes are known, and the files' own are another matter.
+        let own = known.as_ref().filter(|_| options.positive.is_none());
+        let names = common_names(&mut opened, own)?;
         let missing = MissingValues::of(&opened, options)?;
         let positive = match &options.positive {
             // Without a look at labels it does not matter which of them is taken for +1.
@@ -149,7 +156,9 @@ impl Dataset {
             None => None,
         };
         let labelled = labelled(&opened, &mut notes);
-        let labels = Arc::new(labels_of(&opened, names, positive, options)?);
+        let given = known.as_ref().map_or(0, ClassMap::fingerprint);
+        let labels = labels_of(&opened, names, positive, known, options.by_number)?;
+        let labels = Arc::new(labels);
         let classes = Classes {
             labels: Arc::clone(&labels),
             positive,
@@ -165,6 +174,7 @@ impl Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
             labelled,
+            unknown_class: false,
             layout,
             contents,
             features,
@@ -172,7 +182,7 @@ impl Dataset {
             bytes: 0,
             longest: 0,
             nonzeros: 0,
-            fingerprint: 0,
+            fingerprint: given,
             index: IndexSource::Arithmetic,
             scan_seconds: 0.0,
             notes,
@@ -230,6 +240,8 @@ impl Dataset {
         ] {
             self.fingerprint = mix(self.fingerprint, value);
         }
+        let is_unknown = |label| classes.class_of(label).is_none();
+        self.unknown_class |= file.labels.iter().any(is_unknown);
         let has_missing = matches!(
             file.reading,
             Reading::Delimited(_) | Reading::Features { .. }
@@ -257,9 +269,10 @@ impl Dataset {
                 labels: {
                     // Names mean nothing to a model of numbers, nor numbers to one of names.
                     let named = match &options.labels {
-                        Some(known) if classes.positive.is_none() => known.has_names(),
+                        Some(_) if classes.positive.is_none() => classes.labels.has_names(),
                         _ => !file.names.is_empty(),
                     };
+                    self.unknown_class |= named && file.names.is_empty() && !options.any_label;
                     match named {
                         _ if options.any_label => CellLabels::Unread,
                         true => CellLabels::named(file.labels, file.names, &classes),
@@ -367,7 +380,7 @@ impl Dataset {
     }
 
     /// The classes.
-    pub fn labels(&self) -> &LabelMap {
+    pub fn labels(&self) -> &ClassMap {
         &self.labels
     }
 

@@ -466,7 +466,7 @@ pub enum Fault {
     },
     /// The label is not among those known.
     #[error(
-        "label {found} does not occur in the training data; remove the line or train with that class"
+        "label {found} does not occur in the training data or the given classes; remove the record or add the class"
     )]
     UnknownLabel {
         /// The label found.
@@ -474,7 +474,7 @@ pub enum Fault {
     },
     /// The class is not among those known.
     #[error(
-        "class {found:?} does not occur in the training data; remove it or train with that class"
+        "class {found:?} does not occur in the training data or the given classes; remove the record or add the class"
     )]
     UnknownClass {
         /// The class found.

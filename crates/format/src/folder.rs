@@ -1,5 +1,6 @@
 //! Folders of image files, each of which is a record: the class is the folder within the folder, or what
-//! a table says ([`crate::label_table`]).
+//! a table says ([`crate::label_table`]). Where the folders within the folder are called train, val and the like, they are
+//! parts of a data set, and the classes are the folders within these.
 //!
 //! Files are found by name (`.jpg`, `.jpeg`, `.png`, `.webp`) at any depth and listed class after class,
 //! by name within each, so ids do not depend on the order in which the filesystem lists them. What is
@@ -9,6 +10,7 @@
 //! Cost: one listing of all folders and one look at each file, in several threads: 2 to 2.6 µs a file where
 //! the filesystem's own entries lie in memory. From the sidecar one look at each folder.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -231,7 +233,8 @@ fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<St
         ));
     }
     match &options.label_file {
-        None if listing.names.is_empty() => notes.push(format!(
+        None if !listing.names.is_empty() => notes.extend(doubt(root, listing)),
+        None => notes.push(format!(
             "{}: has no folders for classes, so images have no label; a table names their classes with `label_file`",
             root.display()
         )),
@@ -263,6 +266,59 @@ fn say(root: &Path, options: &OpenOptions, listing: &Listing, notes: &mut Vec<St
     }
 }
 
+/// What a user may want to know of how folders became classes.
+fn doubt(root: &Path, listing: &Listing) -> Option<String> {
+    let is_whole = |folder: &&Path| {
+        let empty = listing.remarks.empty_folders.iter();
+        folder.iter().count() == 1 && !empty.into_iter().any(|empty| empty == folder)
+    };
+    let folders = listing.folders.iter().map(|(folder, _)| folder.as_path());
+    let mut folders: Vec<&Path> = folders.filter(is_whole).collect();
+    folders.sort_unstable();
+    let all_parts = folders.iter().all(|folder| is_part(folder));
+    let in_folders = || (0..listing.set.len()).all(|i| listing.set.file_name(i).iter().count() > 2);
+    let said = |folders: &[&Path]| {
+        let all = folders
+            .iter()
+            .take(3)
+            .map(|folder| folder.display().to_string());
+        all.collect::<Vec<_>>().join(", ")
+    };
+    let (root, names) = (root.display(), said(&folders));
+    let first = folders.first()?.display();
+    match (all_parts, in_folders()) {
+        (true, true) if folders.len() == 1 => None,
+        (true, true) => Some(format!(
+            "{root}: {names} are read together as one data set; name one of them, such as {root}/{first}, to read it alone"
+        )),
+        (true, false) => Some(format!(
+            "{root}: its classes are the folders {names}, which are called like parts of a data set; name one of them, or give a table of classes with `label_file`"
+        )),
+        (false, true) => Some(format!(
+            "{root}: its classes are the folders {names}{}, though all images lie in folders below them; if those are the classes, name {root}/{first} and the like instead",
+            if folders.len() > 3 { " …" } else { "" },
+        )),
+        (false, false) => None,
+    }
+}
+
+/// Whether a folder is called as a part of a data set, which is no class.
+fn is_part(folder: &Path) -> bool {
+    const PARTS: [&str; 9] = [
+        "train",
+        "training",
+        "val",
+        "valid",
+        "validation",
+        "dev",
+        "eval",
+        "test",
+        "testing",
+    ];
+    let name = folder.to_str().unwrap_or_default();
+    PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
+}
+
 /// A walk over folders.
 struct Walk<'a> {
     root: &'a Path,
@@ -275,23 +331,28 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Every folder in the root is a class.
+    /// Every folder in the root is a class, or a part of a data set that has classes in it.
     fn by_folder(&mut self) -> Result<Walked, FormatError> {
         let (mut loose, mut folders) = (Vec::new(), Vec::new());
         self.list(Path::new(""), &mut loose, &mut folders)?;
         folders.sort_unstable();
-        let mut files = Vec::new();
-        let mut names = Vec::new();
+        let mut within = Vec::new();
         let mut remarks = Remarks::default();
         for folder in folders {
             let mut images = Vec::new();
             self.list_all(&folder, &mut images)?;
-            if images.is_empty() {
-                remarks.empty_folders.push(folder);
-                continue;
+            match images.is_empty() {
+                true => remarks.empty_folders.push(folder),
+                false => within.push((folder, images)),
             }
+        }
+        if within.iter().all(|(folder, _)| is_part(folder)) {
+            within = self.classes_of_parts(within)?;
+        }
+        let mut files = Vec::new();
+        let mut names = Vec::new();
+        for (class, (folder, mut images)) in (0..).zip(within) {
             images.sort_unstable();
-            let class = names.len() as u32;
             names.push(folder.display().to_string());
             files.extend(images.into_iter().map(|name| Listed { name, class }));
         }
@@ -307,6 +368,28 @@ impl Walk<'_> {
             names,
             remarks,
         })
+    }
+
+    /// The images of parts of a data set by the folders within the parts; by part where none has any.
+    fn classes_of_parts(
+        &self,
+        parts: Vec<(PathBuf, Vec<PathBuf>)>,
+    ) -> Result<Vec<(PathBuf, Vec<PathBuf>)>, FormatError> {
+        let is_direct = |image: &&PathBuf| image.iter().count() == 2;
+        let all = || parts.iter().flat_map(|(_, images)| images);
+        if all().all(|image| is_direct(&image)) {
+            return Ok(parts);
+        }
+        if let Some(direct) = all().filter(is_direct).min() {
+            let path = self.root.join(direct);
+            return Err(FormatError::NoClass { path });
+        }
+        let mut classes: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+        for image in parts.into_iter().flat_map(|(_, images)| images) {
+            let class = image.iter().nth(1).unwrap_or_default().into();
+            classes.entry(class).or_default().push(image);
+        }
+        Ok(classes.into_iter().collect())
     }
 
     /// A table says which images are records and of what class.

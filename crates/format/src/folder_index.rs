@@ -35,7 +35,7 @@ use crate::options::OpenOptions;
 use crate::packed_reader::without_checksum;
 
 /// First bytes; the last one is the version.
-pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x01";
+pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x02";
 /// Words before the lists: the key and the counts.
 const KEY_WORDS: usize = 5;
 const COUNTS: usize = 9;

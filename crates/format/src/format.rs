@@ -99,6 +99,12 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Whether records number their classes, and names of these lie in a file of their own.
+    pub(crate) fn names_decorate_numbers(&self) -> bool {
+        matches!(self.found.contents, Contents::Pixels { .. })
+            || matches!(self.found.reading, Reading::Pixels(_))
+    }
+
     /// Opens its bytes.
     pub(crate) fn input(&self) -> Result<Input, FormatError> {
         let remote = self.remote.as_ref();

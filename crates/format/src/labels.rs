@@ -3,19 +3,24 @@
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::class_name::ClassName;
 use crate::error::Fault;
+use crate::fingerprint::mix;
 
 /// Up to here a class is looked for by going through the list.
 const FEW: usize = 8;
 
-/// The label values of a data set; a class is an index into them.
+/// Which number is which class: the label values of a data set; a class is an index into them. Models keep the map of
+/// their training data, and other data is read by it.
 ///
 /// The order is LIBLINEAR's, so that models read alike: order of first appearance, except that
 /// {-1, +1} is always [+1, -1]. Classes 0, 1, 2 … take no memory, and names lie in one string, so that there may be
 /// hundreds of millions.
-#[derive(Clone, Debug)]
-pub struct LabelMap {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Parts", into = "Parts")]
+pub struct ClassMap {
     list: ClassList,
     /// Filled for those who ask for all of them.
     values: OnceLock<Vec<f64>>,
@@ -32,21 +37,56 @@ enum ClassList {
     Names(String, Vec<u64>),
 }
 
-impl PartialEq for LabelMap {
-    fn eq(&self, other: &LabelMap) -> bool {
+/// A map as files keep it.
+#[derive(Serialize, Deserialize)]
+struct Parts {
+    /// Number of classes.
+    count: usize,
+    /// Labels in class order; empty where they are 0, 1, 2 … or names.
+    labels: Vec<f64>,
+    /// Names in class order; empty where classes have none.
+    names: Vec<String>,
+}
+
+impl From<Parts> for ClassMap {
+    fn from(parts: Parts) -> ClassMap {
+        match (parts.labels, parts.names) {
+            (labels, names) if labels.is_empty() && names.is_empty() => {
+                ClassMap::counted(parts.count)
+            }
+            (labels, names) => ClassMap::of(labels, names),
+        }
+    }
+}
+
+impl From<ClassMap> for Parts {
+    fn from(map: ClassMap) -> Parts {
+        Parts {
+            count: map.len(),
+            labels: match map.is_count() {
+                true => Vec::new(),
+                false => map.values().to_vec(),
+            },
+            names: map.names().to_vec(),
+        }
+    }
+}
+
+impl PartialEq for ClassMap {
+    fn eq(&self, other: &ClassMap) -> bool {
         self.list == other.list
     }
 }
 
-impl Default for LabelMap {
-    fn default() -> LabelMap {
-        LabelMap::new(Vec::new())
+impl Default for ClassMap {
+    fn default() -> ClassMap {
+        ClassMap::new(Vec::new())
     }
 }
 
-impl From<ClassList> for LabelMap {
-    fn from(list: ClassList) -> LabelMap {
-        LabelMap {
+impl From<ClassList> for ClassMap {
+    fn from(list: ClassList) -> ClassMap {
+        ClassMap {
             list,
             values: OnceLock::new(),
             names: OnceLock::new(),
@@ -61,9 +101,9 @@ fn is_counted(values: &[f64]) -> bool {
         .all(|(i, value)| *value == i as f64)
 }
 
-impl LabelMap {
+impl ClassMap {
     /// A map over distinct values in the given order.
-    pub fn new(values: Vec<f64>) -> LabelMap {
+    pub fn new(values: Vec<f64>) -> ClassMap {
         if is_counted(&values) {
             return ClassList::Count(values.len()).into();
         }
@@ -77,14 +117,14 @@ impl LabelMap {
     }
 
     /// The classes 0, 1, 2 … below `count`.
-    pub fn counted(count: usize) -> LabelMap {
+    pub fn counted(count: usize) -> ClassMap {
         ClassList::Count(count).into()
     }
 
     /// A map over names, whose values are 0, 1, 2 ….
-    pub fn named(names: Vec<String>) -> LabelMap {
+    pub fn named(names: Vec<String>) -> ClassMap {
         if names.is_empty() {
-            return LabelMap::default();
+            return ClassMap::default();
         }
         let bytes = names.iter().map(String::len).sum();
         let (mut text, mut ends) = (String::with_capacity(bytes), Vec::new());
@@ -95,8 +135,16 @@ impl LabelMap {
         ClassList::Names(text, ends).into()
     }
 
+    /// A map over names, or over values where there are none.
+    pub fn of(values: Vec<f64>, names: Vec<String>) -> ClassMap {
+        match names.is_empty() {
+            true => ClassMap::new(values),
+            false => ClassMap::named(names),
+        }
+    }
+
     /// Names of the classes, one each; empty where the data has numbers only. The list is made when it is first
-    /// asked for: [`LabelMap::name`] needs none.
+    /// asked for: [`ClassMap::name`] needs none.
     pub fn names(&self) -> &[String] {
         self.names.get_or_init(|| {
             let all = 0..self.len() as u32;
@@ -129,7 +177,7 @@ impl LabelMap {
     }
 
     /// What a class is called: its name, or else its value. Panics unless `class` is below
-    /// [`LabelMap::len`].
+    /// [`ClassMap::len`].
     pub fn describe(&self, class: u32) -> String {
         match self.name(class) {
             Some(name) => name.to_owned(),
@@ -137,16 +185,70 @@ impl LabelMap {
         }
     }
 
+    /// What the first classes are called, for messages.
+    pub fn listed(&self) -> String {
+        const MOST: usize = 20;
+        let all = 0..self.len().min(MOST) as u32;
+        let mut text = all
+            .map(|class| self.describe(class))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if self.len() > MOST {
+            text += &format!(" and {} more", self.len() - MOST);
+        }
+        text
+    }
+
+    /// Whether the classes of both are called the same in the same order.
+    pub fn reads_as(&self, other: &ClassMap) -> bool {
+        let all = 0..self.len() as u32;
+        self == other
+            || self.len() == other.len()
+                && all
+                    .into_iter()
+                    .all(|class| self.describe(class) == other.describe(class))
+    }
+
+    /// A hash of the classes and their order.
+    pub fn fingerprint(&self) -> u64 {
+        let start = mix(1, self.len() as u64);
+        match &self.list {
+            ClassList::Count(_) => mix(start, u64::MAX),
+            ClassList::Values(values, _) => {
+                values.iter().fold(start, |hash, v| mix(hash, bits(*v)))
+            }
+            ClassList::Names(text, ends) => {
+                let hash = mix(start, u64::from(crc32c::crc32c(text.as_bytes())));
+                ends.iter().fold(hash, |hash, end| mix(hash, *end))
+            }
+        }
+    }
+
+    /// The same map for files that call their classes by name or by number: where the map has names and the files
+    /// have numbers, names that are numbers are taken for them.
+    pub(crate) fn for_files(&self, have_names: bool) -> ClassMap {
+        if have_names || !self.has_names() {
+            return self.clone();
+        }
+        let all = 0..self.len() as u32;
+        let number = |name: &str| name.parse().ok().filter(|number: &f64| number.is_finite());
+        let numbers = all.map(|class| self.name(class).and_then(number));
+        match numbers.collect::<Option<Vec<f64>>>() {
+            Some(numbers) => ClassMap::new(numbers),
+            None => self.clone(),
+        }
+    }
+
     /// A map over values in order of first appearance, put in LIBLINEAR's order.
-    pub fn from_first_appearance(mut values: Vec<f64>) -> LabelMap {
+    pub fn from_first_appearance(mut values: Vec<f64>) -> ClassMap {
         if values == [-1.0, 1.0] {
             values.swap(0, 1);
         }
-        LabelMap::new(values)
+        ClassMap::new(values)
     }
 
     /// The label values, one a class. Where they are 0, 1, 2 … the list is made when it is first asked for:
-    /// [`LabelMap::value`] needs none.
+    /// [`ClassMap::value`] needs none.
     pub fn values(&self) -> &[f64] {
         match &self.list {
             ClassList::Values(values, _) => values,
@@ -157,7 +259,7 @@ impl LabelMap {
         }
     }
 
-    /// The label value of a class. Panics unless `class` is below [`LabelMap::len`].
+    /// The label value of a class. Panics unless `class` is below [`ClassMap::len`].
     pub fn value(&self, class: u32) -> f64 {
         assert!((class as usize) < self.len(), "class {class}");
         match &self.list {
@@ -314,7 +416,7 @@ impl LabelCollector {
 /// How the label values of a file become classes of the data set.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
-    pub(crate) labels: std::sync::Arc<LabelMap>,
+    pub(crate) labels: std::sync::Arc<ClassMap>,
     /// This label against the rest: it stands for +1, any other for -1.
     pub(crate) positive: Option<f64>,
     /// A label that is none of them does not matter and counts as the first class.
@@ -346,26 +448,26 @@ mod tests {
     #[test]
     fn liblinear_order() {
         assert_eq!(
-            LabelMap::from_first_appearance(vec![-1.0, 1.0]).values(),
+            ClassMap::from_first_appearance(vec![-1.0, 1.0]).values(),
             [1.0, -1.0]
         );
         assert_eq!(
-            LabelMap::from_first_appearance(vec![1.0, -1.0]).values(),
+            ClassMap::from_first_appearance(vec![1.0, -1.0]).values(),
             [1.0, -1.0]
         );
         assert_eq!(
-            LabelMap::from_first_appearance(vec![0.0, 1.0]).values(),
+            ClassMap::from_first_appearance(vec![0.0, 1.0]).values(),
             [0.0, 1.0]
         );
         assert_eq!(
-            LabelMap::from_first_appearance(vec![3.0, 1.0, 2.0]).values(),
+            ClassMap::from_first_appearance(vec![3.0, 1.0, 2.0]).values(),
             [3.0, 1.0, 2.0]
         );
     }
 
     #[test]
     fn names_go_by_number() {
-        let map = LabelMap::named(vec!["cat".into(), "dog".into()]);
+        let map = ClassMap::named(vec!["cat".into(), "dog".into()]);
         assert_eq!(map.values(), [0.0, 1.0]);
         assert_eq!(map.names(), ["cat", "dog"]);
         assert_eq!(
@@ -376,8 +478,36 @@ mod tests {
             (map.name(0), map.name(1), map.name(2)),
             (Some("cat"), Some("dog"), None)
         );
-        assert_ne!(map, LabelMap::new(vec![0.0, 1.0]));
-        assert_eq!(LabelMap::new(vec![2.5]).describe(0), "2.5");
+        assert_ne!(map, ClassMap::new(vec![0.0, 1.0]));
+        assert_eq!(ClassMap::new(vec![2.5]).describe(0), "2.5");
+    }
+
+    #[test]
+    fn maps_are_kept_and_told_apart() {
+        let named = |names: &[&str]| ClassMap::named(names.iter().map(|n| n.to_string()).collect());
+        let maps = [
+            ClassMap::counted(3),
+            ClassMap::new(vec![3.0, -1.5]),
+            ClassMap::new(vec![-1.5, 3.0]),
+            named(&["a", "bc"]),
+            named(&["ab", "c"]),
+            named(&["0", "1", "2"]),
+        ];
+        for (i, map) in maps.iter().enumerate() {
+            let json = serde_json::to_string(map).unwrap();
+            assert_eq!(&serde_json::from_str::<ClassMap>(&json).unwrap(), map);
+            for (j, other) in maps.iter().enumerate() {
+                let same = map.fingerprint() == other.fingerprint();
+                assert_eq!(same, i == j, "{map:?} {other:?}");
+            }
+        }
+        assert_eq!(
+            serde_json::to_string(&maps[0]).unwrap(),
+            r#"{"count":3,"labels":[],"names":[]}"#
+        );
+        assert!(maps[0].reads_as(&maps[5]) && !maps[1].reads_as(&maps[2]));
+        assert_eq!(ClassMap::counted(22).listed().matches(',').count(), 19);
+        assert!(ClassMap::counted(22).listed().ends_with("19 and 2 more"));
     }
 
     #[test]
@@ -398,7 +528,7 @@ mod tests {
             // Neither ascending nor descending, unless they are counted.
             let mut values: Vec<f64> = (0..count).map(|i| i as f64 - shift).collect();
             values.rotate_left(if shift == 0.0 { 0 } else { count / 3 });
-            let map = LabelMap::new(values.clone());
+            let map = ClassMap::new(values.clone());
             assert_eq!(map.is_count(), shift == 0.0 || count == 0);
             assert_eq!((map.values(), map.len()), (&values[..], count));
             for (class, value) in (0..).zip(values) {
@@ -413,7 +543,7 @@ mod tests {
             assert_eq!(map.class_of(1e9), None);
         }
         assert_eq!(
-            LabelMap::new((0..20).map(f64::from).collect()).class_of(-0.0),
+            ClassMap::new((0..20).map(f64::from).collect()).class_of(-0.0),
             Some(0)
         );
     }

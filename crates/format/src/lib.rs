@@ -118,7 +118,7 @@ pub use idx_writer::IdxWriter;
 pub use in_place::{InPlace, InPlaceClass};
 pub use json_label::{JsonFault, JsonKey, json_numbers};
 pub use kind::FormatKind;
-pub use labels::LabelMap;
+pub use labels::ClassMap;
 pub use members::{Member, Members, members};
 pub use mixture::Mixture;
 pub use npy::{NpyHeader, npy_array};

@@ -1,4 +1,5 @@
-//! The class of a record without reading it, where a list outside the records says it.
+//! What is known of the classes of records without reading them: whether all are known, and the class of a record where
+//! a list outside the records says it.
 
 use crate::bad_record::bad_record;
 use crate::data_file::Decoder;
@@ -7,6 +8,11 @@ use crate::error::FormatError;
 use crate::sample::SampleShape;
 
 impl Dataset {
+    /// Whether a file has a class that is not among [`Dataset::labels`]: records of it cannot be decoded.
+    pub fn has_unknown_class(&self) -> bool {
+        self.unknown_class
+    }
+
     /// Whether every class is listed outside the records: by the names of folders, a table, a file of labels, or the
     /// index of a tar file. Records of text, which have no class, are all of class 0.
     pub fn lists_classes(&self) -> bool {

@@ -13,7 +13,7 @@ use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
 use crate::feature_type::FeatureType;
 use crate::kind::FormatKind;
-use crate::labels::LabelMap;
+use crate::labels::ClassMap;
 use crate::remote::OpenRemote;
 
 /// How files are opened for reading records.
@@ -104,8 +104,12 @@ pub struct OpenOptions {
     pub file_column: LabelColumn,
     /// Two classes: this label as +1 against all others as -1.
     pub positive: Option<ClassName>,
-    /// The training set's labels, for reading a test set; other labels are then faults.
-    pub labels: Option<LabelMap>,
+    /// The classes that are known from before, as those of the training set are for reading a test set; others are then
+    /// faults.
+    pub labels: Option<ClassMap>,
+    /// Classes without names keep the order of their numbers, as nets have them; else rows of features have that of
+    /// first appearance.
+    pub by_number: bool,
     /// Labels that are not known do not matter: predictions make no use of them.
     pub any_label: bool,
     /// The model's number of features, for reading a test set: sparse rows lose the features beyond,
@@ -156,6 +160,7 @@ impl Default for OpenOptions {
             file_column: LabelColumn::First,
             positive: None,
             labels: None,
+            by_number: false,
             any_label: false,
             features: None,
             missing: None,

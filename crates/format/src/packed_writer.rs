@@ -12,7 +12,7 @@ use pelton_storage::WholeFile;
 
 use crate::elias_fano::EliasFanoBuilder;
 use crate::error::FormatError;
-use crate::labels::{LabelMap, MOST_LABELS, bits};
+use crate::labels::{ClassMap, MOST_LABELS, bits};
 use crate::packed::{
     END_MAGIC, HEADER_BYTES, Header, PackedShape, SPARSE_HEAD_BYTES, encode_dense, encode_sparse,
 };
@@ -33,7 +33,7 @@ pub struct PackedSummary {
     /// Bytes of the records alone.
     pub record_bytes: u64,
     /// The labels in order of first appearance.
-    pub labels: LabelMap,
+    pub labels: ClassMap,
 }
 
 /// Writes one packed file.
@@ -240,7 +240,7 @@ impl PackedWriter {
             nonzeros: header.nonzeros,
             file_bytes: header.file_bytes,
             record_bytes: records_end - HEADER_BYTES,
-            labels: LabelMap::new(self.labels),
+            labels: ClassMap::new(self.labels),
         })
     }
 }

@@ -11,11 +11,11 @@ use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_format::Scale;
+use pelton_format::{ClassMap, Scale};
 use pelton_storage::WholeFile;
 
 use crate::error::LinearError;
-use crate::problem::Loss;
+use crate::problem::{Loss, Problem};
 use crate::weights::Weights;
 
 /// Weights with what is needed to use them.
@@ -25,11 +25,10 @@ pub struct Model {
     pub loss: Loss,
     /// The cost it was trained with, where known: LIBLINEAR's format does not say.
     pub cost: Option<f64>,
-    /// Label of each class, in class order.
-    pub labels: Vec<f64>,
-    /// Names of the labels, which are 0, 1, 2 … then; empty where labels are numbers. LIBLINEAR's format
-    /// does not hold them.
-    pub names: Vec<String>,
+    /// Factor on the cost of each class; empty where all are 1, and in LIBLINEAR's format, which does not say.
+    pub class_weights: Vec<f64>,
+    /// The classes; LIBLINEAR's format does not hold their names.
+    pub classes: ClassMap,
     /// What stands for a missing value of each feature, where means do; LIBLINEAR's format does not hold
     /// them.
     pub means: Option<Vec<f32>>,
@@ -43,6 +42,20 @@ pub struct Model {
 const MOST_WEIGHTS: u64 = 1 << 33;
 
 impl Model {
+    /// The problem that it solves, at cost 1 where its cost is not known.
+    pub fn problem(&self) -> Result<Problem, LinearError> {
+        let features = self.weights.features();
+        let cost = self.cost.unwrap_or(1.0);
+        let mut problem = Problem::new(self.loss, cost, features, self.classes.len())?;
+        if let Some(bias) = self.weights.bias() {
+            problem = problem.with_bias(bias)?;
+        }
+        for (class, &weight) in (0..).zip(&self.class_weights) {
+            problem = problem.with_class_weight(class, weight)?;
+        }
+        Ok(problem)
+    }
+
     /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
     /// LIBLINEAR writes and reads them as integers. It knows no scale, so the weights written are for rows
     /// as they are; where these need a bias that the model lacks, it is 1. Ends without a file where `asked` is set

@@ -75,21 +75,25 @@ fn class_of(values: &[f64]) -> u32 {
     best as u32
 }
 
-/// Class probabilities of a logistic model from its decision values, as LIBLINEAR computes them: σ(v)
-/// for two classes; else σ of each value, divided by their sum. `None` for other losses, whose values
-/// are no log-odds.
+/// Class probabilities of a logistic model from its decision values, as LIBLINEAR defines them: σ(v)
+/// for two classes; else σ of each value, divided by their sum, all as multiples of the largest, for all may be smaller
+/// than numbers can be. `None` for other losses, whose values are no log-odds.
 pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
     if loss != Loss::Logistic {
         return None;
     }
+    let log_share = |value: f64| value.min(0.0) - (-value.abs()).exp().ln_1p();
     out.clear();
-    out.extend(values.iter().map(|&value| 1.0 / (1.0 + (-value).exp())));
-    if let [positive] = out[..] {
-        out.push(1.0 - positive);
-    } else {
-        let sum: f64 = out.iter().sum();
-        out.iter_mut().for_each(|p| *p /= sum);
+    if let [value] = *values {
+        out.extend([value, -value].map(|value| log_share(value).exp()));
+        return Some(());
     }
+    out.extend(values.iter().copied().map(log_share));
+    let most = out.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    out.iter_mut()
+        .for_each(|share| *share = (*share - most).exp());
+    let sum: f64 = out.iter().sum();
+    out.iter_mut().for_each(|share| *share /= sum);
     Some(())
 }
 

@@ -41,6 +41,8 @@ pub struct Problem {
     features: usize,
     bias: Option<f32>,
     costs: Vec<f64>,
+    /// Factors on the cost by class.
+    weights: Vec<f64>,
 }
 
 impl Problem {
@@ -63,6 +65,7 @@ impl Problem {
             features,
             bias: None,
             costs: vec![cost; classes],
+            weights: vec![1.0; classes],
         })
     }
 
@@ -85,6 +88,7 @@ impl Problem {
             return Err(LinearError::UnknownClass { class, classes });
         };
         *cost = usable(*cost * weight)?;
+        self.weights[class as usize] *= weight;
         Ok(self)
     }
 
@@ -123,6 +127,12 @@ impl Problem {
         } else {
             self.classes()
         }
+    }
+
+    /// The factors on the cost that classes were given; none where all are 1.
+    pub fn class_weights(&self) -> &[f64] {
+        let all_one = self.weights.iter().all(|weight| *weight == 1.0);
+        if all_one { &[] } else { &self.weights }
     }
 
     /// Cost C_i of the rows of a class.

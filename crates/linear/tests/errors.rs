@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::AtomicBool;
 
-use pelton_format::{Layout, RowTable, Rows};
+use pelton_format::{ClassMap, Layout, RowTable, Rows};
 use pelton_linear::*;
 
 fn check(result: Result<impl std::fmt::Debug, LinearError>, expected: &str) {
@@ -104,8 +104,8 @@ fn model(labels: Vec<f64>) -> Model {
     Model {
         loss: Loss::Hinge,
         cost: Some(2.0),
-        labels,
-        names: Vec::new(),
+        class_weights: Vec::new(),
+        classes: ClassMap::new(labels),
         means: None,
         weights,
         scale: None,
@@ -200,12 +200,28 @@ fn tensor_models_that_contradict_themselves() {
         check(Model::read_safetensors(&path), said);
     };
     refused(model(vec![0.0, -0.0]), "the label 0 twice");
-    let named = |labels: Vec<f64>, names: [&str; 2]| Model {
-        names: names.map(String::from).to_vec(),
-        ..model(labels)
+    let named = |names: [&str; 2]| Model {
+        classes: ClassMap::named(names.map(String::from).to_vec()),
+        ..model(vec![])
     };
-    refused(named(vec![0.0, 1.0], ["a", "a"]), "the label \"a\" twice");
-    refused(named(vec![1.0, 0.0], ["a", "b"]), "names that are not");
+    refused(named(["a", "a"]), "the label \"a\" twice");
+    let weighted = |class_weights| Model {
+        class_weights,
+        ..model(vec![1.0, -1.0])
+    };
+    refused(weighted(vec![2.0]), "1 factors on the cost of 2 classes");
+    refused(weighted(vec![2.0, 0.0]), "a factor of 0 on the cost");
+    named(["a", "b"])
+        .write_safetensors(&path, &AtomicBool::new(false))
+        .unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let (from, to) = (b"[0.0,1.0]", b"[1.0,0.0]");
+    let at = bytes
+        .windows(from.len())
+        .position(|window| window == from)
+        .unwrap();
+    std::fs::write(&path, [&bytes[..at], to, &bytes[at + to.len()..]].concat()).unwrap();
+    check(Model::read_safetensors(&path), "names that are not");
     let means = Some(vec![0.5; 3]);
     refused(
         Model {

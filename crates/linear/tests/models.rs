@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::AtomicBool;
 
-use pelton_format::{Layout, Scale};
+use pelton_format::{ClassMap, Layout, Scale};
 use pelton_linear::*;
 use support::{planted, table};
 
@@ -36,8 +36,8 @@ fn trained(
     let model = Model {
         loss,
         cost: Some(1.0),
-        labels,
-        names: Vec::new(),
+        class_weights: Vec::new(),
+        classes: ClassMap::new(labels),
         means: None,
         weights,
         scale: None,
@@ -54,8 +54,10 @@ fn both_formats_give_back_what_was_written() {
             for bias in [None, Some(0.5)] {
                 let (_, _, model) = trained(loss, classes, bias);
                 let told = Model {
-                    labels: (0..classes).map(|label| label as f64).collect(),
-                    names: (0..classes).map(|label| format!("Class_{label}")).collect(),
+                    class_weights: (0..classes).map(|label| 0.5 + label as f64).collect(),
+                    classes: ClassMap::named(
+                        (0..classes).map(|label| format!("Class_{label}")).collect(),
+                    ),
                     means: Some((0..12).map(|i| i as f32 / 3.0).collect()),
                     ..model.clone()
                 };
@@ -91,8 +93,8 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
         let model = Model {
             loss: Loss::Hinge,
             cost: Some(1.0),
-            labels: vec![1.0, -1.0],
-            names: Vec::new(),
+            class_weights: Vec::new(),
+            classes: ClassMap::new(vec![1.0, -1.0]),
             means: None,
             weights: Weights::from_vectors(2, bias, vec![own]),
             scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
@@ -129,8 +131,8 @@ fn the_text_is_liblinears() {
     let model = Model {
         loss: Loss::Hinge,
         cost: None,
-        labels: vec![1.0, -1.0],
-        names: Vec::new(),
+        class_weights: Vec::new(),
+        classes: ClassMap::new(vec![1.0, -1.0]),
         means: None,
         weights,
         scale: None,
@@ -143,6 +145,32 @@ fn the_text_is_liblinears() {
     let expected = "solver_type L2R_L1LOSS_SVC_DUAL\nnr_class 2\nlabel 1 -1\nnr_feature 2\nbias 1\nw\n\
                     0.25 \n-1.5 \n3 \n";
     assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+}
+
+/// Of decision values far below 0 every share is smaller than numbers can be; their ratios are not.
+#[test]
+fn probabilities_of_low_values_are_numbers() {
+    let mut found = Vec::new();
+    for (values, expected) in [
+        (
+            &[-2000.0, -1999.0, -3000.0][..],
+            &[0.2689414213699951, 0.7310585786300049, 0.0][..],
+        ),
+        (&[-800.0, -800.0, 800.0], &[0.0, 0.0, 1.0]),
+        (&[0.0, 0.0, 0.0, 0.0], &[0.25; 4]),
+        (&[-800.0], &[0.0, 1.0]),
+        (&[800.0], &[1.0, 0.0]),
+        (&[40.0], &[1.0, 4.248354255291589e-18]),
+    ] {
+        probabilities(Loss::Logistic, values, &mut found).unwrap();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                (found - expected).abs() <= 1e-6 * expected,
+                "{values:?}: {found} {expected}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -188,8 +216,8 @@ fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {
     let model = Model {
         loss: Loss::Hinge,
         cost: None,
-        labels: vec![0.0, 1.0, 2.0, 3.0],
-        names: Vec::new(),
+        class_weights: Vec::new(),
+        classes: ClassMap::new(vec![0.0, 1.0, 2.0, 3.0]),
         means: None,
         weights: Weights::from_vectors(6, Some(1.0), (0..4).map(vector).collect()),
         scale: None,
@@ -270,7 +298,7 @@ fn liblinear_predicts_the_same_from_our_files() {
         let theirs: Vec<f64> = theirs.lines().map(|line| line.parse().unwrap()).collect();
         assert_eq!(theirs.len(), rows.len());
         predict(&model.weights, &rows, |i, prediction| {
-            let label = model.labels[prediction.class as usize];
+            let label = model.classes.value(prediction.class);
             assert_eq!(label, theirs[i], "row {i}");
         });
     }

@@ -10,12 +10,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// Settings that name files: whether they are given must be the same, and not how the files are called.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "paths",
     "pair",
     "test",
     "validation",
     "vocabulary",
+    "classes",
     "label_file",
     "state",
     "log",

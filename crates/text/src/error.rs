@@ -33,6 +33,16 @@ pub enum TextError {
         /// The most bytes of distinct words.
         bytes: u64,
     },
+    /// A list of words with one that cannot be numbered.
+    #[error("word {place} of the list, {word:?}, {problem}")]
+    BadWord {
+        /// Its place, from 0.
+        place: usize,
+        /// The word.
+        word: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// A number that no token has.
     #[error(
         "token {position} has the number {id} where the vocabulary has {size} tokens; decode with the vocabulary that encoded"

@@ -153,6 +153,40 @@ impl Vocabulary {
         }
     }
 
+    /// The vocabulary of these words in the order of their numbers, which come behind those of the special tokens; the
+    /// list may begin with these. Nothing is counted.
+    ///
+    /// Errors: a word that stands twice, or is none; more words than have numbers.
+    pub fn from_words<W: AsRef<[u8]>>(listed: &[W]) -> Result<Vocabulary, TextError> {
+        let specials = Special::ALL.len();
+        let mut table = with_specials(listed.len() + specials, 0)?;
+        let spelled =
+            |(word, special): (&W, Special)| word.as_ref() == special.spelling().as_bytes();
+        let begins = listed.len() >= specials && listed.iter().zip(Special::ALL).all(spelled);
+        let from = if begins { specials } else { 0 };
+        for (place, word) in listed.iter().enumerate().skip(from) {
+            let word = word.as_ref();
+            let refuse = |problem| TextError::BadWord {
+                place,
+                word: String::from_utf8_lossy(word).into_owned(),
+                problem,
+            };
+            if words(word).ne([word]) {
+                return Err(refuse(
+                    "is empty or has white space in it; list words one by one",
+                ));
+            }
+            if table.number(word).is_some() {
+                return Err(refuse(
+                    "stands there twice or is a special token; list it once",
+                ));
+            }
+            table.insert(word)?;
+        }
+        let counts = vec![0; table.len()];
+        Ok(Vocabulary::from_parts(Tokenizer::Whitespace, table, counts))
+    }
+
     /// The vocabulary of bytes, which needs no text.
     fn of_bytes() -> Result<Vocabulary, TextError> {
         Ok(Vocabulary {

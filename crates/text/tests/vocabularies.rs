@@ -415,3 +415,32 @@ fn paths_that_cannot_be_read_or_written() {
         "{error}"
     );
 }
+
+#[test]
+fn listed_words_have_the_numbers_of_their_places() {
+    let of = |words: &[&str]| Vocabulary::from_words(words).map_err(|error| error.to_string());
+    let plain = of(&["the", "cat"]).unwrap();
+    assert_eq!(
+        (
+            plain.size(),
+            plain.id(b"the"),
+            plain.id(b"cat"),
+            plain.id(b"dog")
+        ),
+        (6, 4, 5, 1)
+    );
+    let whole = of(&["<pad>", "<unk>", "<bos>", "<eos>", "the", "cat"]).unwrap();
+    assert_eq!(whole.fingerprint(), plain.fingerprint());
+    for (words, said) in [
+        (
+            &["a", "b", "a"][..],
+            "word 2 of the list, \"a\", stands there twice",
+        ),
+        (&["a", "<unk>"], "word 1 of the list, \"<unk>\""),
+        (&["a b"], "has white space"),
+        (&[""], "is empty"),
+    ] {
+        let error = of(words).unwrap_err();
+        assert!(error.contains(said), "{error}");
+    }
+}

@@ -56,9 +56,7 @@ fn make(folder: &Path, classes: usize, d: usize) {
         "run.toml",
         format!("model = \"none\"\n[head]\nembedding = {d}\n[fit]\n"),
     );
-    let labels: Vec<f64> = (0..classes).map(|class| class as f64).collect();
-    let described =
-        serde_json::json!({ "image": [d], "features": d, "labels": labels, "names": [] });
+    let described = serde_json::json!({ "version": 2, "image": [d], "features": d, "count": classes, "labels": [], "names": [] });
     write("classes.json", described.to_string());
     let progress = serde_json::json!({
         "feed": null, "steps": 1, "epoch": {}, "epochs": [], "fresh_examples": 0, "echoed_examples": 0,

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use pelton_data::{self as data, DataConfig, DataError, Expected, OpenedData};
 use pelton_fetch::{FetchOptions, OnBadRecord};
-use pelton_format::{LabelMap, Missing};
-use pelton_linear::{LinearError, Loss, Model, Problem, predict, probabilities};
+use pelton_format::{ClassMap, Missing};
+use pelton_linear::{LinearError, Loss, Model, predict, probabilities};
 use pelton_run::{Interrupt, RunContext, peak_rss_bytes};
 
 use crate::config::LinearConfig;
@@ -116,14 +116,12 @@ impl EvaluateConfig {
             None => of_run.filter(|how| *how == Missing::Zero),
         });
         let expected = Expected {
-            labels: match &model.names[..] {
-                [] => LabelMap::new(model.labels.clone()),
-                names => LabelMap::named(names.to_vec()),
-            },
+            labels: model.classes.clone(),
             any_label,
             features: model.weights.features() as u64,
             means: model.means.as_deref().map(Arc::from),
         };
+        expected.check(&config)?;
         let scale = trained.model.scale.clone().map(Arc::new);
         let config = config.with_rows(data::row_layout(scale.as_deref()));
         let opened = data::open(&config, &config.paths, Some(&expected), context)?;
@@ -140,17 +138,7 @@ impl EvaluateConfig {
     }
 }
 
-fn problem(model: &Model) -> Result<Problem, TrainError> {
-    let features = model.weights.features();
-    let cost = model.cost.unwrap_or(1.0);
-    let problem = Problem::new(model.loss, cost, features, model.labels.len())?;
-    Ok(match model.weights.bias() {
-        Some(bias) => problem.with_bias(bias)?,
-        None => problem,
-    })
-}
-
-/// Accuracy and primal value of a model on data with labels.
+/// Accuracy of a model on data with labels, and its primal value where it says its cost.
 pub fn eval(
     config: &EvaluateConfig,
     mut context: RunContext<'_>,
@@ -159,7 +147,7 @@ pub fn eval(
     let (trained, opened) = config.open(false, &mut context)?;
     let dataset = &opened.dataset;
     let weights = &trained.model.weights;
-    let problem = problem(&trained.model)?;
+    let problem = trained.model.problem()?;
     let evaluation = evaluate(
         dataset,
         &problem,
@@ -168,7 +156,8 @@ pub fn eval(
     )?;
     let meters = &evaluation.meters;
     Ok(LinearSummary {
-        primal: Some(evaluation.losses.primal(weights)),
+        // Of a model that does not say its cost there is none.
+        primal: (trained.model.cost).map(|_| evaluation.losses.primal(weights)),
         test_accuracy: Some(evaluation.losses.accuracy()),
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),
@@ -185,7 +174,7 @@ pub fn eval(
         read_amplification: meters.read_amplification(),
         records: dataset.records(),
         features: dataset.features(),
-        classes: trained.model.labels.len() as u64,
+        classes: trained.model.classes.len() as u64,
         skipped_records: meters.skipped_records,
         ranks: 1,
         access: "window".to_string(),
@@ -196,7 +185,8 @@ pub fn eval(
 }
 
 /// Writes the predicted label of every row to `out`, a line each, in file order; with
-/// `with_probabilities` the probability of every class follows (logistic models).
+/// `with_probabilities` the probability of every class follows (logistic models), in the order that a first line states
+/// ([`heading`]).
 pub fn predict_lines(
     config: &EvaluateConfig,
     with_probabilities: bool,
@@ -215,6 +205,9 @@ pub fn predict_lines(
     let labels = opened.dataset.labels();
     let mut shares = Vec::new();
     let mut failed = None;
+    if with_probabilities {
+        writeln!(out, "{}", heading(labels)).map_err(unwritten)?;
+    }
     for_each_batch(
         &opened.dataset,
         &config.feed(&opened, context.interrupt),
@@ -225,7 +218,7 @@ pub fn predict_lines(
                     && probabilities(model.loss, prediction.values, &mut shares).is_some()
                 {
                     for share in &shares {
-                        line += &format!(" {share:.6}");
+                        line += &format!("\t{share:.6}");
                     }
                 }
                 line.push('\n');
@@ -240,6 +233,13 @@ pub fn predict_lines(
         },
     )?;
     out.flush().map_err(unwritten)
+}
+
+/// The first line of predictions with probabilities: `label`, then every class, with tabs between.
+pub(crate) fn heading(classes: &ClassMap) -> String {
+    let all = (0..classes.len() as u32).map(|class| classes.describe(class));
+    let columns: Vec<String> = std::iter::once("label".to_owned()).chain(all).collect();
+    columns.join("\t")
 }
 
 /// A reader that closed the pipe has what it wanted; anything else is a failure.

@@ -21,7 +21,7 @@ use crate::deep::{
     FitConfig, Prepared, Targets, load_parameters, measure, pixels, thread_pool, vectors,
 };
 use crate::error::TrainError;
-use crate::evaluate::{EvaluateConfig, unreadable, unwritten};
+use crate::evaluate::{EvaluateConfig, heading, unreadable, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, fits, resolved};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 
@@ -126,11 +126,11 @@ pub(crate) fn tells_classes(
 fn load(run: &Path) -> Result<Finished, TrainError> {
     let (job, file) = open_run(run)?;
     let net = match &job {
-        Job::Images(config, classes) => config.net(classes.input(), classes.count)?,
+        Job::Images(config, classes) => config.net(classes.input(), classes.map.len())?,
         Job::Text(config, vocabulary) => config.net(vocabulary.size() as usize)?,
     };
     let mut trainer = match &job {
-        Job::Images(config, classes) => config.trainer(net, classes.count, Comm::alone())?,
+        Job::Images(config, classes) => config.trainer(net, classes.map.len(), Comm::alone())?,
         Job::Text(..) => trainer(net, Device::Cpu, 0, Comm::alone()),
     };
     load_parameters(&file, trainer.as_mut(), &Comm::alone())?;
@@ -147,7 +147,7 @@ fn load(run: &Path) -> Result<Finished, TrainError> {
 
 /// What is left at its default follows the run.
 fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
-    let (default, mut config) = (DataConfig::default(), given.with_bytes());
+    let (default, mut config) = (DataConfig::default(), given.for_nets());
     config.format = config.format.or_else(|| run.format.clone());
     if config.label == default.label {
         config.label.clone_from(&run.label);
@@ -184,6 +184,8 @@ fn prepare(
         among: None,
         sampler: None,
         lengths: None,
+        by_class: true,
+        vocabulary: None,
     };
     Ok(PreparedPipeline::new(
         &pipeline.evaluation(),
@@ -202,11 +204,12 @@ fn images(
     context: &mut RunContext<'_>,
 ) -> Result<(OpenedData, PreparedPipeline), TrainError> {
     let expected = Expected {
-        labels: classes.map(),
+        labels: classes.map.clone(),
         any_label,
         features: classes.features,
         means: None,
     };
+    expected.check(&of.data)?;
     let data = data_config(&of.data, &config.data);
     let data = open(&data, &data.paths, Some(&expected), context)?;
     let pipeline = resolved(&config.pipeline, &data);
@@ -225,7 +228,7 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     let (data, prepared, targets, language) = match &net.job {
         Job::Images(config, classes) => {
             let (data, prepared) = images(of, config, classes, false, context)?;
-            let targets = Targets::Classes(classes.count);
+            let targets = Targets::Classes(classes.map.len());
             (data, Prepared::Pipeline(Box::new(prepared)), targets, false)
         }
         Job::Text(config, _) => {
@@ -263,13 +266,21 @@ pub fn eval(of: &EvaluateConfig, mut context: RunContext<'_>) -> Result<NetFigur
     })
 }
 
-/// Writes the `top` likeliest classes of every image with their probabilities, a line each, in the order of the
-/// records, with tabs between.
+/// What is written of a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predicted {
+    /// The likeliest classes, so many, each with its probability or, of a head over many classes, its score.
+    Top(usize),
+    /// The likeliest class, then the probability of every class in the order that a first line states.
+    Probabilities,
+}
+
+/// Writes what is predicted for every image, a line each, in the order of the records, with tabs between.
 ///
-/// Errors: as of [`eval`]; a net of language.
+/// Errors: as of [`eval`]; a net of language; probabilities of a head over many classes, which has scores.
 pub fn predict_lines(
     of: &EvaluateConfig,
-    top: usize,
+    wanted: Predicted,
     out: &mut dyn Write,
     mut context: RunContext<'_>,
 ) -> Result<(), TrainError> {
@@ -281,14 +292,21 @@ pub fn predict_lines(
             of.model.display()
         )));
     };
-    if net.trainer.head().is_some() && top == usize::MAX {
-        return Err(TrainError::config(format!(
-            "{}: its head over many classes tells cosines or products, not `probabilities`; give `top` for the scores of so many classes",
-            of.model.display()
-        )));
-    }
+    let labels = &classes.map;
+    let top = match wanted {
+        Predicted::Top(top) => top,
+        Predicted::Probabilities if config.head.is_some() => {
+            return Err(TrainError::config(format!(
+                "{}: a head over many classes has scores and no probabilities; ask for the `top` classes",
+                of.model.display()
+            )));
+        }
+        Predicted::Probabilities => labels.len(),
+    };
     let (data, prepared) = images(of, config, classes, true, context)?;
-    let labels = classes.map();
+    if wanted == Predicted::Probabilities {
+        writeln!(out, "{}", heading(labels)).map_err(unwritten)?;
+    }
     let mut loader = prepared.loader(None, context.comm)?;
     for _ in 0..prepared.plan().steps(0) {
         let Some(batch) = loader.next() else { break };
@@ -328,10 +346,17 @@ pub fn predict_lines(
                     )));
                 }
                 let shares = softmax(row, 1.0);
-                let line: Vec<String> = likeliest(row, top)
-                    .into_iter()
-                    .map(|class| format!("{}\t{:.6}", labels.describe(class as u32), shares[class]))
-                    .collect();
+                let best = likeliest(row, top);
+                let described = |class: usize| labels.describe(class as u32);
+                let line: Vec<String> = match wanted {
+                    Predicted::Top(_) => best
+                        .into_iter()
+                        .map(|class| format!("{}\t{:.6}", described(class), shares[class]))
+                        .collect(),
+                    Predicted::Probabilities => std::iter::once(described(best[0]))
+                        .chain(shares.iter().map(|share| format!("{share:.6}")))
+                        .collect(),
+                };
                 writeln!(out, "{}", line.join("\t")).map_err(unwritten)?;
             }
         }

@@ -8,7 +8,7 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
-use pelton_format::{Contents, LabelMap};
+use pelton_format::{ClassMap, Contents};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
@@ -143,7 +143,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         ));
     }
     let context = &mut context;
-    let data = open(&config.data.with_bytes(), &config.data.paths, None, context)?;
+    let data = open(&config.data.for_nets(), &config.data.paths, None, context)?;
     if let Some(image) = data.dataset.fields().get("image")
         && let Some([height, width, channels]) = image.known().as_deref()
     {
@@ -163,10 +163,15 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         among: held.as_ref().map(|held| held.training.clone()),
         sampler: None,
         lengths: None,
+        by_class: true,
+        vocabulary: None,
     };
     let mut training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     let labels = data.dataset.labels();
     let classes = labels.len();
+    if config.data.classes.is_none() {
+        check_whole(labels, &config.data.paths)?;
+    }
     let expected = Expected {
         labels: labels.clone(),
         any_label: false,
@@ -181,7 +186,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         if paths.is_empty() {
             return Ok(None);
         }
-        let opened = open(&config.data.with_bytes(), paths, Some(&expected), context)?;
+        let opened = open(&config.data.for_nets(), paths, Some(&expected), context)?;
         let measured = training.evaluation(&opened, context)?;
         fits(&measured, input, paths)?;
         Ok(Some(Prepared::Pipeline(Box::new(measured))))
@@ -231,14 +236,10 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         began,
     };
     let written = Classes {
+        version: Classes::VERSION,
         image: sizes(input),
         features: data.dataset.features(),
-        count: labels.len(),
-        labels: match labels.is_count() {
-            true => vec![],
-            false => labels.values().to_vec(),
-        },
-        names: labels.names().to_vec(),
+        map: labels.clone(),
     };
     same_data(context, CLASSES, |file| {
         Classes::read(file).as_ref() == Some(&written)
@@ -249,6 +250,20 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         folder.write_json(CLASSES, &written)?;
     }
     fit(of, &mut folder, context)
+}
+
+/// Refuses labels that are measurements by the look of them.
+fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
+    if labels.is_count() {
+        return Ok(());
+    }
+    match labels.values().iter().find(|value| value.fract() != 0.0) {
+        Some(value) => Err(TrainError::config(format!(
+            "{}: has the label {value}, and nets tell classes, which are whole numbers or names; name the `label` column, or list the labels in `classes`",
+            paths.join(", ")
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// The pipeline with what is left unsaid filled in.
@@ -272,22 +287,32 @@ pub(crate) const CLASSES: &str = "classes.json";
 /// What that file holds.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Classes {
+    #[serde(default)]
+    version: u32,
     /// Height, width and channels of images, or the width of vectors.
     pub(crate) image: Vec<usize>,
     /// Features of a record.
     pub(crate) features: u64,
-    /// Classes.
-    pub(crate) count: usize,
-    /// Labels in class order; empty where they are 0, 1, 2 … or names.
-    pub(crate) labels: Vec<f64>,
-    /// Names in class order; empty where classes have none.
-    pub(crate) names: Vec<String>,
+    /// The classes.
+    #[serde(flatten)]
+    pub(crate) map: ClassMap,
 }
 
 impl Classes {
+    /// The version that is written. Before there were versions, class and label were the same number, whatever the order
+    /// of the labels.
+    const VERSION: u32 = 2;
+
     /// From its file; `None` where that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
-        serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+        let mut read: Classes = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+        if read.version < Classes::VERSION {
+            read.version = Classes::VERSION;
+            if !read.map.has_names() {
+                read.map = ClassMap::counted(read.map.len());
+            }
+        }
+        Some(read)
     }
 
     /// What the net is given.
@@ -295,14 +320,6 @@ impl Classes {
         match self.image[..] {
             [height, width, channels] => Flow::Image(height, width, channels),
             ref vector => Flow::Row(vector.iter().product()),
-        }
-    }
-
-    pub(crate) fn map(&self) -> LabelMap {
-        match (&self.names[..], &self.labels[..]) {
-            ([], []) => LabelMap::counted(self.count),
-            ([], labels) => LabelMap::new(labels.to_vec()),
-            (names, _) => LabelMap::named(names.to_vec()),
         }
     }
 }

@@ -281,6 +281,8 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         among: held.as_ref().map(|held| held.training.clone()),
         sampler: None,
         lengths: None,
+        by_class: false,
+        vocabulary: None,
     };
     let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;
     let vocabulary = pipeline.vocabulary().cloned();

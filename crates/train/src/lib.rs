@@ -39,7 +39,7 @@ pub use pelton_nn::{Device, GrowingBatch};
 
 pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;
-pub use pelton_data::{DataConfig, DataError, IoMode, Validation};
+pub use pelton_data::{ClassSetting, DataConfig, DataError, IoMode, Validation};
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, FeatureType, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};

@@ -314,7 +314,7 @@ fn a_finished_head_measures_and_predicts_as_its_run_did() {
         let mut lines = Vec::new();
         let quiet = &mut |_: Event<'_>| ();
         let context = RunContext::new(&comm, &interrupt, quiet);
-        finished::predict_lines(&of, 2, &mut lines, context).unwrap();
+        finished::predict_lines(&of, finished::Predicted::Top(2), &mut lines, context).unwrap();
         let text = String::from_utf8(lines).unwrap();
         let right = text.lines().enumerate().filter(|(record, line)| {
             let cells: Vec<&str> = line.split('\t').collect();

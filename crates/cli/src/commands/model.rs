@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 
 use pelton_train::evaluate::{self, EvaluateConfig};
 #[cfg(feature = "nets")]
-use pelton_train::finished::{self, SampleConfig};
+use pelton_train::finished::{self, Predicted, SampleConfig};
 
 #[cfg(feature = "nets")]
 use crate::arguments::SampleArguments;
@@ -28,12 +28,15 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
         return print_json(&summary);
     }
     print_with(|out| {
+        let accuracy = 100.0 * summary.test_accuracy.unwrap_or(f64::NAN);
+        let primal = summary
+            .primal
+            .map(|primal| format!(", primal {primal:.6e}"));
         writeln!(
             out,
-            "accuracy {:.4} % of {} examples, primal {:.6e}",
-            100.0 * summary.test_accuracy.unwrap_or(f64::NAN),
+            "accuracy {accuracy:.4} % of {} examples{}",
             summary.records,
-            summary.primal.unwrap_or(f64::NAN)
+            primal.unwrap_or_default()
         )
     })
 }
@@ -89,13 +92,11 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let result = with_console(|context| {
         #[cfg(feature = "nets")]
         if is_net {
-            let all = if arguments.probabilities {
-                usize::MAX
-            } else {
-                1
+            let wanted = match arguments.probabilities {
+                true => Predicted::Probabilities,
+                false => Predicted::Top(arguments.top.unwrap_or(1)),
             };
-            let top = arguments.top.unwrap_or(all);
-            return finished::predict_lines(&config, top, &mut out, context);
+            return finished::predict_lines(&config, wanted, &mut out, context);
         }
         evaluate::predict_lines(&config, arguments.probabilities, &mut out, context)
     });

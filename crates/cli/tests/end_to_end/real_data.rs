@@ -217,8 +217,8 @@ fn higgs_with_a_named_label_column() {
     let text = place
         .ok("predict runs/h higgs.11k.csv --probabilities")
         .stdout;
-    for line in text.lines().take(100) {
-        let words: Vec<f64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+    for line in text.lines().skip(1).take(100) {
+        let words: Vec<f64> = line.split('\t').map(|word| word.parse().unwrap()).collect();
         assert_eq!(words.len(), 3, "{line}");
         assert!((words[1] + words[2] - 1.0).abs() < 2e-6, "{line}");
     }

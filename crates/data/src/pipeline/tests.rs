@@ -27,6 +27,8 @@ fn terms() -> PipelineTerms {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        by_class: false,
+        vocabulary: None,
     }
 }
 

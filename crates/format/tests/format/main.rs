@@ -2,6 +2,7 @@
 
 mod array_records;
 mod arrays;
+mod class_maps;
 #[cfg(feature = "columns")]
 mod columns;
 mod folder_indexes;

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::{file, options, real, rows};
 use pelton_format::raw::{decode_packed_file, mend_packed_file};
 use pelton_format::{
-    Dataset, FormatError, IndexCoding, LabelMap, Layout, OpenOptions, PackedCopy, PackedShape,
+    ClassMap, Dataset, FormatError, IndexCoding, Layout, OpenOptions, PackedCopy, PackedShape,
     PackedWriter, RecordBytes, Row, RowLayout, Rows,
 };
 use pelton_storage::{AlignedBuffer, RangeRead};
@@ -44,7 +44,7 @@ fn check_round_trip(shape: PackedShape, written: &Rows, labels: &[f64]) {
     let bytes = pack(&path, shape, written, labels);
     let (again, stored) = decode_packed_file(&bytes).expect("what was written reads");
     let options = OpenOptions {
-        labels: Some(LabelMap::new(labels.to_vec())),
+        labels: Some(ClassMap::new(labels.to_vec())),
         ..options(folder.path())
     };
     let dataset = Dataset::open(&[path], &options).unwrap();

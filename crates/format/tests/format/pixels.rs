@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::support::{file, options, rows};
-use pelton_format::{Contents, Dataset, FormatError, LabelMap, Layout, OpenOptions, Row};
+use pelton_format::{ClassMap, Contents, Dataset, FormatError, Layout, OpenOptions, Row};
 use tempfile::tempdir;
 
 fn open(path: PathBuf, options: &OpenOptions) -> Result<Dataset, FormatError> {
@@ -35,7 +35,7 @@ fn pixels_are_features() {
     // Predictions need no labels.
     let any_label = OpenOptions {
         any_label: true,
-        labels: Some(LabelMap::new(vec![4.0, 6.0])),
+        labels: Some(ClassMap::new(vec![4.0, 6.0])),
         ..options.clone()
     };
     assert_eq!(

@@ -1,7 +1,7 @@
 //! Known counts and rows of real data sets.
 
 use crate::support::{options, real, rows};
-use pelton_format::{Dataset, LabelColumn, LabelMap, Layout, OpenOptions, Row};
+use pelton_format::{ClassMap, Dataset, LabelColumn, Layout, OpenOptions, Row};
 
 /// Every row by the standard library's parser: label, indices from 0, values.
 fn plain_libsvm(text: &str) -> Vec<(f64, Vec<u32>, Vec<f32>)> {
@@ -83,7 +83,7 @@ fn the_test_set_is_read_with_the_training_set() {
     };
     let folder = tempfile::tempdir().unwrap();
     let train = Dataset::open(&[train], &options(folder.path())).unwrap();
-    let with = |labels: LabelMap, features| OpenOptions {
+    let with = |labels: ClassMap, features| OpenOptions {
         labels: Some(labels),
         features: Some(features),
         ..options(folder.path())
@@ -101,7 +101,7 @@ fn the_test_set_is_read_with_the_training_set() {
         };
         assert!(indices.iter().all(|index| *index < 50));
     }
-    let foreign = with(LabelMap::new(vec![1.0, 2.0]), 123);
+    let foreign = with(ClassMap::new(vec![1.0, 2.0]), 123);
     let dataset = Dataset::open(&[test], &foreign).unwrap();
     let error = rows(&dataset).unwrap_err().to_string();
     assert!(

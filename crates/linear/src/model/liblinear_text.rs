@@ -19,6 +19,8 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 
 use super::{Model, check_shape, first_repeated, malformed};
+use pelton_format::ClassMap;
+
 use crate::error::LinearError;
 use crate::problem::{Loss, is_usable_bias};
 use crate::weights::Weights;
@@ -49,7 +51,7 @@ pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, Lin
             })
         }
     };
-    model.labels.iter().map(integer).collect()
+    model.classes.values().iter().map(integer).collect()
 }
 
 pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std::io::Result<()> {
@@ -240,8 +242,8 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
     Ok(Model {
         loss,
         cost: None,
-        labels: header.labels,
-        names: Vec::new(),
+        class_weights: Vec::new(),
+        classes: ClassMap::new(header.labels),
         means: None,
         weights: Weights::from_vectors(features, bias, columns),
         scale: None,

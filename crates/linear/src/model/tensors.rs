@@ -1,7 +1,7 @@
 //! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where there
 //! are some; of a model of scaled features also `scale.factors` and, where features are shifted, `scale.shifts` of f64,
-//! [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost, bias, `scaled` and names
-//! of the labels where there are some. One key, because safetensors writes its metadata in an order that differs from run
+//! [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost, bias, `scaled`, factors on
+//! the cost by class and names of the labels where there are some. One key, because safetensors writes its metadata in an order that differs from run
 //! to run.
 
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
 
-use pelton_format::Scale;
+use pelton_format::{ClassMap, Scale};
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,9 @@ struct About {
     /// Whether the weights are for scaled features; not written where they are not, as before there were scales.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     scaled: bool,
+    /// Factors on the cost by class; not written where all are 1.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    class_weights: Vec<f64>,
     labels: Vec<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
@@ -142,8 +145,9 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
         cost: model.cost,
         bias: weights.bias(),
         scaled: model.scale.is_some(),
-        labels: model.labels.clone(),
-        names: model.names.clone(),
+        class_weights: model.class_weights.clone(),
+        labels: model.classes.values().to_vec(),
+        names: model.classes.names().to_vec(),
         crc32c: None,
     };
     let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.as_slice());
@@ -183,6 +187,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         return Err(wrong(format!("the label {label} twice")));
     }
     check_names(&about).map_err(wrong)?;
+    check_weights(&about).map_err(wrong)?;
     let known = |name: &&str| [WEIGHTS, MEANS, FACTORS, SHIFTS].contains(name);
     if let Some(other) = tensors.names().into_iter().find(|name| !known(name)) {
         return Err(wrong(format!("a tensor `{other}` that no model has")));
@@ -245,8 +250,8 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     Ok(Model {
         loss,
         cost: about.cost,
-        labels: about.labels,
-        names: about.names,
+        class_weights: about.class_weights,
+        classes: ClassMap::of(about.labels, about.names),
         means,
         weights: Weights::from_vectors(features, about.bias, vectors),
         scale,
@@ -266,6 +271,19 @@ fn check_names(about: &About) -> Result<(), String> {
     let mut seen = HashSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {
         Some(name) => Err(format!("the label {name:?} twice")),
+        None => Ok(()),
+    }
+}
+
+/// Factors on the cost are of all classes, or of none.
+fn check_weights(about: &About) -> Result<(), String> {
+    let (found, classes) = (about.class_weights.len(), about.labels.len());
+    if ![0, classes].contains(&found) {
+        return Err(format!("{found} factors on the cost of {classes} classes"));
+    }
+    let mut weights = about.class_weights.iter();
+    match weights.find(|weight| !(**weight > 0.0 && weight.is_finite())) {
+        Some(weight) => Err(format!("a factor of {weight} on the cost")),
         None => Ok(()),
     }
 }

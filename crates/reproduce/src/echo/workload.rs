@@ -332,6 +332,8 @@ fn prepared(
         threads: 1,
         access: Access::Direct,
         cache: None,
+        by_class: false,
+        vocabulary: None,
     };
     Ok(PreparedPipeline::new(config, &terms, opened, context)?)
 }

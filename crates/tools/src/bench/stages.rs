@@ -36,6 +36,8 @@ pub(super) fn measure(
         threads: config.threads,
         access: config.access,
         cache: config.cache.clone(),
+        by_class: false,
+        vocabulary: None,
     };
     let pipeline = PreparedPipeline::new(&stages.pipeline, &terms, opened, context)?;
     let (comm, interrupt) = (context.comm, context.interrupt);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pelton_comm::{Alike, Comm, Reduction};
 use pelton_key::{Stage, key};
-use pelton_nn::{Counts, Input, LossOptions, NnError, StepOptions, Trainer, Update};
+use pelton_nn::{Counts, Input, LossOptions, NnError, PARAMETERS, StepOptions, Trainer, Update};
 use pelton_run::{Event, RunContext, RunFolder, peak_rss_bytes};
 use pelton_softmax::HeadError;
 use rayon::ThreadPool;
@@ -110,6 +110,15 @@ pub(crate) fn fit(
     if progress.best.is_some() {
         saving::load_parameters(&best, run.of.trainer.as_mut(), comm)?;
     }
+    // Written before the test, which may fail.
+    let trainer = run.of.trainer.as_ref();
+    saving::save(
+        &folder.path().join(PARAMETERS),
+        &progress,
+        trainer,
+        false,
+        comm,
+    )?;
     let test = match &run.of.test {
         Some(test) => {
             let steps = test.steps(0);
@@ -146,15 +155,7 @@ pub(crate) fn fit(
         ..NetSummary::new(&progress, test, of.language)
     };
     source.finish(comm, went_on)?;
-    super::outcome::leave(
-        of.trainer.as_ref(),
-        of.language,
-        &summary,
-        &meters,
-        &progress,
-        folder,
-        comm,
-    )?;
+    super::outcome::leave(of.language, &summary, &meters, &progress, folder)?;
     drop(of);
     pelton_nn::give_back_spare();
     Ok(summary)

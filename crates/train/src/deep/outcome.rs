@@ -1,26 +1,19 @@
-//! What a run leaves behind: the model, its figures, the report and TensorBoard's events.
+//! What a run leaves behind next to the model: its figures, the report and TensorBoard's events.
 
-use pelton_comm::Comm;
 use pelton_feed::LoaderMeters;
-use pelton_nn::Trainer;
 use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
 
 use super::progress::{NetEpoch, Progress};
-use super::saving;
 use super::summary::NetSummary;
 use crate::error::TrainError;
 
 pub(super) fn leave(
-    trainer: &dyn Trainer,
     language: bool,
     summary: &NetSummary,
     meters: &LoaderMeters,
     progress: &Progress,
     folder: &mut RunFolder,
-    comm: &Comm,
 ) -> Result<(), TrainError> {
-    let model = folder.path().join(pelton_nn::PARAMETERS);
-    saving::save(&model, progress, trainer, false, comm)?;
     if !folder.is_written() {
         return Ok(());
     }

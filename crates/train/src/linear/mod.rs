@@ -26,8 +26,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use pelton_data::{self as data, DataError, OpenedData};
-use pelton_fetch::FetchOptions;
-use pelton_format::RowLayout;
+use pelton_fetch::{FetchOptions, OnBadRecord};
+use pelton_format::{Dataset, RowLayout};
 use pelton_linear::Scaling;
 use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
 
@@ -179,6 +179,10 @@ fn train<T>(
             interrupt,
             observer,
         )?;
+        // Records that are to be skipped are so one by one.
+        if config.on_bad_record == OnBadRecord::Fail && opened.dataset.has_unknown_class() {
+            read_all(&config, &opened.dataset, interrupt)?;
+        }
         Some(opened.scaled(scale))
     };
     // Everything that can be wrong with the arguments has been found by now, but for a checkpoint of
@@ -244,15 +248,26 @@ fn train<T>(
         AnySession::Newton(session) => session.train(optimum, &mut folder, interrupt, observer),
         AnySession::Descent(session) => session.train(optimum, &mut folder, interrupt, observer),
     };
-    let trained = trained.map_err(in_folder)?;
+    let mut trained = trained.map_err(in_folder)?;
     if !trained.certificate.primal.is_finite() {
         return Err(TrainError::config(
             "the solution is not finite, and no model is written; make features smaller, such as by `scale` standard, or lower `cost`".to_string(),
         ));
     }
+    let weights = std::mem::take(&mut trained.weights);
+    let model = outcome::model(&config, &setup, weights);
+    if folder.is_written() {
+        outcome::write_model(&folder, &setup, &model).map_err(in_folder)?;
+    }
     let accuracy = match &test {
         Some(test) => {
-            let accuracy = evaluation::accuracy(&setup, test, &trained.weights, ranks);
+            let accuracy = evaluation::accuracy(&setup, test, &model.weights, ranks);
+            if accuracy.is_err() && folder.is_written() {
+                observer(Event::Note(&format!(
+                    "the model is written to {}, and its test failed",
+                    folder.path().display()
+                )));
+            }
             Some(accuracy.map_err(in_folder)?)
         }
         None => None,
@@ -261,6 +276,7 @@ fn train<T>(
         config: &config,
         setup: &setup,
         trained,
+        model,
         test_accuracy: accuracy,
         optimum,
     };
@@ -337,12 +353,7 @@ fn refuse_untrainable(
     if labels.len() >= 2 && dataset.features() > 0 {
         return Ok(());
     }
-    let feed = FetchOptions {
-        on_bad_record: config.on_bad_record,
-        interrupt: Arc::clone(interrupt),
-        ..FetchOptions::with_memory(DIAGNOSIS_BYTES.max(64 * dataset.record_bytes().max()))
-    };
-    for_each_batch(dataset, &feed, |_| Ok(()))?;
+    read_all(config, dataset, interrupt)?;
     let paths = config.data.paths.join(", ");
     Err(TrainError::config(match labels.values() {
         [] => format!("{paths}: no record can be read; check the file and `format`"),
@@ -355,6 +366,21 @@ fn refuse_untrainable(
             "{paths}: every record has the label {only}; training needs records of at least two labels"
         ),
     }))
+}
+
+/// Reads every record, for the error that says what is wrong with the first that is bad.
+fn read_all(
+    config: &LinearConfig,
+    dataset: &Arc<Dataset>,
+    interrupt: &Interrupt,
+) -> Result<(), TrainError> {
+    let feed = FetchOptions {
+        on_bad_record: config.on_bad_record,
+        interrupt: Arc::clone(interrupt),
+        ..FetchOptions::with_memory(DIAGNOSIS_BYTES.max(64 * dataset.record_bytes().max()))
+    };
+    for_each_batch(dataset, &feed, |_| Ok(()))?;
+    Ok(())
 }
 
 fn describe(setup: &Setup, config: &LinearConfig, ranks: usize, observer: Observer<'_>) {

@@ -1,9 +1,9 @@
-//! What a finished run leaves in its folder: the model in two formats, the figures, the report. Or the model alone, for
-//! a caller who wants no folder.
+//! What a finished run leaves in its folder: the model in two formats, which is written before it is tested, the figures,
+//! the report. Or the model alone, for a caller who wants no folder.
 
 use pelton_data::plan_of;
 use pelton_format::Dataset;
-use pelton_linear::{Certificate, Model};
+use pelton_linear::{Certificate, Model, Weights};
 use pelton_plan::{Batching, Order};
 use pelton_run::{RunFolder, peak_rss_bytes};
 
@@ -40,6 +40,7 @@ pub(super) struct Ended<'a> {
     pub config: &'a LinearConfig,
     pub setup: &'a Setup,
     pub trained: Trained,
+    pub model: Model,
     pub test_accuracy: Option<f64>,
     pub optimum: Option<f64>,
 }
@@ -52,8 +53,8 @@ pub(super) fn fitted(ended: Ended<'_>) -> Fitted {
         notes: notes.chain(many_classes(dataset)).collect(),
         certificate: ended.trained.certificate,
         epochs: ended.trained.epochs.len() as u64,
-        advice: ended.trained.advice.clone(),
-        model: model(ended.config, ended.setup, ended.trained),
+        advice: ended.trained.advice,
+        model: ended.model,
     }
 }
 
@@ -67,8 +68,7 @@ pub(super) fn many_classes(dataset: &Dataset) -> Option<String> {
     })
 }
 
-/// Writes `model.txt` (LIBLINEAR's format), `model.safetensors`, `summary.json` and `report.html`;
-/// returns the figures.
+/// Writes `summary.json` and `report.html`; returns the figures.
 pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSummary, TrainError> {
     let Ended {
         config,
@@ -76,6 +76,7 @@ pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSu
         trained,
         test_accuracy,
         optimum,
+        ..
     } = ended;
     let dataset = &setup.data.dataset;
     let totals = &trained.totals;
@@ -133,30 +134,35 @@ pub(super) fn write(folder: &mut RunFolder, ended: Ended<'_>) -> Result<LinearSu
         },
     };
     let report = report(config, &summary, &trained.epochs);
-    write_model(folder, setup, &model(config, setup, trained))?;
     folder.write_text("report.html", &report.to_html())?;
     folder.write_summary(&summary)?;
     Ok(summary)
 }
 
-fn model(config: &LinearConfig, setup: &Setup, trained: Trained) -> Model {
+/// The model of these weights.
+pub(super) fn model(config: &LinearConfig, setup: &Setup, weights: Weights) -> Model {
     let dataset = &setup.data.dataset;
     Model {
         loss: config.loss,
         cost: Some(config.cost),
-        labels: dataset.labels().values().to_vec(),
-        names: dataset.labels().names().to_vec(),
+        class_weights: setup.problem.class_weights().to_vec(),
+        classes: dataset.labels().clone(),
         means: dataset.means().map(|means| means.to_vec()),
-        weights: trained.weights,
+        weights,
         scale: setup.scale.as_deref().cloned(),
     }
 }
 
-fn write_model(folder: &RunFolder, setup: &Setup, model: &Model) -> Result<(), TrainError> {
+/// Writes `model.safetensors` and `model.txt` (LIBLINEAR's format), where that can hold it.
+pub(super) fn write_model(
+    folder: &RunFolder,
+    setup: &Setup,
+    model: &Model,
+) -> Result<(), TrainError> {
     model.write_safetensors(&folder.path().join(MODEL_SAFETENSORS), &setup.interrupt)?;
     // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
-    if model.labels.iter().all(is_whole) && !setup.data.dataset.labels_are_names() {
+    if model.classes.values().iter().all(is_whole) && !setup.data.dataset.labels_are_names() {
         model.write_liblinear(&folder.path().join("model.txt"), &setup.interrupt)?;
     }
     Ok(())

@@ -111,7 +111,7 @@ pub(super) fn read(
     };
     if progress.data != setup.data.dataset.fingerprint() {
         return Err(before.wrong(
-            "is of other data, of another `label`, `format`, `positive` or `zero_based`, or the data changed",
+            "is of other data, of another `label`, `format`, `classes`, `positive` or `zero_based`, or the data changed",
         ));
     }
     // Kept in the checkpoint too, as its numbers mean nothing without it.

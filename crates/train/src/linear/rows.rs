@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pelton_format::{LabelMap, Layout, RowTable, Rows, Slot};
+use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
 use pelton_linear::{
     Certificate, FeatureNumbering, FeatureSums, LinearError, Model, Newton, OutOfCore, Peers,
     Problem, Scaling, Simd, Weights,
@@ -28,7 +28,7 @@ type Solved = (Weights, Certificate, u64);
 pub fn fit_rows(
     config: &LinearConfig,
     mut segments: Vec<Rows>,
-    labels: LabelMap,
+    labels: ClassMap,
     features: usize,
     centre: Option<&[f64]>,
     interrupt: &Interrupt,
@@ -82,8 +82,8 @@ pub fn fit_rows(
         model: Model {
             loss: config.loss,
             cost: Some(config.cost),
-            labels: labels.values().to_vec(),
-            names: labels.names().to_vec(),
+            class_weights: problem.class_weights().to_vec(),
+            classes: labels,
             means: None,
             weights,
             scale,

@@ -8,7 +8,7 @@ use pelton_data::{Expected, OpenedData, plan_of};
 use pelton_fetch::{
     Access, Cursor, FetchOptions, Share, choose_path, largest_batch, pane_row_bytes,
 };
-use pelton_format::{Dataset, LabelMap, Layout, Scale};
+use pelton_format::{ClassMap, Dataset, Layout, Scale};
 use pelton_linear::{
     CodedCache, FeatureNumbering, MOST_NEWTON_FEATURES, Newton, OutOfCoreOptions, Problem, Scratch,
     Tightening, newton_pays,
@@ -429,7 +429,7 @@ impl Shape {
 
 pub(super) fn problem(
     config: &LinearConfig,
-    labels: &LabelMap,
+    labels: &ClassMap,
     shape: &Shape,
 ) -> Result<Problem, TrainError> {
     let features = usize::try_from(shape.features).unwrap_or(usize::MAX);

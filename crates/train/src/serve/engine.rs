@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pelton_batch::{Array, Buffer, DType, Shape};
 use pelton_feed::Exif;
-use pelton_format::LabelMap;
+use pelton_format::ClassMap;
 use pelton_image::{Augment, Limits, Output, Pipeline, Pixels, Workspace};
 use pelton_nn::{Flow, Input, Trainer};
 use pelton_softmax::ClassIndex;
@@ -36,7 +36,7 @@ pub(super) enum Ranking {
 pub(super) struct Engine {
     pub(super) trainer: Box<dyn Trainer>,
     pub(super) ranking: Ranking,
-    pub(super) labels: LabelMap,
+    pub(super) labels: ClassMap,
     pub(super) pool: ThreadPool,
     pub(super) reader: Reader,
 }
@@ -162,7 +162,7 @@ fn rank(
     Ok(ranked)
 }
 
-fn text(rows: &[Ranked], k: usize, labels: &LabelMap, milliseconds: f64) -> String {
+fn text(rows: &[Ranked], k: usize, labels: &ClassMap, milliseconds: f64) -> String {
     let described: Vec<Vec<String>> = rows
         .iter()
         .map(|row| {

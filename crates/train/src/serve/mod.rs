@@ -135,7 +135,7 @@ pub fn run(
 fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let (image, classes, file) = tells_classes(&config.run)?;
     let input = classes.input();
-    let count = classes.count;
+    let count = classes.map.len();
     let net = image.net(input, count)?;
     let d = net.classes;
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
@@ -197,7 +197,7 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
     let engine = Engine {
         trainer: net,
         ranking,
-        labels: classes.map(),
+        labels: classes.map.clone(),
         pool,
         reader: Reader {
             input,

@@ -1,0 +1,110 @@
+"""Which number is which class, or word, and that it is the same one in every data set of a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from . import _pelton
+
+if TYPE_CHECKING:
+    from ._pipeline import Pipeline
+
+    Classes = Union[Iterable[Union[str, int, float]], str, os.PathLike[str], int, Pipeline]
+    Words = Union[Iterable[Union[str, bytes]], str, os.PathLike[str], Pipeline]
+
+# Classes that a warning names.
+_MOST_NAMED = 5
+
+# Names of classes, and digests of vocabularies, of the data that this process has opened, with the data's own name.
+_named: dict[tuple[str, ...], str] = {}
+_vocabularies: dict[tuple[int, int], str] = {}
+
+
+def class_setting(classes: Classes | None) -> tuple[Any, bool]:
+    """What the native part takes for `classes`, and whether labels are places in it instead of what the data says."""
+    if classes is None:
+        return None, False
+    if hasattr(classes, "_running"):
+        setting = classes._running().source.class_setting
+        if setting is None:
+            raise _pelton.ConfigurationError("`classes` is a pipeline whose records have no labels; name their classes instead")
+        return json.loads(setting), bool(classes._terms.get("by_class"))
+    if isinstance(classes, (str, os.PathLike)):
+        return os.fspath(classes), True
+    if isinstance(classes, (int, np.integer)) and not isinstance(classes, bool):
+        return int(classes), True
+    listed = [item.item() if isinstance(item, np.generic) else item for item in classes]  # type: ignore[union-attr]
+    if not all(isinstance(item, str) for item in listed) and not all(
+        isinstance(item, (int, float)) and not isinstance(item, bool) for item in listed
+    ):
+        raise _pelton.ConfigurationError(
+            "`classes` is a list of names or of numbers, a file with one class a line, a number of classes, or a pipeline"
+        )
+    return listed, True
+
+
+def class_names(source: _pelton.Source, by_class: bool) -> list[Any]:
+    """The classes in the order of their numbers; none where labels are what the data says."""
+    if source.classes or not by_class or source.class_setting is None:
+        return source.classes
+    setting = json.loads(source.class_setting)
+    values = range(setting) if isinstance(setting, int) else setting
+    return [int(value) if value == int(value) else value for value in values]
+
+
+def word_list(words: Iterable[str | bytes]) -> list[bytes]:
+    """Words as the native part takes them."""
+    return [word if isinstance(word, bytes) else word.encode("utf-8", "surrogateescape") for word in words]
+
+
+def given_words(vocabulary: list[bytes] | Pipeline | None) -> Any:
+    """A vocabulary as the native part takes it: a list, or the native part of a pipeline."""
+    return vocabulary if vocabulary is None or isinstance(vocabulary, list) else vocabulary._running().native
+
+
+def warn_of_other_classes(data: dict[str, Any], source: _pelton.Source) -> None:
+    """Tells once of data that numbers classes otherwise than data that was opened before, unless `classes` says so."""
+    names, name = tuple(source.classes), _called(data)
+    if not names or names in _named:
+        return
+    shared = [(other, path) for other, path in _named.items() if set(other) & set(names)]
+    _named[names] = name
+    if shared and "classes" not in data:
+        other, path = shared[-1]
+        warnings.warn(
+            f"{name} has the classes {_shown(names)}, and {path} has {_shown(other)}: a class may have one number in the one "
+            "and another in the other; give `classes` of the one, such as the other pipeline, to load",
+            stacklevel=5,
+        )
+
+
+def warn_of_other_words(data: dict[str, Any], native: _pelton.Pipeline, is_given: bool) -> None:
+    """Tells once of text that is numbered by another vocabulary than text that was opened before."""
+    digest = native.vocabulary_digest
+    if digest is None or digest in _vocabularies:
+        return
+    others = list(_vocabularies.items())
+    _vocabularies[digest] = name = _called(data)
+    if others and not is_given:
+        (_, size), path = others[-1]
+        warnings.warn(
+            f"{name} numbers its own {digest[1]} words, and {path} its own {size}: a word has another number in the other; give "
+            "`vocabulary`, such as the other pipeline, to decode",
+            stacklevel=5,
+        )
+
+
+def _called(data: dict[str, Any]) -> str:
+    paths = data["paths"]
+    return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else str(paths[0])
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
