@@ -10,7 +10,7 @@
 //! Cost: reads of so many records on each rank, at most [`SAMPLED_BYTES`] of them, once a data set.
 
 use pelton_comm::Alike;
-use pelton_format::{Dataset, LabelMap, Row, Rows};
+use pelton_format::{ClassMap, Dataset, Row, Rows};
 use pelton_key::{Digest, splitmix64};
 
 use crate::error::DataError;
@@ -35,7 +35,7 @@ pub(crate) fn of_data(dataset: &Dataset, kind: &str) -> Result<Alike, DataError>
         .with_digest(name("records like"), of_samples(dataset)?))
 }
 
-fn of_labels(labels: &LabelMap) -> u64 {
+fn of_labels(labels: &ClassMap) -> u64 {
     let count = Digest::new(21).word(labels.len() as u64);
     if labels.is_count() {
         return count.value();

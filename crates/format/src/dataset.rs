@@ -8,9 +8,7 @@ use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
-use crate::common_labels::{
-    common_names, known_classes, labelled, labels_of, positive_value,
-};
+use crate::common_labels::{common_names, known_classes, labelled, labels_of, positive_value};
 use crate::common_layout::{check_layouts, widen_fields};
 use crate::compressed::{hashed_name, state_hash};
 use crate::contents::Contents;

@@ -87,7 +87,7 @@ fn variants(path: &Path, folder: &Path) -> Vec<BenchConfig> {
         memory_share: None,
         mode: PeerMode::Ordered,
         unit_bytes: 1 << 20,
-        near: true,
+        near: Some(true),
     });
     let stages = Some(StagesConfig::default());
     vec![
