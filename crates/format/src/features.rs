@@ -5,6 +5,10 @@ use std::fmt;
 use crate::error::Fault;
 
 /// Where the features of a record go.
+#[cfg_attr(
+    not(feature = "columns"),
+    expect(dead_code, reason = "columns alone have such features")
+)]
 pub(crate) enum Cells<'a> {
     Narrow(&'a mut [f32]),
     Wide(&'a mut [f64]),
