@@ -514,8 +514,7 @@ class _Run:
         config = json.dumps(pipeline._full_config())
         words = given_words(pipeline._vocabulary)
         self.native = _pelton.Pipeline(self.source, config, json.dumps(terms), pipeline._draws, lengths, words)
-        has_words = words is not None or pipeline._config.get("vocabulary") is not None
-        warn_of_other_words(pipeline._data, self.native, has_words)
+        warn_of_other_words(pipeline._data, pipeline._config, self.native, words is not None)
         before, behind = pipeline._maps[True], pipeline._maps[False]
         if not pipeline._augment:
             before, behind = [], [*before, *behind]
