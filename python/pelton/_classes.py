@@ -84,14 +84,14 @@ def warn_of_other_classes(data: dict[str, Any], source: _pelton.Source) -> None:
         )
 
 
-def warn_of_other_words(data: dict[str, Any], native: _pelton.Pipeline, is_given: bool) -> None:
-    """Tells once of text that is numbered by another vocabulary than text that was opened before."""
+def warn_of_other_words(data: dict[str, Any], config: dict[str, Any], native: _pelton.Pipeline, is_given: bool) -> None:
+    """Tells once of words that are numbered by another vocabulary than words that were opened before."""
     digest = native.vocabulary_digest
-    if digest is None or digest in _vocabularies:
+    if config.get("decode") not in ("words", "pairs") or digest is None or digest in _vocabularies:
         return
     others = list(_vocabularies.items())
     _vocabularies[digest] = name = _called(data)
-    if others and not is_given:
+    if others and not is_given and "vocabulary" not in config:
         (_, size), path = others[-1]
         warnings.warn(
             f"{name} numbers its own {digest[1]} words, and {path} its own {size}: a word has another number in the other; give "

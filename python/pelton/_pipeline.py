@@ -544,7 +544,7 @@ class Pipeline:
             lengths = lengths_by(lengths, self)
         words = given_words(self._vocabulary)
         native = _pelton.Pipeline(source, json.dumps(self._full_config()), json.dumps(terms), self._draws, lengths, words)
-        warn_of_other_words(self._data, native, words is not None or self._config.get("vocabulary") is not None)
+        warn_of_other_words(self._data, self._config, native, words is not None)
         before, behind = self._maps[True], self._maps[False]
         if not self._augment:
             before, behind = [], [*before, *behind]
