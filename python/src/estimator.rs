@@ -162,7 +162,8 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, and what would make training easier.
+/// primal and dual value, their relative gap, epochs, what would make training easier, and the names of the features where
+/// they have some.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -170,6 +171,7 @@ type Found = (
     (f64, f64, f64),
     u64,
     Option<String>,
+    Vec<String>,
 );
 
 /// Trains on the files that a configuration in JSON names.
@@ -205,6 +207,8 @@ fn train(
     });
     let vectors = vectors.collect();
     let gap = certificate.relative_gap();
+    let columns = model.columns.iter().flat_map(|columns| &columns.fields.0);
+    let columns = columns.flat_map(|column| column.element_names()).collect();
     Ok((
         fitted.model.labels,
         fitted.model.names,
@@ -212,6 +216,7 @@ fn train(
         (certificate.primal, certificate.dual, gap),
         fitted.epochs,
         fitted.advice,
+        columns,
     ))
 }
 

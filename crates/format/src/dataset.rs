@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
@@ -15,6 +15,7 @@ use crate::data_file::{CellLabels, DataFile, Decoder, IndexSource, Places, Stamp
 use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
+use crate::fields_in_order::put_in_order;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{Classes, LabelMap};
@@ -45,6 +46,7 @@ pub struct Dataset {
     scale: Option<Arc<Scale>>,
     numbers: Option<Arc<dyn Renumber>>,
     means: Option<Arc<[f32]>>,
+    columns: Option<Arc<Schema>>,
 }
 
 /// Gives the features of decoded sparse rows other numbers.
@@ -136,6 +138,7 @@ impl Dataset {
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
+        put_in_order(&mut opened)?;
         check_layouts(&opened, options)?;
         let names = common_names(&mut opened, options)?;
         let missing = MissingValues::of(&opened, options)?;
@@ -157,6 +160,8 @@ impl Dataset {
             .max()
             .unwrap_or(0);
         let features = options.features.unwrap_or(widest);
+        let columns = opened[0].found.columns.clone();
+        let columns = columns.filter(|_| contents == Contents::Features);
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
@@ -174,6 +179,7 @@ impl Dataset {
             scale: None,
             numbers: None,
             means: None,
+            columns: columns.map(Arc::new),
         };
         for file in opened {
             dataset.add(file, &classes, missing.as_ref(), options);
@@ -353,6 +359,11 @@ impl Dataset {
             _ => of_bytes("bytes"),
         };
         FieldSpecs(vec![one])
+    }
+
+    /// The columns that features come from, where the files name them.
+    pub fn columns(&self) -> Option<&Arc<Schema>> {
+        self.columns.as_ref()
     }
 
     /// The classes.

@@ -22,6 +22,7 @@ mod labels;
 mod rows;
 mod scale;
 mod system_error;
+mod table_error;
 
 mod bad_record;
 mod common_labels;
@@ -33,6 +34,8 @@ mod origin;
 mod tables;
 
 mod delimited;
+mod heading;
+mod known_columns;
 mod libsvm;
 mod missing;
 mod npy;
@@ -44,6 +47,7 @@ mod packed_reader;
 mod packed_writer;
 
 mod features;
+mod fields_in_order;
 mod gaussian_mixture;
 mod mixture;
 
@@ -118,13 +122,16 @@ pub use members::{Member, Members, members};
 pub use mixture::Mixture;
 pub use npy::{NpyHeader, npy_array};
 pub use npy_numbers::npy_numbers;
-pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
+pub use known_columns::KnownColumns;
+pub use options::{Header, Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
 pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
+pub use pelton_batch::Schema;
 pub use scale::Scale;
+pub use table_error::TableError;
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

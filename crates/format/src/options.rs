@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
 use crate::kind::FormatKind;
+use crate::known_columns::KnownColumns;
 use crate::labels::LabelMap;
 use crate::remote::OpenRemote;
 
@@ -81,6 +82,42 @@ impl FromStr for Missing {
     }
 }
 
+/// Whether the first line of CSV and TSV names the columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Header {
+    /// By what it holds; what can be meant either way is refused.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It is a record.
+    No,
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Header::Auto => "auto",
+            Header::Yes => "yes",
+            Header::No => "no",
+        })
+    }
+}
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Header, String> {
+        match text {
+            "auto" => Ok(Header::Auto),
+            "yes" => Ok(Header::Yes),
+            "no" => Ok(Header::No),
+            _ => Err(format!("`{text}` is not known: use auto, yes or no")),
+        }
+    }
+}
+
 /// How a data set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -95,6 +132,11 @@ pub struct OpenOptions {
     pub zero_based: bool,
     /// Which column of CSV, TSV and `.npy` is the label.
     pub label: LabelColumn,
+    /// Whether the first line of CSV and TSV names the columns.
+    pub header: Header,
+    /// The columns of the training set, for reading a test set: files that name theirs must have the same, in any
+    /// order.
+    pub columns: Option<KnownColumns>,
     /// Rows of `.npy` are arrays whatever they hold, and no column of them is the label.
     pub whole_arrays: bool,
     /// A table of the classes of a folder's images, whose column `label` holds them.
@@ -130,6 +172,13 @@ pub struct OpenOptions {
     pub interrupt: Arc<AtomicBool>,
 }
 
+impl OpenOptions {
+    /// Whether rows of so many columns are the features of a model alone, labels being of no use.
+    pub(crate) fn are_all_features(&self, columns: usize) -> bool {
+        self.any_label && self.features == Some(columns as u64)
+    }
+}
+
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions {
@@ -138,6 +187,8 @@ impl Default for OpenOptions {
             rows: RowLayout::Stored,
             zero_based: false,
             label: LabelColumn::default(),
+            header: Header::Auto,
+            columns: None,
             whole_arrays: false,
             label_file: None,
             file_column: LabelColumn::First,

@@ -41,6 +41,7 @@ fn trained(
         means: None,
         weights,
         scale: None,
+        columns: None,
     };
     (problem, rows, model)
 }
@@ -96,6 +97,7 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
             means: None,
             weights: Weights::from_vectors(2, bias, vec![own]),
             scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
+            columns: None,
         };
         assert!(model.scale.is_some());
         let never = AtomicBool::new(false);
@@ -134,6 +136,7 @@ fn the_text_is_liblinears() {
         means: None,
         weights,
         scale: None,
+        columns: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
@@ -193,6 +196,7 @@ fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {
         means: None,
         weights: Weights::from_vectors(6, Some(1.0), (0..4).map(vector).collect()),
         scale: None,
+        columns: None,
     };
     let classes = [
         2, 2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 2, 1,
@@ -290,6 +294,7 @@ fn coefficients_are_for_features_as_they_come() {
             let (_, _, model) = trained(Loss::Hinge, classes, bias);
             let model = Model {
                 scale: scale.clone(),
+                columns: None,
                 ..model
             };
             let given = planted(Layout::Dense { width: 12 }, 50, 12, classes, 4);

@@ -8,7 +8,7 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
-use pelton_format::{Contents, LabelMap};
+use pelton_format::{Contents, LabelMap, Schema};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
@@ -135,6 +135,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         any_label: false,
         features: data.dataset.features(),
         means: None,
+        columns: data.dataset.columns().cloned(),
     };
     let input = input_of(&training)?;
     if matches!(input, Flow::Row(_)) && config.model == ImageModel::Small {
@@ -195,9 +196,10 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
             false => labels.values().to_vec(),
         },
         names: labels.names().to_vec(),
+        columns: data.dataset.columns().map(|columns| Schema::clone(columns)),
     };
     same_data(context, CLASSES, |file| {
-        Classes::read(file).as_ref() == Some(&written)
+        Classes::read(file).is_some_and(|before| before.are(&written))
     })?;
     let mut folder = open_folder(&config, context)?;
     if folder.is_written() {
@@ -237,12 +239,21 @@ pub(crate) struct Classes {
     pub(crate) labels: Vec<f64>,
     /// Names in class order; empty where classes have none.
     pub(crate) names: Vec<String>,
+    /// The columns that vectors come from, where they have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) columns: Option<Schema>,
 }
 
 impl Classes {
     /// From its file; `None` where that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
         serde_json::from_slice(&std::fs::read(file).ok()?).ok()
+    }
+
+    /// Whether these of a run's folder are those of its data; files of before do not tell the columns.
+    fn are(mut self, found: &Classes) -> bool {
+        self.columns = self.columns.or_else(|| found.columns.clone());
+        self == *found
     }
 
     /// What the net is given.

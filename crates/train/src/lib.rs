@@ -41,7 +41,7 @@ pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;
 pub use pelton_data::{DataConfig, DataError, IoMode, Validation};
 pub use pelton_fetch::{Access, OnBadRecord};
-pub use pelton_format::{ClassName, Missing};
+pub use pelton_format::{ClassName, Header, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};

@@ -10,6 +10,7 @@ mod bad_data;
 mod bad_usage;
 mod buckets;
 mod changed_files;
+mod column_names;
 mod data_commands;
 mod echo;
 mod full_disk;

@@ -130,6 +130,7 @@ fn model(config: &LinearConfig, setup: &Setup, trained: Trained) -> Model {
         means: dataset.means().map(|means| means.to_vec()),
         weights: trained.weights,
         scale: setup.scale.as_deref().cloned(),
+        columns: dataset.columns().cloned(),
     }
 }
 

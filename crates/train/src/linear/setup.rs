@@ -525,6 +525,7 @@ impl Setup {
             any_label: false,
             features: self.features(),
             means: self.data.dataset.means().cloned(),
+            columns: self.data.dataset.columns().cloned(),
         }
     }
 
