@@ -338,7 +338,6 @@ mod tests {
         assert_eq!(LabelCell::of(b"\xff"), LabelCell::Neither);
     }
 
-
     proptest! {
         #[test]
         fn agrees_with_the_reference(

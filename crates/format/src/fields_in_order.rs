@@ -76,7 +76,11 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
             continue;
         };
         let names = |specs: &FieldSpecs| -> Vec<Arc<str>> {
-            specs.0.iter().map(|field| Arc::clone(&field.name)).collect()
+            specs
+                .0
+                .iter()
+                .map(|field| Arc::clone(&field.name))
+                .collect()
         };
         if names(decoder.specs()) == names(&known.fields) {
             continue;

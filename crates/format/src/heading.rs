@@ -99,11 +99,21 @@ pub(crate) fn other_delimiter(
         delimiter == b','
             && *other == b';'
             && alike(first)
-            && (records.iter()).all(|line| {
-                alike(line) && cells(line, *other).iter().all(|cell| in_numbers(cell))
-            })
+            && (records.iter())
+                .all(|line| alike(line) && cells(line, *other).iter().all(|cell| in_numbers(cell)))
     });
     others.next().map(|(_, found, remedy)| (*found, *remedy))
+}
+
+/// Where a line of whole numbers that ascend by one begins.
+fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
+    let numbers: Option<Vec<i64>> = cells.iter().map(|cell| whole(cell.as_ref())).collect();
+    let numbers = numbers?;
+    let counts = |pair: &[i64]| pair[0].checked_add(1) == Some(pair[1]);
+    numbers
+        .first()
+        .copied()
+        .filter(|_| numbers.windows(2).all(counts))
 }
 
 /// The cells of a first line.
@@ -175,60 +185,59 @@ impl Heading {
             && (self.features(label)).all(|cell| is_word(cell) || is_missing(cell))
     }
 
-    /// What speaks for names in a line that has numbers.
+    /// What speaks for names in a line that has numbers, which are the values of a record otherwise.
     fn doubt(&self, label: Option<usize>, others: &[Vec<&[u8]>]) -> Option<&'static str> {
+        /// Columns that hardly any record numbers by chance.
+        const MANY: usize = 5;
+        /// Years are beyond small values by so much.
+        const BEYOND: f64 = 10.0;
         let same_length = others.iter().filter(|row| row.len() == self.columns);
         let others: Vec<&Vec<&[u8]>> = same_length.collect();
-        let below = |at: usize| others.iter().map(move |row| row[at]);
         if others.is_empty() {
             return None;
         }
-        let over_numbers = |at: usize| {
-            is_word(&self.cells[at])
-                && below(at).any(is_number)
-                && below(at).all(|cell| is_number(cell) || is_missing(cell))
+        let below = |at: usize| others.iter().map(move |row| row[at]);
+        let is_over_numbers = |at: &usize| {
+            is_word(&self.cells[*at])
+                && below(*at).any(is_number)
+                && below(*at).all(|cell| is_number(cell) || is_missing(cell))
         };
-        if (0..self.columns).any(over_numbers) {
+        // Of a record a cell or two would be wrong.
+        if 2 * (0..self.columns).filter(is_over_numbers).count() >= self.columns {
             return Some("it has words in columns that hold numbers further down");
         }
-        let ascends = |cells: &mut dyn Iterator<Item = &[u8]>| {
-            let numbers: Option<Vec<i64>> = cells.map(whole).collect();
-            numbers.filter(|numbers| numbers.is_sorted_by(|a, b| a < b))
+        let features: Vec<usize> = (0..self.columns).filter(|at| Some(*at) != label).collect();
+        let numbers: Option<Vec<i64>> = features.iter().map(|at| whole(&self.cells[*at])).collect();
+        if !numbers.is_some_and(|numbers| numbers.is_sorted_by(|a, b| a < b)) {
+            return None;
+        }
+        let values = |at: usize| below(at).filter_map(|cell| parse_f64(cell).ok());
+        let own = |at: usize| parse_f64(&self.cells[at]).unwrap_or(f64::NAN);
+        let is_outside = |at: usize| {
+            values(at).all(|value| own(at) < value) || values(at).all(|value| own(at) > value)
         };
-        let features = ascends(&mut self.features(label))?;
-        let is_feature = |at: &usize| Some(*at) != label;
-        let any_like_it = others.iter().any(|row| {
-            let cells = (0..self.columns).filter(is_feature).map(|at| row[at]);
-            ascends(&mut cells.into_iter()).is_some()
-        });
-        let all = ascends(&mut self.cells.iter().map(Vec::as_slice));
-        let counts = |all: &Vec<i64>| all.windows(2).all(|pair| pair[0] + 1 == pair[1]);
-        let counts_up = all.is_some_and(|all| counts(&all) && all.len() > 1);
-        let has_point = |cell: &[u8]| is_number(cell) && whole(cell).is_none();
-        let written_otherwise = |at: usize| below(at).all(has_point);
-        let beyond = |at: usize, factor: f64| {
-            let Ok(own) = parse_f64(&self.cells[at]) else {
-                return false;
-            };
-            let numbers = below(at).filter_map(|cell| parse_f64(cell).ok());
-            let most = numbers.fold(0.0, |most: f64, x| most.max(x.abs()));
-            own.abs() > factor * most
+        let is_beyond = |at: &usize| {
+            let most = values(*at).fold(0.0, |most: f64, value| most.max(value.abs()));
+            own(*at).abs() > BEYOND * most
         };
-        let outside = |at: usize| {
-            let own = parse_f64(&self.cells[at]).unwrap_or(f64::NAN);
-            let values = || below(at).filter_map(|cell| parse_f64(cell).ok());
-            values().all(|x| own < x) || values().all(|x| own > x)
+        // Programs that write a point into every number of a column leave it out of names.
+        let lacks_point = |at: usize| {
+            let has_point = |cell: &[u8]| is_number(cell) && whole(cell).is_none();
+            whole(&self.cells[at]).is_some() && below(at).all(has_point)
         };
-        let (mut columns, many) = (0..self.columns, self.columns >= 5);
+        let start = counted_from(&self.cells);
+        let counts_up = start.is_some() && others.iter().all(|row| counted_from(row).is_none());
         let doubtful = match features.len() {
-            // A value that is a whole number by chance says little.
             0 => false,
-            1 => counts_up && columns.all(written_otherwise),
-            _ if any_like_it => false,
+            // A whole number by chance says little.
+            1 => counts_up && (0..self.columns).all(lacks_point),
             _ => {
-                counts_up && (many || columns.any(|at| written_otherwise(at) || outside(at)))
-                    || (0..self.columns).filter(is_feature).all(|at| beyond(at, 10.0))
-                    || (0..self.columns).filter(is_feature).all(written_otherwise)
+                counts_up && self.columns >= MANY
+                    || counts_up
+                        && start == Some(0)
+                        && (0..self.columns).any(|at| lacks_point(at) || is_outside(at))
+                    || features.iter().all(is_beyond)
+                    || others.len() > 1 && features.iter().all(|at| lacks_point(*at))
             }
         };
         doubtful.then_some("its numbers ascend as names do, unlike those further down")
@@ -243,7 +252,11 @@ impl Heading {
     /// The columns of features by name.
     pub(crate) fn fields(&self, label: Option<usize>) -> FieldSpecs {
         let names = self.features(label).map(String::from_utf8_lossy);
-        FieldSpecs(names.map(|name| FieldSpec::new(&name, DType::F32, &[])).collect())
+        FieldSpecs(
+            names
+                .map(|name| FieldSpec::new(&name, DType::F32, &[]))
+                .collect(),
+        )
     }
 
     /// The label's column, from 0; `named` says whether the line names the columns.
@@ -312,13 +325,25 @@ mod tests {
         let named = |name: &str| LabelColumn::Name(name.into());
         assert_eq!(heading.label(path, &named("b c"), true).unwrap(), 1);
         assert_eq!(heading.label(path, &LabelColumn::Last, true).unwrap(), 2);
-        assert_eq!(heading.label(path, &LabelColumn::Position(1), true).unwrap(), 0);
-        let error = heading.label(path, &named("d"), true).unwrap_err().to_string();
+        assert_eq!(
+            heading
+                .label(path, &LabelColumn::Position(1), true)
+                .unwrap(),
+            0
+        );
+        let error = heading
+            .label(path, &named("d"), true)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("no label column \"d\"; its columns are a, b c, label"),
             "{error}"
         );
-        assert!(heading.label(path, &LabelColumn::Position(0), true).is_err());
+        assert!(
+            heading
+                .label(path, &LabelColumn::Position(0), true)
+                .is_err()
+        );
         let twice = Heading::read(b"y,x,y", b',');
         assert!(matches!(
             twice.label(path, &named("y"), true),
@@ -329,7 +354,10 @@ mod tests {
             })
         ));
         assert_eq!(twice.label(path, &named("x"), true).unwrap(), 1);
-        assert_eq!(twice.label(path, &LabelColumn::Position(3), true).unwrap(), 2);
+        assert_eq!(
+            twice.label(path, &LabelColumn::Position(3), true).unwrap(),
+            2
+        );
     }
 
     /// What a text's first line is taken for: "names", "record", or "asked about".
@@ -365,6 +393,11 @@ mod tests {
             "5,1,2\n0.5,0.25,0\n",
             "100,250,0\n90,260,1\n80,300,1\n",
             "2019,1,0\n2020,2,1\n",
+            // What is wrong with these is said where they are read.
+            "1,2,3\n4,5\n",
+            "1,2,3\n4,five,6\n",
+            "1,x,1\n2,3,-1\n",
+            "1,2,cat\n3,4,1\n3,5,2\n",
         ] {
             check(honest, "record");
         }
@@ -377,7 +410,6 @@ mod tests {
             "2000,2010,x\n1,2,0\n3,1,1\n",
             "2000,2010,2\n1,2,0\n3,1,1\n",
             "id,2019,y\n1,2,0\n3,4,1\n",
-            "1,2,y\n1,2,0\n3,4,1\n",
         ] {
             check(doubtful, "asked about");
         }

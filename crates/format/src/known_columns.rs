@@ -65,9 +65,7 @@ impl TableColumns {
         let others = cells_of(lines.get(1..).unwrap_or_default(), delimiter);
         let named = heading.names_columns(path, options, guess, &others)?;
         let (label, order) = match &options.columns {
-            Some(known) if named => {
-                known.take(path, &heading, wanted, options.any_label, notes)?
-            }
+            Some(known) if named => known.take(path, &heading, wanted, options.any_label, notes)?,
             known => {
                 if let (Some(known), true) = (known, count > 1) {
                     notes.push(format!(
@@ -118,7 +116,11 @@ impl KnownColumns {
     }
 
     /// Where each known field is among `found`.
-    pub(crate) fn places(&self, path: &Path, found: &FieldSpecs) -> Result<Vec<usize>, FormatError> {
+    pub(crate) fn places(
+        &self,
+        path: &Path,
+        found: &FieldSpecs,
+    ) -> Result<Vec<usize>, FormatError> {
         self.schema.places_in(found).map_err(|difference| {
             FormatError::Table(TableError::Columns {
                 path: path.to_path_buf(),

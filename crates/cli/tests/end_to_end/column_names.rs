@@ -18,12 +18,30 @@ fn table(header: &str, rows: usize, line: impl Fn(f64, f64, u8) -> String) -> St
 
 fn files(place: &Place) {
     let rows = 400;
-    place.write("abc.csv", table("a,b,y", rows, |a, b, y| format!("{a:.4},{b:.4},{y}")));
-    place.write("other.csv", table("y,b,a", rows, |a, b, y| format!("{y},{b:.4},{a:.4}")));
-    place.write("bare.csv", table("b,a", rows, |a, b, _| format!("{b:.4},{a:.4}")));
-    place.write("lacks.csv", table("a,y", rows, |a, _, y| format!("{a:.4},{y}")));
-    place.write("extra.csv", table("a,b,c,y", rows, |a, b, y| format!("{a:.4},{b:.4},1,{y}")));
-    place.write("renamed.csv", table("a,x,y", rows, |a, b, y| format!("{a:.4},{b:.4},{y}")));
+    place.write(
+        "abc.csv",
+        table("a,b,y", rows, |a, b, y| format!("{a:.4},{b:.4},{y}")),
+    );
+    place.write(
+        "other.csv",
+        table("y,b,a", rows, |a, b, y| format!("{y},{b:.4},{a:.4}")),
+    );
+    place.write(
+        "bare.csv",
+        table("b,a", rows, |a, b, _| format!("{b:.4},{a:.4}")),
+    );
+    place.write(
+        "lacks.csv",
+        table("a,y", rows, |a, _, y| format!("{a:.4},{y}")),
+    );
+    place.write(
+        "extra.csv",
+        table("a,b,c,y", rows, |a, b, y| format!("{a:.4},{b:.4},1,{y}")),
+    );
+    place.write(
+        "renamed.csv",
+        table("a,x,y", rows, |a, b, y| format!("{a:.4},{b:.4},{y}")),
+    );
     let unnamed = table("", rows, |a, b, y| format!("{a:.4},{b:.4},{y}"));
     place.write("unnamed.csv", unnamed.trim_start());
 }
@@ -43,11 +61,19 @@ fn a_model_finds_its_columns_by_name() {
     for model in ["run", "run/model.safetensors"] {
         for file in ["abc.csv", "other.csv"] {
             let evaluated = place.json(&format!("eval {model} {file}"));
-            assert_eq!(number(&evaluated, "test_accuracy"), accuracy, "{model} {file}");
+            assert_eq!(
+                number(&evaluated, "test_accuracy"),
+                accuracy,
+                "{model} {file}"
+            );
         }
         let predicted = place.ok(&format!("predict {model} abc.csv")).stdout;
         for file in ["other.csv", "bare.csv"] {
-            assert_eq!(place.ok(&format!("predict {model} {file}")).stdout, predicted, "{file}");
+            assert_eq!(
+                place.ok(&format!("predict {model} {file}")).stdout,
+                predicted,
+                "{file}"
+            );
         }
     }
     let unlike = "unlike the training data";
@@ -61,36 +87,72 @@ fn a_model_finds_its_columns_by_name() {
         place.refuses(&format!("{line} --test {file} --out x"), 2, &parts);
         assert!(!place.path("x").exists());
     }
-    place.refuses("eval run bare.csv", 2, &["bare.csv", "no label column \"y\"", "b, a"]);
+    place.refuses(
+        "eval run bare.csv",
+        2,
+        &["bare.csv", "no label column \"y\"", "b, a"],
+    );
     let ended = place.ok("eval run unnamed.csv");
     noted(&ended, "unnamed.csv: its first line names no columns");
     // A model of data without names takes columns in their order, and says so.
     place.ok("train linear unnamed.csv --bias 1 --out plain");
-    noted(&place.ok("eval plain abc.csv"), "abc.csv: its columns are taken in their order");
-    noted(&place.ok("eval run/model.txt abc.csv"), "taken in their order");
+    noted(
+        &place.ok("eval plain abc.csv"),
+        "abc.csv: its columns are taken in their order",
+    );
+    noted(
+        &place.ok("eval run/model.txt abc.csv"),
+        "taken in their order",
+    );
 }
 
 #[test]
 fn files_of_one_data_set_have_the_same_columns() {
     let place = Place::new();
     files(&place);
-    for (i, line) in ["abc.csv other.csv", "abc.csv other.csv --label y", "other.csv abc.csv --label first"]
-        .into_iter()
-        .enumerate()
+    for (i, line) in [
+        "abc.csv other.csv",
+        "abc.csv other.csv --label y",
+        "other.csv abc.csv --label first",
+    ]
+    .into_iter()
+    .enumerate()
     {
         let figures = place.json(&format!("train linear {line} --bias 1 --out run{i}"));
         let accuracy = number(&figures, "train_accuracy");
         assert!(accuracy > 0.95, "{line}: {accuracy}");
     }
     let unlike = "unlike abc.csv";
-    place.refuses("bench abc.csv lacks.csv", 2, &["lacks.csv: lacks \"b\"", unlike]);
-    place.refuses("bench abc.csv extra.csv", 2, &["extra.csv: also has \"c\"", unlike]);
-    place.refuses("train linear abc.csv renamed.csv --out x", 2, &["\"x\"", unlike]);
-    noted(&place.ok("index abc.csv unnamed.csv"), "unnamed.csv: its first line names no columns");
-    noted(&place.ok("index unnamed.csv abc.csv"), "abc.csv: its columns are taken in the order of");
+    place.refuses(
+        "bench abc.csv lacks.csv",
+        2,
+        &["lacks.csv: lacks \"b\"", unlike],
+    );
+    place.refuses(
+        "bench abc.csv extra.csv",
+        2,
+        &["extra.csv: also has \"c\"", unlike],
+    );
+    place.refuses(
+        "train linear abc.csv renamed.csv --out x",
+        2,
+        &["\"x\"", unlike],
+    );
+    noted(
+        &place.ok("index abc.csv unnamed.csv"),
+        "unnamed.csv: its first line names no columns",
+    );
+    noted(
+        &place.ok("index unnamed.csv abc.csv"),
+        "abc.csv: its columns are taken in the order of",
+    );
     place.write("a.jsonl", "{\"x\": 1, \"z\": 2}\n");
     place.write("b.jsonl", "{\"x\": 1, \"w\": 2}\n");
-    place.refuses("bench a.jsonl b.jsonl", 2, &["b.jsonl: lacks \"z\" and also has \"w\"", "a.jsonl"]);
+    place.refuses(
+        "bench a.jsonl b.jsonl",
+        2,
+        &["b.jsonl: lacks \"z\" and also has \"w\"", "a.jsonl"],
+    );
 }
 
 #[test]
@@ -105,7 +167,11 @@ fn nets_find_their_columns_by_name() {
     assert_eq!(number(&evaluated, "test_accuracy"), accuracy);
     let predicted = place.ok("predict net abc.csv").stdout;
     assert_eq!(place.ok("predict net bare.csv").stdout, predicted);
-    place.refuses("eval net renamed.csv", 2, &["lacks \"b\"", "unlike the training data"]);
+    place.refuses(
+        "eval net renamed.csv",
+        2,
+        &["lacks \"b\"", "unlike the training data"],
+    );
     place.refuses("predict net extra.csv", 2, &["also has \"c\""]);
 }
 
@@ -113,12 +179,24 @@ fn nets_find_their_columns_by_name() {
 fn cells_that_are_not_separated_by_commas_are_refused() {
     let place = Place::new();
     for (name, text, found) in [
-        ("wine.csv", "\"fixed acidity\";\"pH\";\"quality\"\n7.4;3.51;5\n7.8;3.2;6\n", "semicolons"),
+        (
+            "wine.csv",
+            "\"fixed acidity\";\"pH\";\"quality\"\n7.4;3.51;5\n7.8;3.2;6\n",
+            "semicolons",
+        ),
         ("bare.csv", "7.4;3.51;5\n7.8;3.2;6\n", "semicolons"),
         ("comma.csv", "1,5;2;0\n3,5;4;1\n", "semicolons"),
-        ("pipes.csv", "a|b|y\n7.4|3.51|5\n7.8|3.2|6\n", "vertical bars"),
+        (
+            "pipes.csv",
+            "a|b|y\n7.4|3.51|5\n7.8|3.2|6\n",
+            "vertical bars",
+        ),
         ("blanks.csv", "a b y\n7.4 3.51 5\n7.8 3.2 6\n", "blanks"),
-        ("tabs.csv", "a\tb\ty\n7.4\t3.51\t5\n7.8\t3.2\t6\n", "--format tsv"),
+        (
+            "tabs.csv",
+            "a\tb\ty\n7.4\t3.51\t5\n7.8\t3.2\t6\n",
+            "--format tsv",
+        ),
         ("wine.data", "a;b;y\n7.4;3.51;5\n7.8;3.2;6\n", "semicolons"),
     ] {
         place.write(name, text);
@@ -128,15 +206,24 @@ fn cells_that_are_not_separated_by_commas_are_refused() {
     }
     place.ok("index tabs.csv --format tsv");
     place.write("one.csv", "text\ngood film\nbad\n");
-    place.refuses("bench one.csv", 2, &["one.csv", "one column", "no features"]);
+    place.refuses(
+        "bench one.csv",
+        2,
+        &["one.csv", "one column", "no features"],
+    );
     place.write("prose.txt", "Hello, world\n42, said he\n");
     assert_eq!(place.json("index prose.txt")["records"], 2);
-    let ended = place.ok("inspect prose.txt 0");
-    noted(&Ended { stderr: ended.stdout, ..place.ok("index prose.txt") }, "Hello, world");
     place.write("words.csv", "text,label\ngood film,pos\nbad film,neg\n");
-    place.refuses("train linear words.csv --out x", 2, &["column 1", "good film", "not features"]);
+    place.refuses(
+        "train linear words.csv --out x",
+        2,
+        &["column 1", "good film", "not features"],
+    );
     place.write("unique.csv", "1,a b\n0,c d\n1,e f\n0,g h\n1,i j\n0,k l\n");
-    noted(&place.ok("index unique.csv"), "another text in each of its 6 records");
+    noted(
+        &place.ok("index unique.csv"),
+        "another text in each of its 6 records",
+    );
 }
 
 #[test]
@@ -149,8 +236,14 @@ fn a_first_line_that_may_be_names_or_a_record_is_asked_about() {
             let parts = [name, "line 1", "--header", "yes or no"];
             place.refuses(&format!("{line} {name}"), 2, &parts);
         }
-        assert_eq!(place.json(&format!("index {name} --header yes"))["records"], 2);
-        assert_eq!(place.json(&format!("index {name} --header no"))["records"], 3);
+        assert_eq!(
+            place.json(&format!("index {name} --header yes"))["records"],
+            2
+        );
+        assert_eq!(
+            place.json(&format!("index {name} --header no"))["records"],
+            3
+        );
     }
     place.refuses("index years.csv --header maybe", 2, &["auto, yes or no"]);
     place.ok("train linear years.csv --header yes --out run");
@@ -158,5 +251,8 @@ fn a_first_line_that_may_be_names_or_a_record_is_asked_about() {
     place.write("moved.csv", "2021,2020,2019\n0,2,1\n1,4,3\n");
     let figures = place.json("eval run/model.safetensors moved.csv");
     assert_eq!(figures["records"], 2);
-    assert_eq!(figures["test_accuracy"], place.json("eval run years.csv")["test_accuracy"]);
+    assert_eq!(
+        figures["test_accuracy"],
+        place.json("eval run years.csv")["test_accuracy"]
+    );
 }

@@ -207,7 +207,9 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     if let Some(columns) = &about.columns
         && columns.fields.elements() != Some(features)
     {
-        return Err(wrong(format!("columns that are not of {features} features")));
+        return Err(wrong(format!(
+            "columns that are not of {features} features"
+        )));
     }
     if check_shape(path, None, about.labels.len(), features)? != vectors {
         return Err(wrong(format!(
