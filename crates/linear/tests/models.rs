@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_format::{Layout, Scale};
+use pelton_format::{Layout, Scale, Schema};
 use pelton_linear::*;
 use support::{planted, table};
 
@@ -46,6 +47,28 @@ fn trained(
     (problem, rows, model)
 }
 
+/// Columns of some names.
+fn named_columns(count: usize) -> Arc<Schema> {
+    let columns = (0..count).map(|i| format!("{{\"name\": \"x{i}\", \"dtype\": \"float32\"}}"));
+    let columns: Vec<String> = columns.collect();
+    let text = format!("{{\"fields\": [{}], \"label\": \"y\"}}", columns.join(","));
+    Arc::new(serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn columns_that_are_not_those_of_the_weights_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let (_, _, model) = trained(Loss::Hinge, 2, None);
+    let columns = Some(named_columns(11));
+    let model = Model { columns, ..model };
+    model
+        .write_safetensors(&path, &AtomicBool::new(false))
+        .unwrap();
+    let error = Model::read_safetensors(&path).unwrap_err().to_string();
+    assert!(error.contains("columns that are not of 12"), "{error}");
+}
+
 #[test]
 fn both_formats_give_back_what_was_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,6 +81,7 @@ fn both_formats_give_back_what_was_written() {
                     labels: (0..classes).map(|label| label as f64).collect(),
                     names: (0..classes).map(|label| format!("Class_{label}")).collect(),
                     means: Some((0..12).map(|i| i as f32 / 3.0).collect()),
+                    columns: Some(named_columns(12)),
                     ..model.clone()
                 };
                 for model in [&model, &told] {

@@ -4,6 +4,7 @@ mod array_records;
 mod arrays;
 #[cfg(feature = "columns")]
 mod columns;
+mod columns_by_name;
 mod folder_indexes;
 mod json_labels;
 mod opening;
