@@ -13,6 +13,7 @@ fuzz_target!(|line: &[u8]| {
             delimiter: b',',
             columns,
             label: Some(label),
+            order: None,
             missing: Some(vec![FILLED; columns - 1].into()),
         };
         let mut row = vec![0.0; columns - 1];
