@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::contents::Contents;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
 use crate::folder;
-use crate::format::{Format, Opened, Source, scan_threads};
+use crate::format::{Format, Opened, Reading, Source, scan_threads};
 use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head};
 use crate::known_columns::KnownColumns;
@@ -45,6 +46,19 @@ pub(crate) fn open_files(
     }
     opened.extend(more);
     notes.extend(more_notes);
+    // Tables of text tell it themselves.
+    let is_unnamed = |file: &&Opened| {
+        let is_text = matches!(file.found.reading, Reading::Delimited(_));
+        file.found.contents == Contents::Features && file.found.columns.is_none() && !is_text
+    };
+    if let (Some(known), Some(file)) = (&like_it.columns, opened.iter().find(is_unnamed)) {
+        notes.push(format!(
+            "{}: files of format {} name no columns, so they are taken in the order of {}",
+            file.path.display(),
+            file.kind.name(),
+            known.of
+        ));
+    }
     Ok((opened, notes))
 }
 

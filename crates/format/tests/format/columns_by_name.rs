@@ -87,6 +87,23 @@ fn what_has_no_names_is_taken_in_order_with_a_note() {
         let notes = dataset.notes().join("; ");
         assert!(notes.contains("in the order of"), "{notes}");
     }
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }\n";
+    let length = (header.len() as u16).to_le_bytes();
+    let values: Vec<u8> = [5f32, 6.0, 0.0]
+        .into_iter()
+        .flat_map(f32::to_le_bytes)
+        .collect();
+    let bytes = [b"\x93NUMPY\x01\0", &length[..], header.as_bytes(), &values].concat();
+    let files = [
+        file(folder.path(), "x.csv", FIRST),
+        file(folder.path(), "y.npy", bytes),
+    ];
+    let dataset = Dataset::open(&files, &options(folder.path())).unwrap();
+    let notes = dataset.notes().join("; ");
+    assert!(
+        notes.contains("y.npy: files of format npy name no columns"),
+        "{notes}"
+    );
     let dataset = open(
         folder.path(),
         &[FIRST, "a,b,z\n5,6,0\n"],
