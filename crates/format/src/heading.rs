@@ -4,14 +4,16 @@
 //! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. What can be meant
 //! either way is refused: a header taken for a record, or the reverse, would train a model on nonsense.
 
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use serde::{Deserialize, Serialize};
 
 use crate::delimited::{LabelColumn, bare, is_missing};
 use crate::error::{FormatError, excerpt};
 use crate::number::{NotANumber, parse_f64};
-use crate::options::{Header, OpenOptions};
 use crate::table_error::TableError;
 
 /// Most lines that the first is compared with.
@@ -116,6 +118,42 @@ fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
         .filter(|_| numbers.windows(2).all(counts))
 }
 
+/// Whether the first line of CSV and TSV names the columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Header {
+    /// By what it holds; what can be meant either way is refused.
+    #[default]
+    Auto,
+    /// It does.
+    Yes,
+    /// It is a record.
+    No,
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Header::Auto => "auto",
+            Header::Yes => "yes",
+            Header::No => "no",
+        })
+    }
+}
+
+impl FromStr for Header {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Header, String> {
+        match text {
+            "auto" => Ok(Header::Auto),
+            "yes" => Ok(Header::Yes),
+            "no" => Ok(Header::No),
+            _ => Err(format!("`{text}` is not known: use auto, yes or no")),
+        }
+    }
+}
+
 /// The cells of a first line.
 #[derive(Clone, Debug)]
 pub(crate) struct Heading {
@@ -146,19 +184,14 @@ impl Heading {
     pub(crate) fn names_columns(
         &self,
         path: &Path,
-        options: &OpenOptions,
+        header: Header,
         label: Option<usize>,
         others: &[Vec<&[u8]>],
     ) -> Result<bool, FormatError> {
-        let is_known = || match (&options.columns, &options.label) {
-            (_, LabelColumn::Name(name)) if self.has(name) => true,
-            (Some(known), _) => known.are_among(&self.names()),
-            (None, _) => false,
-        };
-        match options.header {
+        match header {
             Header::Yes => return Ok(true),
             Header::No => return Ok(false),
-            Header::Auto if self.is_header(label) || is_known() => return Ok(true),
+            Header::Auto if self.is_header(label) => return Ok(true),
             Header::Auto => {}
         }
         let Some(why) = self.doubt(label, others) else {
@@ -365,9 +398,8 @@ mod tests {
         let lines = first_lines(text.as_bytes(), true);
         let heading = Heading::read(lines[0], b',');
         let others = cells_of(&lines[1..], b',');
-        let options = OpenOptions::default();
         let last = Some(heading.columns - 1);
-        match heading.names_columns(Path::new("x.csv"), &options, last, &others) {
+        match heading.names_columns(Path::new("x.csv"), Header::Auto, last, &others) {
             Ok(true) => "names",
             Ok(false) => "record",
             Err(_) => "asked about",

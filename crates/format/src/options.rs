@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
+use crate::heading::Header;
 use crate::kind::FormatKind;
 use crate::known_columns::KnownColumns;
 use crate::labels::LabelMap;
@@ -78,42 +79,6 @@ impl FromStr for Missing {
             _ => Err(format!(
                 "`{text}` is nothing to fill missing cells in with: use zero or mean"
             )),
-        }
-    }
-}
-
-/// Whether the first line of CSV and TSV names the columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Header {
-    /// By what it holds; what can be meant either way is refused.
-    #[default]
-    Auto,
-    /// It does.
-    Yes,
-    /// It is a record.
-    No,
-}
-
-impl fmt::Display for Header {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Header::Auto => "auto",
-            Header::Yes => "yes",
-            Header::No => "no",
-        })
-    }
-}
-
-impl FromStr for Header {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Header, String> {
-        match text {
-            "auto" => Ok(Header::Auto),
-            "yes" => Ok(Header::Yes),
-            "no" => Ok(Header::No),
-            _ => Err(format!("`{text}` is not known: use auto, yes or no")),
         }
     }
 }

@@ -8,7 +8,6 @@ use crate::error::FormatError;
 use crate::fields::{Column, scan_labels};
 use crate::format::{Format, Found, Match, Reading, Source};
 use crate::kind::{Head, Look};
-use crate::known_columns::TableColumns;
 use crate::line_scan::first_line_from;
 use crate::located::Located;
 use crate::npy::{self, NpyRules};
@@ -16,6 +15,7 @@ use crate::packed_reader;
 use crate::raw_records::RawDecoder;
 use crate::rows::Layout;
 use crate::scan_chunk::LineShape;
+use crate::table_columns::TableColumns;
 
 /// LIBSVM text.
 pub(crate) struct Libsvm;
