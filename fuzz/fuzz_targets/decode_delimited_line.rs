@@ -14,6 +14,7 @@ fuzz_target!(|line: &[u8]| {
             delimiter: b',',
             columns,
             label: Some(label),
+            order: None,
             dtype: FeatureType::F32,
             missing: Some(vec![FILLED; columns - 1].into()),
         };

@@ -18,6 +18,7 @@ fn good() -> Vec<u8> {
         means: Some(vec![0.5, -1.0]),
         weights: Weights::from_vectors(2, Some(1.0), vec![vec![0.5, -1.0, 2.0]; 3]),
         scale: Scale::new(vec![2.0, 0.5], vec![0.0, -1.0]),
+        columns: None,
     })
 }
 

@@ -80,8 +80,11 @@ class Samples:
     def batch(self, epoch: int, ids: list[int]) -> tuple[Any, ...]: ...
     def batch_at(self, epoch: int, step: int) -> tuple[Any, ...]: ...
 
-# Values and names of the classes, coefficients and intercept of each subproblem, (primal, dual, gap), epochs, advice.
-Fitted = tuple[list[float], list[str], list[tuple[Array, float]], tuple[float, float, float], int, str | None, list[str]]
+# Values and names of the classes, coefficients and intercept of each subproblem, (primal, dual, gap), epochs, advice, notes,
+# names of the columns.
+Fitted = tuple[
+    list[float], list[str], list[tuple[Array, float]], tuple[float, float, float], int, str | None, list[str], list[str]
+]
 
 class LinearRows:
     def __new__(cls, rows: int, features: int, stored: int | None = None) -> LinearRows: ...

@@ -58,6 +58,7 @@ def load(
     paths: Paths,
     *,
     format: str | None = None,
+    header: str | bool = "auto",
     label: str | int | None = None,
     label_file: str | os.PathLike[str] | None = None,
     file_column: str = "first",
@@ -73,7 +74,9 @@ def load(
 ) -> Pipeline:
     """Data as it lies: a path, pattern, URL or ``demo:NAME``, or several of them, of any format that Pelton knows.
 
-    Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``label`` is the
+    Nothing is read before it is needed. ``format`` is told from names and contents unless it is given; ``header`` says
+    whether the first line of a text table names its columns (``"yes"``, ``"no"``, or ``"auto"``, which refuses a line that
+    may be names or a record), by which the columns of further files are matched; ``label`` is the
     column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; the last one of text, none of
     NumPy's arrays), or ``"json:KEY"`` for samples of tar files; ``missing`` what stands for empty cells (``"zero"`` or ``"mean"``). The
     features of CSV, TSV and NumPy matrices are float32, and a whole number that this would round is an error; ``dtype`` is
@@ -91,6 +94,7 @@ def load(
     data = {
         "paths": [os.fspath(path) for path in paths],
         "format": format,
+        "header": ("yes" if header else "no") if isinstance(header, bool) else header,
         "label": None if label is None else str(label),
         "whole_arrays": True if label is None else None,
         "label_file": label_file and os.fspath(label_file),

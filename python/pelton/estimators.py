@@ -120,9 +120,12 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "threads": self.threads or _LOADING_THREADS,
             "scratch_dir": None if self.scratch_dir is None else os.fspath(self.scratch_dir),
         }
-        self._take(_pelton.fit_linear(json.dumps(config), self._threads()), None)
+        columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads()), None)
         self.n_features_in_ = self.coef_.shape[1]
-        if hasattr(self, "feature_names_in_"):
+        if columns:
+            # With these scikit-learn checks the columns of data frames.
+            self.feature_names_in_ = np.array(columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         return self
 
@@ -182,9 +185,12 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"threads={self.threads!r} is no number of threads; give 1 or more, or None for all processors")
         return int(self.threads)
 
-    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> None:
-        """Takes over what the solver found; ``classes`` are those that it numbered, unless files name theirs."""
-        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes = found
+    def _take(self, found: _pelton.Fitted, classes: np.ndarray | None) -> list[str]:
+        """Takes over what the solver found; ``classes`` are those that it numbered, unless files name theirs.
+
+        Returns the names of the columns that files had.
+        """
+        labels, names, vectors, (self.primal_, self.dual_, self.gap_), self.n_iter_, advice, notes, columns = found
         warn_of(notes)
         if classes is None:
             classes = np.array(names) if names else np.array(labels)
@@ -208,6 +214,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        return columns
 
     def decision_function(self, X: Any) -> Any:
         """w·x of each row: above 0 for ``classes_[1]``; with more than two classes a column for each."""
@@ -255,6 +262,8 @@ class LinearClassifier(_LinearModel):
     gap_ : (primal − dual) / dual: the objective is at most this far from the optimum, relatively.
     n_iter_ : epochs, or passes of Newton's method.
     n_features_in_ : number of features.
+    feature_names_in_ : names of the columns of a data frame or of files, where they have names. Data frames that are
+        predicted must have the same in the same order, as scikit-learn wants it.
     """
 
     def __init__(

@@ -172,8 +172,8 @@ fn push(rows: &mut Rows, class: u32, indices: &[u32], values: &[f32]) {
 }
 
 /// A model as Python takes it: label values and names of the classes, for each subproblem coefficients and intercept,
-/// primal and dual value, their relative gap, epochs, what would make training easier, and what there is to know of the
-/// data.
+/// primal and dual value, their relative gap, epochs, what would make training easier, what there is to know of the data,
+/// and the names of the features where they have some.
 type Found = (
     Vec<f64>,
     Vec<String>,
@@ -181,6 +181,7 @@ type Found = (
     (f64, f64, f64),
     u64,
     Option<String>,
+    Vec<String>,
     Vec<String>,
 );
 
@@ -217,6 +218,8 @@ fn train(
     });
     let vectors = vectors.collect();
     let gap = certificate.relative_gap();
+    let columns = model.columns.iter().flat_map(|columns| &columns.fields.0);
+    let columns = columns.flat_map(|column| column.element_names()).collect();
     Ok((
         fitted.model.classes.values().to_vec(),
         fitted.model.classes.names().to_vec(),
@@ -225,6 +228,7 @@ fn train(
         fitted.epochs,
         fitted.advice,
         fitted.notes,
+        columns,
     ))
 }
 

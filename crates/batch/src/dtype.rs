@@ -3,31 +3,43 @@
 use std::fmt;
 
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 
-/// What the elements of an array are, in the byte order of the machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What the elements of an array are, in the byte order of the machine. Files that keep it spell it as NumPy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DType {
     /// Unsigned bytes.
+    #[serde(rename = "uint8")]
     U8,
     /// Signed bytes.
+    #[serde(rename = "int8")]
     I8,
     /// Signed, 2 bytes.
+    #[serde(rename = "int16")]
     I16,
     /// Unsigned, 2 bytes.
+    #[serde(rename = "uint16")]
     U16,
     /// Signed, 4 bytes.
+    #[serde(rename = "int32")]
     I32,
     /// Signed, 8 bytes.
+    #[serde(rename = "int64")]
     I64,
     /// Unsigned, 4 bytes.
+    #[serde(rename = "uint32")]
     U32,
     /// Half precision (IEEE 754).
+    #[serde(rename = "float16")]
     F16,
     /// Half precision with the exponent of single precision.
+    #[serde(rename = "bfloat16")]
     BF16,
     /// Single precision.
+    #[serde(rename = "float32")]
     F32,
     /// Double precision.
+    #[serde(rename = "float64")]
     F64,
 }
 

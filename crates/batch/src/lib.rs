@@ -3,12 +3,14 @@
 //! An [`Array`] is a [`DType`], a [`Shape`] and a [`Buffer`], whose memory begins at a multiple of 64 bytes and goes
 //! back to its [`Pool`] when the last array that shares it is dropped. So a tensor of another library can borrow it
 //! without a copy, as long as it holds the array. A [`Batch`] is a step of a plan with its arrays by name:
-//! "image", "tokens", "label". A [`FieldSpec`] says what is known of such a field before a batch is there.
+//! "image", "tokens", "label". A [`FieldSpec`] says what is known of such a field before a batch is there, and a
+//! [`Schema`] is what models keep of the columns or fields that they were trained on.
 
 mod array;
 mod batch;
 mod buffer;
 mod dtype;
+mod schema;
 mod shape;
 mod spec;
 
@@ -16,5 +18,6 @@ pub use array::Array;
 pub use batch::{Batch, Fields};
 pub use buffer::{Buffer, Pool};
 pub use dtype::{DType, Element};
+pub use schema::{Difference, Schema};
 pub use shape::{Layout, Shape};
 pub use spec::{FieldSpec, FieldSpecs};

@@ -2,17 +2,30 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::dtype::DType;
 
 /// What is known of a field of every example.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FieldSpec {
     /// Its name.
+    #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
     pub name: Arc<str>,
     /// What its elements are.
     pub dtype: DType,
     /// Lengths of the dimensions of one example's array; `None` where they vary.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<Option<usize>>,
+}
+
+fn write_name<S: Serializer>(name: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(name)
+}
+
+fn read_name<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
+    String::deserialize(from).map(Arc::from)
 }
 
 impl FieldSpec {
@@ -35,10 +48,20 @@ impl FieldSpec {
         let elements: usize = self.known()?.iter().product();
         Some(elements * self.dtype.bytes())
     }
+
+    /// Names of the elements of one example's array, in order: the field's own where it has one alone.
+    pub fn element_names(&self) -> impl Iterator<Item = String> {
+        let count: usize = self.dims.iter().map(|length| length.unwrap_or(0)).product();
+        let (name, is_one) = (Arc::clone(&self.name), self.dims.is_empty());
+        (0..count).map(move |at| match is_one {
+            true => name.to_string(),
+            false => format!("{name}[{at}]"),
+        })
+    }
 }
 
 /// The fields of every example, in the order in which they come out.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FieldSpecs(pub Vec<FieldSpec>);
 
 impl FieldSpecs {
@@ -53,6 +76,16 @@ impl FieldSpecs {
             Some(known) => *known = field,
             None => self.0.push(field),
         }
+    }
+
+    /// Elements of one example's arrays together, where that is known.
+    pub fn elements(&self) -> Option<usize> {
+        let elements = |field: &FieldSpec| -> Option<usize> {
+            let dims = field.known()?;
+            dims.iter().try_fold(1, |all: usize, n| all.checked_mul(*n))
+        };
+        let mut fields = self.0.iter();
+        fields.try_fold(0, |sum: usize, field| sum.checked_add(elements(field)?))
     }
 
     /// The names, for messages.

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_train::{ClassName, ClassSetting, DataConfig, FeatureType, IoMode, Missing};
+use pelton_train::{
+    ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing,
+};
 
 use crate::bytes::size;
 
@@ -20,6 +22,10 @@ pub struct DataArguments {
     /// Feature indices of LIBSVM text start at 0
     #[arg(long)]
     pub zero_based: bool,
+    /// Whether the first line of CSV and TSV names the columns: auto, yes or no (default: auto, by what it holds; a line
+    /// that may be names or a record is refused)
+    #[arg(long)]
+    pub header: Option<Header>,
     /// Label column of CSV, TSV and npy, and of --label-file: first, last, a position from 1, or a name; field of
     /// records of several that is the label (default: the one called label); of tar
     /// samples json:KEY, where the members .json have an integer or a string (dots between nested keys)
@@ -67,6 +73,7 @@ impl DataArguments {
     pub fn apply(self, config: &mut DataConfig) {
         set_option(&mut config.format, self.format);
         config.zero_based |= self.zero_based;
+        set(&mut config.header, self.header);
         set(&mut config.label, self.label);
         set_option(&mut config.label_file, self.label_file);
         set(&mut config.file_column, self.file_column);

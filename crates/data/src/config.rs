@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pelton_feed::as_text;
-use pelton_format::{ClassName, FeatureType, Missing, RowLayout};
+use pelton_format::{ClassName, FeatureType, Header, Missing, RowLayout};
 use pelton_storage::LocalMode;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ pub struct DataConfig {
     pub format: Option<String>,
     /// Whether feature indices in LIBSVM text start at 0.
     pub zero_based: bool,
+    /// Whether the first line of CSV and TSV names the columns: auto, yes or no.
+    pub header: Header,
     /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
     pub label: String,
     /// Table of the classes of a folder's images, which `label` is a column of.
@@ -68,6 +70,7 @@ impl Default for DataConfig {
             pair: None,
             format: None,
             zero_based: false,
+            header: Header::Auto,
             label: "last".to_string(),
             label_file: None,
             file_column: "first".to_string(),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pelton_fetch::{Device, DeviceSpeed};
 use pelton_format::{
-    ClassMap, DataFile, Dataset, FormatKind, LabelColumn, OpenOptions, Reach, RowLayout, Rows,
-    Scale, is_remote,
+    ClassMap, DataFile, Dataset, FormatKind, KnownColumns, LabelColumn, OpenOptions, Reach,
+    RowLayout, Rows, Scale, Schema, is_remote,
 };
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_storage::{
@@ -133,6 +133,8 @@ pub struct Expected {
     pub features: u64,
     /// What stands for missing cells, where means do.
     pub means: Option<Arc<[f32]>>,
+    /// The columns that the features come from, where they have names.
+    pub columns: Option<Arc<Schema>>,
 }
 
 /// Opens the files or demo set of `paths` as `config` says.
@@ -194,6 +196,8 @@ fn open_files(
         (Some(setting), None) => Some(setting.map()?),
         (None, None) => None,
     };
+    let known = expected.and_then(|expected| expected.columns.clone());
+    let unnamed = expected.is_some() && known.is_none();
     let options = OpenOptions {
         format: format.map(format_kind).transpose()?,
         zero_based: config.zero_based,
@@ -212,6 +216,11 @@ fn open_files(
         missing: config.missing,
         dtype: config.dtype,
         means: expected.and_then(|expected| expected.means.clone()),
+        header: config.header,
+        columns: known.map(|schema| KnownColumns {
+            schema,
+            of: "the training data".into(),
+        }),
         interrupt: Arc::clone(interrupt),
         cache_dir: Some(folder.clone()),
         storage: LocalOptions {
@@ -228,6 +237,12 @@ fn open_files(
     }
     for note in dataset.notes() {
         observer(Event::Note(note));
+    }
+    if unnamed && dataset.columns().is_some() {
+        observer(Event::Note(&format!(
+            "{}: its columns are taken in their order, because the model was trained on data without names of columns",
+            paths.join(", ")
+        )));
     }
     if let Some(note) = remote.and_then(|remote| remote.note(&files)) {
         observer(Event::Note(&note));

@@ -191,6 +191,7 @@ impl DataFile {
         match &self.decoder {
             Decoder::Libsvm { rules, .. } if rules.zero_based => Numbering::FromZero,
             Decoder::Libsvm { .. } => Numbering::FromOne,
+            Decoder::Delimited { rules, .. } if rules.order.is_some() => Numbering::FromZero,
             Decoder::Delimited { rules, .. } => columns(rules.label),
             Decoder::Npy { rules, .. } => columns(rules.label),
             Decoder::Features { decoder, .. } => match decoder.label_column() {

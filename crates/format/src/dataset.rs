@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_batch::{DType, FieldSpec, FieldSpecs};
+use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
 use pelton_storage::{Storage, allow_open_files};
 
 use crate::bad_record::bad_record;
@@ -17,6 +17,7 @@ use crate::delimited::DelimitedRules;
 use crate::elias_fano::Walk;
 use crate::error::FormatError;
 use crate::fields::LABEL;
+use crate::fields_in_order::put_in_order;
 use crate::fingerprint::mix;
 use crate::format::{Opened, Reading, changed, regular_file};
 use crate::labels::{ClassMap, Classes};
@@ -50,6 +51,7 @@ pub struct Dataset {
     scale: Option<Arc<Scale>>,
     numbers: Option<Arc<dyn Renumber>>,
     means: Option<Arc<[f32]>>,
+    columns: Option<Arc<Schema>>,
 }
 
 /// Gives the features of decoded sparse rows other numbers.
@@ -141,6 +143,7 @@ impl Dataset {
         let first = opened.first().ok_or(FormatError::NoFiles)?;
         let (layout, contents) = (first.found.layout, first.found.contents);
         widen_fields(&mut opened);
+        put_in_order(&mut opened)?;
         check_layouts(&opened, options)?;
         let known = known_classes(&opened, options, &mut notes);
         // With a positive label, two classes are known, and the files' own are another matter.
@@ -168,6 +171,8 @@ impl Dataset {
             .max()
             .unwrap_or(0);
         let features = options.features.unwrap_or(widest);
+        let columns = opened[0].found.columns.clone();
+        let columns = columns.filter(|_| contents == Contents::Features);
         let mut dataset = Dataset {
             files: Vec::with_capacity(opened.len()),
             labels,
@@ -187,6 +192,7 @@ impl Dataset {
             scale: None,
             numbers: None,
             means: None,
+            columns: columns.map(Arc::new),
         };
         for file in opened {
             dataset.add(file, &classes, missing.as_ref(), options);
@@ -375,6 +381,11 @@ impl Dataset {
             _ => of_bytes("bytes"),
         };
         FieldSpecs(vec![one])
+    }
+
+    /// The columns that features come from, where the files name them.
+    pub fn columns(&self) -> Option<&Arc<Schema>> {
+        self.columns.as_ref()
     }
 
     /// The classes.

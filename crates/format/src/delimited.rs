@@ -1,14 +1,13 @@
 //! CSV and TSV: one record a line, features in numbers, one column of which is the label: a number or a name.
 //!
-//! A first line without a number in any column of features is the header. Cells may stand in double quotes
+//! `heading.rs` tells whether the first line is the header. Cells may stand in double quotes
 //! and have blanks around them; empty lines are passed over. Rows are dense: every row must have as many
 //! cells as the first line. A cell that is empty or says NA, NaN, null or `?` is missing: a fault, unless
 //! something is to stand for it.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Fault, FormatError, bad_number, excerpt};
+use crate::error::{Fault, bad_number, excerpt};
 use crate::feature_type::FeatureType;
 use crate::json_label::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};
@@ -51,6 +50,8 @@ pub struct DelimitedRules {
     pub columns: usize,
     /// Column of the label, from 0; `None` where rows have none.
     pub label: Option<usize>,
+    /// The feature that each column is, where they are not in the order of the features.
+    pub order: Option<Arc<[u32]>>,
     /// What stands for a missing value, one value a feature; missing values are faults where `None`.
     pub missing: Option<Arc<[f32]>>,
     /// What numbers features become.
@@ -62,89 +63,6 @@ impl DelimitedRules {
     pub fn features(&self) -> usize {
         self.columns - usize::from(self.label.is_some())
     }
-}
-
-/// What the first line says of the others.
-#[derive(Clone, Debug)]
-pub(crate) struct Heading {
-    pub(crate) columns: usize,
-    cells: Vec<Vec<u8>>,
-}
-
-impl Heading {
-    pub(crate) fn read(line: &[u8], delimiter: u8) -> Heading {
-        let cells = line.split(|byte| *byte == delimiter);
-        let cells: Vec<Vec<u8>> = cells.map(|cell| bare(cell).to_vec()).collect();
-        Heading {
-            columns: cells.len(),
-            cells,
-        }
-    }
-
-    /// Whether the line names the columns: one of those of features holds a word, and none a number. A label
-    /// found by its name is in a line of names in any case.
-    pub(crate) fn is_header(&self, label: Option<usize>, wanted: &LabelColumn) -> bool {
-        if label.is_some() && matches!(wanted, LabelColumn::Name(_)) {
-            return true;
-        }
-        let features = || {
-            let cells = self.cells.iter().enumerate();
-            cells.filter(|(column, _)| Some(*column) != label)
-        };
-        let is_word = |cell: &[u8]| {
-            !is_missing(cell) && matches!(parse_f64(cell), Err(NotANumber::Malformed))
-        };
-        features().any(|(_, cell)| is_word(cell))
-            && features().all(|(_, cell)| is_word(cell) || is_missing(cell))
-    }
-
-    /// Whether a column has this name.
-    pub(crate) fn names(&self, name: &str) -> bool {
-        self.cells.iter().any(|cell| cell == name.as_bytes())
-    }
-
-    /// The label's column, from 0.
-    pub(crate) fn label(&self, path: &Path, wanted: &LabelColumn) -> Result<usize, FormatError> {
-        let found = match wanted {
-            LabelColumn::First => Some(0),
-            LabelColumn::Last => Some(self.columns - 1),
-            LabelColumn::Position(place) => place.checked_sub(1).filter(|at| *at < self.columns),
-            LabelColumn::Name(name) => {
-                let mut places = (0..self.columns).filter(|&at| self.cells[at] == name.as_bytes());
-                let found = places.next();
-                if let (Some(first), Some(second)) = (found, places.next()) {
-                    return Err(FormatError::AmbiguousLabelColumn {
-                        path: path.to_path_buf(),
-                        name: name.clone(),
-                        first: first + 1,
-                        second: second + 1,
-                    });
-                }
-                found
-            }
-            LabelColumn::Json(_) => None,
-        };
-        found.ok_or_else(|| FormatError::NoLabelColumn {
-            path: path.to_path_buf(),
-            wanted: wanted.describe(),
-            columns: if self.is_header(None, wanted) {
-                excerpt_of_names(&self.cells)
-            } else {
-                format!("1 to {}, without names", self.columns)
-            },
-        })
-    }
-}
-
-fn excerpt_of_names(names: &[Vec<u8>]) -> String {
-    const SHOWN: usize = 40;
-    let shown = names.iter().take(SHOWN);
-    let shown: Vec<_> = shown.map(|name| String::from_utf8_lossy(name)).collect();
-    let mut text = shown.join(", ");
-    if names.len() > SHOWN {
-        text += &format!(" and {} more", names.len() - SHOWN);
-    }
-    text
 }
 
 /// A cell without the blanks and quotes around it.
@@ -238,7 +156,10 @@ pub(crate) fn decode_cells<T: Feature, L>(
         if at > line.len() {
             return Err(ragged(line, rules));
         }
-        let feature = column - usize::from(column > label_at);
+        let feature = match &rules.order {
+            None => column - usize::from(column > label_at),
+            Some(order) => order[column] as usize,
+        };
         if column != label_at
             && let Some((value, end)) = T::prefix(line, at)
             && (end == line.len() || line[end] == rules.delimiter)
@@ -359,6 +280,7 @@ mod tests {
             delimiter: b',',
             columns,
             label: Some(label),
+            order: None,
             missing: missing.map(Arc::from),
             dtype: FeatureType::F32,
         };
@@ -459,6 +381,25 @@ mod tests {
     }
 
     #[test]
+    fn columns_in_another_order_are_put_in_their_places() {
+        let rules = DelimitedRules {
+            delimiter: b',',
+            columns: 4,
+            label: Some(1),
+            order: Some([2, 0, 0, 1].into()),
+            missing: Some([0.5, 1.5, 2.5].into()),
+        };
+        let mut row = [0.0; 3];
+        let mut decode = |line: &str| {
+            let read = |cell: &[u8]| numeric_label(cell, 1);
+            let label = decode_delimited_line(line.as_bytes(), &rules, &mut row, read);
+            (label.unwrap(), row)
+        };
+        assert_eq!(decode("7,9,5,6\n"), (Some(9.0), [5.0, 6.0, 7.0]));
+        assert_eq!(decode(",9,5,NA\n"), (Some(9.0), [5.0, 1.5, 2.5]));
+    }
+
+    #[test]
     fn missing_cells_are_filled_in() {
         let filled = |line| decode_filled(line, 4, 1, Some(&[0.5, -1.0, 7.0]));
         assert_eq!(filled(",1,2,3"), Ok((1.0, vec![0.5, 2.0, 3.0])));
@@ -479,61 +420,6 @@ mod tests {
         }
         check(&"x".repeat(257), LabelCell::Neither);
         assert_eq!(LabelCell::of(b"\xff"), LabelCell::Neither);
-    }
-
-    #[test]
-    fn headings() {
-        let heading = Heading::read(b"a,\"b c\",label", b',');
-        assert_eq!(heading.columns, 3);
-        let path = Path::new("x.csv");
-        let named = |name: &str| LabelColumn::Name(name.into());
-        assert_eq!(heading.label(path, &named("b c")).unwrap(), 1);
-        assert_eq!(heading.label(path, &LabelColumn::Last).unwrap(), 2);
-        assert_eq!(heading.label(path, &LabelColumn::Position(1)).unwrap(), 0);
-        let error = heading.label(path, &named("d")).unwrap_err().to_string();
-        assert!(
-            error.contains("no label column \"d\"; its columns are a, b c, label"),
-            "{error}"
-        );
-        assert!(heading.label(path, &LabelColumn::Position(0)).is_err());
-        let twice = Heading::read(b"y,x,y", b',');
-        assert!(matches!(
-            twice.label(path, &named("y")),
-            Err(FormatError::AmbiguousLabelColumn {
-                first: 1,
-                second: 3,
-                ..
-            })
-        ));
-        assert_eq!(twice.label(path, &named("x")).unwrap(), 1);
-        assert_eq!(twice.label(path, &LabelColumn::Position(3)).unwrap(), 2);
-        let plain = Heading::read(b"1,2.5,\"3\"", b',');
-        assert!(plain.label(path, &named("a")).is_err());
-    }
-
-    #[test]
-    fn headers_have_no_number_among_the_features() {
-        for (line, expected) in [
-            ("a,b,label", true),
-            ("a,,label", true),
-            ("a,b,1", true),
-            ("1,2,3", false),
-            ("1,NA,1", false),
-            ("1,2,cat", false),
-            ("a,2,3", false),
-            ("1e400,a,1", false),
-            ("NA,?,1", false),
-            ("label", false),
-        ] {
-            let heading = Heading::read(line.as_bytes(), b',');
-            let last = heading.columns - 1;
-            let found = heading.is_header(Some(last), &LabelColumn::Last);
-            assert_eq!(found, expected, "{line}");
-        }
-        // Names that are numbers, as pandas gives them.
-        let numbered = Heading::read(b"0,1,label", b',');
-        assert!(numbered.is_header(Some(2), &LabelColumn::Name("label".into())));
-        assert!(Heading::read(b"x", b',').is_header(None, &LabelColumn::Last));
     }
 
     proptest! {

@@ -11,6 +11,7 @@ use pelton_storage::StorageError;
 
 use crate::json_label::JsonFault;
 use crate::number::NotANumber;
+use crate::table_error::TableError;
 
 /// Why a data set could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,9 @@ pub enum FormatError {
     /// The storage under a file failed.
     #[error(transparent)]
     Storage(StorageError),
+    /// The columns of a table cannot be told, or do not go with others.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// No records.
     #[error("{}: holds no records; check that it is the right file", path.display())]
     Empty {
@@ -589,7 +593,7 @@ pub enum Fault {
     },
     /// A cell with text in it.
     #[error(
-        "column {column} holds {found:?}, which is not a number; encode text columns as numbers"
+        "column {column} holds {found:?}, which is not a number; columns of text are not features: encode them as numbers or remove them"
     )]
     BadCell {
         /// The column.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pelton_batch::FieldSpec;
+use pelton_batch::{FieldSpec, Schema};
 use pelton_storage::{FileSet, LocalFile, Storage};
 
 use crate::byte_source::FileWindow;
@@ -177,6 +177,8 @@ pub(crate) struct Found {
     pub(crate) storage: Option<Arc<dyn Storage>>,
     /// What reading one record costs.
     pub(crate) reach: Reach,
+    /// The columns, where the file names them.
+    pub(crate) columns: Option<Schema>,
 }
 
 impl Found {
@@ -220,6 +222,7 @@ impl Found {
             index: IndexSource::Arithmetic,
             storage: None,
             reach: Reach::AsItLies,
+            columns: None,
         }
     }
 

@@ -162,6 +162,17 @@ mod tests {
         let as_numbers = detect(&Head::new(Path::new("letter"), prose, 99, true));
         assert_eq!(as_numbers.map(Format::name), Some("libsvm"));
         check("one.txt", b"a, b: c", Some("text"));
+        for prose in [
+            "Hello, world\n42, said he\n",
+            "Dear reader,\n1984, a book, was sold\n",
+            "One, two\n3, 4, 5, 6\n",
+        ] {
+            check("p.txt", prose.as_bytes(), Some("text"));
+        }
+        check("t.txt", b"a,b,label\n1,2,cat\n3,,dog\n", Some("csv"));
+        check("winequality.data", b"a;b\n1,5;2\n", Some("csv"));
+        check("x.data", b"1|2\n3|4\n", Some("csv"));
+        check("x", b"a;b\nc;d\n", Some("text"));
         check(
             "delicious.txt",
             b"12920 500 983\n1,2 0:0.5\n",

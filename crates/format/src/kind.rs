@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::delimited::{bare, is_missing};
+use crate::heading::is_number_with_comma;
 use crate::number::parse_f64;
 use crate::remote::without_query;
 
@@ -139,6 +141,9 @@ fn numbers_look(head: &[u8]) -> Look {
     }
 }
 
+/// Lines that are looked at after the first.
+const TABLE_LINES: usize = 10;
+
 /// What the lines of a text look like: numbers in some form, or words.
 fn text_look(name: &str, head: &[u8]) -> Look {
     let mut lines = lines_of(head);
@@ -165,14 +170,40 @@ fn text_look(name: &str, head: &[u8]) -> Look {
         return Look::Libsvm;
     }
     // The first line may be a heading; a file of one line is taken for what its delimiter says, unless
-    // its name says text.
-    let second = lines.next();
+    // its name says text. Prose has numbers and commas too, but not as tables do.
+    let more: Vec<&[u8]> = lines.take(TABLE_LINES).collect();
+    let second = more.first().copied();
     let says_text = [".txt", ".text"].iter().any(|end| name.ends_with(end));
+    let is_table = |line: &[u8], delimiter: u8| {
+        let cells = line.split(|byte| *byte == delimiter).map(bare);
+        let numbers = cells.clone().filter(|cell| is_number(cell)).count();
+        let missing = cells.clone().filter(|cell| is_missing(cell)).count();
+        match says_text {
+            true => numbers > 0 && 2 * (numbers + missing) > cells.count(),
+            false => numbers > 0,
+        }
+    };
+    let cells = |line: &[u8], delimiter: u8| line.split(|byte| *byte == delimiter).count();
     let has_numbers = |delimiter: u8| match second {
-        Some(second) => second.split(|byte| *byte == delimiter).any(is_number),
+        Some(second) => {
+            let count = cells(line, delimiter);
+            // The head may end within a line.
+            let cut = usize::from(!head.ends_with(b"\n") && more.len() > 1);
+            let mut whole = more[..more.len() - cut].iter();
+            is_table(second, delimiter)
+                && (!says_text || whole.all(|line| cells(line, delimiter) == count))
+        }
         None => !says_text,
     };
-    if line.contains(&b',') && has_numbers(b',') {
+    // Of other delimiters the format of tables knows what to say.
+    let is_of = |delimiter: u8| {
+        let second = second.unwrap_or_default();
+        let mut cells = second.split(|byte| *byte == delimiter);
+        line.contains(&delimiter)
+            && second.contains(&delimiter)
+            && cells.all(|cell| is_number_with_comma(bare(cell)))
+    };
+    if is_of(b';') || is_of(b'|') || line.contains(&b',') && has_numbers(b',') {
         Look::Csv
     } else if line.contains(&b'\t') && has_numbers(b'\t') {
         Look::Tsv

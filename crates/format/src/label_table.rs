@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::delimited::{Heading, LabelColumn};
+use crate::delimited::LabelColumn;
 use crate::error::{FormatError, excerpt};
+use crate::heading::Heading;
 
 /// Larger tables are none.
 const MOST_BYTES: u64 = 4 << 30;
@@ -61,8 +62,8 @@ impl LabelTable {
         })?;
         let delimiter = if first.contains(&b'\t') { b'\t' } else { b',' };
         let heading = Heading::read(first.trim_ascii_end(), delimiter);
-        let file = heading.label(path, file)?;
-        let label = heading.label(path, label)?;
+        let file = heading.label(path, file, true)?;
+        let label = heading.label(path, label, true)?;
         if file == label {
             let what = format!(
                 "column {} cannot name both the image and its class; name two with `file_column` and `label`",

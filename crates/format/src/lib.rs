@@ -22,6 +22,7 @@ mod labels;
 mod rows;
 mod scale;
 mod system_error;
+mod table_error;
 
 mod bad_record;
 mod common_labels;
@@ -34,6 +35,8 @@ mod origin;
 mod tables;
 
 mod delimited;
+mod heading;
+mod known_columns;
 mod libsvm;
 mod missing;
 mod npy;
@@ -44,9 +47,11 @@ mod packed;
 mod packed_copy;
 mod packed_reader;
 mod packed_writer;
+mod table_columns;
 
 mod feature_type;
 mod features;
+mod fields_in_order;
 mod gaussian_mixture;
 mod mixture;
 
@@ -114,10 +119,12 @@ pub use delimited::LabelColumn;
 pub use error::{Fault, FormatError};
 pub use feature_type::FeatureType;
 pub use fields::{Field, element_value, fields};
+pub use heading::Header;
 pub use idx_writer::IdxWriter;
 pub use in_place::{InPlace, InPlaceClass};
 pub use json_label::{JsonFault, JsonKey, json_numbers};
 pub use kind::FormatKind;
+pub use known_columns::KnownColumns;
 pub use labels::ClassMap;
 pub use members::{Member, Members, members};
 pub use mixture::Mixture;
@@ -128,9 +135,11 @@ pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
 pub use packed::{IndexCoding, PackedShape};
 pub use packed_copy::PackedCopy;
 pub use packed_writer::{PackedSummary, PackedWriter};
+pub use pelton_batch::Schema;
 pub use remote::{OpenRemote, RemoteFile, is_remote};
 pub use rows::{Layout, Row, RowTable, Rows, Slot};
 pub use scale::{COARSE, Scale};
+pub use table_error::TableError;
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

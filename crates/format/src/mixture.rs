@@ -171,6 +171,7 @@ impl Format for Mixtures {
             index: IndexSource::Arithmetic,
             storage: Some(Arc::new(storage)),
             reach: Reach::Computed,
+            columns: None,
         })
     }
 }

@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::contents::Contents;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
 use crate::feature_type::FeatureType;
@@ -12,13 +14,58 @@ use crate::folder;
 use crate::format::{Format, Opened, Reading, Source, scan_threads};
 use crate::formats::{detect, named};
 use crate::kind::{FormatKind, Head};
+use crate::known_columns::KnownColumns;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
 use crate::remote::is_remote;
 
-/// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
-/// computes. What the user may want to know comes in the order of the files, and so does what is wrong with them.
+/// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
+/// of the files, and so does what is wrong with them.
 pub(crate) fn open_files(
+    paths: &[PathBuf],
+    options: &OpenOptions,
+) -> Result<(Vec<Opened>, Vec<String>), FormatError> {
+    let (first, others) = paths.split_at(paths.len().min(1));
+    let (mut opened, mut notes) = open_together(first, options)?;
+    let named = opened.first().and_then(|file| file.found.columns.as_ref());
+    let of_first = named.map(|columns| KnownColumns {
+        schema: Arc::new(columns.clone()),
+        of: first[0].display().to_string(),
+    });
+    let like_it = OpenOptions {
+        columns: options.columns.clone().or(of_first),
+        ..options.clone()
+    };
+    let (more, more_notes) = open_together(others, &like_it)?;
+    let has_names = |file: &&Opened| file.found.columns.is_some();
+    if let (None, Some(file)) = (&like_it.columns, more.iter().find(has_names)) {
+        notes.push(format!(
+            "{}: its columns are taken in the order of {}, which does not name its own",
+            file.path.display(),
+            first[0].display()
+        ));
+    }
+    opened.extend(more);
+    notes.extend(more_notes);
+    // Tables of text tell it themselves.
+    let is_unnamed = |file: &&Opened| {
+        let is_text = matches!(file.found.reading, Reading::Delimited(_));
+        file.found.contents == Contents::Features && file.found.columns.is_none() && !is_text
+    };
+    if let (Some(known), Some(file)) = (&like_it.columns, opened.iter().find(is_unnamed)) {
+        notes.push(format!(
+            "{}: files of format {} name no columns, so they are taken in the order of {}",
+            file.path.display(),
+            file.kind.name(),
+            known.of
+        ));
+    }
+    Ok((opened, notes))
+}
+
+/// Opens files, several at a time, since a scan of small files or over headers waits for the drive more than it
+/// computes.
+fn open_together(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<Opened>, Vec<String>), FormatError> {

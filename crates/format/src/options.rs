@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::class_name::ClassName;
 use crate::delimited::LabelColumn;
 use crate::feature_type::FeatureType;
+use crate::heading::Header;
 use crate::kind::FormatKind;
+use crate::known_columns::KnownColumns;
 use crate::labels::ClassMap;
 use crate::remote::OpenRemote;
 
@@ -96,6 +98,11 @@ pub struct OpenOptions {
     pub zero_based: bool,
     /// Which column of CSV, TSV and `.npy` is the label.
     pub label: LabelColumn,
+    /// Whether the first line of CSV and TSV names the columns.
+    pub header: Header,
+    /// The columns of the training set, for reading a test set: files that name theirs must have the same, in any
+    /// order.
+    pub columns: Option<KnownColumns>,
     /// Rows of `.npy` are arrays whatever they hold, and no column of them is the label.
     pub whole_arrays: bool,
     /// A table of the classes of a folder's images, whose column `label` holds them.
@@ -145,6 +152,11 @@ impl OpenOptions {
             false => self.dtype,
         }
     }
+
+    /// Whether rows of so many columns are the features of a model alone, labels being of no use.
+    pub(crate) fn are_all_features(&self, columns: usize) -> bool {
+        self.any_label && self.features == Some(columns as u64)
+    }
 }
 
 impl Default for OpenOptions {
@@ -155,6 +167,8 @@ impl Default for OpenOptions {
             rows: RowLayout::Stored,
             zero_based: false,
             label: LabelColumn::default(),
+            header: Header::Auto,
+            columns: None,
             whole_arrays: false,
             label_file: None,
             file_column: LabelColumn::First,

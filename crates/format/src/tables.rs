@@ -3,7 +3,7 @@
 use crate::codes::Codes;
 use crate::contents::Contents;
 use crate::data_file::{FEATURES, IN_FILE, IndexSource, LINE_ENDS, Places, Reach};
-use crate::delimited::{DelimitedRules, Heading, LabelColumn};
+use crate::delimited::{DelimitedRules, LabelColumn};
 use crate::error::FormatError;
 use crate::feature_type::FeatureType;
 use crate::fields::{Column, overhead, scan_labels};
@@ -13,11 +13,11 @@ use crate::labels::FileLabels;
 use crate::line_scan::first_line_from;
 use crate::located::Located;
 use crate::npy::{self, NpyRules};
-use crate::options::OpenOptions;
 use crate::packed_reader;
 use crate::raw_records::RawDecoder;
 use crate::rows::Layout;
 use crate::scan_chunk::LineShape;
+use crate::table_columns::TableColumns;
 
 /// LIBSVM text.
 pub(crate) struct Libsvm;
@@ -98,18 +98,11 @@ impl Format for Delimited {
                 path: source.path.to_path_buf(),
             });
         };
-        let heading = Heading::read(line.trim_ascii_end(), delimiter);
-        let columns = heading.columns;
-        let wanted = &source.options.label;
-        let is_named = matches!(wanted, LabelColumn::Name(name) if heading.names(name));
-        let label = match has_no_label(columns, source.options) && !is_named {
-            true => None,
-            false => Some(heading.label(source.path, wanted)?),
-        };
-        let from = if heading.is_header(label, wanted) {
-            start + line.len() as u64
-        } else {
-            start
+        let table = TableColumns::of(source, &line, delimiter, notes)?;
+        let (label, columns) = (table.label, table.count);
+        let from = match table.schema {
+            Some(_) => start + line.len() as u64,
+            None => start,
         };
         let shape = LineShape::Delimited {
             delimiter,
@@ -117,10 +110,12 @@ impl Format for Delimited {
             columns,
         };
         let (contents, index) = source.lines(shape, from, notes)?;
+        note_a_class_each(source, &contents, notes);
         let rules = DelimitedRules {
             delimiter,
             columns,
             label,
+            order: table.order,
             missing: None,
             dtype: source.options.feature_type(),
         };
@@ -129,8 +124,24 @@ impl Format for Delimited {
         Ok(with_wide_features(
             source.options,
             width,
-            lines_found(source, contents, index, layout, width as u64, reading),
+            Found {
+                columns: table.schema,
+                ..lines_found(source, contents, index, layout, width as u64, reading)
+            },
         ))
+    }
+}
+
+/// Tells of labels that nobody named and that are another text in each record: they are hardly classes.
+fn note_a_class_each(source: &Source<'_>, contents: &Located, notes: &mut Vec<String>) {
+    const FEW: u64 = 4;
+    let (records, options) = (contents.starts.len(), source.options);
+    let is_named = matches!(options.label, LabelColumn::Name(_)) || options.any_label;
+    if contents.names.len() as u64 == records && records > FEW && !is_named {
+        notes.push(format!(
+            "{}: the column taken for the label holds another text in each of its {records} records, so each is a class of its own; name the column of the classes with `label`",
+            source.path.display()
+        ));
     }
 }
 
@@ -159,6 +170,7 @@ fn lines_found(
         index,
         storage: None,
         reach: Reach::AsItLies,
+        columns: None,
         places: Places::listed(contents.starts, end, LINE_ENDS),
     }
 }
@@ -247,7 +259,7 @@ impl Format for Npy {
         };
         let columns = columns as usize;
         let (mut label, mut labels) = (None, Vec::new());
-        if !has_no_label(columns, options) {
+        if !options.are_all_features(columns) {
             let column = npy::label_column(path, columns, &options.label)?;
             let size = header.number.bytes();
             let place = Column {
@@ -289,6 +301,7 @@ impl Format for Npy {
                 index: IndexSource::Arithmetic,
                 storage: None,
                 reach: Reach::AsItLies,
+                columns: None,
             },
         ))
     }
@@ -350,11 +363,7 @@ impl Format for Packed {
             index: IndexSource::Arithmetic,
             storage: None,
             reach: Reach::AsItLies,
+            columns: None,
         })
     }
-}
-
-/// Whether rows of so many columns are the features of a model alone, labels being of no use.
-fn has_no_label(columns: usize, options: &OpenOptions) -> bool {
-    options.any_label && options.features == Some(columns as u64)
 }

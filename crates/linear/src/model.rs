@@ -9,9 +9,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pelton_format::{ClassMap, Scale};
+use pelton_format::{ClassMap, Scale, Schema};
 use pelton_storage::WholeFile;
 
 use crate::error::LinearError;
@@ -36,6 +37,8 @@ pub struct Model {
     pub weights: Weights,
     /// The scale of the features that the weights are for; `None` where rows are taken as they are.
     pub scale: Option<Scale>,
+    /// The columns that the features come from, where they had names; LIBLINEAR's format does not hold them.
+    pub columns: Option<Arc<Schema>>,
 }
 
 /// Most features times vectors that a model file may claim: 2^33 weights, 32 GiB.

@@ -109,6 +109,7 @@ fn model(labels: Vec<f64>) -> Model {
         means: None,
         weights,
         scale: None,
+        columns: None,
     }
 }
 

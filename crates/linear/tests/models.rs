@@ -2,9 +2,10 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use pelton_format::{ClassMap, Layout, Scale};
+use pelton_format::{ClassMap, Layout, Scale, Schema};
 use pelton_linear::*;
 use support::{planted, table};
 
@@ -41,8 +42,31 @@ fn trained(
         means: None,
         weights,
         scale: None,
+        columns: None,
     };
     (problem, rows, model)
+}
+
+/// Columns of some names.
+fn named_columns(count: usize) -> Arc<Schema> {
+    let columns = (0..count).map(|i| format!("{{\"name\": \"x{i}\", \"dtype\": \"float32\"}}"));
+    let columns: Vec<String> = columns.collect();
+    let text = format!("{{\"fields\": [{}], \"label\": \"y\"}}", columns.join(","));
+    Arc::new(serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn columns_that_are_not_those_of_the_weights_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    let (_, _, model) = trained(Loss::Hinge, 2, None);
+    let columns = Some(named_columns(11));
+    let model = Model { columns, ..model };
+    model
+        .write_safetensors(&path, &AtomicBool::new(false))
+        .unwrap();
+    let error = Model::read_safetensors(&path).unwrap_err().to_string();
+    assert!(error.contains("columns that are not of 12"), "{error}");
 }
 
 #[test]
@@ -59,6 +83,7 @@ fn both_formats_give_back_what_was_written() {
                         (0..classes).map(|label| format!("Class_{label}")).collect(),
                     ),
                     means: Some((0..12).map(|i| i as f32 / 3.0).collect()),
+                    columns: Some(named_columns(12)),
                     ..model.clone()
                 };
                 for model in [&model, &told] {
@@ -98,6 +123,7 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
             means: None,
             weights: Weights::from_vectors(2, bias, vec![own]),
             scale: pelton_format::Scale::new(vec![2.0, 0.125], shifts.to_vec()),
+            columns: None,
         };
         assert!(model.scale.is_some());
         let never = AtomicBool::new(false);
@@ -136,6 +162,7 @@ fn the_text_is_liblinears() {
         means: None,
         weights,
         scale: None,
+        columns: None,
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model");
@@ -221,6 +248,7 @@ fn degenerate() -> (pelton_format::RowTable, Model, [u32; 24]) {
         means: None,
         weights: Weights::from_vectors(6, Some(1.0), (0..4).map(vector).collect()),
         scale: None,
+        columns: None,
     };
     let classes = [
         2, 2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 2, 1, 2, 2, 1, 2, 2, 2, 1,
@@ -318,6 +346,7 @@ fn coefficients_are_for_features_as_they_come() {
             let (_, _, model) = trained(Loss::Hinge, classes, bias);
             let model = Model {
                 scale: scale.clone(),
+                columns: None,
                 ..model
             };
             let given = planted(Layout::Dense { width: 12 }, 50, 12, classes, 4);

@@ -135,6 +135,7 @@ fn hold_data(
         any_label: false,
         features: dataset.features(),
         means: dataset.means().cloned(),
+        columns: dataset.columns().cloned(),
     };
     let test = if test_paths.is_empty() {
         None

@@ -65,6 +65,7 @@ pub(super) fn find(
         any_label: false,
         features: opened.dataset.features(),
         means: None,
+        columns: None,
     };
     let held_out = open(&data, &[test_path], Some(&expected), context)?;
     let mut training = read_some(&opened, train, context.interrupt)?;

@@ -100,6 +100,9 @@ impl EvaluateConfig {
             if config.label == default.label {
                 config.label.clone_from(&run.data.label);
             }
+            if config.header == default.header {
+                config.header = run.data.header;
+            }
             config.positive = config.positive.or_else(|| run.data.positive.clone());
             config.cache_dir = config.cache_dir.or_else(|| run.data.cache_dir.clone());
         }
@@ -120,6 +123,7 @@ impl EvaluateConfig {
             any_label,
             features: model.weights.features() as u64,
             means: model.means.as_deref().map(Arc::from),
+            columns: model.columns.clone(),
         };
         expected.check(&config)?;
         let scale = trained.model.scale.clone().map(Arc::new);

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_comm::Comm;
@@ -152,6 +153,9 @@ fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     if config.label == default.label {
         config.label.clone_from(&run.label);
     }
+    if config.header == default.header {
+        config.header = run.header;
+    }
     if config.file_column == default.file_column {
         config.file_column.clone_from(&run.file_column);
     }
@@ -208,6 +212,7 @@ fn images(
         any_label,
         features: classes.features,
         means: None,
+        columns: classes.columns.clone().map(Arc::new),
     };
     expected.check(&of.data)?;
     let data = data_config(&of.data, &config.data);

@@ -8,7 +8,7 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text, open,
 };
 use pelton_feed::{DecodeSetting, PipelineConfig};
-use pelton_format::{ClassMap, Contents};
+use pelton_format::{ClassMap, Contents, Schema};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
@@ -177,6 +177,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         any_label: false,
         features: data.dataset.features(),
         means: None,
+        columns: data.dataset.columns().cloned(),
     };
     let input = input_of(&training)?;
     if matches!(input, Flow::Row(_)) && config.model == ImageModel::Small {
@@ -240,9 +241,10 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         image: sizes(input),
         features: data.dataset.features(),
         map: labels.clone(),
+        columns: data.dataset.columns().map(|columns| Schema::clone(columns)),
     };
     same_data(context, CLASSES, |file| {
-        Classes::read(file).as_ref() == Some(&written)
+        Classes::read(file).is_some_and(|before| before.are(&written))
     })?;
     same_settings(&config, context, ImageConfig::decisive)?;
     let mut folder = open_folder(&config, context)?;
@@ -296,6 +298,9 @@ pub(crate) struct Classes {
     /// The classes.
     #[serde(flatten)]
     pub(crate) map: ClassMap,
+    /// The columns that vectors come from, where they have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) columns: Option<Schema>,
 }
 
 impl Classes {
@@ -313,6 +318,12 @@ impl Classes {
             }
         }
         Some(read)
+    }
+
+    /// Whether these of a run's folder are those of its data; files of before do not tell the columns.
+    fn are(mut self, found: &Classes) -> bool {
+        self.columns = self.columns.or_else(|| found.columns.clone());
+        self == *found
     }
 
     /// What the net is given.

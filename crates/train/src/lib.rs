@@ -41,7 +41,7 @@ pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;
 pub use pelton_data::{ClassSetting, DataConfig, DataError, IoMode, Validation};
 pub use pelton_fetch::{Access, OnBadRecord};
-pub use pelton_format::{ClassName, FeatureType, Missing};
+pub use pelton_format::{ClassName, FeatureType, Header, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};

@@ -11,6 +11,7 @@ mod bad_usage;
 mod buckets;
 mod changed_files;
 mod class_maps;
+mod column_names;
 mod data_commands;
 mod echo;
 mod full_disk;

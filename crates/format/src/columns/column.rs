@@ -4,7 +4,7 @@
 //! anything but numbers, decimals, 64-bit numbers without a sign) is named with its type, for whoever asks for it.
 
 use arrow_schema::{DataType, FieldRef, Fields};
-use pelton_batch::DType;
+use pelton_batch::{DType, FieldSpec};
 
 /// A number as files store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +166,20 @@ pub(crate) struct Column {
     pub(crate) kind: ColumnKind,
     /// Whether some record may have no value.
     pub(crate) nullable: bool,
+}
+
+impl Column {
+    /// What it is as a field of a record.
+    pub(crate) fn spec(&self) -> FieldSpec {
+        match &self.kind {
+            ColumnKind::Numbers { element, dims } => {
+                let known: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
+                FieldSpec::new(&self.name, element.dtype(), &known)
+            }
+            ColumnKind::List { element } => FieldSpec::new(&self.name, element.dtype(), &[None]),
+            ColumnKind::Bytes => FieldSpec::new(&self.name, DType::U8, &[None]),
+        }
+    }
 }
 
 /// A column of a file; what it holds in words, where records cannot.

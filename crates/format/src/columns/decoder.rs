@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelton_batch::{FieldSpec, FieldSpecs};
+use pelton_batch::FieldSpecs;
 
 use super::column::ColumnKind;
 use super::record::RecordLayout;
@@ -26,14 +26,7 @@ impl ColumnFields {
     pub(crate) fn new(layout: Arc<RecordLayout>, label: Option<usize>) -> ColumnFields {
         let kept = layout.columns().iter().enumerate();
         let kept = kept.filter(|(i, _)| Some(*i) != label);
-        let specs = kept.map(|(_, column)| match &column.kind {
-            ColumnKind::Numbers { element, dims } => {
-                let known: Vec<Option<usize>> = dims.iter().copied().map(Some).collect();
-                FieldSpec::new(&column.name, element.dtype(), &known)
-            }
-            ColumnKind::List { element } => FieldSpec::new(&column.name, element.dtype(), &[None]),
-            ColumnKind::Bytes => FieldSpec::new(&column.name, pelton_batch::DType::U8, &[None]),
-        });
+        let specs = kept.map(|(_, column)| column.spec());
         ColumnFields {
             specs: FieldSpecs(specs.collect()),
             layout,

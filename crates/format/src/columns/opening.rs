@@ -13,6 +13,7 @@ use pelton_storage::Storage;
 use super::arrow::ArrowSchema;
 use super::column::{Column, ColumnKind, Leaf};
 use super::decoder::{ColumnFeatures, ColumnFields};
+use super::known_order::{Choice, in_known_order};
 use super::messages;
 use super::parquet::{self, ParquetTable};
 use super::record::{RecordLayout, can_be_label};
@@ -104,15 +105,16 @@ impl Format for Columns {
                 let table = ParquetTable::open(file(source)?).map_err(wrong)?;
                 let choice = choose(source, table.leaves(), notes)?;
                 let table = table.choose(choice.columns.clone());
-                found(source, Arc::new(table), choice.label, notes)
+                found(source, Arc::new(table), choice, notes)
             }
             Kind::Arrow => {
                 let schema = ArrowSchema::open(file(source)?).map_err(wrong)?;
                 let choice = choose(source, schema.leaves(), notes)?;
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
-                let table = schema.read(choice.columns, &interrupted).map_err(wrong)?;
+                let table = schema.read(choice.columns.clone(), &interrupted);
+                let table = table.map_err(wrong)?;
                 check_interrupted(source)?;
-                found(source, Arc::new(table), choice.label, notes)
+                found(source, Arc::new(table), choice, notes)
             }
         }
     }
@@ -152,12 +154,6 @@ fn selection(argument: &str) -> Result<Vec<&str>, String> {
         ),
         false => Ok(names),
     }
-}
-
-/// Which columns are read, and which of them is the label.
-struct Choice {
-    columns: Vec<Column>,
-    label: Option<usize>,
 }
 
 fn choose(
@@ -201,7 +197,12 @@ fn choose(
         }
     };
     let shown: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-    let mut label = match &options.label {
+    let meant = match &options.columns {
+        Some(known) => known.label(&options.label, &names),
+        None => options.label.clone(),
+    };
+    let mut label = match &meant {
+        LabelColumn::Name(name) if options.any_label && !names.contains(name) => None,
         LabelColumn::Name(name) => {
             let column = match names.contains(name) {
                 true => named(name)?,
@@ -248,7 +249,9 @@ fn choose(
                 columns.remove(at);
             }
         } else if label.is_none() {
-            return Err(no_label(source, "label", &names));
+            let known = options.columns.as_ref();
+            let known = known.and_then(|known| known.schema.label.as_deref());
+            return Err(no_label(source, known.unwrap_or("label"), &names));
         }
     }
     if !left_out.is_empty() {
@@ -282,7 +285,7 @@ fn choose(
             columns: listed(&names),
         });
     }
-    Ok(Choice { columns, label })
+    in_known_order(path, columns, label, options.columns.as_ref())
 }
 
 fn no_label(source: &Source<'_>, wanted: &str, columns: &[String]) -> FormatError {
@@ -326,7 +329,7 @@ struct Scanned {
 fn found(
     source: &Source<'_>,
     table: Arc<dyn Table>,
-    label: Option<usize>,
+    Choice { label, schema, .. }: Choice,
     notes: &mut Vec<String>,
 ) -> Result<Found, FormatError> {
     let all = table.columns();
@@ -489,6 +492,7 @@ fn found(
         index,
         storage: Some(storage),
         reach,
+        columns: Some(schema),
     })
 }
 

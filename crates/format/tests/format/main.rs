@@ -5,6 +5,7 @@ mod arrays;
 mod class_maps;
 #[cfg(feature = "columns")]
 mod columns;
+mod columns_by_name;
 mod folder_indexes;
 mod json_labels;
 mod opening;

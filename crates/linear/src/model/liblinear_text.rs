@@ -247,6 +247,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         means: None,
         weights: Weights::from_vectors(features, bias, columns),
         scale: None,
+        columns: None,
     })
 }
 

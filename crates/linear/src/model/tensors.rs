@@ -1,15 +1,16 @@
 //! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where there
 //! are some; of a model of scaled features also `scale.factors` and, where features are shifted, `scale.shifts` of f64,
 //! [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels, and cost, bias, `scaled`, factors on
-//! the cost by class and names of the labels where there are some. One key, because safetensors writes its metadata in an order that differs from run
+//! the cost by class, names of the labels and names of the columns where there are some. One key, because safetensors writes its metadata in an order that differs from run
 //! to run.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
-use pelton_format::{ClassMap, Scale};
+use pelton_format::{ClassMap, Scale, Schema};
 use safetensors::{Dtype, SafeTensors, View};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,9 @@ struct About {
     labels: Vec<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
+    /// The columns that the features come from; not written where they have no names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    columns: Option<Schema>,
     /// CRC-32C of this text without it and of the tensors' bytes, the weights first; files that others made
     /// need not have it.
     #[serde(default)]
@@ -148,6 +152,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
         class_weights: model.class_weights.clone(),
         labels: model.classes.values().to_vec(),
         names: model.classes.names().to_vec(),
+        columns: model.columns.as_deref().cloned(),
         crc32c: None,
     };
     let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.as_slice());
@@ -204,6 +209,13 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         )));
     };
     let features = length.saturating_sub(usize::from(about.bias.is_some()));
+    if let Some(columns) = &about.columns
+        && columns.fields.elements() != Some(features)
+    {
+        return Err(wrong(format!(
+            "columns that are not of {features} features"
+        )));
+    }
     if check_shape(path, None, about.labels.len(), features)? != vectors {
         return Err(wrong(format!(
             "{vectors} vectors for {} labels",
@@ -255,6 +267,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
         means,
         weights: Weights::from_vectors(features, about.bias, vectors),
         scale,
+        columns: about.columns.map(Arc::new),
     })
 }
 

@@ -121,6 +121,7 @@ impl Workload {
             any_label: false,
             features: opened.dataset.features(),
             means: None,
+            columns: None,
         };
         let held_out = open(&files, &paths[1..], Some(&expected), context)?;
         let prepared = prepared(&pipeline, &opened, (setting.batch, 0), context)?;

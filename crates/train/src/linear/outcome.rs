@@ -150,6 +150,7 @@ pub(super) fn model(config: &LinearConfig, setup: &Setup, weights: Weights) -> M
         means: dataset.means().map(|means| means.to_vec()),
         weights,
         scale: setup.scale.as_deref().cloned(),
+        columns: dataset.columns().cloned(),
     }
 }
 

@@ -87,6 +87,7 @@ pub fn fit_rows(
             means: None,
             weights,
             scale,
+            columns: None,
         },
         certificate,
         epochs,

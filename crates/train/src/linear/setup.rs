@@ -539,6 +539,7 @@ impl Setup {
             any_label: false,
             features: self.features(),
             means: self.data.dataset.means().cloned(),
+            columns: self.data.dataset.columns().cloned(),
         }
     }
 

@@ -1,0 +1,162 @@
+//! Names, types and order of columns or fields: what a model keeps of its training data, and what other data is
+//! matched with.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::FieldSpecs;
+
+/// What every record of some data has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schema {
+    /// Its columns or fields in order, without the label.
+    pub fields: FieldSpecs,
+    /// The name of the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+impl Schema {
+    /// Where each of the fields is in `found`, which may have them in any order.
+    ///
+    /// Errors: other fields, or other dimensions.
+    pub fn places_in(&self, found: &FieldSpecs) -> Result<Vec<usize>, Difference> {
+        let (known, found) = (&self.fields.0, &found.0);
+        let same = known.len() == found.len()
+            && (known.iter().zip(found)).all(|(a, b)| a.name == b.name && a.dims == b.dims);
+        if same {
+            return Ok((0..known.len()).collect());
+        }
+        let mut difference = Difference::default();
+        let mut places: HashMap<&str, usize> = HashMap::with_capacity(found.len());
+        for (place, field) in found.iter().enumerate() {
+            if places.insert(&field.name, place).is_some() {
+                difference.repeated.push(field.name.to_string());
+            }
+        }
+        let mut order = Vec::with_capacity(known.len());
+        for field in known {
+            match places.remove(&*field.name) {
+                Some(place) => {
+                    order.push(place);
+                    if found[place].dims != field.dims {
+                        difference.resized.push(field.name.to_string());
+                    }
+                }
+                None => difference.missing.push(field.name.to_string()),
+            }
+        }
+        let mut extra: Vec<usize> = places.into_values().collect();
+        extra.sort_unstable();
+        let extra = extra.into_iter().map(|place| found[place].name.to_string());
+        difference.extra.extend(extra);
+        match difference == Difference::default() {
+            true => Ok(order),
+            false => Err(difference),
+        }
+    }
+}
+
+/// How the fields of some data differ from those of other data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    missing: Vec<String>,
+    extra: Vec<String>,
+    repeated: Vec<String>,
+    resized: Vec<String>,
+}
+
+/// As the rest of a sentence about the data.
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [
+            ("lacks", &self.missing),
+            ("also has", &self.extra),
+            ("has several columns named", &self.repeated),
+            ("has another number of values in", &self.resized),
+        ];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts
+            .map(|(what, names)| format!("{what} {}", shortened(names)))
+            .collect();
+        f.write_str(&parts.join(" and "))
+    }
+}
+
+fn shortened(names: &[String]) -> String {
+    const MOST: usize = 10;
+    let shown: Vec<String> = names.iter().take(MOST).map(|n| format!("{n:?}")).collect();
+    match names.len().saturating_sub(MOST) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, FieldSpec};
+
+    fn fields(names: &[&str]) -> FieldSpecs {
+        let field = |name: &&str| FieldSpec::new(name, DType::F32, &[]);
+        FieldSpecs(names.iter().map(field).collect())
+    }
+
+    fn check(found: &[&str], expected: Result<Vec<usize>, &str>) {
+        let known = Schema {
+            fields: fields(&["a", "b", "c"]),
+            label: None,
+        };
+        let places = known.places_in(&fields(found));
+        let places = places.map_err(|difference| difference.to_string());
+        assert_eq!(places, expected.map_err(str::to_string), "{found:?}");
+    }
+
+    #[test]
+    fn fields_are_found_by_name() {
+        check(&["a", "b", "c"], Ok(vec![0, 1, 2]));
+        check(&["c", "a", "b"], Ok(vec![1, 2, 0]));
+        check(&["c", "a"], Err("lacks \"b\""));
+        check(
+            &["c", "a", "x", "d"],
+            Err("lacks \"b\" and also has \"x\", \"d\""),
+        );
+        check(
+            &["c", "a", "b", "a"],
+            Err("has several columns named \"a\""),
+        );
+        // As long as nothing moved, it does not matter that two have one name.
+        let twice = Schema {
+            fields: fields(&["a", "a"]),
+            label: None,
+        };
+        assert_eq!(twice.places_in(&fields(&["a", "a"])), Ok(vec![0, 1]));
+        let wide = FieldSpecs(vec![FieldSpec::new("a", DType::F32, &[Some(2)])]);
+        let one = Schema {
+            fields: fields(&["a"]),
+            label: None,
+        };
+        let error = one.places_in(&wide).unwrap_err().to_string();
+        assert_eq!(error, "has another number of values in \"a\"");
+    }
+
+    #[test]
+    fn what_a_model_keeps_is_read_back() {
+        let schema = Schema {
+            fields: FieldSpecs(vec![
+                FieldSpec::new("x, ü", DType::F32, &[]),
+                FieldSpec::new("v", DType::I64, &[Some(3), None]),
+            ]),
+            label: Some("y".to_string()),
+        };
+        let text = serde_json::to_string(&schema).unwrap();
+        assert!(
+            text.contains("{\"name\":\"x, ü\",\"dtype\":\"float32\"}"),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Schema>(&text).unwrap(), schema);
+    }
+}
