@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use pelton_train::{
-    ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing,
-};
+use pelton_train::{ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing};
 
 use crate::bytes::size;
 

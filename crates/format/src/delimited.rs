@@ -296,6 +296,7 @@ mod tests {
                 delimiter: b',',
                 columns: 2,
                 label: None,
+                order: None,
                 missing: None,
                 dtype,
             };
@@ -388,6 +389,7 @@ mod tests {
             label: Some(1),
             order: Some([2, 0, 0, 1].into()),
             missing: Some([0.5, 1.5, 2.5].into()),
+            dtype: FeatureType::F32,
         };
         let mut row = [0.0; 3];
         let mut decode = |line: &str| {

@@ -13,6 +13,7 @@ use crate::labels::FileLabels;
 use crate::line_scan::first_line_from;
 use crate::located::Located;
 use crate::npy::{self, NpyRules};
+use crate::options::OpenOptions;
 use crate::packed_reader;
 use crate::raw_records::RawDecoder;
 use crate::rows::Layout;

@@ -10,7 +10,7 @@ use pelton_comm::{Comm, run_ranks};
 use pelton_data::{PeerConfig, PeerMode};
 use pelton_run::{Event, RunContext, RunOptions};
 use pelton_train::evaluate::EvaluateConfig;
-use pelton_train::finished::{self, SampleConfig};
+use pelton_train::finished::{self, Predicted, SampleConfig};
 use pelton_train::language::{LanguageNet, Parallel};
 use pelton_train::{
     DataConfig, ImageConfig, LanguageConfig, NetSummary, TrainError, image, language,
@@ -636,7 +636,7 @@ fn a_finished_net_of_images_measures_and_predicts_as_its_run_did() {
     assert_eq!(Some(figures.test_loss), trained.test_loss);
     assert_eq!(figures.records, IMAGES as u64);
     let mut lines = Vec::new();
-    alone(|c| finished::predict_lines(&of, 2, &mut lines, c)).unwrap();
+    alone(|c| finished::predict_lines(&of, Predicted::Top(2), &mut lines, c)).unwrap();
     let lines = String::from_utf8(lines).unwrap();
     let data = std::fs::read(&config.fit.test[0]).unwrap();
     let right = |(line, record): &(&str, &[u8])| {
@@ -670,7 +670,8 @@ fn a_finished_net_of_text_measures_as_its_run_did_and_makes_up_the_same_text() {
         let of = measured(&out, &config.fit.test[0]);
         let figures = alone(|c| finished::eval(&of, c)).unwrap();
         assert_eq!(figures.test_perplexity, trained.test_perplexity);
-        let error = alone(|c| finished::predict_lines(&of, 1, &mut vec![], c)).unwrap_err();
+        let error =
+            alone(|c| finished::predict_lines(&of, Predicted::Top(1), &mut vec![], c)).unwrap_err();
         assert!(error.to_string().contains("pelton sample"), "{error}");
         let text = |prompt: &str, seed: u64| {
             let of = SampleConfig {
