@@ -88,7 +88,7 @@ pub(crate) fn put_in_order(opened: &mut [Opened]) -> Result<(), FormatError> {
         let places = known.places_in(decoder.specs()).map_err(|difference| {
             FormatError::Table(TableError::Columns {
                 path: file.path.clone(),
-                difference,
+                difference: Box::new(difference),
                 of: first.path.display().to_string(),
             })
         })?;

@@ -45,7 +45,7 @@ impl KnownColumns {
         self.schema.places_in(found).map_err(|difference| {
             FormatError::Table(TableError::Columns {
                 path: path.to_path_buf(),
-                difference,
+                difference: Box::new(difference),
                 of: self.of.clone(),
             })
         })

@@ -12,12 +12,14 @@ use crate::heading::{Header, Heading, cells_of, excerpt_of_names, first_lines, o
 use crate::known_columns::KnownColumns;
 use crate::table_error::TableError;
 
+/// The feature that each column is, where these have another order; the label's is of no use.
+type Order = Option<Arc<[u32]>>;
+
 /// The columns of a CSV or TSV file.
 pub(crate) struct TableColumns {
     pub(crate) count: usize,
     pub(crate) label: Option<usize>,
-    /// The feature that each column is, where these have another order; the label's is of no use.
-    pub(crate) order: Option<Arc<[u32]>>,
+    pub(crate) order: Order,
     /// The names in the order of the features, where the first line says them.
     pub(crate) schema: Option<Schema>,
 }
@@ -107,7 +109,7 @@ fn take(
     wanted: &LabelColumn,
     any_label: bool,
     notes: &mut Vec<String>,
-) -> Result<(Option<usize>, Option<Arc<[u32]>>), FormatError> {
+) -> Result<(Option<usize>, Order), FormatError> {
     let names = heading.names();
     let meant = known.label(wanted, &names);
     let features = &known.schema.fields;

@@ -40,7 +40,7 @@ pub enum TableError {
         /// The file.
         path: PathBuf,
         /// How its columns differ.
-        difference: Difference,
+        difference: Box<Difference>,
         /// What it is compared with.
         of: String,
     },
