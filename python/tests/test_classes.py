@@ -29,7 +29,7 @@ def labelled(folder: Path, name: str, labels: list[Any], count: int = 30) -> Pat
 
 
 def labels_of(pipeline: pelton.Pipeline) -> list[Any]:
-    return [label for batch in pipeline for label in batch["label"].tolist()]
+    return [label for batch in pipeline.batch(8) for label in batch["label"].tolist()]
 
 
 def test_classes_have_one_number(tmp_path: Path) -> None:
