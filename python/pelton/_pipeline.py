@@ -377,8 +377,11 @@ class Pipeline:
             return Pipeline
         # Before workers are started.
         self._told.share()
-        # accelerate asks before it divides batches itself, or has rank 0 read all.
-        if sys._getframe(1).f_globals.get("__name__") == "accelerate.data_loader":
+        # accelerate asks before it divides batches itself, or has rank 0 read all; in newer PyTorch through `abc`.
+        asks = sys._getframe(1)
+        if asks.f_globals.get("__name__") == "abc" and asks.f_back is not None:
+            asks = asks.f_back
+        if asks.f_globals.get("__name__") == "accelerate.data_loader":
             self._divided = True
         return _iterable_dataset(data.IterableDataset)
 

@@ -33,7 +33,7 @@ def rows(): return pelton.load("rows.npz").shuffle(seed=3)
 def pictures(): return pelton.load("pictures.npz").shuffle(seed=3).augment("randomcrop:8,flip")
 """
 TORCH = """
-import torch, types
+import atexit, torch, types
 if torch.__version__ < "2":
     # That of Debian does not import this one with its own Python.
     sharded = types.ModuleType("torch.distributed._shard.sharded_tensor")
@@ -41,6 +41,8 @@ if torch.__version__ < "2":
     sys.modules["torch.distributed._shard.sharded_tensor"] = sharded
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
+# Threads of Gloo end some programs with an abort otherwise, whatever the data.
+atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
 def group():
     torch.distributed.init_process_group("gloo")
     return torch.distributed.get_rank()
@@ -328,6 +330,7 @@ def test_accelerate(kind: str, dispatch: bool | None, programs: Programs) -> Non
         for epoch in range(2):
             if kind != "pipeline": data.set_epoch(epoch)
             for b in data: used(epoch, b)
+        a.wait_for_everyone()
         """,
         TORCH,
     )
