@@ -23,6 +23,8 @@ StateError = _pelton.StateError
 
 # In a state: samples of the next step that were handed out one by one, and the ranks that divided the step.
 _SAMPLES = "samples"
+# And that a worker has handed out all of its epoch, behind which the state lies.
+_OVER = "over"
 
 
 # What ranks compare of their states before a loop begins.
@@ -32,7 +34,7 @@ _numbers = itertools.count()
 
 def _of_loader(state: Mapping[str, Any]) -> str:
     """The part of a state that the native loader knows, as JSON."""
-    return json.dumps({name: value for name, value in state.items() if name != _SAMPLES})
+    return json.dumps({name: value for name, value in state.items() if name not in (_SAMPLES, _OVER)})
 
 
 class Run:
@@ -78,9 +80,8 @@ class Run:
             raise RuntimeError("the program ends; no loop begins any more")
         with self.lock:
             worker = this_worker()
-            state = given
-            if state is None:
-                state, self.resumed = self.resumed, None
+            resumed, self.resumed = self.resumed, None
+            state = resumed if given is None else given
             if worker is not None and state is None:
                 epoch = self._epoch_of(worker, world)
             else:
@@ -158,7 +159,7 @@ class Run:
 
     def state(self) -> dict[str, Any]:
         with self.lock:
-            if self.told.read_in_workers:
+            if self.told.read_in_workers and this_worker() is None:
                 raise StateError(
                     "this pipeline was read by workers of a DataLoader, which alone know where they stand; use torchdata's "
                     "StatefulDataLoader, or num_workers=0: a pipeline reads with threads of its own"
@@ -267,7 +268,7 @@ class Loop(Iterator[Any]):
         # Samples of the batch that is handed out one by one: how many were, all, and the state in front of them.
         self._taken, self._samples, self._before = 0, Samples(Batch()), self._from
         # Whether the last batch was the last of its epoch, and which step it was.
-        self._ended_epoch, self._step = False, -1
+        self._ended_epoch, self._step = bool(self._from and self._from.get(_OVER)), -1
         self.ended, self.handed_out, self.mark.left = False, 0, None
 
     def __next__(self) -> Any:
@@ -363,6 +364,9 @@ class Loop(Iterator[Any]):
         """Where this loop stands: everything handed out so far is before it."""
         if self.mark.left is not None:
             return self.mark.left[0]
+        if not self.begun and this_worker() is not None:
+            # Its epoch is that of the other workers, whatever comes next here.
+            self._claim()
         if not self.begun:
             return self._run.coming()
         if self._loader is None:
@@ -370,7 +374,7 @@ class Loop(Iterator[Any]):
         if self._taken < len(self._samples):
             assert self._before is not None
             return {**self._before, _SAMPLES: [self._taken, self._world.size]}
-        return self._native_state()
+        return {**self._native_state(), **({_OVER: True} if self._worker is not None and self._ended_epoch else {})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on behind the last batch that was handed out when the state was taken."""
@@ -385,18 +389,19 @@ class Loop(Iterator[Any]):
 
     def _end(self) -> None:
         """Ends behind the last batch; the loader has begun with the next epoch."""
-        loader = self._loader
-        if loader is None:
-            self._leave(self._run.beginning(self.epoch + 1))
+        loader, behind = self._loader, self._run.beginning(self.epoch + 1)
+        if self._worker is not None:
+            self._leave({**behind, _OVER: True})
+            if loader is not None:
+                loader.close()
+        elif loader is None:
+            self._leave(behind)
             left_out = self._run.native.left_out
             if left_out:
                 warnings.warn(f"an epoch has no batches: drop_last leaves out all {left_out} examples", stacklevel=5)
-        elif self._worker is None:
+        else:
             self._leave(self._native_state())
             self._run.park((loader, (self.epoch + 1, self._share)))
-        else:
-            self._leave(self._run.beginning(self.epoch + 1))
-            loader.close()
 
     def close(self) -> None:
         """Ends it where it stands; its threads end too."""

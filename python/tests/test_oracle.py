@@ -33,7 +33,7 @@ def rows(): return pelton.load("rows.npz").shuffle(seed=3)
 def pictures(): return pelton.load("pictures.npz").shuffle(seed=3).augment("randomcrop:8,flip")
 """
 TORCH = """
-import atexit, torch, types
+import torch, types
 if torch.__version__ < "2":
     # That of Debian does not import this one with its own Python.
     sharded = types.ModuleType("torch.distributed._shard.sharded_tensor")
@@ -41,8 +41,11 @@ if torch.__version__ < "2":
     sys.modules["torch.distributed._shard.sharded_tensor"] = sharded
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
-# Threads of Gloo end some programs with an abort otherwise, whatever the data.
-atexit.register(lambda: torch.distributed.is_initialized() and torch.distributed.destroy_process_group())
+def finish():
+    # Threads of Gloo end some programs with an abort otherwise, whatever the data.
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 def group():
     torch.distributed.init_process_group("gloo")
     return torch.distributed.get_rank()
@@ -59,7 +62,7 @@ class Programs:
     """Runs programs in a folder with the data, and reads what they used."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.used = folder, folder / "used"
+        self.folder, self.used = folder, folder / "log"
         make(folder)
         self.used.mkdir()
 
@@ -199,6 +202,7 @@ def test_torchrun(ranks: int, programs: Programs) -> None:
         used, p = Used(group()), rows().batch(10).torch()
         for epoch in range(2):
             for b in p: used(b.epoch, b, b.step)
+        finish()
         """,
         TORCH,
     )
@@ -223,6 +227,7 @@ def test_torchrun_with_a_dataloader(workers: int, kind: str, programs: Programs)
                 d.set_epoch(epoch)
                 if sampler: sampler.set_epoch(epoch)
                 for b in loader: used(epoch, b)
+            finish()
         if __name__ == "__main__": main()
         """,
         TORCH,
@@ -241,6 +246,7 @@ def test_workers_of_ranks_that_nobody_tells_the_epoch_say_so(programs: Programs)
             assert "call .set_epoch(epoch) before each epoch" in str(error), error
         else:
             raise SystemExit(5)
+        finish()
         """,
         TORCH,
     )
@@ -258,7 +264,7 @@ def test_mp_spawn(ranks: int, programs: Programs) -> None:
             used = Used(rank)
             for epoch in range(2):
                 for b in p: used(b.epoch, b, b.step)
-            torch.distributed.barrier()
+            finish()
         if __name__ == "__main__": mp.spawn(work, (rows().batch(10),), nprocs={ranks})
         """,
         TORCH,
@@ -330,7 +336,7 @@ def test_accelerate(kind: str, dispatch: bool | None, programs: Programs) -> Non
         for epoch in range(2):
             if kind != "pipeline": data.set_epoch(epoch)
             for b in data: used(epoch, b)
-        a.wait_for_everyone()
+        finish()
         """,
         TORCH,
     )
@@ -363,6 +369,7 @@ def test_trainer_of_transformers(kind: str, ranks: int, programs: Programs) -> N
             used = Used(arguments.process_index)
             trainer = Trainer(Net(), arguments, train_dataset=p if kind == "samples" else p.dataset())
             trainer.train()
+            finish()
         if __name__ == "__main__": main()
         """,
         TORCH,
@@ -377,9 +384,13 @@ def test_ray_train(programs: Programs) -> None:
         """
         import ray.train
         from ray.train.torch import TorchTrainer
-        here = os.getcwd()
+        import used as module
+        here, there = os.getcwd(), os.path.dirname(module.__file__)
+        del Used, note_worker, module
         def work(config):
             os.chdir(here)
+            sys.path.insert(0, there)
+            from used import Used
             used = Used(ray.train.get_context().get_world_rank())
             for epoch in range(2):
                 for b in config["p"]: used(b.epoch, b, b.step)

@@ -57,10 +57,8 @@ impl DataFile {
     /// unless `record` is below [`DataFile::records`].
     pub fn record_path(&self, record: u64) -> PathBuf {
         assert!(record < self.records);
-        match &self.parts {
-            Some(parts) => parts.path(record as usize),
-            None => self.path.clone(),
-        }
+        let of_folder = self.parts.as_ref().map(|parts| parts.path(record as usize));
+        of_folder.unwrap_or_else(|| self.path.clone())
     }
 
     /// The format.

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use crate::error::{Fault, bad_number, excerpt};
+use crate::bad_number::bad_number;
+use crate::error::{Fault, excerpt};
 use crate::feature_type::FeatureType;
 use crate::json_label::JsonKey;
 use crate::labels::{LABEL_LIMIT, checked_label};

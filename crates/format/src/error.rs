@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use pelton_storage::StorageError;
 
 use crate::json_label::JsonFault;
-use crate::number::NotANumber;
 use crate::table_error::TableError;
 
 /// Why a data set could not be opened, read or written.
@@ -658,22 +657,6 @@ pub enum Fault {
         /// What does not hold.
         what: &'static str,
     },
-}
-
-/// The fault of a token that should have been a finite value.
-#[cold]
-pub(crate) fn bad_number(
-    why: NotANumber,
-    column: u64,
-    token: &[u8],
-    bad: impl FnOnce(String) -> Fault,
-) -> Fault {
-    let found = excerpt(token);
-    match why {
-        NotANumber::Malformed => bad(found),
-        NotANumber::NotFinite => Fault::NotFinite { column, found },
-        NotANumber::Overflow => Fault::Overflow { column, found },
-    }
 }
 
 /// At most 40 characters of a token, for a message.

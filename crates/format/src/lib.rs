@@ -24,6 +24,7 @@ mod scale;
 mod system_error;
 mod table_error;
 
+mod bad_number;
 mod bad_record;
 mod common_labels;
 mod common_layout;

@@ -7,7 +7,8 @@
 //! The index before a colon is found and converted eight bytes at once, and a value of one digit,
 //! the commonest, costs one comparison; all else goes through [`crate::number`].
 
-use crate::error::{Fault, bad_number, excerpt};
+use crate::bad_number::bad_number;
+use crate::error::{Fault, excerpt};
 use crate::feature_type::FeatureType;
 use crate::labels::checked_label;
 use crate::number::{
