@@ -256,7 +256,7 @@ impl Pipeline {
         }
         let loader = py.detach(|| match state {
             Some(state) => prepared.loader(Some(&state), &Comm::alone()),
-            None => prepared.loader_at(epoch, 0, &Comm::alone()),
+            None => prepared.loader_at(epoch, &Comm::alone()),
         });
         let loader = loader.map_err(|error| of_job(py, &error))?;
         Ok(Loader::new(loader, Arc::clone(&self.raised)))

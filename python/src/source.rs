@@ -104,12 +104,6 @@ impl Source {
         labels.is_count() || labels.values().iter().all(|value| value.fract() == 0.0)
     }
 
-    /// Number of distinct labels.
-    #[getter]
-    fn class_count(&self) -> usize {
-        self.opened.dataset.labels().len()
-    }
-
     /// Fields of a record as it is stored: name, type, and dimensions as far as they are known.
     #[getter]
     fn fields(&self) -> Vec<(String, String, Vec<Option<usize>>)> {

@@ -347,16 +347,11 @@ impl PreparedPipeline {
         Ok(state.resume(dataset, &self.plan, &self.stages, &self.options)?)
     }
 
-    /// A loader from a step of an epoch, to which the plan is walked where it cannot be computed. All ranks call it.
+    /// A loader from the beginning of an epoch. All ranks call it.
     ///
     /// Errors: a budget that does not hold what is needed.
-    pub fn loader_at(
-        &self,
-        epoch: u64,
-        step: u64,
-        comm: &Comm,
-    ) -> Result<PipelineLoader, DataError> {
-        let start = Cursor { epoch, next: step };
+    pub fn loader_at(&self, epoch: u64, comm: &Comm) -> Result<PipelineLoader, DataError> {
+        let start = Cursor { epoch, next: 0 };
         let options = LoaderOptions {
             start,
             ..self.options.clone()
