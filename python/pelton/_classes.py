@@ -30,7 +30,9 @@ def class_setting(classes: Classes | None) -> tuple[Any, bool]:
     """What the native part takes for `classes`, and whether labels are places in it instead of what the data says."""
     if classes is None:
         return None, False
-    if hasattr(classes, "_running"):
+    from ._pipeline import Pipeline
+
+    if isinstance(classes, Pipeline):
         setting = classes._running().source.class_setting
         if setting is None:
             raise _pelton.ConfigurationError("`classes` is a pipeline whose records have no labels; name their classes instead")

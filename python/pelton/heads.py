@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -181,7 +182,8 @@ class KnnSoftmax(torch.nn.Module):
         """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
         steps, epochs = self._native.progress
         blocks = [(name, first, total, torch.from_numpy(rows)) for name, first, total, rows in self._native.save()]
-        return {"classes": self.classes, "dim": self.dim, "seed": self.seed, "steps": steps, "epochs": epochs, "blocks": blocks}
+        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits}
+        return {**made, "steps": steps, "epochs": epochs, "blocks": blocks}
 
     def set_extra_state(self, state: Any) -> None:
         """Takes this rank's part of a state; ``load_state_dict()`` brings it."""
@@ -197,6 +199,9 @@ class KnnSoftmax(torch.nn.Module):
                 f"the state is of a head with the seed {state['seed']}, by which its classes fell into buckets; "
                 f"make this one with seed={state['seed']}"
             )
+        logits = state.get("logits", self.logits)
+        if logits != self.logits:
+            warnings.warn(f"the state is of a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
         blocks = [(name, first, total, rows.contiguous().numpy()) for name, first, total, rows in state["blocks"]]
         self._native.load(blocks, state["steps"], state["epochs"])
 

@@ -632,3 +632,11 @@ except KeyboardInterrupt:
             assert processes[0].returncode == 3 and output.startswith("rank 1 failed: its connection was lost"), output
         else:
             assert processes[0].returncode == 4 and output == "interrupted\n", output
+
+
+def test_a_state_of_other_logits_is_warned_of() -> None:
+    head = KnnSoftmax(20, 4, "full", logits="cosine", scale=8.0)
+    state = head.state_dict()
+    KnnSoftmax(20, 4, "full", logits="cosine", scale=8.0).load_state_dict(state)
+    with pytest.warns(UserWarning, match="head with logits cosine:8.*and this one has product"):
+        KnnSoftmax(20, 4, "full", logits="product").load_state_dict(state)
