@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use pelton_comm::{Comm, CommError};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::event::{Interrupt, Observer};
-use crate::settings::settings;
+use crate::run_folder::CONFIG;
+use crate::settings::{settings, taken_over};
 
 /// What a job is given beside its configuration. All ranks of a job call it, each with a context of its own.
 pub struct RunContext<'a> {
@@ -53,6 +55,30 @@ impl<'a> RunContext<'a> {
         let own = settings(config).with("`resume`", self.folder.resume);
         self.comm
             .agree(&own.with("`overwrite`", self.folder.overwrite))
+    }
+
+    /// The configuration of a job that trains, which is compared as [`RunContext::agree`] does. Where a run is resumed
+    /// whose folder this rank's machine does not have, its settings are those of rank 0, but for what belongs to the
+    /// machine. All ranks call it.
+    ///
+    /// Errors: as of [`RunContext::agree`].
+    pub fn agreed<C>(&self, config: &C) -> Result<C, CommError>
+    where
+        C: Clone + Serialize + DeserializeOwned,
+    {
+        let mut own = config.clone();
+        if self.comm.size() > 1 && self.folder.resume {
+            let first = self
+                .comm
+                .from_first(|| Ok::<_, CommError>(serde_json::to_vec(config).ok()))?;
+            let lacks = self.comm.rank() > 0 && !self.folder.out.join(CONFIG).exists();
+            let taken = first
+                .filter(|_| lacks)
+                .and_then(|first| taken_over(&first, config));
+            own = taken.unwrap_or(own);
+        }
+        self.agree(&own)?;
+        Ok(own)
     }
 
     /// The same with a run folder.

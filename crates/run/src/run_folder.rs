@@ -16,7 +16,8 @@ use serde::Serialize;
 
 use crate::error::RunError;
 
-const CONFIG: &str = "run.toml";
+/// The configuration of a run, in its folder.
+pub(crate) const CONFIG: &str = "run.toml";
 const METRICS: &str = "metrics.jsonl";
 const CHECKPOINTS: &str = "checkpoint";
 const SUMMARY: &str = "summary.json";

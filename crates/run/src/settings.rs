@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use pelton_comm::Alike;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Settings that name files: whether they are given must be the same, and not how the files are called.
@@ -43,6 +44,30 @@ pub(crate) fn settings(config: &impl Serialize) -> Alike {
     let mut all = Settings::default();
     all.add("", &value);
     all.alike
+}
+
+/// The configuration of rank 0, as JSON, with what belongs to the machine from this rank's own.
+pub(crate) fn taken_over<C: Serialize + DeserializeOwned>(first: &[u8], own: &C) -> Option<C> {
+    let mut taken = serde_json::from_slice(first).ok()?;
+    keep_own(&mut taken, &serde_json::to_value(own).ok()?);
+    serde_json::from_value(taken).ok()
+}
+
+fn keep_own(taken: &mut Value, own: &Value) {
+    let (Value::Object(taken), Value::Object(own)) = (taken, own) else {
+        return;
+    };
+    let is_own = |name: &str| MACHINE.contains(&name) || FILES.contains(&name);
+    taken.retain(|name, _| !is_own(name) || own.contains_key(name));
+    for (name, value) in own {
+        match taken.get_mut(name) {
+            _ if is_own(name) => {
+                taken.insert(name.clone(), value.clone());
+            }
+            Some(taken) => keep_own(taken, value),
+            None => {}
+        }
+    }
 }
 
 #[derive(Default)]
@@ -87,6 +112,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn settings_of_rank_0_but_for_the_machine() {
+        let first = json!({
+            "data": { "paths": ["/one/a.csv"], "io": "direct", "label": "first" },
+            "fit": { "rate": 0.5, "threads": 8 },
+            "cache_fraction": 0.25,
+            "scratch_dir": "/one",
+        });
+        let own = json!({
+            "data": { "paths": ["/two/a.csv"], "label": "last" },
+            "fit": { "rate": 0.1, "threads": 2, "memory_bytes": 5 },
+        });
+        let taken: Value = taken_over(first.to_string().as_bytes(), &own).unwrap();
+        let expected = json!({
+            "data": { "paths": ["/two/a.csv"], "label": "first" },
+            "fit": { "rate": 0.5, "threads": 2, "memory_bytes": 5 },
+            "cache_fraction": 0.25,
+        });
+        assert_eq!(taken, expected);
+    }
 
     #[test]
     fn settings_are_named_and_those_of_the_machine_left_out() {

@@ -127,8 +127,7 @@ impl Default for ImageConfig {
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
-    context.agree(config)?;
-    let mut config = config.clone();
+    let mut config = context.agreed(config)?;
     config.fit.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
     if !(config.width.is_finite() && config.width > 0.0) {

@@ -263,7 +263,7 @@ pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
-    context.agree(config)?;
+    let config = &context.agreed(config)?;
     config.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
     let context = &mut context;

@@ -82,7 +82,7 @@ fn train<T>(
     leaves_files: bool,
     end: impl FnOnce(&mut RunFolder, Ended<'_>) -> Result<T, TrainError>,
 ) -> Result<T, TrainError> {
-    context.agree(config)?;
+    let config = &context.agreed(config)?;
     let RunContext {
         folder: options,
         comm,
