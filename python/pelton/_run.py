@@ -65,7 +65,7 @@ class Run:
         # Its number among the pipelines that ranks iterate, and its loops.
         self.number: int | None = None
         self.counted = 0
-        # Batches or samples that all loops handed out.
+        # Steps of which all loops handed out something.
         self.taken = 0
         # A loader that stands at the beginning of an epoch, and for which one and share.
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
@@ -101,7 +101,7 @@ class Run:
             self.number = next(_numbers)
         self.counted += 1
         own = {what: state.get(name) for name, what in _COMPARED.items()}
-        own["number of batches behind it"] = self.taken
+        own["number of steps behind it"] = self.taken
         other = compare(f"{self.number}/{self.counted}", world, own)
         if other is not None:
             differs = next(what for what in own if own[what] != other[1][what])
@@ -291,7 +291,6 @@ class Loop(Iterator[Any]):
         with run.lock:
             run.streak = run.streak + 1 if run.recent is self.mark else 1
             run.recent = self.mark
-            run.taken += 1
         self.handed_out += 1
         if self._worker is not None:
             run.told.note_worker()
@@ -315,6 +314,8 @@ class Loop(Iterator[Any]):
             raise StopIteration
         batch, self._ended_epoch = from_native(self._running().next())
         self._step, self._run.last_examples = batch.step, len(batch.ids)
+        with self._run.lock:
+            self._run.taken += 1
         made: Any = batch
         for function in self._run.maps:
             made = function(made)
