@@ -190,7 +190,7 @@ pub fn eval(
 
 /// Writes the predicted label of every row to `out`, a line each, in file order; with
 /// `with_probabilities` the probability of every class follows (logistic models), in the order that a first line states
-/// ([`heading`]).
+/// (a line of names).
 pub fn predict_lines(
     config: &EvaluateConfig,
     with_probabilities: bool,
