@@ -161,11 +161,11 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
 fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block() {
     for (variant, sent) in [
         (
-            "higgs.prow --loss logistic --inner-passes 300",
+            "higgs.prow --loss logistic --inner-passes 600",
             Signal::TERM,
         ),
         (
-            "higgs.prow --loss logistic --inner-passes 300 --ranks 2",
+            "higgs.prow --loss logistic --inner-passes 900 --ranks 2",
             Signal::INT,
         ),
         (
