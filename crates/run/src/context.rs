@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pelton_comm::{Comm, CommError};
+use pelton_comm::{Alike, Comm, CommError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -49,12 +49,10 @@ impl<'a> RunContext<'a> {
     ///
     /// Errors: a rank that has another, or [`CommError::RankFailed`].
     pub fn agree(&self, config: &impl Serialize) -> Result<(), CommError> {
-        if self.comm.size() == 1 {
-            return Ok(());
+        match self.comm.size() {
+            1 => Ok(()),
+            _ => self.comm.agree(&settings(config)),
         }
-        let own = settings(config).with("`resume`", self.folder.resume);
-        self.comm
-            .agree(&own.with("`overwrite`", self.folder.overwrite))
     }
 
     /// The configuration of a job that trains, which is compared as [`RunContext::agree`] does. Where a run is resumed
@@ -67,6 +65,10 @@ impl<'a> RunContext<'a> {
         C: Clone + Serialize + DeserializeOwned,
     {
         let mut own = config.clone();
+        // What the ranks exchange below depends on it.
+        let begins = Alike::default().with("`resume`", self.folder.resume);
+        self.comm
+            .agree(&begins.with("`overwrite`", self.folder.overwrite))?;
         if self.comm.size() > 1 && self.folder.resume {
             let first = self
                 .comm
