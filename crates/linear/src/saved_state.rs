@@ -249,7 +249,7 @@ fn gathered<'a, E>(own: &[f32], peers: &mut Peers<'_, E>) -> Result<Cow<'a, [f32
 }
 
 /// A value for each record, as the rank that owns the record has it.
-pub fn of_owners<E>(
+fn of_owners<E>(
     values: &[f32],
     owner: &dyn Fn(u64) -> usize,
     peers: &mut Peers<'_, E>,

@@ -6,14 +6,14 @@ use std::path::Path;
 
 use pelton_data::as_text;
 use pelton_fetch::Cursor;
-use pelton_linear::{DualBound, SavedCodes, SavedNewton, SavedState, Scaling};
+use pelton_linear::{DualBound, SavedCodes, SavedState, Scaling};
 use pelton_run::{Checkpoint, EpochRecord, RunError, Tensor};
 use safetensors::tensor::Dtype;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
 
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// The state of a solver.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub enum State<'a> {
     /// Of coordinate descent.
     Descent(Box<SavedState<'a>>),
     /// Of Newton's method.
-    Newton(SavedNewton<'a>),
+    Newton(Vec<Vec<f64>>),
 }
 
 /// Everything of a checkpoint that is not a tensor.
@@ -208,12 +208,10 @@ fn tensors<'a>(state: &'a SavedState<'_>) -> Vec<Tensor<'a>> {
     tensors
 }
 
-fn newton_tensors<'a>(state: &'a SavedNewton<'_>) -> Vec<Tensor<'a>> {
-    let points = state.points.iter().enumerate();
+fn newton_tensors(points: &[Vec<f64>]) -> Vec<Tensor<'_>> {
+    let points = points.iter().enumerate();
     let points = points.map(|(k, point)| Tensor::new(format!("newton.{k}"), Dtype::F64, point));
-    let centres = state.centres.iter().enumerate();
-    let centres = centres.map(|(k, centre)| Tensor::new(format!("centre.{k}"), Dtype::F32, centre));
-    points.chain(centres).collect()
+    points.collect()
 }
 
 /// The checkpoint that `bytes` hold; whether the checksum must fit is the caller's, for tests.
@@ -251,10 +249,7 @@ struct Version {
 fn state_of(file: &Checkpoint<'_>, progress: &Progress) -> Result<State<'static>, RunError> {
     let points = file.wide_vectors("newton")?;
     if !points.is_empty() {
-        return Ok(State::Newton(SavedNewton {
-            points,
-            centres: file.vectors("centre")?,
-        }));
+        return Ok(State::Newton(points));
     }
     let snapshot = file.vectors("snapshot")?;
     let mean = file.vectors("mean")?;

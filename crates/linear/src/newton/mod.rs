@@ -10,34 +10,35 @@
 //! | α(m) = −C ξ'(m) | the dual variable that belongs to it: feasible at any w |
 //! | D = C ξ''(m) | curvature |
 //! | u = Σ α y x | w − u is the gradient of P, and of nothing else |
-//! | μ, a | width and centre of the smoothed hinge |
+//! | τ | width of the bend of the smoothed hinge |
 //!
 //! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖², both
-//! summed anew from the rows, in f64, rounding taken off (as `DualBound` does). Their difference is ½‖w − u‖², beside
+//! summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w − u‖² plus
 //! what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better bound.
 //!
-//! **Hinge.** It has no curvature, so it is smoothed: max over 0 ≤ α ≤ C of α(1 − m) − μ/2C (α − a)², whose maximiser is
-//! α = a + C(1 − m)/μ, clipped. Every such α is feasible for the hinge itself. When the smoothed problem is solved
-//! well enough, its α become the next centres a (the proximal method of multipliers on the dual; Li, Sun, Toh, SIAM J.
-//! Optim. 2018, for the semismooth Newton steps) and μ shrinks: to a quarter while the rows in the bend are many, four
-//! times the unknowns, else to a tenth where a step of centres brought little. The exact solution does not need μ → 0.
+//! **Hinge.** It has no curvature, so it is smoothed by a barrier that keeps α inside (0, C): max over α of
+//! α(1 − m) + Cτ ln(α (C − α)), whose maximiser is α = C/2 (1 + s / (r + 2τ)), s = 1 − m, r = √(s² + 4τ²). Smoothing leaves
+//! between 0 and Cτ a row. This is the central path of an interior-point method on the dual, in w alone (Nesterov,
+//! Nemirovskii, Interior-point polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along
+//! its tangent, or back to the path where the last step left it. τ ends where what it leaves is half of the gap that is
+//! wanted. Rows keep no state, so a pass needs nothing but w.
 //!
-//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the place
-//! between two of them where it is 0 is taken.
+//! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer passes
+//! where rows are many, and does not end where they are about as many as the features. A primal–dual interior-point
+//! method keeps three numbers a row and needs two passes a step.
+//!
+//! **Steps.** Full ones. Where the slope at their end has more than half the size of that at their beginning, the next
+//! pass sums the slope at 24 fractions of the step, and the place between two of them where it is 0 is taken.
 //!
 //! Cost of a pass, measured at d = 20 on one AVX2 core that other work shared: 110 to 120 ns a row for logistic, 100 to
-//! 120 for the squared hinge, 80 to 90 for the hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
-//! d³/6. Memory: d² numbers a lane of threads ([`Newton::bytes`]); for the hinge 8 bytes a row and subproblem beside.
-//!
-//! An interior-point method was rejected: it keeps six numbers a row, which cannot be streamed, and takes 20 to 60
-//! passes of three times the work.
+//! 120 for the squared hinge. At larger d the n·d²/2 products of the matrix are most of it; solving takes
+//! d³/6. Memory: d² numbers a lane of threads ([`Newton::bytes`]).
 
 mod cholesky;
 mod pass;
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_format::{Layout, RowTable};
 use rayon::prelude::*;
@@ -54,12 +55,19 @@ use pass::{Lane, Pass, Sums, TRIALS, additions, lanes, padded};
 /// Most features, the bias included, for which the matrix is formed.
 pub const MOST_NEWTON_FEATURES: usize = 1024;
 
-/// Width of the bend of the hinge at first: at w = 0 every row is in it.
-const FIRST_SMOOTHING: f64 = 2.0;
-/// Decrease of the smoothed value still to be had, over what smoothing leaves, below which the centres move on.
-const SOLVED: f64 = 0.3;
-/// The same for the gradient's part of the gap, which is what the dual value lacks.
-const FEASIBLE: f64 = 0.1;
+/// τ at first.
+const FIRST_SMOOTHING: f64 = 0.3;
+/// What τ is multiplied by at first, at least, and at most.
+const FIRST_SHRINK: f64 = 0.1;
+const SHRINK: [f64; 2] = [0.05, 0.6];
+/// Squared length of the Newton step in units of τ, over the rows in the bend, from which on τ shrinks more slowly, and
+/// not at all.
+const NEAR: f64 = 1.0;
+const FAR: f64 = 8.0;
+/// τ over ‖w‖ times the mean ‖x‖, at least: f64 knows margins to a thousandth of that.
+const FINEST: f64 = 1e-13;
+/// Share of the unit matrix that rows of little curvature may be left out of the matrix for.
+const SLIGHT: f64 = 0.01;
 /// Decrease still to be had, over the value, from which on w is not rounded: rounding it moves the value by less.
 const FINE: f64 = 1e-9;
 /// The same, over what rounding w moves the value by.
@@ -71,26 +79,29 @@ const MOST_IDLE: u32 = 3;
 /// A run of rows that no interruption is looked for in.
 const RUN: usize = 1 << 14;
 
-/// Whether Newton's method takes less time than coordinate descent, by a model of both that looks at the shape alone.
+/// What each solver takes, by a model that looks at the shape alone: nanoseconds of a visit of coordinate descent, and of
+/// Newton's method to the end (infinite beyond [`MOST_NEWTON_FEATURES`]).
 ///
-/// Newton: 8 passes of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of the matrix (the
-/// hinge forms it for few rows after three passes); d³/6 products at 0.25 ns a pass. Coordinate descent: 100 visits of a
-/// row of 30 ns and 1 ns a value, which is what it needs to 1e-3 on classes that overlap, and too few by far at smaller
-/// targets or for features of different sizes. `values` is the mean number of values of a row.
-pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
-    let width = width_of(problem);
-    if width > MOST_NEWTON_FEATURES {
-        return false;
-    }
-    let (n, d) = (records as f64, width as f64);
-    let matrices = match problem.loss() {
-        Loss::Hinge => 3.0,
+/// Newton: 8 passes (hinge: 24) of 30 ns a row and subproblem, 1 ns a value, and 0.05 ns a product of the d²/2 of the
+/// matrix; d³/6 products at 0.25 ns a pass. A visit: 30 ns and 1 ns a value. `values` is the mean number of values of a row.
+pub fn modelled_costs(problem: &Problem, records: u64, values: f64) -> (f64, f64) {
+    let (n, d) = (records as f64, width_of(problem) as f64);
+    let passes = match problem.loss() {
+        Loss::Hinge => 24.0,
         _ => 8.0,
     };
-    let pass = n * (30.0 + d) + 0.25 * d.powi(3) / 6.0;
-    let newton = 8.0 * pass + matrices * n * 0.05 * d * d / 2.0;
-    let descent = 100.0 * n * (30.0 + values);
-    newton < descent
+    let newton = passes * (n * (30.0 + d + 0.05 * d * d / 2.0) + 0.25 * d.powi(3) / 6.0);
+    let possible = d <= MOST_NEWTON_FEATURES as f64;
+    let newton = newton * problem.subproblems() as f64;
+    (30.0 + values, if possible { newton } else { f64::INFINITY })
+}
+
+/// Whether Newton's method takes less time than coordinate descent, by [`modelled_costs`] and 100 visits of a row, which
+/// is what that needs to 1e-3 on classes that overlap, and too few by far at smaller targets or for features of different
+/// sizes.
+pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
+    let (visit, newton) = modelled_costs(problem, records, values);
+    newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
 }
 
 fn width_of(problem: &Problem) -> usize {
@@ -107,11 +118,11 @@ struct Point {
     step: Vec<f64>,
     /// Where it began, if the next pass searches along it.
     search: Option<Vec<f64>>,
-    /// Smoothed value at the place before and its slope along the step, where the two places can be compared.
-    before: Option<(Vec<f64>, f64, f64)>,
+    /// The place before and the slope of the smoothed value there along the step.
+    before: Option<(Vec<f64>, f64)>,
     smoothing: f64,
-    /// What smoothing left when the centres moved last.
-    left: f64,
+    /// What smoothing is multiplied by next.
+    shrink: f64,
     best_w: Vec<f64>,
     best_primal: f64,
     best_dual: f64,
@@ -135,7 +146,7 @@ impl Point {
             search: None,
             before: None,
             smoothing: FIRST_SMOOTHING,
-            left: f64::INFINITY,
+            shrink: FIRST_SHRINK,
             best_w: vec![0.0; width],
             best_primal: f64::INFINITY,
             // α = 0 is feasible.
@@ -162,9 +173,7 @@ pub struct Newton {
     problem: Arc<Problem>,
     wanted: f64,
     points: Vec<Point>,
-    /// For the hinge: a of each subproblem and record, and α of the last look.
-    centres: Vec<Vec<f32>>,
-    alphas: Vec<Vec<AtomicU32>>,
+    records: usize,
     lanes: Vec<Lane>,
     losses: LossSum,
     simd: Simd,
@@ -179,31 +188,15 @@ pub struct NewtonPass {
     pub done: bool,
 }
 
-/// The state between two passes as plain numbers, for checkpoints.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SavedNewton<'a> {
-    /// Of each subproblem.
-    pub points: Vec<Vec<f64>>,
-    /// a of each subproblem and record; none but for the hinge.
-    pub centres: Vec<Cow<'a, [f32]>>,
-}
-
 impl Newton {
     /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics beyond [`MOST_NEWTON_FEATURES`].
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Newton {
         let width = width_of(&problem);
         assert!(width <= MOST_NEWTON_FEATURES);
-        let subproblems = problem.subproblems();
-        let tables = match problem.loss() {
-            Loss::Hinge => subproblems,
-            _ => 0,
-        };
-        let alphas = || (0..records).map(|_| AtomicU32::new(0)).collect();
         Newton {
             wanted,
-            points: vec![Point::new(padded(width)); subproblems],
-            centres: vec![vec![0.0; records]; tables],
-            alphas: (0..tables).map(|_| alphas()).collect(),
+            points: vec![Point::new(padded(width)); problem.subproblems()],
+            records,
             lanes: Vec::new(),
             losses: LossSum::new(&problem),
             simd,
@@ -211,21 +204,26 @@ impl Newton {
         }
     }
 
-    /// Bytes beside the rows and the weights, for `records` rows of this rank.
-    pub fn bytes(problem: &Problem, records: u64) -> u64 {
+    /// Whether the problem has few enough features and the method takes at most a quarter of the memory.
+    pub fn fits(problem: &Problem, memory: u64) -> bool {
+        width_of(problem) <= MOST_NEWTON_FEATURES && Newton::bytes(problem) <= memory / 4
+    }
+
+    /// Bytes beside the rows and the weights.
+    pub fn bytes(problem: &Problem) -> u64 {
         let (width, subproblems) = (padded(width_of(problem)), problem.subproblems());
         let matrices = (lanes(width, subproblems) + 1) * subproblems * 8 * width * width;
-        let tables = match problem.loss() {
-            Loss::Hinge => 8 * records * subproblems as u64,
-            _ => 0,
-        };
-        matrices as u64 + tables
+        matrices as u64
     }
 
     /// Begins a pass over all rows.
     pub fn begin_pass(&mut self) {
         let width = self.points[0].w.len();
-        let sums = |point: &Point| Sums::new(width, !point.done && point.search.is_none());
+        let hinge = self.problem.loss() == Loss::Hinge;
+        let sums = |point: &Point| {
+            let looks = !point.done && point.search.is_none();
+            Sums::new(width, looks, looks && hinge)
+        };
         let lane = || Lane::new(self.points.iter().map(sums).collect());
         self.lanes = (0..lanes(width, self.points.len()))
             .map(|_| lane())
@@ -240,8 +238,10 @@ impl Newton {
         let pass = Pass {
             problem: &self.problem,
             points: &self.points,
-            centres: &self.centres,
-            alphas: &self.alphas,
+            slight: match self.problem.loss() {
+                Loss::Hinge => SLIGHT / self.records.max(1) as f64,
+                _ => 0.0,
+            },
             simd: self.simd,
         };
         let (count, lanes) = (rows.len(), self.lanes.len());
@@ -288,14 +288,10 @@ impl Newton {
                 }
             }
         }
-        let records = self.centres.first().map_or(usize::MAX, Vec::len);
         for i in 0..rows.len() {
-            let (class, record) = (rows.label(i), rows.id(i));
+            let class = rows.label(i);
             if class as usize >= classes {
                 return Err(LinearError::UnknownClass { class, classes });
-            }
-            if record >= records as u64 {
-                return Err(LinearError::RecordOutOfRange { record, records });
             }
         }
         Ok(())
@@ -324,17 +320,14 @@ impl Newton {
         (peers.exchange)(Exchange::SumWide(&mut counts))?;
         self.losses.rows = counts[0] as u64;
         self.losses.correct = counts[1] as u64;
+        let costs = (0..self.problem.classes() as u32).map(|class| self.problem.cost(class));
+        let largest = costs.fold(0.0, f64::max);
         for (subproblem, sums) in total.sums.into_iter().enumerate() {
             if self.points[subproblem].search.is_some() {
                 self.points[subproblem].end_search(&sums);
             } else {
                 self.losses.loss[subproblem] = sums.loss;
-                let moves = self.points[subproblem].end_look(sums, counts[2], self.wanted);
-                if let (true, Some(centres)) = (moves, self.centres.get_mut(subproblem)) {
-                    for (centre, alpha) in centres.iter_mut().zip(&self.alphas[subproblem]) {
-                        *centre = f32::from_bits(alpha.load(Ordering::Relaxed));
-                    }
-                }
+                self.points[subproblem].end_look(sums, counts[2], self.wanted, largest);
             }
         }
         let sum = |of: fn(&Point) -> f64| self.points.iter().map(of).sum();
@@ -359,34 +352,23 @@ impl Newton {
         (weights, looked.then(|| self.losses.clone()))
     }
 
-    /// The state between two passes.
-    pub fn save(&self) -> SavedNewton<'_> {
-        SavedNewton {
-            points: self.points.iter().map(Point::to_numbers).collect(),
-            centres: self.centres.iter().map(Cow::from).collect(),
-        }
+    /// The state between two passes as plain numbers, for checkpoints: of each subproblem.
+    pub fn save(&self) -> Vec<Vec<f64>> {
+        self.points.iter().map(Point::to_numbers).collect()
     }
 
     /// Goes on from a saved state.
     ///
     /// Errors: a state whose shapes are not those of this run.
-    pub fn restore(&mut self, saved: SavedNewton<'_>) -> Result<(), LinearError> {
-        let part = |part| LinearError::StateMismatch { part };
+    pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
         let width = self.points[0].w.len();
-        let points: Option<Vec<Point>> = (saved.points.iter())
-            .map(|numbers| Point::from_numbers(numbers, width))
-            .collect();
-        let points = points.ok_or(part("Newton's method"))?;
-        if points.len() != self.points.len() {
-            return Err(part("Newton's method"));
-        }
-        let fits = saved.centres.len() == self.centres.len()
-            && (saved.centres.iter().zip(&self.centres)).all(|(new, own)| new.len() == own.len());
-        if !fits {
-            return Err(part("dual variables"));
-        }
-        self.points = points;
-        self.centres = saved.centres.into_iter().map(Cow::into_owned).collect();
+        let points = saved.iter().map(|saved| Point::from_numbers(saved, width));
+        let points: Option<Vec<Point>> = points.collect();
+        self.points = points
+            .filter(|points| points.len() == self.points.len())
+            .ok_or(LinearError::StateMismatch {
+                part: "Newton's method",
+            })?;
         Ok(())
     }
 }
@@ -418,8 +400,8 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Ends a look, whose sums are of at most so many additions: bounds, and a step. Returns whether the α found become the centres.
-    fn end_look(&mut self, sums: Sums, additions: f64, wanted: f64) -> bool {
+    /// Ends a look, whose sums are of at most so many additions, at rows of this largest cost: bounds, and a step.
+    fn end_look(&mut self, sums: Sums, additions: f64, wanted: f64, largest: f64) {
         let width = self.w.len();
         let gamma = |count: f64| {
             let off = count * 0.5 * f64::EPSILON;
@@ -437,7 +419,7 @@ impl Point {
         }
         self.at_best = self.best_w == self.rounded;
         if self.done {
-            return false;
+            return;
         }
         let gradient: Vec<f64> = self.w.iter().zip(&sums.sum).map(|(w, u)| w - u).collect();
         let bound = dot(&sums.sum, &sums.sum).sqrt() + additions * sums.size;
@@ -453,63 +435,82 @@ impl Point {
         let dual = dual - 4.0 * f64::EPSILON * terms.abs();
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
-        let value = 0.5 * dot(&self.w, &self.w) + sums.smooth;
-        if let Some((from, before, slope)) = self.before.take()
-            && value > before + 1e-4 * slope + 1e-13 * before.abs()
+        if let Some((from, slope)) = self.before.take()
+            && dot(&gradient, &self.step) > 0.5 * slope.abs()
         {
             self.search = Some(from);
-            return false;
+            return;
         }
         // What rounding w to f32 moves the smoothed value by, about: much where the cost is large and the bend narrow.
         let rounding: f64 = (self.w.iter().enumerate())
             .map(|(j, w)| sums.matrix[j * (width + 1)] * (w * HALF_A_UNIT).powi(2))
             .sum();
-        let Some(step) = newton_step(sums.matrix, &gradient) else {
+        let Some(factor) = factor_of(sums.matrix, width) else {
             self.done = true;
-            return false;
+            return;
         };
-        let slope = dot(&gradient, &step);
+        let solve = |vector: &[f64]| {
+            let mut solved = vector.to_vec();
+            cholesky::solve(&factor, &mut solved);
+            solved
+        };
+        let newton = solve(&gradient);
+        let mut slope = -dot(&gradient, &newton);
+        let mut step: Vec<f64> = newton.iter().map(|v| -v).collect();
         // What the smoothed value can still fall by, about.
         let gain = -0.5 * slope;
-        let left = sums.smoothing;
         let gap = self.best_primal - self.best_dual;
-        let moves = left > 0.0
-            && (gain <= SOLVED * left && left > SOLVED * wanted * primal
-                || 0.5 * dot(&gradient, &gradient) <= FEASIBLE * left);
-        let ends = !moves && gain <= 1e-15 * value.abs() && rise <= 1e-3 * gap;
+        let mut shrinks = false;
+        if sums.smoothing > 0.0 {
+            let tau = self.smoothing;
+            // Σ C over the rows, and over those in the bend.
+            let costs = sums.smoothing / tau;
+            let bent = (8.0 * tau * sums.curvature).max(largest);
+            let length = 2.0 * gain / (tau * bent);
+            self.shrink = match length <= NEAR {
+                true => (0.5 * self.shrink).max(SHRINK[0]),
+                false => (1.5 * self.shrink).min(SHRINK[1]),
+            };
+            let enough = 0.5 * wanted * self.best_primal / costs;
+            let finest = FINEST * norm * sums.loss_slope / costs;
+            let next = (self.shrink * tau).max(enough).max(finest);
+            if length <= FAR && next < tau {
+                let along = solve(&sums.path);
+                for (step, along) in step.iter_mut().zip(&along) {
+                    *step -= (next - tau) * along;
+                }
+                slope = dot(&gradient, &step) + (next - tau) * dot(&sums.path, &step);
+                self.smoothing = next;
+                shrinks = true;
+            }
+        }
+        if !step.iter().all(|step| step.is_finite()) {
+            self.done = true;
+            return;
+        }
+        let ends = !shrinks && gain <= 1e-15 * primal && rise <= 1e-3 * gap;
         self.idle = if ends { self.idle + 1 } else { 0 };
         // The target over all subproblems follows from that of each.
         self.done = gap <= wanted * self.best_dual || self.idle >= MOST_IDLE;
-        if moves {
-            if sums.curved > 4.0 * width as f64 {
-                self.smoothing *= 0.25;
-            } else if left > 0.25 * self.left {
-                self.smoothing *= 0.1;
-            }
-            self.left = left;
-        } else {
-            self.before = Some((self.w.clone(), value, slope));
-        }
-        let w = self.w.iter().zip(&step).map(|(w, s)| w + s).collect();
-        self.step = step;
-        self.exact |= gain <= FINE * value.abs() || gain <= COARSE * rounding;
+        self.exact |= gain <= FINE * primal || gain <= COARSE * rounding;
         if !self.done {
+            self.before = Some((self.w.clone(), slope));
+            let w = self.w.iter().zip(&step).map(|(w, s)| w + s).collect();
+            self.step = step;
             self.go_to(w);
         }
-        moves
     }
 
     fn to_numbers(&self) -> Vec<f64> {
-        let (from, value, slope) = self.before.clone().unwrap_or_default();
+        let (from, slope) = self.before.clone().unwrap_or_default();
         let mut numbers = vec![
             f64::from(u8::from(self.done)),
             f64::from(u8::from(self.search.is_some())),
             f64::from(u8::from(self.before.is_some())),
             self.smoothing,
-            self.left,
+            self.shrink,
             self.best_primal,
             self.best_dual,
-            value,
             slope,
             f64::from(self.idle),
             f64::from(u8::from(self.exact)),
@@ -523,23 +524,22 @@ impl Point {
     }
 
     fn from_numbers(numbers: &[f64], width: usize) -> Option<Point> {
-        let (figures, rest) = numbers.split_first_chunk::<11>()?;
+        let (figures, rest) = numbers.split_first_chunk::<10>()?;
         let &[
             done,
             searches,
             compares,
             smoothing,
-            left,
+            shrink,
             best_primal,
             best_dual,
-            value,
             slope,
             idle,
             exact,
         ] = figures;
         let (vectors, rest_len) = (rest.chunks_exact(width), rest.len());
         let count = 3 + usize::from(searches != 0.0) + usize::from(compares != 0.0);
-        if rest_len != count * width || smoothing.is_nan() || smoothing <= 0.0 {
+        if rest_len != count * width || ![smoothing, shrink].iter().all(|v| *v > 0.0) {
             return None;
         }
         let mut vectors = vectors.map(<[f64]>::to_vec);
@@ -552,12 +552,12 @@ impl Point {
         point.before = (compares != 0.0)
             .then(|| vectors.next())
             .flatten()
-            .map(|from| (from, value, slope));
+            .map(|from| (from, slope));
         Some(Point {
             idle: idle as u32,
             done: done != 0.0,
             smoothing,
-            left,
+            shrink,
             best_primal,
             best_dual,
             ..point
@@ -565,23 +565,17 @@ impl Point {
     }
 }
 
-/// −(I + H)⁻¹ g, of the lower triangle of H; `None` where numbers are not finite.
-fn newton_step(mut matrix: Vec<f64>, gradient: &[f64]) -> Option<Vec<f64>> {
-    let width = gradient.len();
-    let diagonal: Vec<f64> = (0..width).map(|j| 1.0 + matrix[j * (width + 1)]).collect();
+/// The factor of I + H, of the lower triangle of H; `None` where numbers are not finite.
+fn factor_of(matrix: Vec<f64>, width: usize) -> Option<Vec<f64>> {
     // Columns that are nearly the same leave a matrix that rounding makes indefinite; a little more on the
     // diagonal makes it definite, and the step shorter.
-    for more in [0.0, 1e-14, 1e-12, 1e-10, 1e-8] {
-        let mut factor = matrix.clone();
-        for (j, &entry) in diagonal.iter().enumerate() {
-            factor[j * (width + 1)] = entry * (1.0 + more);
-        }
-        if cholesky::factor(&mut factor, width) {
-            matrix = factor;
-            let mut step: Vec<f64> = gradient.iter().map(|g| -g).collect();
-            cholesky::solve(&matrix, &mut step);
-            return step.iter().all(|s| s.is_finite()).then_some(step);
-        }
-    }
-    None
+    [0.0, 1e-14, 1e-12, 1e-10, 1e-8]
+        .into_iter()
+        .find_map(|more| {
+            let mut factor = matrix.clone();
+            for j in 0..width {
+                factor[j * (width + 1)] = (1.0 + factor[j * (width + 1)]) * (1.0 + more);
+            }
+            cholesky::factor(&mut factor, width).then_some(factor)
+        })
 }

@@ -4,8 +4,6 @@
 //! curvature once more, times its root, for the products that make the matrix. The rows of a block are dealt to a
 //! number of lanes that does not depend on the number of threads, so sums have the same bits on any machine width.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use pelton_format::{Row, RowTable};
 
 use super::Point;
@@ -45,18 +43,19 @@ pub(super) struct Sums {
     /// Σ C ξ of the weights rounded to f32, and how much C ξ moves with a margin, times ‖x‖.
     pub loss: f64,
     pub loss_slope: f64,
-    /// Σ of the smoothed losses, and of what smoothing leaves between loss and dual.
-    pub smooth: f64,
+    /// Σ of what smoothing leaves between loss and dual.
     pub smoothing: f64,
     /// Σ of the terms of the dual value, their magnitudes, what they can be off by, Σ α ‖x‖.
     pub terms: f64,
     pub magnitudes: f64,
     pub rounding: f64,
     pub size: f64,
-    /// Rows with curvature.
-    pub curved: f64,
+    /// Σ of the curvatures.
+    pub curvature: f64,
     /// Σ α y x.
     pub sum: Vec<f64>,
+    /// −Σ ∂α/∂τ y x: how the gradient moves with the smoothing; none but for the hinge.
+    pub path: Vec<f64>,
     /// Σ curvature x xᵀ: the lower triangle in rows of [`padded`] numbers.
     pub matrix: Vec<f64>,
     /// −Σ α y x·step at each trial of a line search.
@@ -65,34 +64,33 @@ pub(super) struct Sums {
 
 impl Sums {
     /// Zeros; `width` is padded.
-    pub fn new(width: usize, has_matrix: bool) -> Sums {
+    pub fn new(width: usize, has_matrix: bool, has_path: bool) -> Sums {
         Sums {
             loss: 0.0,
             loss_slope: 0.0,
-            smooth: 0.0,
             smoothing: 0.0,
             terms: 0.0,
             magnitudes: 0.0,
             rounding: 0.0,
             size: 0.0,
-            curved: 0.0,
+            curvature: 0.0,
             sum: vec![0.0; width],
+            path: vec![0.0; if has_path { width } else { 0 }],
             matrix: vec![0.0; if has_matrix { width * width } else { 0 }],
             slopes: [0.0; TRIALS],
         }
     }
 
-    fn numbers(&mut self) -> [&mut f64; 9] {
+    fn numbers(&mut self) -> [&mut f64; 8] {
         [
             &mut self.loss,
             &mut self.loss_slope,
-            &mut self.smooth,
             &mut self.smoothing,
             &mut self.terms,
             &mut self.magnitudes,
             &mut self.rounding,
             &mut self.size,
-            &mut self.curved,
+            &mut self.curvature,
         ]
     }
 
@@ -101,6 +99,7 @@ impl Sums {
             *own += *other;
         }
         add(&mut self.sum, &other.sum);
+        add(&mut self.path, &other.path);
         add(&mut self.matrix, &other.matrix);
         add(&mut self.slopes, &other.slopes);
     }
@@ -110,19 +109,22 @@ impl Sums {
         let mut flat: Vec<f64> = self.numbers().into_iter().map(|number| *number).collect();
         flat.extend(self.slopes);
         flat.extend(&self.sum);
+        flat.extend(&self.path);
         flat.extend(&self.matrix);
         flat
     }
 
     pub fn set_flat(&mut self, flat: &[f64]) {
-        let (numbers, rest) = flat.split_at(9);
+        let (numbers, rest) = flat.split_at(8);
         for (own, number) in self.numbers().into_iter().zip(numbers) {
             *own = *number;
         }
         let (slopes, rest) = rest.split_at(TRIALS);
         self.slopes.copy_from_slice(slopes);
-        let (sum, matrix) = rest.split_at(self.sum.len());
+        let (sum, rest) = rest.split_at(self.sum.len());
         self.sum.copy_from_slice(sum);
+        let (path, matrix) = rest.split_at(self.path.len());
+        self.path.copy_from_slice(path);
         self.matrix.copy_from_slice(matrix);
     }
 }
@@ -151,13 +153,11 @@ struct Work {
     x: Vec<f32>,
     norms: Vec<f64>,
     classes: Vec<u32>,
-    ids: Vec<u64>,
     /// w·x of the rounded weights of each subproblem.
     values: Vec<f64>,
-    /// Of one subproblem: signs, costs and centres, margins, e^(−|m|) and ln(1 + e^(−|m|)), and what follows from these.
+    /// Of one subproblem: signs and costs, margins, e^(−|m|) and ln(1 + e^(−|m|)), and what follows from these.
     signs: Vec<f64>,
     costs: Vec<f64>,
-    centres: Vec<f64>,
     margins: Vec<f64>,
     small: Vec<f64>,
     logs: Vec<f64>,
@@ -165,6 +165,7 @@ struct Work {
     /// Rows with curvature, times its root.
     curved: Vec<f64>,
     sum: Vec<f64>,
+    path: Vec<f64>,
 }
 
 impl Lane {
@@ -183,9 +184,8 @@ impl Lane {
 pub(super) struct Pass<'a> {
     pub problem: &'a Problem,
     pub points: &'a [Point],
-    /// α about which the hinge loss is smoothed, by record, and room for α now.
-    pub centres: &'a [Vec<f32>],
-    pub alphas: &'a [Vec<AtomicU32>],
+    /// Curvature times ‖x‖² up to which rows of the hinge stay out of the matrix.
+    pub slight: f64,
     pub simd: Simd,
 }
 
@@ -213,10 +213,8 @@ impl Pass<'_> {
         work.x.clear();
         work.x.resize(chunk.len() * width, 0.0);
         work.classes.clear();
-        work.ids.clear();
         for (i, x) in chunk.zip(work.x.chunks_exact_mut(width)) {
             work.classes.push(rows.label(i));
-            work.ids.push(rows.id(i));
             match rows.row(i) {
                 Row::Dense(values) => x[..features].copy_from_slice(values),
                 Row::Sparse { indices, values } => {
@@ -264,7 +262,7 @@ impl Chunk<'_, '_> {
             pass, width, lane, ..
         } = self;
         let (problem, work) = (pass.problem, &mut lane.work);
-        let count = work.ids.len();
+        let count = work.classes.len();
         // Loops and no iterator adapters, which would be compiled apart, without the processor's features.
         work.norms.clear();
         for x in work.x.chunks_exact(width) {
@@ -279,14 +277,6 @@ impl Chunk<'_, '_> {
                 work.signs.push(f64::from(problem.sign(subproblem, class)));
                 work.costs.push(problem.cost(class));
             }
-            work.centres.clear();
-            match pass.centres.get(subproblem) {
-                Some(centres) => {
-                    let of = |&id: &u64| f64::from(centres[id as usize]);
-                    work.centres.extend(work.ids.iter().map(of));
-                }
-                None => work.centres.resize(count, 0.0),
-            }
             if let Some(from) = &point.search {
                 for i in 0..count {
                     let (x, sign) = (&work.x[i * width..][..width], work.signs[i]);
@@ -295,8 +285,7 @@ impl Chunk<'_, '_> {
                     let mut step = 1.0;
                     for slope in &mut sums.slopes {
                         let m = start + step * moves;
-                        let at =
-                            Terms::of::<LOSS>(m, work.costs[i], work.centres[i], point.smoothing);
+                        let at = Terms::of::<LOSS>(m, work.costs[i], point.smoothing);
                         *slope -= at.alpha * moves;
                         step *= 0.5;
                     }
@@ -339,9 +328,9 @@ impl Chunk<'_, '_> {
             }
             work.terms.clear();
             for i in 0..count {
-                let (m, cost, centre) = (work.margins[i], work.costs[i], work.centres[i]);
                 let logistic = [work.small[i], work.logs[i]];
-                let terms = Terms::with::<LOSS>(m, cost, centre, point.smoothing, logistic);
+                let (m, cost) = (work.margins[i], work.costs[i]);
+                let terms = Terms::with::<LOSS>(m, cost, point.smoothing, logistic);
                 work.terms.push(terms);
             }
             if point.w == point.rounded {
@@ -353,30 +342,34 @@ impl Chunk<'_, '_> {
             work.curved.clear();
             work.sum.clear();
             work.sum.resize(width, 0.0);
+            work.path.clear();
+            work.path.resize(sums.path.len(), 0.0);
             let rows = work.x.chunks_exact(width).zip(&work.signs);
             for (i, ((x, sign), terms)) in rows.zip(&work.terms).enumerate() {
-                if LOSS == 0 {
-                    let bits = (terms.alpha as f32).to_bits();
-                    pass.alphas[subproblem][work.ids[i] as usize].store(bits, Ordering::Relaxed);
-                }
-                sums.smooth += terms.smooth;
                 sums.smoothing += terms.smoothing;
                 sums.terms += terms.term;
                 sums.magnitudes += terms.term.abs();
                 sums.rounding += terms.rounding;
                 sums.size += terms.alpha * work.norms[i];
+                sums.curvature += terms.curvature;
                 if terms.alpha != 0.0 {
                     let scale = sign * terms.alpha;
                     for (sum, &x) in work.sum.iter_mut().zip(x) {
                         *sum += scale * f64::from(x);
                     }
                 }
-                if terms.curvature > 0.0 {
+                if LOSS == 0 {
+                    let scale = sign * terms.path;
+                    for (sum, &x) in work.path.iter_mut().zip(x) {
+                        *sum += scale * f64::from(x);
+                    }
+                }
+                if terms.curvature * work.norms[i] * work.norms[i] > pass.slight {
                     let root = terms.curvature.sqrt();
                     work.curved.extend(x.iter().map(|&x| root * f64::from(x)));
-                    sums.curved += 1.0;
                 }
             }
+            add(&mut sums.path, &work.path);
             add(&mut sums.sum, &work.sum);
             if !sums.matrix.is_empty() {
                 add_products::<FUSED>(&work.curved, width, &mut sums.matrix);
@@ -463,7 +456,8 @@ struct Terms {
     slope: f64,
     alpha: f64,
     curvature: f64,
-    smooth: f64,
+    /// −∂α/∂τ.
+    path: f64,
     smoothing: f64,
     term: f64,
     rounding: f64,
@@ -471,7 +465,7 @@ struct Terms {
 
 impl Terms {
     #[inline(always)]
-    fn of<const LOSS: u8>(m: f64, cost: f64, centre: f64, mu: f64) -> Terms {
+    fn of<const LOSS: u8>(m: f64, cost: f64, tau: f64) -> Terms {
         let small = if LOSS == 2 {
             exp_of_negative(m.abs())
         } else {
@@ -482,35 +476,27 @@ impl Terms {
         } else {
             0.0
         };
-        Terms::with::<LOSS>(m, cost, centre, mu, [small, log])
+        Terms::with::<LOSS>(m, cost, tau, [small, log])
     }
 
     /// The same, of the logistic loss given e^(−|m|) and ln(1 + e^(−|m|)).
     #[inline(always)]
-    fn with<const LOSS: u8>(
-        m: f64,
-        cost: f64,
-        centre: f64,
-        mu: f64,
-        [small, log]: [f64; 2],
-    ) -> Terms {
+    fn with<const LOSS: u8>(m: f64, cost: f64, tau: f64, [small, log]: [f64; 2]) -> Terms {
         let short = (1.0 - m).max(0.0);
         match LOSS {
             0 => {
-                let share = centre / cost + (1.0 - m) / mu;
-                let alpha = cost * share.clamp(0.0, 1.0);
-                let moved = alpha - centre;
+                let s = 1.0 - m;
+                let root = (s * s + 4.0 * tau * tau).sqrt();
+                let alpha = cost * (0.5 + 0.5 * s / (root + 2.0 * tau));
+                let curvature = cost * tau / (root * (root + 2.0 * tau));
                 Terms {
                     loss: cost * short,
                     slope: cost,
                     alpha,
-                    curvature: if share > 0.0 && share < 1.0 {
-                        cost / mu
-                    } else {
-                        0.0
-                    },
-                    smooth: alpha * (1.0 - m) - 0.5 * mu / cost * moved * moved,
-                    smoothing: cost * short - alpha * (1.0 - m),
+                    curvature,
+                    // α is a function of s / τ alone.
+                    path: s * curvature / tau,
+                    smoothing: cost * short - alpha * s,
                     term: alpha,
                     rounding: 0.0,
                 }
@@ -523,7 +509,7 @@ impl Terms {
                     slope: 2.0 * cost * (short + 1e-6),
                     alpha,
                     curvature: if short > 0.0 { 2.0 * cost } else { 0.0 },
-                    smooth: loss,
+                    path: 0.0,
                     smoothing: 0.0,
                     term: alpha - 0.25 / cost * alpha * alpha,
                     rounding: 4.0 * f64::EPSILON * alpha * (1.0 + short),
@@ -538,7 +524,7 @@ impl Terms {
                     slope: cost,
                     alpha,
                     curvature: cost * small * whole * whole,
-                    smooth: loss,
+                    path: 0.0,
                     smoothing: 0.0,
                     // The entropy of α, by equality in Fenchel's inequality at α = C σ(−m). Its slope there is m, so
                     // rounding α moves it by a multiple of ε α m.
@@ -651,27 +637,26 @@ mod tests {
         assert_eq!((exp_of_negative(0.0), ln_1p_of_share(0.0)), (1.0, 0.0));
     }
 
-    /// α is minus the slope of the smoothed loss, and the curvature is its own.
+    /// The curvature is minus the slope of α, the path minus that over τ, and no dual term lies above the loss.
     #[test]
-    fn terms_are_derivatives_of_the_smoothed_loss() {
-        fn check<const LOSS: u8>(cost: f64, centre: f64, mu: f64) {
+    fn terms_are_derivatives_and_bounds() {
+        fn check<const LOSS: u8>(cost: f64, tau: f64) {
             for step in -60..60 {
                 let m = 0.07 * f64::from(step) + 0.013;
-                let at = |m| Terms::of::<LOSS>(m, cost, centre, mu);
-                let h = 1e-6;
-                let slope = (at(m + h).smooth - at(m - h).smooth) / (2.0 * h);
-                let terms = at(m);
+                let at = |m, tau| Terms::of::<LOSS>(m, cost, tau);
+                let (h, terms) = (1e-6, at(m, tau));
+                let bend = -(at(m + h, tau).alpha - at(m - h, tau).alpha) / (2.0 * h);
                 assert!(
-                    (slope + terms.alpha).abs() < 1e-5 * cost,
-                    "{LOSS} {m}: {slope}"
-                );
-                let bend = -(at(m + h).alpha - at(m - h).alpha) / (2.0 * h);
-                assert!(
-                    (bend - terms.curvature).abs() < 1e-4 * cost / mu,
+                    (bend - terms.curvature).abs() < 1e-4 * cost / tau,
                     "{LOSS} {m}: {bend}"
                 );
+                let path = -(at(m, tau + h).alpha - at(m, tau - h).alpha) / (2.0 * h);
+                assert!((path - terms.path).abs() < 1e-4 * cost / tau, "{LOSS} {m}");
+                assert!((0.0..=cost).contains(&terms.alpha) || LOSS == 1);
                 assert!(terms.smoothing >= -1e-12 * cost);
-                // No dual term lies above the loss: term ≤ C ξ(m) + α m, with equality up to the smoothing.
+                // What is left is at most τ on either side of the bend.
+                assert!(LOSS != 0 || terms.smoothing <= cost * tau * (1.0 + 1e-12));
+                // term ≤ C ξ(m) + α m, with equality up to the smoothing.
                 let bound = loss_at::<LOSS>(m, cost).0 + terms.alpha * m - terms.smoothing;
                 assert!(
                     (terms.term - bound).abs() < 1e-9 * cost.max(1.0),
@@ -679,10 +664,10 @@ mod tests {
                 );
             }
         }
-        for (centre, mu) in [(0.0, 1.0), (0.3, 0.05), (1.0, 2.0)] {
-            check::<0>(2.0, 2.0 * centre, mu);
-            check::<1>(0.7, 0.0, 1.0);
-            check::<2>(3.0, 0.0, 1.0);
+        for tau in [1.0, 0.05, 1e-3] {
+            check::<0>(2.0, tau);
+            check::<1>(0.7, 1.0);
+            check::<2>(3.0, 1.0);
         }
     }
 }

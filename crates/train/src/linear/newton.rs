@@ -221,7 +221,7 @@ impl<'a> NewtonSession<'a> {
 
     /// Where the run begins, which all ranks have alike.
     pub fn place(&self) -> Alike {
-        let points = self.passes.newton.save().points;
+        let points = self.passes.newton.save();
         Alike::default()
             .with("the count of finished passes", self.epochs.len())
             .with_digest(
@@ -241,7 +241,7 @@ impl<'a> NewtonSession<'a> {
         let State::Newton(saved) = state else {
             return Err(resume::other_solver(before));
         };
-        self.passes.newton.restore(saved)?;
+        self.passes.newton.restore(&saved)?;
         self.earlier_wall_s = progress.wall_s;
         self.earlier = progress.totals;
         self.epochs = progress.epochs;
@@ -331,18 +331,8 @@ impl<'a> NewtonSession<'a> {
         self.earlier.plus(&own)
     }
 
-    /// Writes a checkpoint: rank 0 does, of the state of all.
+    /// Writes a checkpoint: rank 0 does, of the state that all ranks have alike.
     fn save(&mut self, folder: &RunFolder) -> Result<(), TrainError> {
-        let mut state = self.passes.newton.save();
-        let owner = self.ranks.owner(&self.setup.data.dataset);
-        self.ranks.together(|peers| {
-            if peers.ranks > 1 {
-                for centres in &mut state.centres {
-                    *centres = pelton_linear::of_owners(centres, &owner, peers)?.into();
-                }
-            }
-            Ok(())
-        })?;
         if folder.is_written() {
             let progress = Progress {
                 data: self.setup.data.dataset.fingerprint(),
@@ -355,7 +345,8 @@ impl<'a> NewtonSession<'a> {
                 ..Progress::default()
             };
             let path = resume::checkpoint_path(folder.path());
-            checkpoint::write(&path, &progress, &State::Newton(state))?;
+            let state = State::Newton(self.passes.newton.save());
+            checkpoint::write(&path, &progress, &state)?;
             let passes = self.epochs.len();
             tracing::debug!(path = %path.display(), passes, "checkpoint written");
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
 use pelton_linear::{
-    Certificate, FeatureNumbering, FeatureSums, LinearError, Model, Newton, OutOfCore, Peers,
-    Problem, Scaling, Simd, Weights,
+    Certificate, FeatureNumbering, FeatureSums, InnerPasses, LinearError, Model, Newton, OutOfCore,
+    Peers, Problem, Scaling, Simd, Weights, modelled_costs,
 };
 use pelton_run::Interrupt;
 
@@ -16,6 +16,9 @@ use super::scaling;
 use super::setup::{self, Shape};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
+
+/// Most visits of a row where nothing is said.
+const MOST_VISITS: u64 = 1000;
 
 /// What a solver found: weights, their certificate, and the epochs or passes that it took.
 type Solved = (Weights, Certificate, u64);
@@ -47,6 +50,7 @@ pub fn fit_rows(
             .sum(),
     };
     let problem = Arc::new(setup::problem(&config, &labels, &shape)?);
+    let chosen = config.solver;
     let memory = config.memory_bytes;
     setup::resolve_solver(&mut config, &problem, &shape, memory)?;
     let mut scale = None;
@@ -73,9 +77,22 @@ pub fn fit_rows(
         Some(_) => None,
         None => scaling::advice(&rows),
     };
+    let newton_can = Newton::fits(&problem, memory);
     let solved = match config.solver {
-        Solver::Newton => by_newton(&config, &problem, &rows, interrupt),
-        _ => by_descent(&config, &problem, &mut rows, interrupt),
+        Solver::Newton if chosen == Solver::Newton || config.target.is_none() => None,
+        _ => {
+            let values = shape.values_of_a_row();
+            let race = Race {
+                costs: modelled_costs(&problem, shape.records, values),
+                open: chosen == Solver::Auto && newton_can,
+                newton_can,
+            };
+            by_descent(&config, &problem, &mut rows, race, interrupt)?
+        }
+    };
+    let solved = match solved {
+        Some(solved) => Ok(solved),
+        None => by_newton(&config, &problem, &rows, interrupt),
     };
     let (weights, certificate, epochs) = solved?;
     Ok(Fitted {
@@ -128,27 +145,82 @@ fn by_newton(
     unreachable!("there is a last pass")
 }
 
+/// When coordinate descent gives way to Newton's method.
+struct Race {
+    /// Nanoseconds of a visit, and of Newton's method to the end.
+    costs: (f64, f64),
+    /// Whether it does so for being slower.
+    open: bool,
+    /// Whether Newton's method can be used at all.
+    newton_can: bool,
+}
+
+impl Race {
+    /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has the gaps `gaps`
+    /// after these visits.
+    fn is_lost(&self, gaps: &[(u64, f64)], target: f64) -> bool {
+        let (visit, newton) = self.costs;
+        let &[.., (before, was), (visits, gap)] = gaps else {
+            return false;
+        };
+        // Rounding to f32 keeps it from coming nearer.
+        let stuck = |gaps: &[(u64, f64)]| gaps.iter().all(|(_, earlier)| gap > 0.9 * earlier);
+        if self.newton_can && gaps.len() > 6 && stuck(&gaps[gaps.len() - 6..gaps.len() - 1]) {
+            return true;
+        }
+        let spent = visit * visits as f64;
+        let pace = (was / gap).ln() / (visit * (visits - before) as f64);
+        let left = (gap / target).ln() / pace;
+        let late = !(pace > 0.0 && left < 0.5 * newton);
+        self.open && (spent > 0.2 * newton && late || spent > newton)
+    }
+}
+
+/// `None` where Newton's method is to take over.
 fn by_descent(
     config: &LinearConfig,
     problem: &Arc<Problem>,
     rows: &mut RowTable,
+    race: Race,
     interrupt: &Interrupt,
-) -> Result<Solved, TrainError> {
+) -> Result<Option<Solved>, TrainError> {
     let peers = &mut Peers::<TrainError>::alone();
-    let options = setup::options(config, true, false);
+    let mut options = setup::options(config, true, false);
+    let all = (rows.len() * problem.subproblems()) as u64;
+    if let (true, InnerPasses::Until { at_most, .. }) = (race.open, &mut options.inner) {
+        // An epoch takes an eighth of what Newton's method takes, at most.
+        let passes = race.costs.1 / (8.0 * race.costs.0 * all as f64);
+        *at_most = (*at_most).min(passes as u32).max(1);
+    }
     let mut solver = OutOfCore::new(Arc::clone(problem), rows.len() as u64, options);
     solver.end_when(Arc::clone(interrupt));
-    if let Some(numbering) = FeatureNumbering::renumber(rows, problem.features(), peers)? {
+    if !race.newton_can
+        && let Some(numbering) = FeatureNumbering::renumber(rows, problem.features(), peers)?
+    {
         solver.renumber(Arc::new(numbering));
     }
+    let most = LinearConfig::default().epochs;
+    let (mut visits, mut gaps) = (0, Vec::new());
     for epoch in 1.. {
         solver.begin_epoch(epoch - 1, false, peers)?;
         solver.train(rows, 0, peers)?;
-        solver.end_epoch(peers)?;
+        visits += solver.end_epoch(peers)?.visits;
         let (certificate, _, is_snapshot) = solver.certify(rows, peers)?;
-        let reached = |target| certificate.relative_gap() <= target;
-        if config.target.is_some_and(reached) || epoch >= config.epochs {
-            return Ok((solver.into_weights(is_snapshot), certificate, epoch));
+        let gap = certificate.relative_gap();
+        gaps.push((visits, gap));
+        let ends = match config.epochs == most {
+            true => epoch >= most && visits >= MOST_VISITS * all || epoch >= MOST_VISITS,
+            false => epoch >= config.epochs,
+        };
+        if config.target.is_some_and(|target| gap <= target) || ends {
+            let found = (solver.into_weights(is_snapshot), certificate, epoch);
+            return Ok(Some(found));
+        }
+        if config
+            .target
+            .is_some_and(|target| race.is_lost(&gaps, target))
+        {
+            return Ok(None);
         }
     }
     unreachable!("there is a last epoch")

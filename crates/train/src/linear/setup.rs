@@ -256,15 +256,12 @@ pub(super) fn resolve_solver(
         ));
     }
     if config.solver == Solver::Auto {
-        let values = match shape.layout {
-            Layout::Dense { width } => width as f64,
-            _ => shape.stored as f64 / shape.records.max(1) as f64,
-        };
-        let tables = Newton::bytes(problem, 0) <= memory / 4;
-        config.solver = match free && tables && newton_pays(problem, shape.records, values) {
-            true => Solver::Newton,
-            false => Solver::CoordinateDescent,
-        };
+        let tables = Newton::fits(problem, memory);
+        config.solver =
+            match free && tables && newton_pays(problem, shape.records, shape.values_of_a_row()) {
+                true => Solver::Newton,
+                false => Solver::CoordinateDescent,
+            };
     }
     Ok(())
 }
@@ -423,6 +420,14 @@ impl Shape {
             records: dataset.records(),
             features: dataset.features(),
             stored: dataset.nonzeros(),
+        }
+    }
+
+    /// Mean number of values of a row.
+    pub fn values_of_a_row(&self) -> f64 {
+        match self.layout {
+            Layout::Dense { width } => width as f64,
+            _ => self.stored as f64 / self.records.max(1) as f64,
         }
     }
 }
