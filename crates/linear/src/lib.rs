@@ -39,6 +39,7 @@ mod block;
 mod random;
 mod step;
 
+mod fine;
 mod kernels;
 mod solve;
 
@@ -70,6 +71,7 @@ pub use certificate::{Certificate, DualBound, LossSum, dual_value};
 pub use coded_cache::{CodedCache, SavedCodes};
 pub use duals::Duals;
 pub use error::LinearError;
+pub use fine::FineDescent;
 pub use gap::gap_of_rows;
 pub use kernels::Simd;
 pub use model::Model;

@@ -2,11 +2,13 @@
 //! files, ranks and checkpoints. The same rows in the same order give the same model to the last bit.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pelton_format::{ClassMap, Layout, RowTable, Rows, Slot};
+use pelton_key::{Stage, key};
 use pelton_linear::{
-    Certificate, FeatureNumbering, FeatureSums, InnerPasses, LinearError, Model, Newton, OutOfCore,
-    Peers, Problem, Scaling, Simd, Weights, modelled_costs,
+    Certificate, FeatureNumbering, FeatureSums, FineDescent, InnerPasses, LinearError, Loss, Model,
+    Newton, OutOfCore, Peers, Problem, Scaling, Simd, Weights, modelled_costs,
 };
 use pelton_run::Interrupt;
 
@@ -156,24 +158,28 @@ struct Race {
 }
 
 impl Race {
-    /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has the gaps `gaps`
-    /// after these visits.
+    /// Whether Newton's method is expected to be at the target sooner than coordinate descent, which has these gaps after
+    /// these visits.
     fn is_lost(&self, gaps: &[(u64, f64)], target: f64) -> bool {
         let (visit, newton) = self.costs;
         let &[.., (before, was), (visits, gap)] = gaps else {
             return false;
         };
-        // Rounding to f32 keeps it from coming nearer.
-        let stuck = |gaps: &[(u64, f64)]| gaps.iter().all(|(_, earlier)| gap > 0.9 * earlier);
-        if self.newton_can && gaps.len() > 6 && stuck(&gaps[gaps.len() - 6..gaps.len() - 1]) {
-            return true;
-        }
         let spent = visit * visits as f64;
         let pace = (was / gap).ln() / (visit * (visits - before) as f64);
         let left = (gap / target).ln() / pace;
         let late = !(pace > 0.0 && left < 0.5 * newton);
         self.open && (spent > 0.2 * newton && late || spent > newton)
     }
+}
+
+/// Whether epochs bring the weights no nearer to the optimum, as where 32 bits allow no better.
+fn is_stuck(gaps: &[(u64, f64)]) -> bool {
+    let (last, earlier) = gaps.split_last().expect("an epoch was made");
+    earlier.len() >= 3
+        && earlier[earlier.len() - 3..]
+            .iter()
+            .all(|(_, gap)| last.1 > 0.7 * gap)
 }
 
 /// `None` where Newton's method is to take over.
@@ -194,34 +200,59 @@ fn by_descent(
     }
     let mut solver = OutOfCore::new(Arc::clone(problem), rows.len() as u64, options);
     solver.end_when(Arc::clone(interrupt));
-    if !race.newton_can
-        && let Some(numbering) = FeatureNumbering::renumber(rows, problem.features(), peers)?
-    {
-        solver.renumber(Arc::new(numbering));
+    let mut numbering = None;
+    if !race.newton_can {
+        numbering = FeatureNumbering::renumber(rows, problem.features(), peers)?.map(Arc::new);
     }
-    let most = LinearConfig::default().epochs;
+    if let Some(numbering) = &numbering {
+        solver.renumber(Arc::clone(numbering));
+    }
+    let ends = |visits: u64, epoch: u64| match config.epochs == LinearConfig::default().epochs {
+        true => epoch >= config.epochs && visits >= MOST_VISITS * all || epoch >= MOST_VISITS,
+        false => epoch >= config.epochs,
+    };
+    let target = config.target.unwrap_or(0.0);
     let (mut visits, mut gaps) = (0, Vec::new());
-    for epoch in 1.. {
-        solver.begin_epoch(epoch - 1, false, peers)?;
+    loop {
+        let epoch = gaps.len() as u64;
+        solver.begin_epoch(epoch, false, peers)?;
         solver.train(rows, 0, peers)?;
         visits += solver.end_epoch(peers)?.visits;
         let (certificate, _, is_snapshot) = solver.certify(rows, peers)?;
         let gap = certificate.relative_gap();
         gaps.push((visits, gap));
-        let ends = match config.epochs == most {
-            true => epoch >= most && visits >= MOST_VISITS * all || epoch >= MOST_VISITS,
-            false => epoch >= config.epochs,
-        };
-        if config.target.is_some_and(|target| gap <= target) || ends {
-            let found = (solver.into_weights(is_snapshot), certificate, epoch);
-            return Ok(Some(found));
+        if gap <= target || ends(visits, epoch + 1) {
+            let weights = solver.into_weights(is_snapshot);
+            return Ok(Some((weights, certificate, epoch + 1)));
         }
-        if config
-            .target
-            .is_some_and(|target| race.is_lost(&gaps, target))
-        {
+        if is_stuck(&gaps) && problem.loss() == Loss::Hinge {
+            break;
+        }
+        if race.is_lost(&gaps, target) || is_stuck(&gaps) && race.newton_can {
             return Ok(None);
         }
     }
-    unreachable!("there is a last epoch")
+    // In 64 bits.
+    let problem = Arc::new(solver.problem().clone());
+    let mut fine = FineDescent::new(&problem, rows, solver.duals(), Simd::best());
+    loop {
+        let epoch = gaps.len() as u64;
+        visits += fine.round(key(config.seed, epoch, Stage::Inner(1)), interrupt);
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(LinearError::Interrupted { undone: false }.into());
+        }
+        let (weights, certificate) = fine.certify()?;
+        let gap = certificate.relative_gap();
+        gaps.push((visits, gap));
+        if gap <= target || ends(visits, epoch + 1) {
+            let weights = match &numbering {
+                Some(numbering) => numbering.widen(&weights),
+                None => weights,
+            };
+            return Ok(Some((weights, certificate, epoch + 1)));
+        }
+        if race.is_lost(&gaps, target) || is_stuck(&gaps) && race.newton_can {
+            return Ok(None);
+        }
+    }
 }
