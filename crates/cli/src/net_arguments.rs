@@ -90,7 +90,7 @@ pub struct FitArguments {
     pub memory: Option<Memory>,
     /// Seconds between checkpoints within an epoch
     #[arg(long)]
-    pub checkpoint_every: Option<u64>,
+    pub checkpoint_every: Option<f64>,
     /// What the net is run on: cpu, or cuda[:NUMBER] in a build with the feature cuda
     #[arg(long)]
     pub device: Option<Device>,

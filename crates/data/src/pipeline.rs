@@ -25,7 +25,7 @@ use pelton_text::{Ends, Vocabulary};
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
 use crate::kept_vocabulary::{of_tokens, pipeline_vocabulary};
-use crate::open::{OpenedData, fetch_rows};
+use crate::open::{OpenedData, check_threads, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 use crate::record_classes::check_classes;
@@ -89,6 +89,10 @@ impl PreparedPipeline {
         opened: &OpenedData,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
+        check_threads("`threads`", terms.threads)?;
+        if let Some(threads) = config.read_threads {
+            check_threads("`read_threads`", threads)?;
+        }
         let decode = &config.decode;
         if config.exif == Exif::Apply && !decode.makes_pictures() {
             return Err(DataError::Config(format!(

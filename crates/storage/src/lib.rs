@@ -61,4 +61,4 @@ pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
 pub use spare_memory::spare_memory;
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
-pub use whole_file::{TEMPORARY_PREFIX, WholeFile};
+pub use whole_file::{WholeFile, is_temporary_name};

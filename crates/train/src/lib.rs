@@ -39,7 +39,10 @@ pub use pelton_nn::{Device, GrowingBatch};
 
 pub use config::{LinearConfig, Optimum, Solver};
 pub use error::TrainError;
-pub use pelton_data::{ClassSetting, DataConfig, DataError, IoMode, Validation};
+pub use pelton_data::{
+    ClassSetting, DataConfig, DataError, IoMode, Validation, check_positive, check_range,
+    check_share,
+};
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, FeatureType, Header, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};

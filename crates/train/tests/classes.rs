@@ -31,7 +31,7 @@ fn config(folder: &Path, kind: &str) -> ImageConfig {
     config.fit.epochs = 2;
     config.fit.batch = 40;
     config.fit.rate = 0.3;
-    config.fit.checkpoint_seconds = 1000;
+    config.fit.checkpoint_seconds = 1000.0;
     config
 }
 

@@ -202,7 +202,8 @@ pub fn probe(arguments: ProbeArguments) -> Result<(), Failure> {
         file_bytes: bytes_of(arguments.size, "--size")?,
         seconds_per_point: arguments.seconds,
     };
-    let probe = with_console(|_| data_tools::probe(&arguments.folder, options))?;
+    let probe =
+        with_console(|context| data_tools::probe(&arguments.folder, options, context.interrupt))?;
     if arguments.json {
         return print_json(&probe);
     }

@@ -14,6 +14,8 @@ mod class_maps;
 mod column_names;
 mod data_commands;
 mod echo;
+#[cfg(feature = "nets")]
+mod flag_sets;
 mod full_disk;
 mod glyphs;
 mod interruption;

@@ -261,7 +261,7 @@ impl Run<'_, '_> {
                 },
                 total,
             });
-            let due = self.saved.elapsed() > Duration::from_secs(self.of.config.checkpoint_seconds);
+            let due = self.saved.elapsed().as_secs_f64() > self.of.config.checkpoint_seconds;
             let interrupted = context.interrupt.load(Ordering::Relaxed);
             let (due, interrupted) = self.agreed(due, interrupted)?;
             if due || interrupted {
