@@ -20,6 +20,7 @@ mod local;
 mod memory;
 mod open_files;
 mod page_cache;
+pub mod path_text;
 mod pread;
 mod read_ahead;
 mod resident;
@@ -50,6 +51,7 @@ pub use memory::MemoryStorage;
 pub use metered::{Metered, ReadMeter};
 pub use open_files::allow_open_files;
 pub use page_cache::cached_fraction;
+pub use path_text::{path_of_text, path_text};
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
     probe_dir, quick_probe,

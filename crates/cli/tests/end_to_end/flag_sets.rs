@@ -161,6 +161,8 @@ fn is_absurd(flag: &str, value: &[u8]) -> bool {
     }
     let is_memory = flag.ends_with("memory");
     match value {
+        // No augmentation at all, not even the one of nets.
+        b"" if flag == "--augment" => false,
         b"0" => !ZERO.contains(&flag),
         b"0.1" => false,
         b"1/1000000" => !is_memory,

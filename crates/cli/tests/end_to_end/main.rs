@@ -6,6 +6,7 @@
 mod command;
 mod data;
 
+mod any_names;
 mod bad_data;
 mod bad_usage;
 mod buckets;

@@ -41,7 +41,11 @@ const STEPS_TO_AGREE: u64 = 16;
 fn log_of(log: &Path, rank: usize) -> PathBuf {
     match rank {
         0 => log.to_owned(),
-        rank => PathBuf::from(format!("{}.{rank}", log.display())),
+        rank => {
+            let mut name = log.as_os_str().to_owned();
+            name.push(format!(".{rank}"));
+            name.into()
+        }
     }
 }
 

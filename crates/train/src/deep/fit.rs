@@ -1,7 +1,7 @@
 //! The loop: batches from the feed, steps, evaluation after each epoch, checkpoints.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pelton_comm::{Alike, Comm, Reduction};
 use pelton_key::{Stage, key};
