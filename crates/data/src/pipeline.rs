@@ -18,7 +18,7 @@ use pelton_feed::{
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
 use pelton_image::{Format, Layout};
-use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
+use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
 
@@ -289,6 +289,20 @@ impl PreparedPipeline {
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// Refuses epochs without a batch, which a job cannot use.
+    pub fn check_has_batches(&self) -> Result<(), DataError> {
+        let Batching::DropLast(batch) = self.plan.batching() else {
+            return Ok(());
+        };
+        match self.plan.steps(0) {
+            0 => Err(DataError::Config(format!(
+                "`drop_last` leaves out a last batch that is not full, and {} examples fill none of {batch}; give a smaller `batch`, or leave `drop_last` out",
+                self.plan.appearances()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What happens to records.

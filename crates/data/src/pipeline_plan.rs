@@ -123,18 +123,7 @@ pub(crate) fn pipeline_plan(
         length_of: Some(&length_of),
         second_length_of: (sides == 2).then_some(&second_length_of),
     };
-    let plan = Plan::new(&spec, over)?;
-    if config.drop_last && plan.steps(0) == 0 {
-        return Err(DataError::Config(format!(
-            "`drop_last` leaves out a last batch that is not full, and {} examples fill none{}; give a smaller `batch`, or leave `drop_last` out",
-            plan.appearances(),
-            match spec.batching {
-                Batching::DropLast(batch) => format!(" of {batch}"),
-                _ => String::new(),
-            }
-        )));
-    }
-    Ok(plan)
+    Ok(Plan::new(&spec, over)?)
 }
 
 /// The lengths that a setting or the program says.

@@ -242,3 +242,50 @@ fn damaged(path: &Path, what: &str) -> RunError {
         problem: format!("is damaged ({what})"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Found = (String, Vec<(String, Vec<usize>, Vec<u8>)>);
+
+    /// All that a checkpoint says, once its checksum fits.
+    fn read(bytes: &[u8]) -> Result<Found, RunError> {
+        let file = Checkpoint::parse(bytes, Path::new("state"))?;
+        file.check()?;
+        let mut arrays = Vec::new();
+        for (name, shape) in file.names() {
+            let dtype = if name.starts_with("skip") { Dtype::U8 } else { Dtype::F32 };
+            let values = match dtype {
+                Dtype::U8 => file.required::<u8>(&name, dtype)?,
+                _ => bytemuck::cast_slice(&file.required::<f32>(&name, dtype)?).to_vec(),
+            };
+            arrays.push((name, shape, values));
+        }
+        Ok((file.text().to_string(), arrays))
+    }
+
+    #[test]
+    fn any_damaged_bit_is_found() {
+        let values = [1.0_f32, -2.5, 0.0, 3.0, 4.0, 5.0];
+        let tensors = || {
+            vec![
+                Tensor::new("w.0", Dtype::F32, &values).shaped(&[2, 3]),
+                Tensor::new("alpha.0", Dtype::F32, &values[..4]),
+                Tensor::new("skip", Dtype::U8, &[0_u8, 1, 2]),
+                Tensor::new("state.none", Dtype::F32, &values[..0]).shaped(&[0, 4]),
+            ]
+        };
+        let mut good = Vec::new();
+        encode_checkpoint(&mut good, "{\"version\":5}", tensors()).unwrap();
+        let expected = read(&good).unwrap();
+        for bit in 0..8 * good.len() {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            // Blanks behind the header may become others.
+            if let Ok(found) = read(&bad) {
+                assert_eq!(found, expected, "bit {bit}");
+            }
+        }
+    }
+}

@@ -168,6 +168,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         vocabulary: None,
     };
     let mut training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
+    training.check_has_batches()?;
     let labels = data.dataset.labels();
     let classes = labels.len();
     if config.data.classes.is_none() {

@@ -297,6 +297,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         vocabulary: None,
     };
     let pipeline = PreparedPipeline::new(&config.pipeline, &terms, &data, context)?;
+    pipeline.check_has_batches()?;
     let vocabulary = pipeline.vocabulary().cloned();
     let vocabulary = vocabulary.ok_or_else(|| {
         TrainError::config("the data has no words; give `decode` words or bytes".to_string())
