@@ -67,7 +67,7 @@ impl Head {
         let spare = spare_memory();
         if spare > 0 && needed > u128::from(spare) {
             return Err(configuration(format!(
-                "{classes} classes of {d} features take {:.1} GB, of which {:.1} GB are left here; take fewer, or more ranks",
+                "{classes} classes of {d} features take {:.1} GB, and {:.1} GB are left here; take fewer, or more ranks",
                 needed as f64 / 1e9,
                 spare as f64 / 1e9
             )));

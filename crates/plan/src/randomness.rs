@@ -51,7 +51,7 @@ use crate::order::Order;
 /// For RL we weigh as for *queue*: a record drawn when k of all are left has the weight 1/k and the bits
 /// drawn, log2 of the records of its load that are left; the choice of the units of a load, log2 of a
 /// binomial coefficient, comes with its first record.
-// Differs from Zhu et al.: their P(i, r) = N_c/(N_f − N_c·r) · 1/(N_mem − i) is no distribution when memory holds a
+// Differs from Zhu et al.: their P(i, r) = N_c/(N_f − N_c·r) · 1/(N_mem − i) is not a distribution when memory holds a
 // part of the data, and their RL then exceeds 1 (3.5 for a thousand loads), though they define it as 0 to 100 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Randomness {

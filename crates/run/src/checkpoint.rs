@@ -255,7 +255,11 @@ mod tests {
         file.check()?;
         let mut arrays = Vec::new();
         for (name, shape) in file.names() {
-            let dtype = if name.starts_with("skip") { Dtype::U8 } else { Dtype::F32 };
+            let dtype = if name.starts_with("skip") {
+                Dtype::U8
+            } else {
+                Dtype::F32
+            };
             let values = match dtype {
                 Dtype::U8 => file.required::<u8>(&name, dtype)?,
                 _ => bytemuck::cast_slice(&file.required::<f32>(&name, dtype)?).to_vec(),

@@ -152,28 +152,28 @@ pub fn probe_dir(
     options: ProbeOptions,
     interrupt: &AtomicBool,
 ) -> Result<DeviceProbe, StorageError> {
-    let goes_on = || match interrupt.load(Ordering::Relaxed) {
+    let uninterrupted = || match interrupt.load(Ordering::Relaxed) {
         true => Err(StorageError::Interrupted {
             path: folder.display().to_string(),
         }),
         false => Ok(()),
     };
-    let goes_on: &GoesOn<'_> = &goes_on;
+    let uninterrupted: &Uninterrupted<'_> = &uninterrupted;
     let file_bytes = options
         .file_bytes
         .max(1 << 20)
         .checked_next_multiple_of(1 << 20)
         .unwrap_or(u64::MAX);
     let scratch = ScratchFile::create(folder, file_bytes)?;
-    let sequential_write_bytes_per_s = fill(&scratch, file_bytes, goes_on)?;
+    let sequential_write_bytes_per_s = fill(&scratch, file_bytes, uninterrupted)?;
     let seconds = options.seconds_per_point;
-    let random_write_iops = write_at_random(&scratch, file_bytes, seconds, goes_on)?;
+    let random_write_iops = write_at_random(&scratch, file_bytes, seconds, uninterrupted)?;
     let mut points = Vec::new();
     for pattern in [ProbePattern::Sequential, ProbePattern::Random] {
         for block_bytes in PROBE_BLOCKS {
             for depth in PROBE_DEPTHS {
                 let (file, at) = (scratch.reader(), (pattern, block_bytes, depth));
-                points.push(measure(file, at, seconds, ARENA_BYTES, goes_on)?);
+                points.push(measure(file, at, seconds, ARENA_BYTES, uninterrupted)?);
             }
         }
     }
@@ -213,16 +213,20 @@ fn note(mode: LocalMode) -> Option<String> {
 }
 
 /// Fails once a probe is interrupted.
-type GoesOn<'a> = dyn Fn() -> Result<(), StorageError> + Sync + 'a;
+type Uninterrupted<'a> = dyn Fn() -> Result<(), StorageError> + Sync + 'a;
 
 /// Writes the whole file; returns bytes a second.
-fn fill(scratch: &ScratchFile, file_bytes: u64, goes_on: &GoesOn<'_>) -> Result<f64, StorageError> {
+fn fill(
+    scratch: &ScratchFile,
+    file_bytes: u64,
+    uninterrupted: &Uninterrupted<'_>,
+) -> Result<f64, StorageError> {
     // Words that do not compress, should the device try.
     let words = (0..1u64 << 17).flat_map(|i| splitmix64(i).to_le_bytes());
     let block = AlignedBuffer::from_iter(4096, words);
     let begun = Instant::now();
     for offset in (0..file_bytes).step_by(block.len()) {
-        goes_on()?;
+        uninterrupted()?;
         scratch.write_at(offset, &block)?;
     }
     scratch.sync()?;
@@ -234,7 +238,7 @@ fn write_at_random(
     scratch: &ScratchFile,
     file_bytes: u64,
     seconds: f64,
-    goes_on: &GoesOn<'_>,
+    uninterrupted: &Uninterrupted<'_>,
 ) -> Result<f64, StorageError> {
     let begun = Instant::now();
     let until = begun + duration(seconds);
@@ -243,7 +247,7 @@ fn write_at_random(
         block.resize(PAGE_BYTES as usize, writer as u8);
         let mut written = 0u64;
         while written == 0 || Instant::now() < until {
-            goes_on()?;
+            uninterrupted()?;
             let page = splitmix64(splitmix64(writer) ^ written) % (file_bytes / PAGE_BYTES);
             scratch.write_at(page * PAGE_BYTES, &block)?;
             written += 1;
@@ -262,7 +266,7 @@ fn measure(
     (pattern, block_bytes, depth): (ProbePattern, u64, u32),
     seconds: f64,
     arena_bytes: u64,
-    goes_on: &GoesOn<'_>,
+    uninterrupted: &Uninterrupted<'_>,
 ) -> Result<ProbePoint, StorageError> {
     let threads = depth.min(2);
     let file = file.at_depth(depth / threads)?;
@@ -282,7 +286,7 @@ fn measure(
         let (mut done, mut bytes) = (0u64, 0u64);
         let begun = Instant::now();
         loop {
-            goes_on()?;
+            uninterrupted()?;
             let first = next.fetch_add(batch, Ordering::Relaxed);
             let mut reads: Vec<RangeRead<'_>> = arena
                 .chunks_exact_mut(block_bytes as usize)

@@ -460,7 +460,15 @@ fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, T
 ///
 /// Errors: also images whose channels come first.
 pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
-    let none = || TrainError::config("the data has no records".to_string());
+    let none = || {
+        let options = training.options();
+        TrainError::config(format!(
+            "{} records make no batch for rank {} of {}; give more records or fewer `ranks`",
+            training.plan().records(),
+            options.rank,
+            options.world_size
+        ))
+    };
     let batch = training.first_batch()?.ok_or_else(none)?;
     match Ready::new(batch, Targets::Classes(usize::MAX))? {
         Ready::Images { pixels, .. } => {

@@ -220,22 +220,70 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
     let image = "train image demo:images:60 --model small --epochs 1";
     let text = "train language text --hidden 8 --epochs 1";
     for (line, flags, parts) in [
-        (image, "--feed-threads 100000", ["--feed-threads 100000", "at most 1024"]),
-        (image, "--read-threads 100000", ["--read-threads 100000", "at most 1024"]),
-        (image, "--threads 100000", ["--threads 100000", "at most 1024"]),
+        (
+            image,
+            "--feed-threads 100000",
+            ["--feed-threads 100000", "at most 1024"],
+        ),
+        (
+            image,
+            "--read-threads 100000",
+            ["--read-threads 100000", "at most 1024"],
+        ),
+        (
+            image,
+            "--threads 100000",
+            ["--threads 100000", "at most 1024"],
+        ),
         (image, "--width 1e308", ["--width", "from 0.001 to 1000"]),
-        (image, "--weight-decay nan", ["--weight-decay NaN", "from 0 to"]),
+        (
+            image,
+            "--weight-decay nan",
+            ["--weight-decay NaN", "from 0 to"],
+        ),
         (image, "--warmup -1", ["--warmup -1", "epochs"]),
-        (image, "--checkpoint-every -1", ["--checkpoint-every -1", "seconds"]),
-        (image, "--checkpoint-every inf", ["--checkpoint-every inf", "seconds"]),
-        (text, "--embedding 99999999999", ["--embedding 99999999999", "from 1 to"]),
-        (text, "--layers 100000", ["--layers 100000", "from 1 to 1000"]),
+        (
+            image,
+            "--checkpoint-every -1",
+            ["--checkpoint-every -1", "seconds"],
+        ),
+        (
+            image,
+            "--checkpoint-every inf",
+            ["--checkpoint-every inf", "seconds"],
+        ),
+        (
+            text,
+            "--embedding 99999999999",
+            ["--embedding 99999999999", "from 1 to"],
+        ),
+        (
+            text,
+            "--layers 100000",
+            ["--layers 100000", "from 1 to 1000"],
+        ),
         (text, "--hidden 1000000 --layers 1000", ["parameters", "GB"]),
         ("bench train", "--mix 1e308", ["weight", "1e30"]),
-        ("train linear train", "--optimum 1e308", ["1e308", "--optimum"]),
-        ("plan-capacity", "--network-reads 1e308", ["--network-reads", "above 0"]),
-        ("plan-capacity --classes 1000", "--net-parameters 1e19", ["--net-parameters", "1"]),
-        ("vocabulary text --out words", "--min-count 0", ["--min-count 0", "from 1"]),
+        (
+            "train linear train",
+            "--optimum 1e308",
+            ["1e308", "--optimum"],
+        ),
+        (
+            "plan-capacity",
+            "--network-reads 1e308",
+            ["--network-reads", "above 0"],
+        ),
+        (
+            "plan-capacity --classes 1000",
+            "--net-parameters 1e19",
+            ["--net-parameters", "1"],
+        ),
+        (
+            "vocabulary text --out words",
+            "--min-count 0",
+            ["--min-count 0", "from 1"],
+        ),
     ] {
         let line = line.split(" --hidden 8").collect::<Vec<_>>();
         let line = match flags.contains("--hidden") {
@@ -254,7 +302,11 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
 fn a_batch_that_nothing_fills_is_named() {
     let place = Place::new();
     place.libsvm("train", 60);
-    let parts = ["--drop-last", "60 examples fill none of 100", "smaller --batch"];
+    let parts = [
+        "--drop-last",
+        "60 examples fill none of 100",
+        "smaller --batch",
+    ];
     place.refuses("bench train --drop-last --batch 100", 2, &parts);
     let line = "train image demo:images:60 --model small --epochs 1";
     place.refuses(&format!("{line} --drop-last --batch 100"), 2, &parts);

@@ -42,7 +42,12 @@ fn data_that_is_touched_ends_scatter_soon() {
         file.set_modified(later).unwrap();
     };
     let began = Instant::now();
-    check("higgs.prow", "scatter", touch, &["changed while it was read"]);
+    check(
+        "higgs.prow",
+        "scatter",
+        touch,
+        &["changed while it was read"],
+    );
     check("text", "scatter", touch, &["changed while it was read"]);
     assert!(began.elapsed() < Duration::from_secs(60), "400 epochs");
 }

@@ -369,7 +369,7 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
 
 /// The eighth of the data that a demo takes where nothing is said was put over what its run had been given.
 #[test]
-fn the_run_of_a_demo_goes_on_with_its_own_memory() {
+fn a_resumed_run_of_a_demo_keeps_its_memory() {
     let place = Place::new();
     let line = "train linear demo:higgs:20000 --solver coordinate-descent";
     let memory = "--memory 400KiB --blocks 20";
@@ -396,9 +396,16 @@ fn half_written_files_of_killed_runs_are_removed() {
     for flags in ["--resume --epochs 2", "--overwrite"] {
         place.write(ours[0], "half");
         place.ok(&format!("{line} {flags}"));
-        assert!(!ours.iter().any(|name| place.path(name).exists()), "{flags}");
+        assert!(
+            !ours.iter().any(|name| place.path(name).exists()),
+            "{flags}"
+        );
         assert!(place.path(others[0]).exists(), "{flags}");
-        assert_eq!(place.path(others[1]).exists(), flags != "--overwrite", "{flags}");
+        assert_eq!(
+            place.path(others[1]).exists(),
+            flags != "--overwrite",
+            "{flags}"
+        );
     }
 }
 

@@ -229,7 +229,7 @@ fn run(
     (all, loader.state())
 }
 
-/// Whether there is such a plan; if so, that it goes on from any step.
+/// Whether there is such a plan; if so, that it resumes at any step.
 fn check(case: &Case) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let dataset = dataset(folder.path());

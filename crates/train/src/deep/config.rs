@@ -328,7 +328,7 @@ pub(crate) fn check_memory(parameters: usize) -> Result<(), TrainError> {
     match needed <= spare || spare == 0 {
         true => Ok(()),
         false => Err(TrainError::config(format!(
-            "the net has {parameters} parameters, and training them takes at least {:.1} GB, of which {:.1} GB are left here; make its layers fewer or narrower",
+            "the net has {parameters} parameters, and training them takes at least {:.1} GB, and {:.1} GB are left here; make its layers fewer or narrower",
             needed as f64 / 1e9,
             spare as f64 / 1e9
         ))),
