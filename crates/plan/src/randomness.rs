@@ -55,7 +55,7 @@ use crate::order::Order;
 // part of the data, and their RL then exceeds 1 (3.5 for a thousand loads), though they define it as 0 to 100 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Randomness {
-    /// Randomness level as published.
+    /// Randomness level, after DeepIO.
     pub rl: f64,
     /// Exact entropy relative to a perfect shuffle (RL*).
     pub rl_exact: f64,

@@ -307,10 +307,14 @@ fn a_batch_that_nothing_fills_is_named() {
         "60 examples fill none of 100",
         "smaller --batch",
     ];
-    place.refuses("bench train --drop-last --batch 100", 2, &parts);
+    place.refuses(
+        "bench train --format text --decode words --drop-last --batch 100",
+        2,
+        &parts,
+    );
     let line = "train image demo:images:60 --model small --epochs 1";
     place.refuses(&format!("{line} --drop-last --batch 100"), 2, &parts);
-    place.ok("bench train --drop-last --batch 60");
+    place.ok("bench train --format text --decode words --drop-last --batch 60");
 }
 
 /// The share of a demo's bytes was raised without a word.

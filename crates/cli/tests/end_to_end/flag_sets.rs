@@ -2,7 +2,7 @@
 //! a command ends by itself or soon after a signal, with a documented exit code and one sentence, and what cannot be
 //! meant is refused.
 //!
-//! `PELTON_FLAG_SETS=450` runs so many sets instead of the few of every test run, `PELTON_FLAG_SEED` others.
+//! `PELTON_FLAG_SETS` runs another number of sets, `PELTON_FLAG_SEED` others.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ use crate::command::Place;
 use crate::data::random_bits;
 
 /// Sets of a test run that says nothing else.
-const SETS: usize = 90;
+const SETS: usize = 450;
 /// How long a command may work before it is told to end.
 const WORKS: Duration = Duration::from_secs(3);
 /// How long it may take to end then, on a machine that does other things as well.

@@ -372,7 +372,7 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
 fn a_resumed_run_of_a_demo_keeps_its_memory() {
     let place = Place::new();
     let line = "train linear demo:higgs:20000 --solver coordinate-descent";
-    let memory = "--memory 400KiB --blocks 20";
+    let memory = "--memory 1MiB --blocks 20";
     let whole = place.json(&format!("{line} {memory} --epochs 4 --out whole"));
     place.ok(&format!("{line} {memory} --epochs 2 --out run"));
     let run = place.json("train linear --resume --epochs 4 --out run");
