@@ -3,7 +3,7 @@
 //! A setting can come from a flag, a `run.toml` or a program, so that it is checked where a job begins and not where it
 //! is parsed. NaN lies in no range.
 
-use std::fmt::Display;
+use std::fmt::{Display, LowerExp};
 use std::ops::RangeInclusive;
 
 use crate::error::DataError;
@@ -12,7 +12,7 @@ use crate::error::DataError;
 const MOST_SECONDS: f64 = 1e9;
 
 /// Refuses a number outside `range`.
-pub fn check_range<T: PartialOrd + Display>(
+pub fn check_range<T: PartialOrd + Display + LowerExp>(
     setting: &str,
     value: T,
     range: RangeInclusive<T>,
@@ -20,9 +20,10 @@ pub fn check_range<T: PartialOrd + Display>(
     match range.contains(&value) {
         true => Ok(()),
         false => Err(DataError::Config(format!(
-            "`{setting}` {value} is out of range; give a number from {} to {}",
-            range.start(),
-            range.end()
+            "`{setting}` {} is out of range; give a number from {} to {}",
+            short(&value),
+            short(range.start()),
+            short(range.end())
         ))),
     }
 }
@@ -32,7 +33,8 @@ pub fn check_positive(setting: &str, value: f64) -> Result<(), DataError> {
     match value > 0.0 && value <= f64::from(f32::MAX) {
         true => Ok(()),
         false => Err(DataError::Config(format!(
-            "`{setting}` {value} is out of range; give a number above 0 and at most 3.4e38"
+            "`{setting}` {} is out of range; give a number above 0 and at most 3.4e38",
+            short(&value)
         ))),
     }
 }
@@ -42,7 +44,8 @@ pub fn check_share(setting: &str, value: f64) -> Result<(), DataError> {
     match value > 0.0 && value <= 1.0 {
         true => Ok(()),
         false => Err(DataError::Config(format!(
-            "`{setting}` {value} is not a share; give a number above 0 and at most 1"
+            "`{setting}` {} is not a share; give a number above 0 and at most 1",
+            short(&value)
         ))),
     }
 }
@@ -52,8 +55,18 @@ pub fn check_seconds(setting: &str, value: f64) -> Result<(), DataError> {
     match (0.0..=MOST_SECONDS).contains(&value) {
         true => Ok(()),
         false => Err(DataError::Config(format!(
-            "`{setting}` {value} is not a number of seconds; give 0 or more, at most {MOST_SECONDS:e}"
+            "`{setting}` {} is not a number of seconds; give 0 or more, at most {MOST_SECONDS:e}",
+            short(&value)
         ))),
+    }
+}
+
+/// A number in few digits: 1e308 has 309.
+fn short<T: Display + LowerExp>(value: &T) -> String {
+    let text = value.to_string();
+    match text.len() > 24 {
+        true => format!("{value:e}"),
+        false => text,
     }
 }
 
@@ -74,6 +87,8 @@ mod tests {
             error,
             "`layers` 0 is out of range; give a number from 1 to 9"
         );
+        let error = check_positive("rate", 1e308).unwrap_err().to_string();
+        assert!(error.starts_with("`rate` 1e308 is out of range"), "{error}");
         assert!(check_positive("rate", 0.0).is_err() && check_share("part", 0.0).is_err());
         assert!(check_seconds("every", 0.0).is_ok() && check_share("part", 1.0).is_ok());
     }

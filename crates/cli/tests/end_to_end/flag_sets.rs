@@ -154,8 +154,59 @@ const WITH: [(&str, &str); 6] = [
     ("--log", "--state state"),
 ];
 
+/// Spellings with a number behind them.
+const SPELLINGS: [(&str, &str); 40] = [
+    ("--grow", "cosine:"),
+    ("--grow", "inverse:4:"),
+    ("--order", "queue:"),
+    ("--order", "page:"),
+    ("--order", "block:"),
+    ("--order", "opportunistic:"),
+    ("--order", "opportunistic:2:"),
+    ("--access", "window:"),
+    ("--echo", "read:"),
+    ("--echo", "batch:2:"),
+    ("--echo", "auto:"),
+    ("--schedule", "step:"),
+    ("--schedule", "step:1:"),
+    ("--inner-passes", "until:"),
+    ("--inner-passes", "until:0.1:"),
+    ("--augment", "crop:"),
+    ("--augment", "resize:"),
+    ("--augment", "flip:"),
+    ("--augment", "cutout:"),
+    ("--augment", "jitter:"),
+    ("--augment", "randomcrop:8:"),
+    ("--augment", "rrc:8:"),
+    ("--augment", "affine:10:0.1:"),
+    ("--augment", "normalise:"),
+    ("--augment", "normalise:0.5:"),
+    ("--buckets", "optimal:"),
+    ("--buckets", "static:"),
+    ("--buckets", "tokens:"),
+    ("--buckets", "pack:9:"),
+    ("--policy", "tokens:"),
+    ("--on-bad-record", "skip:"),
+    ("--mode", "opportunistic:"),
+    ("--logits", "cosine:"),
+    ("--logits", "arcface:"),
+    ("--class-weight", "1="),
+    ("--format", "tokens:"),
+    ("--format", "bytes:"),
+    ("--mix", "1,"),
+    ("--nodes", "1,"),
+    ("--remote-cache", "1/"),
+];
+
 /// Whether a value of a flag must be refused.
 fn is_absurd(flag: &str, value: &[u8]) -> bool {
+    let spellings = SPELLINGS.iter().filter(|(name, _)| *name == flag);
+    let behind = spellings.filter_map(|(_, spelling)| value.strip_prefix(spelling.as_bytes()));
+    if let Some(behind) = behind.min_by_key(|behind| behind.len()) {
+        let may_be = [&b"0"[..], b"0.1", b"99999999999", b"18446744073709551615"];
+        return !may_be.contains(&behind);
+    }
+
     if NAMES.contains(&flag) {
         return false;
     }
@@ -227,24 +278,35 @@ impl Set {
     }
 }
 
+/// One of `VALUES`, behind a spelling where the flag has such.
+fn value_of(flag: &str, below: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+    let spellings: Vec<&str> = SPELLINGS
+        .iter()
+        .filter(|(name, _)| *name == flag)
+        .map(|(_, spelling)| *spelling)
+        .collect();
+    let chosen = below(spellings.len() + 1);
+    let spelling = spellings.get(chosen).copied().unwrap_or_default();
+    [spelling.as_bytes(), VALUES[below(VALUES.len())]].concat()
+}
+
 /// The command with one to three flags of `flags`, the first with a value from `VALUES`.
 fn set(command: &str, flags: &[Flag], data: &Path, state: &mut u64) -> Set {
     let mut below = |n: usize| (random_bits(state) % n as u64) as usize;
-    let mut given: Vec<(String, Option<&[u8]>)> = Vec::new();
+    let mut given: Vec<(String, Option<Vec<u8>>)> = Vec::new();
     let valued: Vec<&Flag> = flags.iter().filter(|flag| flag.takes_value).collect();
-    given.push((
-        valued[below(valued.len())].name.clone(),
-        Some(VALUES[below(VALUES.len())]),
-    ));
+    let first = &valued[below(valued.len())].name;
+    given.push((first.clone(), Some(value_of(first, &mut below))));
     for _ in 0..below(3) {
         let flag = &flags[below(flags.len())];
-        let value = flag.takes_value.then(|| VALUES[below(VALUES.len())]);
+        let value = flag.takes_value.then(|| value_of(&flag.name, &mut below));
         if given.iter().all(|(name, _)| *name != flag.name) {
             given.push((flag.name.clone(), value));
         }
     }
     let absurd = given.iter().filter_map(|(name, value)| {
         value
+            .as_ref()
             .filter(|value| is_absurd(name, value))
             .map(|_| name.clone())
     });
@@ -271,7 +333,7 @@ fn set(command: &str, flags: &[Flag], data: &Path, state: &mut u64) -> Set {
     for (name, value) in given {
         match value {
             // A word that may begin with a hyphen.
-            Some(value) => words.push(OsString::from_vec([name.as_bytes(), b"=", value].concat())),
+            Some(value) => words.push(OsString::from_vec([name.as_bytes(), b"=", &value].concat())),
             None => words.push(name.into()),
         }
     }

@@ -82,7 +82,7 @@ impl FromStr for CourseSetting {
                 let number = |text: &str| -> Option<f64> {
                     text.parse()
                         .ok()
-                        .filter(|x: &f64| x.is_finite() && *x > 0.0)
+                        .filter(|x: &f64| *x > 0.0 && *x <= MOST_OF_COURSE)
                 };
                 let at: Option<Vec<f64>> = at.split(',').map(number).collect();
                 Course::Step {
@@ -111,6 +111,8 @@ impl fmt::Display for CourseSetting {
 pub(crate) const MOST_WIDTH: usize = 1 << 20;
 /// Most examples of a batch, and most batches of a step.
 const MOST_EXAMPLES: u64 = 1 << 32;
+/// Latest epoch and largest factor of a schedule, and most batches of a step that grows.
+const MOST_OF_COURSE: f64 = 1e6;
 /// Most that a factor on parameters is of use for.
 const MOST_DECAY: f32 = 1e6;
 
@@ -355,7 +357,10 @@ pub fn growing_batch(text: &str) -> Result<GrowingBatch, String> {
         Some("epoch") => true,
         Some(_) => return Err(bad()),
     };
-    match most >= 1.0 && (0.0..1.0).contains(&from) && parts.next().is_none() {
+    match (1.0..=MOST_OF_COURSE).contains(&most)
+        && (0.0..1.0).contains(&from)
+        && parts.next().is_none()
+    {
         true => Ok(GrowingBatch {
             growth,
             most,
