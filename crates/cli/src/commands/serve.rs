@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pelton_train::check_seconds;
+use pelton_train::check_range;
 use pelton_train::serve::{self, Limits, ServeConfig};
 
 use crate::arguments::ServeArguments;
@@ -12,7 +12,7 @@ use crate::output::{Failure, bytes_of, print_with, with_console};
 
 /// Serves a trained net until Ctrl-C.
 pub fn serve(arguments: ServeArguments) -> Result<(), Failure> {
-    check_seconds("timeout", arguments.timeout)?;
+    check_range("timeout", arguments.timeout, 0.0..=1e9)?;
     let time = Duration::from_secs_f64(arguments.timeout);
     let config = ServeConfig {
         run: arguments.run,
