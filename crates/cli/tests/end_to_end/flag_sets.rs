@@ -347,6 +347,7 @@ struct Ran {
     took: Duration,
 }
 
+#[expect(clippy::zombie_processes)] // it has ended, or is killed and waited for
 fn run(set: &Set, cache: &Path) -> Result<Ran, String> {
     let place = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
