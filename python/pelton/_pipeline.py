@@ -21,6 +21,7 @@ from . import _pelton
 from ._batch import Batch
 from ._classes import class_names, class_setting, given_words, warn_of_other_classes, warn_of_other_words, word_list
 from ._dataset import Dataset
+from ._names import FileName, file_name
 from ._run import Loop, Run
 from ._stage import Caller, Function
 from ._workers import Told
@@ -41,7 +42,7 @@ _DTYPES = {"float32": "f32", "float64": "f64"}
 MOST_NOTES = 5
 
 ConfigurationError = _pelton.ConfigurationError
-Paths = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
+Paths = Union[FileName, Iterable[FileName]]
 
 
 def parse_bytes(size: int | str) -> int:
@@ -84,28 +85,30 @@ def load(
     that cannot be written to, and decompressed copies; ``remote_cache`` is how much of what was read from servers it may
     hold as well, such as ``"50GB"``, and nothing unless it is given.
 
+    Names of files may be bytes, as ``os.fsencode`` makes them, and need not be UTF-8.
+
     ``classes`` says which number is which class: a list of names or of labels, a file with one a line, or another pipeline,
     such as that of the training data. The label of a record is then its class's place in the list, or, of a pipeline, what
     it is there; a record of another class is a bad record. A number of classes, such as ``10``, stands for 0 to 9.
     """
-    if isinstance(paths, (str, os.PathLike)):
+    if isinstance(paths, (str, bytes, os.PathLike)):
         paths = [paths]
     setting, by_class = class_setting(classes)
     data = {
-        "paths": [os.fspath(path) for path in paths],
+        "paths": [file_name(path) for path in paths],
         "format": format,
         "header": ("yes" if header else "no") if isinstance(header, bool) else header,
         "label": None if label is None else str(label),
         "whole_arrays": True if label is None else None,
-        "label_file": label_file and os.fspath(label_file),
+        "label_file": label_file and file_name(label_file),
         "file_column": file_column,
         "classes": setting,
         "zero_based": zero_based,
         "missing": missing,
         "dtype": None if dtype is None else _DTYPES.get(str(dtype), str(dtype)),
-        "pair": pair and os.fspath(pair),
+        "pair": pair and file_name(pair),
         "io": io,
-        "cache_dir": cache_dir and os.fspath(cache_dir),
+        "cache_dir": cache_dir and file_name(cache_dir),
         "remote_cache_bytes": None if remote_cache is None else parse_bytes(remote_cache),
         "device_model": device_model,
     }
@@ -221,7 +224,7 @@ class Pipeline:
         made._config.pop("vocabulary", None)
         made._vocabulary = None
         if isinstance(vocabulary, (str, os.PathLike)):
-            made._config["vocabulary"] = os.fspath(vocabulary)
+            made._config["vocabulary"] = file_name(vocabulary)
         elif vocabulary is not None:
             made._vocabulary = vocabulary if isinstance(vocabulary, Pipeline) else word_list(vocabulary)
         return made

@@ -118,7 +118,7 @@ class _LinearModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             **self._config(names),
             "data": load(X, **data)._data,
             "threads": self.threads or _LOADING_THREADS,
-            "scratch_dir": None if self.scratch_dir is None else os.fspath(self.scratch_dir),
+            "scratch_dir": None if self.scratch_dir is None else file_name(self.scratch_dir),
         }
         columns = self._take(_pelton.fit_linear(json.dumps(config), self._threads()), None)
         self.n_features_in_ = self.coef_.shape[1]
@@ -331,8 +331,8 @@ class LogisticRegression(_LinearModel):
 
 def _names_files(X: Any) -> bool:
     if isinstance(X, (list, tuple)):
-        return len(X) > 0 and all(isinstance(name, (str, os.PathLike)) for name in X)
-    return isinstance(X, (str, os.PathLike))
+        return len(X) > 0 and all(isinstance(name, (str, bytes, os.PathLike)) for name in X)
+    return isinstance(X, (str, bytes, os.PathLike))
 
 
 def _check_number(name: str, value: Any, above: float, below: float) -> None:

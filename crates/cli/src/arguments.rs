@@ -12,7 +12,7 @@ use pelton_train::{
 
 use crate::bytes::Memory;
 use crate::capacity_arguments::CapacityArguments;
-use crate::data_arguments::{DataArguments, set, set_option};
+use crate::data_arguments::{DataArguments, name, set, set_option};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::peer_arguments::PeerArguments;
@@ -85,6 +85,7 @@ pub enum TrainCommand {
 #[derive(Debug, Args)]
 pub struct LinearArguments {
     /// Files of the training data, or demo:higgs, demo:epsilon, demo:webspam, demo:kdd (demo:NAME:ROWS)
+    #[arg(value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -92,7 +93,7 @@ pub struct LinearArguments {
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Test data
-    #[arg(long)]
+    #[arg(long, value_parser = name())]
     pub test: Vec<String>,
     /// Loss: l1 (hinge), l2 (squared hinge) or logistic
     #[arg(long)]
@@ -266,7 +267,7 @@ pub struct EvalArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
     /// Files with labels
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -284,7 +285,7 @@ pub struct PredictArguments {
     /// Run folder, or a model file
     pub model: PathBuf,
     /// Files in the format of the training data; labels in them are not used, and CSV, TSV and npy may have none
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -359,7 +360,7 @@ pub struct SampleArguments {
 #[derive(Debug, Args)]
 pub struct IndexArguments {
     /// Files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -372,7 +373,7 @@ pub struct IndexArguments {
 #[derive(Debug, Args)]
 pub struct InspectArguments {
     /// Files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -391,7 +392,7 @@ pub struct InspectArguments {
 #[derive(Debug, Args)]
 pub struct PackArguments {
     /// Files
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -429,7 +430,7 @@ pub struct ProbeArguments {
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// Files, or demo:NAME (demo:classes:N for any number of classes), or demo:NAME:test
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
@@ -510,7 +511,7 @@ pub struct BucketsArguments {
 #[derive(Debug, Args)]
 pub struct VocabularyArguments {
     /// Files of text; of tar samples the members .txt
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,

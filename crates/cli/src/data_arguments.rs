@@ -1,9 +1,12 @@
 //! The flags that say what the data is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pelton_train::{ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use pelton_train::{
+    ClassName, ClassSetting, DataConfig, FeatureType, Header, IoMode, Missing, path_text,
+};
 
 use crate::bytes::size;
 
@@ -100,6 +103,11 @@ impl DataArguments {
         self.apply(&mut config);
         config
     }
+}
+
+/// Parses the name of data, of any bytes, to its text.
+pub fn name() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().map(|name| path_text(Path::new(&name)))
 }
 
 /// Refuses flags that were given and change nothing: whether that is so, the flag, and with what.

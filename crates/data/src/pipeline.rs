@@ -18,14 +18,14 @@ use pelton_feed::{
 use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
 use pelton_image::{Format, Layout};
-use pelton_plan::{Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
+use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
 use pelton_run::RunContext;
 use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
 use crate::error::DataError;
 use crate::kept_vocabulary::{of_tokens, pipeline_vocabulary};
-use crate::open::{OpenedData, fetch_rows};
+use crate::open::{OpenedData, check_threads, fetch_rows};
 use crate::peers::{Filling, PeerConfig, PeerFigures, Peers};
 use crate::pipeline_plan::pipeline_plan;
 use crate::record_classes::check_classes;
@@ -89,6 +89,10 @@ impl PreparedPipeline {
         opened: &OpenedData,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
+        check_threads("`threads`", terms.threads)?;
+        if let Some(threads) = config.read_threads {
+            check_threads("`read_threads`", threads)?;
+        }
         let decode = &config.decode;
         if config.exif == Exif::Apply && !decode.makes_pictures() {
             return Err(DataError::Config(format!(
@@ -285,6 +289,20 @@ impl PreparedPipeline {
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// Refuses epochs without a batch, which a job cannot use.
+    pub fn check_has_batches(&self) -> Result<(), DataError> {
+        let Batching::DropLast(batch) = self.plan.batching() else {
+            return Ok(());
+        };
+        match self.plan.steps(0) {
+            0 => Err(DataError::Config(format!(
+                "`drop_last` leaves out a last batch that is not full, and {} examples fill none of {batch}; give a smaller `batch`, or leave `drop_last` out",
+                self.plan.appearances()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What happens to records.

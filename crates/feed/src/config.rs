@@ -7,6 +7,7 @@ use std::str::FromStr;
 use pelton_format::ClassName;
 use pelton_image::Pipeline;
 use pelton_plan::{BucketPolicy, Echo};
+use pelton_storage::path_text;
 use pelton_text::Tokenizer;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub struct PipelineConfig {
     #[serde(with = "as_text")]
     pub decode: DecodeSetting,
     /// File of the vocabulary that text is decoded with; where absent, that of the data.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub vocabulary: Option<PathBuf>,
     /// What is done with orientations that pictures state.
     #[serde(with = "as_text")]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
-use pelton_storage::{FileSet, SetFile, Storage, changed_ns};
+use pelton_storage::{FileSet, SetFile, Storage, changed_ns, path_text};
 
 use crate::codes::Codes;
 use crate::contents::Contents;
@@ -353,7 +353,7 @@ impl Walk<'_> {
         let mut names = Vec::new();
         for (class, (folder, mut images)) in (0..).zip(within) {
             images.sort_unstable();
-            names.push(folder.display().to_string());
+            names.push(path_text(&folder));
             files.extend(images.into_iter().map(|name| Listed { name, class }));
         }
         loose.sort_unstable();

@@ -14,7 +14,7 @@ pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConf
         epochs,
         seed,
         schedule: "constant".parse().expect("a schedule"),
-        checkpoint_seconds: 1 << 20,
+        checkpoint_seconds: 1e6,
         ..FitConfig::default()
     }
 }

@@ -14,7 +14,22 @@ pub fn spare_memory() -> u64 {
         .unwrap_or(0);
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits = limits(&groups, Path::new("/sys/fs/cgroup"));
-    available.min(limits)
+    available.min(limits).min(spare_addresses())
+}
+
+/// Bytes of addresses that the process may still take, where they are limited (`ulimit -v`).
+fn spare_addresses() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current;
+    let Some(limit) = limit else {
+        return u64::MAX;
+    };
+    let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages
+        .split(' ')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0);
+    limit.saturating_sub(pages * rustix::param::page_size() as u64)
 }
 
 /// `MemAvailable` in bytes.

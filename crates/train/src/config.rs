@@ -8,6 +8,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
 use pelton_linear::{InnerPasses, Loss, Scaling};
 use pelton_plan::Order;
+use pelton_storage::path_text;
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -44,7 +45,7 @@ impl std::str::FromStr for Optimum {
             _ => text
                 .parse()
                 .ok()
-                .filter(|value: &f64| value.is_finite() && *value > 0.0)
+                .filter(|value: &f64| *value > 0.0 && *value <= 1e300)
                 .map(Optimum::Value)
                 .ok_or_else(|| {
                     format!("`{text}` is not an optimum: use auto, unknown or a positive number")
@@ -146,6 +147,7 @@ pub struct LinearConfig {
     #[serde(with = "as_text")]
     pub on_bad_record: OnBadRecord,
     /// Folder for shuffled scratch files; beside the run folder where absent.
+    #[serde(with = "path_text")]
     pub scratch_dir: Option<PathBuf>,
     /// Seconds between checkpoints, beside those at the ends of epochs.
     pub checkpoint_every_s: f64,

@@ -31,7 +31,7 @@ fn config(folder: &Path, kind: &str) -> ImageConfig {
     config.fit.epochs = 2;
     config.fit.batch = 40;
     config.fit.rate = 0.3;
-    config.fit.checkpoint_seconds = 1000;
+    config.fit.checkpoint_seconds = 1000.0;
     config
 }
 
@@ -202,7 +202,7 @@ fn a_head_that_went_astray_is_not_written() {
     for kind in ["full", "mach:20:3"] {
         let mut config = config(folder.path(), kind);
         config.model = "none".parse().unwrap();
-        (config.fit.batch, config.fit.epochs, config.fit.rate) = (1000, 1, 1e300);
+        (config.fit.batch, config.fit.epochs, config.fit.rate) = (1000, 1, 1e30);
         let out = folder.path().join(kind.replace(':', "-"));
         let error = run(&config, &out, 2, false, None).unwrap_err().to_string();
         assert!(

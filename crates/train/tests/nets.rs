@@ -483,7 +483,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.batch = IMAGES as u64;
     (config.fit.validation, config.fit.test) = (None, vec![]);
     config.fit.epochs = 1;
-    config.fit.rate = 1e300;
+    config.fit.rate = 1e30;
     let astray = |text: &str, remedy: &str| {
         assert!(text.contains("not finite any more after step"), "{text}");
         assert!(

@@ -22,6 +22,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         (None, Some(run)) if run.exists() || arguments.data.is_empty() => Some(run),
         _ => None,
     };
+    let is_new = from.is_none();
     if let Some(path) = from {
         config = LinearConfig::read(&path)?;
     }
@@ -30,9 +31,9 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     arguments.apply(&mut config).map_err(usage)?;
     // That of a demo is an offer, not something that was asked for.
     let target = config.target;
-    if config.memory_share.is_none()
+    // A run that is resumed keeps what it began with.
+    if is_new
         && arguments.memory.is_none()
-        && arguments.config.is_none()
         && config
             .data
             .paths

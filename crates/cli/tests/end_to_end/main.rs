@@ -6,6 +6,7 @@
 mod command;
 mod data;
 
+mod any_names;
 mod bad_data;
 mod bad_usage;
 mod buckets;
@@ -14,6 +15,8 @@ mod class_maps;
 mod column_names;
 mod data_commands;
 mod echo;
+#[cfg(feature = "nets")]
+mod flag_sets;
 mod full_disk;
 mod glyphs;
 mod interruption;

@@ -260,6 +260,11 @@ impl Scatter {
         {
             self.shared.fail(error);
         }
+        // Only the first pass reads the files. A job that reads them again at its end would be refused then, after all
+        // its work.
+        if let Err(error) = self.shared.dataset.check_unchanged() {
+            self.shared.fail(error.into());
+        }
         let pane = self.pane_load(planned);
         if pane.left.load(Ordering::Relaxed) == 0 {
             // No block brings records of it.

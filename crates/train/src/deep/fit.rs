@@ -1,7 +1,7 @@
 //! The loop: batches from the feed, steps, evaluation after each epoch, checkpoints.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pelton_comm::{Alike, Comm, Reduction};
 use pelton_key::{Stage, key};
@@ -261,7 +261,7 @@ impl Run<'_, '_> {
                 },
                 total,
             });
-            let due = self.saved.elapsed() > Duration::from_secs(self.of.config.checkpoint_seconds);
+            let due = self.saved.elapsed().as_secs_f64() > self.of.config.checkpoint_seconds;
             let interrupted = context.interrupt.load(Ordering::Relaxed);
             let (due, interrupted) = self.agreed(due, interrupted)?;
             if due || interrupted {

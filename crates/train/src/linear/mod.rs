@@ -133,7 +133,14 @@ fn train<T>(
         ..given.clone()
     };
     let share = ranks.share(&data.dataset);
+    let asked = setup::asked_bytes(&config, &data.dataset);
     let mut setup = setup::set_up_share(&config, data, share.clone())?;
+    if asked < setup.memory_bytes {
+        observer(Event::Note(&format!(
+            "`memory` asks for {asked} bytes, less than reading needs: {} are used",
+            setup.memory_bytes
+        )));
+    }
     setup.interrupt = Arc::clone(interrupt);
     // Setting up anew over other rows of the same data keeps the budget.
     let again = LinearConfig {
@@ -328,12 +335,7 @@ fn check(config: &LinearConfig) -> Result<(), TrainError> {
             config.order
         ));
     }
-    if config.checkpoint_every_s.is_nan() || config.checkpoint_every_s < 0.0 {
-        return wrong(format!(
-            "`checkpoint_every` {} is no number of seconds; give 0 or more",
-            config.checkpoint_every_s
-        ));
-    }
+    data::check_seconds("checkpoint_every", config.checkpoint_every_s)?;
     if let Some(folder) = &config.scratch_dir {
         data::check_scratch(folder)?;
     }

@@ -94,23 +94,16 @@ pub(super) fn set_up_share(
     let row_bytes = pane_row_bytes(dataset) + Scratch::bytes_for(1) as u64;
     let records = dataset.records();
     let whole = row_bytes * rows_of(share.as_ref(), records, records);
-    let memory_bytes = match config.memory_share {
-        Some(share) => {
-            let asked = (dataset.bytes() as f64 * share) as u64;
-            // Demo sets are as tiny as anybody wants them.
-            let is_demo = config
-                .data
-                .paths
-                .iter()
-                .any(|path| path.starts_with("demo:"));
-            asked.max(if is_demo {
-                least_bytes(config, dataset)
-            } else {
-                0
-            })
-        }
-        None => config.memory_bytes,
+    // Demo sets are as tiny as anybody wants them.
+    let demo = |path: &String| path.starts_with("demo:");
+    let least = match config
+        .memory_share
+        .filter(|_| config.data.paths.iter().any(demo))
+    {
+        Some(_) => least_bytes(config, dataset),
+        None => 0,
     };
+    let memory_bytes = asked_bytes(config, dataset).max(least);
     let mut feed = FetchOptions {
         access: config.access,
         threads: config.threads.max(1),
@@ -204,6 +197,14 @@ pub(super) fn options(config: &LinearConfig, in_core: bool, over_ranks: bool) ->
     }
 }
 
+/// The memory that a configuration asks for.
+pub(super) fn asked_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
+    match config.memory_share {
+        Some(share) => (dataset.bytes() as f64 * share) as u64,
+        None => config.memory_bytes,
+    }
+}
+
 /// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows beside
 /// them. Of a tiny one a share would hold neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
@@ -221,10 +222,7 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
 /// Errors: rows to be kept that cannot be.
 pub fn resolve(config: &mut LinearConfig, data: &OpenedData) -> Result<(), TrainError> {
     let problem = problem(config, data.dataset.labels(), &Shape::of(data))?;
-    let memory = match config.memory_share {
-        Some(share) => (data.dataset.bytes() as f64 * share) as u64,
-        None => config.memory_bytes,
-    };
+    let memory = asked_bytes(config, &data.dataset);
     resolve_solver(config, &problem, &Shape::of(data), memory)?;
     resolve_kept(config, &data.dataset)
 }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use pelton_comm::Comm;
+use pelton_data::check_range;
 use pelton_image::Pipeline;
 use pelton_nn::{Device, Flow, trainer};
 use pelton_run::{Event, RunContext};
@@ -36,6 +37,9 @@ use crate::finished::tells_classes;
 use crate::image::{Classes, ImageConfig, PLAIN, sizes};
 use engine::{Engine, Ranking, Reader};
 use http::Service;
+
+/// Most requests at once, which are connections and answers in memory.
+const MOST_REQUESTS: usize = 1 << 16;
 
 /// What is served, and where.
 #[derive(Clone, Debug)]
@@ -106,6 +110,7 @@ pub fn run(
             config.top
         )));
     }
+    check_range("concurrency", limits.concurrency, 1..=MOST_REQUESTS)?;
     let (mut engine, model) = open(config)?;
     let note = match &model.index {
         Some(index) if index.lists > index.probes => format!(
