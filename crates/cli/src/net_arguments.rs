@@ -111,7 +111,7 @@ impl FitArguments {
         set(&mut config.order, self.order);
         set(&mut config.access, self.access);
         set(&mut config.optimizer, self.optimizer);
-        set(&mut config.rate, self.rate);
+        set_option(&mut config.rate, self.rate);
         set(&mut config.momentum, self.momentum);
         set(&mut config.nesterov, self.nesterov);
         let looks_ahead = self.nesterov == Some(true);

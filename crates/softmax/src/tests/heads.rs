@@ -448,7 +448,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
 #[test]
 fn weights_that_are_not_finite_are_an_error() {
     for kind in [KINDS[1], KINDS[3]] {
-        for (ranks, wrong) in [(1, f32::NAN), (2, f32::INFINITY), (3, 1e30)] {
+        for (ranks, wrong) in [(1, f32::NAN), (2, f32::INFINITY), (3, 1e19)] {
             let options = HeadOptions {
                 kind,
                 logits: cosine(Margin::None),
