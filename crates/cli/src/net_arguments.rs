@@ -50,7 +50,7 @@ pub struct FitArguments {
     /// How parameters change: sgd, adamw or lars
     #[arg(long)]
     pub optimizer: Option<Optimizer>,
-    /// Learning rate
+    /// Learning rate (default: 0.1 with sgd, 20 for text; 0.001 with adamw; 3 with lars)
     #[arg(long)]
     pub rate: Option<f64>,
     /// Momentum of sgd and lars

@@ -120,7 +120,12 @@ fn ranks_and_micro_batches_have_the_same_losses() {
 fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
     let folder = tempfile::tempdir().unwrap();
     for kind in KINDS {
-        let config = config(folder.path(), kind);
+        let mut config = config(folder.path(), kind);
+        if kind.starts_with("sampled") {
+            // Whose norms are those of rows that wait, too.
+            config.fit.optimizer = pelton_train::Optimizer::Lars;
+            config.fit.rate = None;
+        }
         let whole = folder.path().join(format!("{kind}-whole"));
         run(&config, &whole, 2, false, None).unwrap();
         for (from, to, steps) in [(2, 2, 5), (4, 3, 15), (1, 2, 12)] {

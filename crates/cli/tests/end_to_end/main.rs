@@ -13,6 +13,8 @@ mod changed_files;
 mod class_maps;
 mod column_names;
 mod data_commands;
+#[cfg(feature = "nets")]
+mod documented;
 mod echo;
 mod full_disk;
 mod glyphs;
