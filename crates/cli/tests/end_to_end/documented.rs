@@ -16,8 +16,8 @@ const SMALLER: [(&str, &str); 5] = [
     ("idx --head knn", "idx --head knn:3:1"),
     ("--model resnet20", "--model resnet20 --width 0.25"),
     (
-        "ptb.train.txt --",
-        "ptb.train.txt --hidden 16 --epochs 4 --",
+        "ptb.train.txt --validation",
+        "ptb.train.txt --hidden 32 --epochs 10 --batch 8 --validation",
     ),
 ];
 
@@ -73,7 +73,9 @@ fn files(place: &Place) {
         let mut state = count.into();
         let size = |bytes: &mut Vec<u8>, size: u32| bytes.extend(size.to_be_bytes());
         let (mut pixels, mut classes) = (vec![0, 0, 8, 3], vec![0, 0, 8, 1]);
-        [count, 28, 28].map(|length| size(&mut pixels, length));
+        for length in [count, 28, 28] {
+            size(&mut pixels, length);
+        }
         size(&mut classes, count);
         for image in 0..count {
             let class = image % 5;
