@@ -99,8 +99,15 @@ fn files(place: &Place) {
         }
     }
     for (name, sentences) in [("train", 600), ("valid", 50), ("test", 50)] {
+        // Each word but the first follows from the one before; the pages have a prompt of these three.
+        let word = |number: usize| match number {
+            0 => "the".to_string(),
+            1 => "company".to_string(),
+            2 => "said".to_string(),
+            _ => format!("w{number}"),
+        };
         let sentence = |i: usize| -> String {
-            let words = (0..4 + i % 5).map(|at| format!("w{}", (7 * i + at) % 40));
+            let words = (0..4 + i % 5).map(|at| word((7 * i + at) % 40));
             words.collect::<Vec<String>>().join(" ") + "\n"
         };
         let text: String = (0..sentences).map(sentence).collect();
