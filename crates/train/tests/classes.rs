@@ -120,12 +120,7 @@ fn ranks_and_micro_batches_have_the_same_losses() {
 fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
     let folder = tempfile::tempdir().unwrap();
     for kind in KINDS {
-        let mut config = config(folder.path(), kind);
-        if kind.starts_with("sampled") {
-            // Whose norms are those of rows that wait, too.
-            config.fit.optimizer = pelton_train::Optimizer::Lars;
-            config.fit.rate = None;
-        }
+        let config = config(folder.path(), kind);
         let whole = folder.path().join(format!("{kind}-whole"));
         run(&config, &whole, 2, false, None).unwrap();
         for (from, to, steps) in [(2, 2, 5), (4, 3, 15), (1, 2, 12)] {
@@ -143,6 +138,22 @@ fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
             }
         }
     }
+}
+
+/// The norms of LARS are those of rows that wait, too, and the rate is its own by default.
+#[test]
+fn lars_learns_by_default_and_goes_on_exactly() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "sampled:0.5");
+    config.fit.optimizer = pelton_train::Optimizer::Lars;
+    config.fit.rate = None;
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    run(&config, &whole, 2, false, None).unwrap();
+    run(&config, &parts, 2, false, Some(5)).unwrap_err();
+    run(&config, &parts, 2, true, None).unwrap();
+    let expected = losses(&whole);
+    assert_eq!(expected, losses(&parts));
+    assert!(expected[1] < expected[0] - 0.2, "learns: {expected:?}");
 }
 
 #[test]
