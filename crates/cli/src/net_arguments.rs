@@ -51,7 +51,7 @@ pub struct FitArguments {
     /// How parameters change: sgd, adamw or lars
     #[arg(long)]
     pub optimizer: Option<Optimizer>,
-    /// Learning rate
+    /// Learning rate (default: 0.1 with sgd, 20 for text; 0.001 with adamw; 3 with lars)
     #[arg(long)]
     pub rate: Option<f64>,
     /// Momentum of sgd and lars
@@ -112,7 +112,7 @@ impl FitArguments {
         set(&mut config.order, self.order);
         set(&mut config.access, self.access);
         set(&mut config.optimizer, self.optimizer);
-        set(&mut config.rate, self.rate);
+        set_option(&mut config.rate, self.rate);
         set(&mut config.momentum, self.momentum);
         set(&mut config.nesterov, self.nesterov);
         let looks_ahead = self.nesterov == Some(true);

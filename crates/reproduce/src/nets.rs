@@ -9,7 +9,7 @@ use crate::table::interrupted;
 /// A constant rate, with decay and momentum as they are by default.
 pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConfig {
     FitConfig {
-        rate,
+        rate: Some(rate),
         batch,
         epochs,
         seed,

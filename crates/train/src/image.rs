@@ -132,6 +132,7 @@ impl Default for ImageConfig {
 pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
     let mut config = context.agreed(config)?;
+    config.fit.rate = Some(config.fit.rate());
     config.fit.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
     check_range("width", config.width, WIDTHS)?;

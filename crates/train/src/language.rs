@@ -137,7 +137,6 @@ impl Default for LanguageConfig {
                 batch: 32,
                 epochs: 25,
                 optimizer: Optimizer::Sgd,
-                rate: 20.0,
                 momentum: 0.0,
                 nesterov: false,
                 weight_decay: 0.0,
@@ -275,7 +274,14 @@ pub(crate) const VOCABULARY: &str = "vocabulary.txt";
 /// Errors: bad configuration or input; a failed run; an interruption, whose state is saved.
 pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSummary, TrainError> {
     let began = Instant::now();
-    let config = &context.agreed(config)?;
+    let mut config = context.agreed(config)?;
+    let rate = match config.fit.optimizer {
+        // By plain steps whose gradients are clipped, a net of text learns slowly at less.
+        Optimizer::Sgd => config.fit.rate.unwrap_or(20.0),
+        Optimizer::Adamw | Optimizer::Lars => config.fit.rate(),
+    };
+    config.fit.rate = Some(rate);
+    let config = &config;
     config.check()?;
     config.fit.check_ranks(&config.pipeline, context.comm)?;
     let context = &mut context;

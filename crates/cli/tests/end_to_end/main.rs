@@ -14,6 +14,8 @@ mod changed_files;
 mod class_maps;
 mod column_names;
 mod data_commands;
+#[cfg(feature = "nets")]
+mod documented;
 mod echo;
 #[cfg(feature = "nets")]
 mod flag_sets;
