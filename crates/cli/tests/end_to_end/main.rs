@@ -12,6 +12,7 @@ mod buckets;
 mod changed_files;
 mod class_maps;
 mod column_names;
+mod containers;
 mod data_commands;
 mod echo;
 mod full_disk;
