@@ -25,7 +25,7 @@ from ._names import FileName, file_name
 from ._run import Loop, Run
 from ._stage import Caller, Function
 from ._workers import Told
-from ._world import ALONE, World, find_world, handed_on
+from ._world import ALONE, World, find_world, handed_on, ranks_here
 
 if TYPE_CHECKING:
     from ._classes import Classes, Words
@@ -324,7 +324,8 @@ class Pipeline:
     # How it runs.
 
     def memory(self, size: int | str) -> Pipeline:
-        """What look-ahead, held examples and batches may take together: ``"512MiB"``, ``"2GB"`` or bytes (1 GiB)."""
+        """What look-ahead, held examples and batches may take together: ``"512MiB"``, ``"2GB"`` or bytes. By default
+        1 GiB, or a quarter of what the machine or container has, over its ranks, if that is less."""
         return self._with(terms={"memory_bytes": parse_bytes(size)})
 
     def threads(self, threads: int, *, read: int | None = None) -> Pipeline:
@@ -541,7 +542,7 @@ class Pipeline:
     def _opened(self) -> Run:
         terms = {
             "batch": None,
-            "memory_bytes": 1 << 30,
+            "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()),
             "threads": len(os.sched_getaffinity(0)),
             "access": "auto",
             **self._terms,

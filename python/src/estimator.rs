@@ -207,8 +207,8 @@ fn train(
     work: impl FnOnce(&Interrupt) -> Result<Fitted, TrainError> + Send,
 ) -> PyResult<Found> {
     check_threads("`threads`", threads).map_err(|error| of_job(py, &error))?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| configuration(format!("`threads` {threads}: {error}")))?;
+    let pool = pelton_storage::thread_pool(threads);
+    let pool = pool.map_err(|error| configuration(error.to_string()))?;
     let fitted = interruptible(py, |interrupt| pool.install(|| work(interrupt)))?;
     let fitted = fitted.map_err(|error| of_train(py, &error))?;
     let (model, certificate) = (&fitted.model, fitted.certificate);

@@ -80,8 +80,7 @@ impl Head {
             seed,
             scratch_bytes: HeadOptions::SCRATCH_BYTES,
         };
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        let pool = pool.build();
+        let pool = pelton_storage::thread_pool(threads);
         let threads = pool.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
         let (comm, job) = match ranks {
             None => (Comm::alone(), None),

@@ -131,7 +131,8 @@ pub struct LinearArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long)]
     pub access: Option<Access>,
-    /// Memory for look-ahead, blocks and rows kept between them: 64MiB, 1.5GB, or a share of the bytes of the files (1/8)
+    /// Memory for look-ahead, blocks and rows kept between them: 64MiB, 1.5GB, or a share of the bytes of the files
+    /// (1/8) (default: 1GiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
     /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
@@ -271,9 +272,9 @@ pub struct EvalArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Memory for the data
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Memory,
+    /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
     /// Print the figures as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
@@ -289,9 +290,9 @@ pub struct PredictArguments {
     pub data: Vec<String>,
     #[command(flatten)]
     pub format: DataArguments,
-    /// Memory for the data
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Memory,
+    /// Memory for the data (default: 256MiB, or a quarter of what the machine or container has, if that is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
     /// Print the probability of every class as well (logistic models, and nets without a head over many classes): a
     /// first line names the columns, `label` and then each class, with tabs between
     #[arg(long)]
@@ -444,9 +445,10 @@ pub struct BenchArguments {
     /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
     #[arg(long, default_value = "auto")]
     pub access: Access,
-    /// Memory for look-ahead and batches
-    #[arg(long, default_value = "256MiB")]
-    pub memory: Memory,
+    /// Memory for look-ahead and batches (default: 256MiB, or a quarter of what the machine or container has, if that
+    /// is less)
+    #[arg(long)]
+    pub memory: Option<Memory>,
     /// Epochs to run
     #[arg(long, default_value_t = 1)]
     pub epochs: u64,

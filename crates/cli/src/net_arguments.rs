@@ -86,7 +86,7 @@ pub struct FitArguments {
     /// Threads that decode, of each rank
     #[arg(long)]
     pub feed_threads: Option<usize>,
-    /// Memory of the feed, such as 256MiB
+    /// Memory of the feed (default: 256MiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
     /// Seconds between checkpoints within an epoch

@@ -19,7 +19,8 @@ use pelton_fetch::{Access, Cursor};
 use pelton_format::{Contents, DataFile, Dataset, Field, Row, fields};
 use pelton_image::{Format, Layout};
 use pelton_plan::{Batching, Order, Place, Plan, PlanSpec, Sampler, Selection, StepBatch};
-use pelton_run::RunContext;
+use pelton_run::{Event, RunContext};
+use pelton_storage::memory_limit;
 use pelton_text::{Ends, Vocabulary};
 
 use crate::bad_records::{check_limit_on, check_some_left};
@@ -177,6 +178,13 @@ impl PreparedPipeline {
         // Lengths that each machine has counted show in it too.
         let own = own.with_digest("a plan with the fingerprint", plan.fingerprint());
         context.comm.agree(&own)?;
+        if let Some(limit) = memory_limit().filter(|&limit| terms.memory_bytes > limit) {
+            (context.observer)(Event::Note(&format!(
+                "`memory` {} MB is more than the {} MB that this process may take; it is killed once it holds these: give less",
+                terms.memory_bytes / 1_000_000,
+                limit / 1_000_000
+            )));
+        }
         let options = LoaderOptions {
             threads: terms.threads.max(1),
             read_threads: config

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
 
-use pelton_storage::{FileSet, SetFile, Storage, changed_ns, path_text};
+use pelton_storage::{FileSet, SetFile, Storage, changed_ns, on_threads, path_text};
 
 use crate::codes::Codes;
 use crate::contents::Contents;
@@ -547,16 +547,8 @@ fn look_at(
         }
     };
     let threads = threads.clamp(1, 16).min(chunks.len().max(1));
-    let outcomes: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let first = work();
-        let others = others
-            .into_iter()
-            .map(|other| other.join().expect("a looking thread does not panic"));
-        std::iter::once(first).chain(others).collect()
-    });
     let mut parts = Vec::new();
-    for outcome in outcomes {
+    for outcome in on_threads(threads, work) {
         parts.extend(outcome?);
     }
     parts.sort_unstable_by_key(|(number, _)| *number);

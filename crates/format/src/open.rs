@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use pelton_storage::on_threads;
+
 use crate::contents::Contents;
 use crate::delimited::LabelColumn;
 use crate::error::FormatError;
@@ -97,14 +99,10 @@ fn open_together(
         }
         done
     };
-    let mut all: Vec<_> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = work();
-        for other in others {
-            all.extend(other.join().expect("an opening thread does not panic"));
-        }
-        all
-    });
+    let mut all: Vec<_> = { on_threads(threads, work) }
+        .into_iter()
+        .flatten()
+        .collect();
     all.sort_unstable_by_key(|(number, ..)| *number);
     let mut found = (Vec::with_capacity(paths.len()), Vec::new());
     for (_, opened, notes) in all {

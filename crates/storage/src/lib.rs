@@ -28,6 +28,7 @@ mod resident;
 mod ring;
 mod scratch;
 mod spare_memory;
+mod threads;
 mod whole_file;
 
 #[cfg(target_os = "linux")]
@@ -61,6 +62,7 @@ pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::{ScratchQueue, Transfer};
-pub use spare_memory::spare_memory;
+pub use spare_memory::{memory_budget, memory_limit, spare_memory};
+pub use threads::{in_parallel, on_threads, spawn, thread_pool};
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};
 pub use whole_file::{WholeFile, is_temporary_name};

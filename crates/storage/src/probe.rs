@@ -321,16 +321,27 @@ fn each_thread<T: Send>(
     threads: u64,
     work: &(dyn Fn(u64) -> Result<T, StorageError> + Sync),
 ) -> Result<Vec<T>, StorageError> {
-    std::thread::scope(|scope| {
+    let mut refused = None;
+    let done = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || work(thread)))
+            .map_while(|thread| {
+                let begun = std::thread::Builder::new().spawn_scoped(scope, move || work(thread));
+                begun.map_err(|source| refused = Some(source)).ok()
+            })
             .collect();
         let finish = |handle: std::thread::ScopedJoinHandle<'_, _>| match handle.join() {
             Ok(outcome) => outcome,
             Err(panic) => std::panic::resume_unwind(panic),
         };
         running.into_iter().map(finish).collect()
-    })
+    });
+    match refused {
+        None => done,
+        Some(source) => Err(StorageError::Threads {
+            name: "probe".to_string(),
+            source,
+        }),
+    }
 }
 
 fn duration(seconds: f64) -> Duration {

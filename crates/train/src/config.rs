@@ -8,7 +8,7 @@ use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::ClassName;
 use pelton_linear::{InnerPasses, Loss, Scaling};
 use pelton_plan::Order;
-use pelton_storage::path_text;
+use pelton_storage::{memory_budget, path_text};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -154,6 +154,9 @@ pub struct LinearConfig {
 }
 
 impl LinearConfig {
+    /// Bytes of the budget where nothing is said and there are enough.
+    pub const USUAL_MEMORY: u64 = 1 << 30;
+
     /// Reads a configuration: the `run.toml` of a run, or a file like it.
     pub fn read(path: &Path) -> Result<LinearConfig, TrainError> {
         read(path)
@@ -193,7 +196,7 @@ impl Default for LinearConfig {
             order: Order::Full,
             blocks: None,
             access: Access::Auto,
-            memory_bytes: 1 << 30,
+            memory_bytes: memory_budget(LinearConfig::USUAL_MEMORY, 1),
             memory_share: None,
             inner_passes: InnerPasses::Until {
                 epsilon: 0.1,

@@ -48,7 +48,7 @@ pub use pelton_format::{ClassName, FeatureType, Header, Missing};
 pub use pelton_linear::{InnerPasses, Loss, Scaling};
 pub use pelton_plan::Order;
 pub use pelton_run::{EpochRecord, Event, Interrupt, Observer, RunContext};
-pub use pelton_storage::path_text;
+pub use pelton_storage::{memory_budget, path_text};
 pub use summary::LinearSummary;
 
 /// Entry points over plain bytes, for fuzzing.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pelton_train::linear::{self, RunOptions};
-use pelton_train::{LinearConfig, LinearSummary, Solver};
+use pelton_train::{LinearConfig, LinearSummary, Solver, memory_budget};
 
 use crate::arguments::LinearArguments;
 use crate::bytes::human;
@@ -28,6 +28,9 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     }
     let json = arguments.json;
     let ranks = ranks::asked(arguments.ranks)?;
+    if is_new {
+        config.memory_bytes = memory_budget(LinearConfig::USUAL_MEMORY, ranks);
+    }
     arguments.apply(&mut config).map_err(usage)?;
     // That of a demo is an offer, not something that was asked for.
     let target = config.target;

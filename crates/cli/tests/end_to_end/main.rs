@@ -13,6 +13,7 @@ mod buckets;
 mod changed_files;
 mod class_maps;
 mod column_names;
+mod containers;
 mod data_commands;
 #[cfg(feature = "nets")]
 mod documented;

@@ -315,12 +315,19 @@ impl Scatter {
         stage.permit(self.permitted);
         for _ in 0..self.threads {
             let stage = Arc::clone(&stage);
-            self.workers.push(std::thread::spawn(move || {
+            let thread = std::thread::Builder::new().name("pelton-scatter".into());
+            let started = thread.spawn(move || {
                 let shared = Arc::clone(&stage.shared);
                 shared.guard(|| Worker::new(Arc::clone(&stage))?.run());
                 // Others have no use going on after a failure.
                 stage.close();
-            }));
+            });
+            match started {
+                Ok(worker) => self.workers.push(worker),
+                // Fewer do the same, later.
+                Err(_) if !self.workers.is_empty() => break,
+                Err(error) => return Err(FetchError::Thread(error)),
+            }
         }
         self.stage = Some(stage);
         Ok(())

@@ -210,7 +210,7 @@ impl Default for FitConfig {
             device: Device::Cpu,
             threads: 0,
             feed_threads: 1,
-            memory_bytes: 256 << 20,
+            memory_bytes: pelton_storage::memory_budget(FitConfig::USUAL_MEMORY, 1),
             checkpoint_seconds: 60.0,
             cache: None,
         }
@@ -218,6 +218,9 @@ impl Default for FitConfig {
 }
 
 impl FitConfig {
+    /// Bytes of the feed where nothing is said and there are enough.
+    pub const USUAL_MEMORY: u64 = 256 << 20;
+
     /// What saved state belongs to, by name.
     pub(crate) fn decisive(&self) -> Vec<(&'static str, String)> {
         vec![

@@ -173,12 +173,7 @@ pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError
         0 => (processors / comm.size()).max(1),
         threads => threads,
     };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .map_err(|error| {
-            TrainError::config(format!("`threads` {threads} cannot be started: {error}"))
-        })
+    Ok(pelton_storage::thread_pool(threads)?)
 }
 
 /// Losses over one epoch of a pipeline for evaluation. All ranks call it.

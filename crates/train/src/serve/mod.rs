@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! http.rs      connections, paths, limits            one thread, never computes
+//! timely.rs    writes that end within a time
 //! queue.rs     requests that wait, taken together    one thread, with the processors of a pool
 //! engine.rs    question.rs → net → class index       what is asked, and the answer
 //! ```
@@ -14,11 +15,12 @@ mod http;
 mod metrics;
 mod question;
 mod queue;
+mod timely;
 
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pelton_comm::Comm;
@@ -28,6 +30,7 @@ use pelton_nn::{Device, Flow, trainer};
 use pelton_run::{Event, RunContext};
 use pelton_softmax::{ClassIndex, HeadKind, Logits, class_vectors};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 pub use http::Limits;
 
@@ -121,8 +124,8 @@ pub fn run(
     };
     (context.observer)(Event::Note(&note));
     let model = serde_json::to_string(&model).expect("numbers and text");
-    let answer = move |asked: Vec<_>| engine.answer(&asked);
-    let service = Arc::new(Service::new(limits, model, answer));
+    let answer = move |asked: Vec<_>| engine.answer(asked);
+    let service = Arc::new(Service::new(limits, model, answer)?);
     let began = Instant::now();
     let address = (config.host.as_str(), config.port);
     http::serve(&service, address, context.interrupt, ready).map_err(|error| {
@@ -209,7 +212,9 @@ fn open(config: &ServeConfig) -> Result<(Engine, Model), TrainError> {
             pictures: pictures(&image, &classes, &config.run)?,
             exif: image.pipeline.exif,
             top: config.top,
+            large: Mutex::default(),
         },
+        room: Arc::new(Semaphore::new(engine::ROOM)),
     };
     Ok((engine, model))
 }
