@@ -40,7 +40,11 @@ pub(crate) fn resolve(
             }
             continue;
         }
-        if !name.contains('{') || Path::new(name).exists() {
+        let is_there = || match remote.filter(|_| is_remote(Path::new(name))) {
+            Some(remote) => remote.is_there(name),
+            None => Path::new(name).exists(),
+        };
+        if !name.contains('{') || is_there() {
             add(name, remote, &mut files)?;
             continue;
         }

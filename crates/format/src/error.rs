@@ -75,6 +75,24 @@ pub enum FormatError {
         /// The file.
         path: PathBuf,
     },
+    /// Compressed in a way that is not read.
+    #[error("{}: is compressed with {codec}, which is not read; decompress it, or compress it with gzip or zstd", path.display())]
+    UnreadCodec {
+        /// The file.
+        path: PathBuf,
+        /// What it is compressed with.
+        codec: &'static str,
+    },
+    /// What is wrong with a file whose format was found by what its first lines look like.
+    #[error(
+        "{error}; its format was not named, and by its first lines it was taken for {kind}: name another with `format`, such as `format` text where it is prose"
+    )]
+    Guessed {
+        /// What is wrong.
+        error: Box<FormatError>,
+        /// The format's name.
+        kind: &'static str,
+    },
     /// Bytes where features to train on are needed.
     #[error("{}: is in format {kind}, whose records are bytes and no features; give LIBSVM, CSV, TSV, npy, prow, Parquet, Arrow, IDX or CIFAR", path.display())]
     NoFeatures {
@@ -425,6 +443,16 @@ pub enum FormatError {
         /// Why not.
         what: &'static str,
     },
+}
+
+impl FormatError {
+    /// The same, of a file whose format `kind` was found by what its first lines look like.
+    pub(crate) fn after_guess(self, kind: &'static str) -> FormatError {
+        FormatError::Guessed {
+            error: Box::new(self),
+            kind,
+        }
+    }
 }
 
 /// What is wrong with one record. Columns count from 1.

@@ -103,6 +103,7 @@ mod chunks_in_order;
 mod compressed;
 mod elias_fano;
 mod fingerprint;
+mod gathered;
 mod input;
 mod line_scan;
 mod located;

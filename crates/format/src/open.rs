@@ -11,13 +11,14 @@ use crate::delimited::LabelColumn;
 use crate::error::FormatError;
 use crate::feature_type::FeatureType;
 use crate::folder;
-use crate::format::{Format, Opened, Reading, Source, scan_threads};
+use crate::format::{Format, Match, Opened, Reading, Source, scan_threads};
 use crate::formats::{detect, named};
-use crate::kind::{FormatKind, Head};
+use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
 use crate::known_columns::KnownColumns;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
 use crate::remote::is_remote;
+use crate::table_error::TableError;
 
 /// Opens files, the first alone, whose columns the others must have. What the user may want to know comes in the order
 /// of the files, and so does what is wrong with them.
@@ -138,15 +139,31 @@ fn open_file(
         stamp,
         head,
     } = origin;
-    let format =
-        match &options.format {
-            Some(kind) => named(kind.name()),
-            None => detect(&Head::new(path, &head, stamp.size, options.features_only)).ok_or_else(
-                || FormatError::UnknownFormat {
-                    path: path.to_path_buf(),
+    // Formats with an argument take any bytes.
+    let takes_any = |kind: &FormatKind| kind.argument().is_some();
+    if let (Some(codec), false) = (
+        unread_codec(&head),
+        options.format.as_ref().is_some_and(takes_any),
+    ) {
+        let path = path.to_path_buf();
+        return Err(FormatError::UnreadCodec { path, codec });
+    }
+    let (by, format) = match &options.format {
+        Some(kind) => (Match::Magic, named(kind.name())),
+        None => {
+            let head = Head::new(path, &head, stamp.size, options.features_only);
+            let path = || path.to_path_buf();
+            detect(&head).ok_or_else(|| match codec_by_name(&path()) {
+                Some(codec) => FormatError::UnreadCodec {
+                    path: path(),
+                    codec,
                 },
-            )?,
-        };
+                None => FormatError::UnknownFormat { path: path() },
+            })?
+        }
+    };
+    // The lines of a text are what they are; numbers may turn out to be none.
+    let guessed = by == Match::Lines && format.has_features();
     let kind = options.format.clone();
     let kind = kind.unwrap_or_else(|| FormatKind::new(format.name(), None));
     if source != path && format.in_place_only() {
@@ -180,7 +197,16 @@ fn open_file(
         head: &head,
         options,
     };
-    let found = format.open(&text, notes)?;
+    let found = format.open(&text, notes);
+    let found = found.map_err(|error| match error {
+        FormatError::TooManyLabels { .. }
+        | FormatError::Table(TableError::Header { .. } | TableError::Delimiter { .. })
+            if guessed =>
+        {
+            error.after_guess(format.name())
+        }
+        error => error,
+    })?;
     let mut found = match options.features_only {
         true => found.with_pixels_as_features(),
         false => found,
@@ -211,6 +237,7 @@ fn open_file(
         stamp,
         sample,
         found,
+        guessed,
         scan_seconds,
         remote,
         parts: None,

@@ -1,13 +1,15 @@
 //! One thing asked of a server as often as it may help, with pauses between.
 
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::future::{Either, select};
 use pelton_key::splitmix64;
 use pelton_storage::StorageError;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, Kind, LAST};
@@ -18,12 +20,33 @@ use crate::options::RemoteOptions;
 pub(crate) struct Limits {
     pub(crate) options: RemoteOptions,
     pub(crate) permits: Semaphore,
+    /// Wakes what is under way once something was asked for in vain until its deadline: a run ends with that, and must
+    /// not wait for the deadlines of others.
+    pub(crate) gave_up: Notify,
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
 /// Makes attempts until one succeeds, one fails for good, or the next would begin after `deadline`; messages call what
 /// is asked for `url`. Between attempts the place among those under way is free.
 pub(crate) async fn again<T>(
+    limits: &Limits,
+    url: &str,
+    bytes: Option<Range<u64>>,
+    deadline: Duration,
+    attempt: impl AsyncFnMut() -> Result<T, Failure>,
+) -> Result<T, StorageError> {
+    let gave_up = limits.gave_up.notified();
+    let attempts = attempts(limits, url, bytes.clone(), deadline, attempt);
+    match select(pin!(attempts), pin!(gave_up)).await {
+        Either::Left((outcome, _)) => outcome,
+        Either::Right(_) => {
+            let failure = Failure::passing("another request was made in vain until its deadline");
+            Err(error(failure, url, bytes, 1, Duration::ZERO))
+        }
+    }
+}
+
+async fn attempts<T>(
     limits: &Limits,
     url: &str,
     bytes: Option<Range<u64>>,
@@ -44,7 +67,11 @@ pub(crate) async fn again<T>(
         };
         drop(permit);
         let pause = pause_after(attempts);
-        if failure.kind != Kind::Passing || began.elapsed() + pause >= deadline {
+        let in_vain = began.elapsed() + pause >= deadline;
+        if failure.kind != Kind::Passing || in_vain {
+            if in_vain {
+                limits.gave_up.notify_waiters();
+            }
             return Err(error(failure, url, bytes, attempts, began.elapsed()));
         }
         tracing::debug!(url, what = %failure.what, attempts, ?pause, "asked for again");

@@ -12,6 +12,7 @@ mod options;
 mod address;
 mod aws_profile;
 mod failure;
+mod headers;
 mod merge;
 mod runtime;
 
