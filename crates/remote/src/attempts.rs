@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::future::{Either, select};
 use pelton_key::splitmix64;
 use pelton_storage::StorageError;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, Kind, LAST};
@@ -20,9 +20,9 @@ use crate::options::RemoteOptions;
 pub(crate) struct Limits {
     pub(crate) options: RemoteOptions,
     pub(crate) permits: Semaphore,
-    /// Wakes what is under way once something was asked for in vain until its deadline: a run ends with that, and must
-    /// not wait for the deadlines of others.
-    pub(crate) gave_up: Notify,
+    /// Why something was asked for in vain until its deadline. A run ends with that, so what is under way ends too, and
+    /// does not wait for deadlines of its own.
+    pub(crate) gave_up: watch::Sender<Option<Failure>>,
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
@@ -35,14 +35,16 @@ pub(crate) async fn again<T>(
     deadline: Duration,
     attempt: impl AsyncFnMut() -> Result<T, Failure>,
 ) -> Result<T, StorageError> {
-    let gave_up = limits.gave_up.notified();
+    let mut gave_up = limits.gave_up.subscribe();
+    let of_another = async {
+        let changed = gave_up.changed().await;
+        let failure = changed.ok().and_then(|()| gave_up.borrow().clone());
+        failure.unwrap_or_else(|| Failure::passing("nothing more is asked for"))
+    };
     let attempts = attempts(limits, url, bytes.clone(), deadline, attempt);
-    match select(pin!(attempts), pin!(gave_up)).await {
+    match select(pin!(attempts), pin!(of_another)).await {
         Either::Left((outcome, _)) => outcome,
-        Either::Right(_) => {
-            let failure = Failure::passing("another request was made in vain until its deadline");
-            Err(error(failure, url, bytes, 1, Duration::ZERO))
-        }
+        Either::Right((failure, _)) => Err(error(failure, url, bytes, 1, Duration::ZERO)),
     }
 }
 
@@ -67,10 +69,9 @@ async fn attempts<T>(
         };
         drop(permit);
         let pause = pause_after(attempts);
-        let in_vain = began.elapsed() + pause >= deadline;
-        if failure.kind != Kind::Passing || in_vain {
-            if in_vain {
-                limits.gave_up.notify_waiters();
+        if failure.kind != Kind::Passing || began.elapsed() + pause >= deadline {
+            if failure.kind == Kind::Passing {
+                limits.gave_up.send_replace(Some(failure.clone()));
             }
             return Err(error(failure, url, bytes, attempts, began.elapsed()));
         }

@@ -71,7 +71,7 @@ impl HttpService for Noting {
 }
 
 /// Why an attempt failed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) status: Option<u16>,

@@ -15,7 +15,7 @@ use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use pelton_storage::StorageError;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
 use url::Url;
 
 use crate::address::{Address, shown, wrong};
@@ -56,7 +56,7 @@ impl Stores {
             limits: Arc::new(Limits {
                 options,
                 permits: Semaphore::new(options.in_flight.max(1)),
-                gave_up: Notify::new(),
+                gave_up: watch::Sender::default(),
                 interrupt,
             }),
             open: Mutex::default(),
