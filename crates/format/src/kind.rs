@@ -107,6 +107,8 @@ pub(crate) struct Head<'a> {
     pub(crate) size: u64,
     /// What its lines look like; `None` where it is no text.
     pub(crate) look: Option<Look>,
+    /// Whether they look like prose, and numbers are wanted.
+    pub(crate) is_forced: bool,
 }
 
 impl Head<'_> {
@@ -126,15 +128,18 @@ impl Head<'_> {
             .or(name.strip_suffix(".zst"))
             .unwrap_or(&name);
         let is_text = !bytes.contains(&0) && !name.ends_with(".bin");
-        let look = is_text.then(|| match text_look(name, bytes) {
-            Look::Text if features_only => numbers_look(bytes),
-            look => look,
-        });
+        let look = is_text.then(|| text_look(name, bytes));
+        let is_forced = features_only && look == Some(Look::Text);
+        let look = match is_forced {
+            true => Some(numbers_look(bytes)),
+            false => look,
+        };
         Head {
             name: name.to_owned(),
             bytes,
             size,
             look,
+            is_forced,
         }
     }
 

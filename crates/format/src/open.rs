@@ -148,22 +148,30 @@ fn open_file(
         let path = path.to_path_buf();
         return Err(FormatError::UnreadCodec { path, codec });
     }
-    let (by, format) = match &options.format {
-        Some(kind) => (Match::Magic, named(kind.name())),
+    let (guessed, format) = match &options.format {
+        Some(kind) => (false, named(kind.name())),
         None => {
             let head = Head::new(path, &head, stamp.size, options.features_only);
-            let path = || path.to_path_buf();
-            detect(&head).ok_or_else(|| match codec_by_name(&path()) {
+            let owned = || path.to_path_buf();
+            let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {
                 Some(codec) => FormatError::UnreadCodec {
-                    path: path(),
+                    path: owned(),
                     codec,
                 },
-                None => FormatError::UnknownFormat { path: path() },
-            })?
+                None => FormatError::UnknownFormat { path: owned() },
+            })?;
+            // The lines of a text are what they are; numbers may turn out to be none.
+            let guessed = by == Match::Lines && format.has_features();
+            if guessed && head.is_forced {
+                notes.push(format!(
+                    "{}: its lines look like prose, and were taken for {} since features are needed; name the format with `format` if it is another",
+                    path.display(),
+                    format.name()
+                ));
+            }
+            (guessed, format)
         }
     };
-    // The lines of a text are what they are; numbers may turn out to be none.
-    let guessed = by == Match::Lines && format.has_features();
     let kind = options.format.clone();
     let kind = kind.unwrap_or_else(|| FormatKind::new(format.name(), None));
     if source != path && format.in_place_only() {

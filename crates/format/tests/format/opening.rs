@@ -366,8 +366,7 @@ fn guesses_are_named_with_what_is_wrong() {
         let options = OpenOptions {
             features_only: true,
             format: format.and_then(FormatKind::from_name),
-            cache_dir: Some(folder.path().to_path_buf()),
-            ..OpenOptions::default()
+            ..options(folder.path())
         };
         let outcome = Dataset::open(&[path], &options).and_then(|dataset| rows(&dataset));
         outcome.err().expect("refused").to_string()
@@ -386,6 +385,20 @@ fn guesses_are_named_with_what_is_wrong() {
         let error = numbers("prose.txt", text, Some(format));
         assert!(!error.contains("taken for"), "{error}");
     }
+    // Lines that look like no table at all are told of even where they can be read.
+    let path = file(folder.path(), "short.txt", "Hello, world\n42, said he\n");
+    let features = OpenOptions {
+        features_only: true,
+        ..options(folder.path())
+    };
+    let notes = Dataset::open(&[path], &features)
+        .unwrap()
+        .notes()
+        .join("; ");
+    assert!(
+        notes.contains("look like prose, and were taken for csv"),
+        "{notes}"
+    );
     let error = numbers("blanks", "1.5 2.5 3\n4.5 5.5 6\n", None);
     assert!(
         error.contains("separated by blanks; write it with commas"),

@@ -183,7 +183,7 @@ fn every_format_of_one_file() {
         name.to_string_lossy().ends_with(".pelton-index")
     };
     // Those of the local files; what was found of the others lies in the cache folder.
-    assert_eq!(beside.iter().filter(|entry| indexes(entry)).count(), 6);
+    assert_eq!(beside.iter().filter(|entry| indexes(entry)).count(), 7);
     assert!(
         fs::read_dir(root.join("cache"))
             .unwrap()

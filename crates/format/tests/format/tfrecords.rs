@@ -486,12 +486,12 @@ fn records_that_are_no_examples() {
     for (other, place) in [
         (
             [&good[..], &field(7, b"new")].concat(),
-            "field 7 at byte 29",
+            "field 7 at byte 27",
         ),
-        ([&good[..], &[8, 1]].concat(), "field 1 at byte 29"),
+        ([&good[..], &[8, 1]].concat(), "field 1 at byte 27"),
         (
             field(1, &[feature("y", &integer(3)), field(2, b"")].concat()),
-            "field 2 at byte 16",
+            "field 2 at byte 14",
         ),
     ] {
         let notes = check(&other, "");
