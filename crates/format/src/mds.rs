@@ -7,6 +7,7 @@ use crate::byte_source::ByteSource;
 use crate::error::FormatError;
 use crate::format::{Format, Found, Match, Source};
 use crate::kind::{Head, codec_by_name};
+use crate::recognition_error::RecognitionError;
 use crate::shard::{self, Column, malformed, read_starts};
 use crate::shard_cells::{Cell, Element, Shape};
 
@@ -37,7 +38,7 @@ impl Format for Mds {
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Found, FormatError> {
         if let Some(codec) = codec_by_name(source.path) {
             let path = source.path.to_path_buf();
-            return Err(FormatError::UnreadCodec { path, codec });
+            return Err(RecognitionError::UnreadCodec { path, codec }.into());
         }
         let mut window = source.window()?;
         let starts = read_starts(source, &mut window)?;

@@ -17,6 +17,7 @@ use crate::kind::{FormatKind, Head, codec_by_name, unread_codec};
 use crate::known_columns::KnownColumns;
 use crate::options::OpenOptions;
 use crate::origin::Origin;
+use crate::recognition_error::RecognitionError;
 use crate::remote::is_remote;
 use crate::table_error::TableError;
 
@@ -146,7 +147,7 @@ fn open_file(
         options.format.as_ref().is_some_and(takes_any),
     ) {
         let path = path.to_path_buf();
-        return Err(FormatError::UnreadCodec { path, codec });
+        return Err(RecognitionError::UnreadCodec { path, codec }.into());
     }
     let (guessed, format) = match &options.format {
         Some(kind) => (false, named(kind.name())),
@@ -154,11 +155,11 @@ fn open_file(
             let head = Head::new(path, &head, stamp.size, options.features_only);
             let owned = || path.to_path_buf();
             let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {
-                Some(codec) => FormatError::UnreadCodec {
+                Some(codec) => RecognitionError::UnreadCodec {
                     path: owned(),
                     codec,
                 },
-                None => FormatError::UnknownFormat { path: owned() },
+                None => RecognitionError::UnknownFormat { path: owned() },
             })?;
             // The lines of a text are what they are; numbers may turn out to be none.
             let guessed = by == Match::Lines && format.has_features();
@@ -175,10 +176,11 @@ fn open_file(
     let kind = options.format.clone();
     let kind = kind.unwrap_or_else(|| FormatKind::new(format.name(), None));
     if source != path && format.in_place_only() {
-        return Err(FormatError::CompressedBinary {
+        return Err(RecognitionError::CompressedBinary {
             path: path.to_path_buf(),
             kind: kind.name(),
-        });
+        }
+        .into());
     }
     if options.features_only && !format.has_features() {
         return Err(FormatError::NoFeatures {

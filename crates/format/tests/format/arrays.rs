@@ -5,7 +5,9 @@ use std::io::Write;
 use crate::support::fields::{open, records, refuses, shown, with};
 use crate::support::{file, rows};
 use pelton_batch::DType;
-use pelton_format::{Dataset, FeatureType, FormatError, IndexSource, LabelColumn, OpenOptions};
+use pelton_format::{
+    Dataset, FeatureType, FormatError, IndexSource, LabelColumn, OpenOptions, RecognitionError,
+};
 use tempfile::tempdir;
 
 #[test]
@@ -77,7 +79,10 @@ fn raw_records_of_several_files() {
     ];
     let mixed = Dataset::open(&two, &with(&folder, None, None)).unwrap_err();
     assert!(
-        matches!(mixed, FormatError::UnknownFormat { .. }),
+        matches!(
+            mixed,
+            FormatError::Recognition(RecognitionError::UnknownFormat { .. })
+        ),
         "{mixed}"
     );
     let bad = [&[0u8; 4][..], &f32::NAN.to_le_bytes()].concat();

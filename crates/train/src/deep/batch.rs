@@ -214,3 +214,40 @@ fn words(batch: &Batch, start: i64) -> Result<Words, TrainError> {
     }
     Ok(words)
 }
+
+#[cfg(test)]
+mod tests {
+    use pelton_batch::Shape;
+
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_type_become_f32() {
+        let check = |dtype: DType, bytes: &[u8], expected: Option<&[f32]>| {
+            let shape = Shape::stacked(1, &[bytes.len() / dtype.bytes()]);
+            let narrow = narrowed(Array::new(dtype, shape.clone(), Buffer::of(bytes)));
+            match (narrow, expected) {
+                (Ok(narrow), Some(expected)) => {
+                    assert_eq!(narrow.values::<f32>(), Some(expected));
+                    assert_eq!(narrow.shape().dims, shape.dims);
+                }
+                (Err(error), None) => {
+                    let error = error.to_string();
+                    assert!(error.contains("32-bit floats cannot hold"), "{error}");
+                }
+                (narrow, _) => panic!("{dtype}: {:?}", narrow.map(|array| array.bytes().to_vec())),
+            }
+        };
+        check(DType::F16, &[0, 0x3e, 0, 0xc0], Some(&[1.5, -2.0]));
+        check(DType::F32, &0.1f32.to_le_bytes(), Some(&[0.1]));
+        check(DType::F64, &0.1f64.to_le_bytes(), Some(&[0.1]));
+        check(DType::F64, &1e300f64.to_le_bytes(), None);
+        check(DType::I8, &[0xff], Some(&[-1.0]));
+        check(
+            DType::I64,
+            &(1i64 << 24).to_le_bytes(),
+            Some(&[16_777_216.0]),
+        );
+        check(DType::I64, &((1i64 << 24) + 1).to_le_bytes(), None);
+    }
+}
