@@ -14,9 +14,10 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
     let (mut offset, _) = file.places.get(record);
     if file.has_lines() {
         let error = line_error(file, record, offset, fault);
-        return match file.guessed {
-            true => error.after_guess(file.kind.name()),
-            false => error,
+        return if file.guessed {
+            error.after_guess(file.kind.name())
+        } else {
+            error
         };
     }
     if file.is_folder() {

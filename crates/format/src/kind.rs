@@ -130,9 +130,10 @@ impl Head<'_> {
         let is_text = !bytes.contains(&0) && !name.ends_with(".bin");
         let look = is_text.then(|| text_look(name, bytes));
         let is_forced = features_only && look == Some(Look::Text);
-        let look = match is_forced {
-            true => Some(numbers_look(bytes)),
-            false => look,
+        let look = if is_forced {
+            Some(numbers_look(bytes))
+        } else {
+            look
         };
         Head {
             name: name.to_owned(),
@@ -223,9 +224,10 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     };
     let is_table = |line: &[u8], delimiter: u8| {
         let mut cells = line.split(|byte| *byte == delimiter).map(bare);
-        match says_text {
-            true => is_mostly_numbers(line, delimiter),
-            false => cells.any(is_number),
+        if says_text {
+            is_mostly_numbers(line, delimiter)
+        } else {
+            cells.any(is_number)
         }
     };
     let cells = |line: &[u8], delimiter: u8| line.split(|byte| *byte == delimiter).count();

@@ -69,21 +69,18 @@ impl Format for Npz {
         let entries = entries_of(&mut input.from(0), source.stamp.size);
         let entries = entries.map_err(failed)?.map_err(malformed(source, SAVE))?;
         let entries = chosen(source, entries)?;
-        let stored = || entries.iter().all(|entry| entry.method == Method::Stored);
-        let (input, storage, arrays, index) = match stored() {
-            true => {
-                let arrays = arrays_in_place(source, &input, &entries)?;
-                let index = checked_once(source, &input, &entries, &arrays, notes)?;
-                (input, source.storage()?, arrays, index)
-            }
-            false => {
-                let copy = unpacked(source, &input, &entries, notes)?;
-                let input = Input::open(&copy, source.path)?;
-                let arrays = arrays_of_copy(source, &input, &entries)?;
-                let storage: Arc<dyn Storage> =
-                    Arc::new(LocalFile::open(&copy, source.options.storage)?);
-                (input, storage, arrays, IndexSource::Arithmetic)
-            }
+        let all_stored = entries.iter().all(|entry| entry.method == Method::Stored);
+        let (input, storage, arrays, index) = if all_stored {
+            let arrays = arrays_in_place(source, &input, &entries)?;
+            let index = checked_once(source, &input, &entries, &arrays, notes)?;
+            (input, source.storage()?, arrays, index)
+        } else {
+            let copy = unpacked(source, &input, &entries, notes)?;
+            let input = Input::open(&copy, source.path)?;
+            let arrays = arrays_of_copy(source, &input, &entries)?;
+            let storage: Arc<dyn Storage> =
+                Arc::new(LocalFile::open(&copy, source.options.storage)?);
+            (input, storage, arrays, IndexSource::Arithmetic)
         };
         let records = arrays.first().map_or(0, |array| array.header.shape[0]);
         if arrays.iter().any(|array| array.header.shape[0] != records) {
@@ -304,11 +301,9 @@ fn unpacked(
     let folder = cache_dir(source.options);
     let hash = names_hash(state_hash(source.path, &source.stamp), entries);
     let copy = folder.join(hashed_name(source.path, hash, ".arrays"));
-    let done = match copy.is_file() {
-        true => "read from its decompressed copy",
-        false => "decompressed to",
-    };
+    let mut done = "read from its decompressed copy";
     if !copy.is_file() {
+        done = "decompressed to";
         std::fs::create_dir_all(&folder)
             .map_err(|e| FormatError::io(&folder, "create the folder", e))?;
         let failed = |e| FormatError::io(&copy, "write it", e);

@@ -305,3 +305,34 @@ fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
         .with_http_connector(NotingConnector)
         .build()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_empty_parts() {
+        let stores = Stores::new(RemoteOptions::default(), Arc::default());
+        for (url, root, path) in [
+            ("s3://bucket/a/b.tar", "s3://bucket/", "a/b.tar"),
+            ("s3://bucket//b.tar", "s3://bucket//", "b.tar"),
+            ("s3://bucket/a//b/c.tar", "s3://bucket/a//", "b/c.tar"),
+            ("s3://bucket/a[1].tar", "s3://bucket/", "a[1].tar"),
+        ] {
+            let address = stores.address(url).expect(url);
+            assert_eq!((&*address.root, &*address.path), (root, path));
+        }
+        for (url, message) in [
+            ("gs://bucket/a//b.tar", "only s3:// can ask for"),
+            ("s3://bucket/a/", "it ends in / and so names no file"),
+        ] {
+            let error = stores.address(url).expect_err(url).to_string();
+            assert!(error.contains(message), "{error}");
+        }
+        let error = stores
+            .matching("s3://bucket/a//*.tar")
+            .expect_err("refused");
+        assert!(error.to_string().contains("cannot be listed"), "{error}");
+        assert_eq!(encoded("a b/ü-1.~_"), "a%20b/%C3%BC-1.~_");
+    }
+}

@@ -506,9 +506,10 @@ fn full_row<'a>(
         1 => row,
         _ => {
             spread.resize(2 * row.len(), 0);
-            match component.repeats {
-                true => colour::repeat(row, spread),
-                false => colour::spread(row, spread),
+            if component.repeats {
+                colour::repeat(row, spread);
+            } else {
+                colour::spread(row, spread);
             }
             spread
         }
