@@ -369,7 +369,7 @@ fn guesses_are_named_with_what_is_wrong() {
             ..options(folder.path())
         };
         let outcome = Dataset::open(&[path], &options).and_then(|dataset| rows(&dataset));
-        outcome.err().expect("refused").to_string()
+        outcome.expect_err("refused").to_string()
     };
     let prose = "1984, a novel, was read\nthen 7, 8 or 9 of us, it is said, went\n";
     for (text, format) in [
