@@ -14,7 +14,7 @@ pub(crate) fn bad_record(file: &DataFile, record: u64, fault: Fault) -> FormatEr
     let (mut offset, _) = file.places.get(record);
     if file.has_lines() {
         let error = line_error(file, record, offset, fault);
-        return if file.guessed {
+        return if file.kind_is_guessed {
             error.after_guess(file.kind.name())
         } else {
             error
