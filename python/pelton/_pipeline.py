@@ -212,15 +212,24 @@ class Pipeline:
 
     # What happens to a record.
 
-    def decode(self, kind: str, *, vocabulary: Words | None = None, exif: str = "ignore") -> Pipeline:
+    def decode(
+        self,
+        kind: str,
+        *,
+        vocabulary: Words | None = None,
+        exif: str = "ignore",
+        max_megapixels: int | None = None,
+    ) -> Pipeline:
         """How records become samples: ``"jpg"``, ``"png"``, ``"webp"`` or ``"image"``, ``"words"`` or ``"bytes"`` as
         numbers of a vocabulary, ``"pairs"``, or ``"member:EXT"`` of a tar sample.
 
         ``vocabulary`` says which number is which word: a file that ``pelton vocabulary`` wrote, a list of words, or another
         pipeline, such as that of the training data; otherwise it is all words of this data. Words of a list have the numbers
         from 4 on, behind ``<pad>``, ``<unk>``, ``<bos>`` and ``<eos>``, which it may begin with.
+
+        Pictures of more than ``max_megapixels`` million pixels (100 where it is not given) are bad records.
         """
-        made = self._with(config={"decode": kind, "exif": exif})
+        made = self._with(config={"decode": kind, "exif": exif, "max_megapixels": max_megapixels})
         made._config.pop("vocabulary", None)
         made._vocabulary = None
         if isinstance(vocabulary, (str, os.PathLike)):

@@ -43,7 +43,11 @@ pub(crate) fn resolve(
             }
             continue;
         }
-        if !name.contains('{') || path_of_text(name).exists() {
+        let is_there = || match remote.filter(|_| is_remote(Path::new(name))) {
+            Some(remote) => remote.is_there(name),
+            None => path_of_text(name).exists(),
+        };
+        if !name.contains('{') || is_there() {
             add(name, remote, &mut files)?;
             continue;
         }

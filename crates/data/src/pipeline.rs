@@ -100,6 +100,18 @@ impl PreparedPipeline {
                 "`exif` apply does nothing with `decode` {decode}; give `decode` image, or leave it out",
             )));
         }
+        if let Some(most) = config.max_megapixels {
+            if !decode.makes_pictures() {
+                return Err(DataError::Config(format!(
+                    "`max_megapixels` does nothing with `decode` {decode}; give `decode` image, or leave it out",
+                )));
+            }
+            if most == 0 {
+                return Err(DataError::Config(
+                    "`max_megapixels` 0 leaves no picture; give 1 or more".into(),
+                ));
+            }
+        }
         if config.planar && matches!(decode, DecodeSetting::Text(_) | DecodeSetting::Pairs(_)) {
             return Err(DataError::Config(format!(
                 "`planar` is for pictures and does nothing with `decode` {decode}; leave it out",
@@ -514,11 +526,13 @@ fn stages_of(
                 Some(field) if !kind.contains(':') => decode.in_field(&field),
                 _ => decode,
             };
+            let decode = decode.with_most_pixels(config.most_pixels());
             stages.then(decode.with_exif(config.exif))
         }
         (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
         (DecodeSetting::Fields(fields), _) => {
-            stages.then(DecodeFields::of(fields).with_exif(config.exif))
+            let decode = DecodeFields::of(fields).with_most_pixels(config.most_pixels());
+            stages.then(decode.with_exif(config.exif))
         }
         _ => stages,
     };

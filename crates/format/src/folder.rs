@@ -130,6 +130,7 @@ pub(crate) fn open(
         path: root.to_path_buf(),
         source: root.to_path_buf(),
         kind: FormatKind::new(NAME, None),
+        guessed: false,
         storage,
         remote: None,
         stamp: Stamp {
